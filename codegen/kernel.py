@@ -1,0 +1,32 @@
+"""What code generation hands on: one kernel as text and the numbers needed to launch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo.graph import Shape
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One generated kernel.
+
+    The kernel's parameters are one pointer per input, then one per output, then one per scratch
+    buffer, in this order, all row-major. `source` is a complete CUDA-C translation unit that
+    includes only "fusionstitch.cuh". `in_place` lists (output, input) pairs that may share
+    memory: every thread reads an input element before it writes the same output element.
+    """
+
+    name: str
+    source: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    scratch: tuple[Shape, ...]
+    grid: int
+    block: int
+    shared_bytes: int
+    cooperative: bool
+    template: str
+    in_place: tuple[tuple[int, int], ...] = ()
+    #: facts for the report: shared bytes without sharing, allocations, requests, scopes, ...
+    facts: tuple[tuple[str, object], ...] = ()

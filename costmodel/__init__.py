@@ -1,0 +1,1 @@
+"""The cost floor: device profiles, bandwidth curves, traffic, occupancy, scores."""

@@ -1,0 +1,63 @@
+"""Device profiles: every number about a GPU that planning, code generation or scoring uses."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib import resources
+
+from hlo.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU as data. Bytes, microseconds, operations per second.
+
+    `bandwidth_curve` holds (bytes moved, microseconds) of a device-to-device copy inside a CUDA
+    graph, reads plus writes counted, the launch included, ascending (paper Figure 4). `large_gemm_flops` is
+    the size from which a GEMM is left to XLA's library kernels; `large_tensor_bytes` what
+    exploratory fusion calls a large tensor.
+    """
+
+    name: str
+    sm_arch: str
+    sm_count: int
+    warp_size: int
+    max_threads_per_block: int
+    max_threads_per_sm: int
+    max_blocks_per_sm: int
+    registers_per_sm: int
+    shared_per_sm: int
+    shared_per_block: int
+    l2_bytes: int
+    dram_bytes_per_s: float
+    l2_bytes_per_s: float
+    fp32_flops: float
+    fp64_flops: float
+    special_per_s: float
+    int32_ops: float
+    tensor_bf16_flops: float
+    launch_us: float
+    paper_launch_us: float
+    grid_barrier_us: float
+    large_gemm_flops: int
+    large_tensor_bytes: int
+    bandwidth_curve: tuple[tuple[int, float], ...]
+    measured: str = ""
+
+
+@functools.cache
+def device(name: str) -> Device:
+    """The profile `name` (h200, h100, a100, v100, l4, emulated).
+
+    Raises OptionError for a name without a profile, listing those there are.
+    """
+    folder = resources.files("costmodel") / "profiles"
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        known = ", ".join(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".json")))
+        raise OptionError(f"No device profile is named {name!r}. Choose one of: {known}.")
+    fields = json.loads(path.read_text())
+    fields["bandwidth_curve"] = tuple((int(b), float(us)) for b, us in fields["bandwidth_curve"])
+    return Device(**fields)

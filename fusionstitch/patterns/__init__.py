@@ -1,0 +1,1 @@
+"""Pattern generation: substitution (Algorithm 1), exploratory (Algorithm 2), packing."""

@@ -1,0 +1,75 @@
+"""A fusion pattern: a convex set of ops of one graph that becomes one kernel."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from hlo.graph import Graph, Op, ids
+from hlo.semantics import Kind, kind_of
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A set of ops of `graph`, held as a bitset of op ids. `rule` names the generator.
+
+    Free ops (see `free_bits`) are not in `bits`: every pattern that reads one computes it itself,
+    so `ops` holds them and `inputs` does not. Inputs are the values read from outside, outputs
+    the ops read outside or by the caller; all three in topological order.
+    """
+
+    graph: Graph
+    bits: int
+    rule: str
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.bits))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and self.graph is other.graph and self.bits == other.bits
+
+    @functools.cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """The members and the free ops they need, in topological order."""
+        free = free_bits(self.graph)
+        needed = 0
+        stack = [self.graph.ops[i] for i in ids(self.bits)]
+        while stack:
+            for operand in stack.pop().operands:
+                bit = 1 << operand.id
+                if free & bit and not needed & bit:
+                    needed |= bit
+                    stack.append(operand)
+        return tuple(self.graph.ops[i] for i in ids(self.bits | needed))
+
+    @functools.cached_property
+    def inputs(self) -> tuple[Op, ...]:
+        inside = self.bits | free_bits(self.graph)
+        read = {o.id: o for op in self.ops for o in op.operands if not inside >> o.id & 1}
+        return tuple(read[i] for i in sorted(read))
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Op, ...]:
+        return tuple(
+            op
+            for op in (self.graph.ops[i] for i in ids(self.bits))
+            if op is self.graph.root
+            or any(not self.bits >> user.id & 1 for user in self.graph.users[op.id])
+        )
+
+
+_FREE_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
+
+
+@functools.lru_cache(maxsize=64)
+def free_bits(graph: Graph) -> int:
+    """Bitset of the ops that depend on no parameter and cost no traffic: constants, iotas, and
+    elementwise or index-map ops of them. They are duplicated into every pattern that reads them."""
+    bits = 0
+    for op in graph:
+        kind = kind_of(op.opcode)
+        if kind is Kind.SOURCE or (
+            kind in _FREE_KINDS and all(bits >> o.id & 1 for o in op.operands)
+        ):
+            bits |= 1 << op.id
+    return bits

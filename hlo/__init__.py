@@ -1,0 +1,1 @@
+"""The graph floor: HLO modules in, typed graphs, HLO modules out."""

@@ -1,0 +1,39 @@
+"""Every error this project raises on purpose. Each message says what happened and what to do."""
+
+from __future__ import annotations
+
+
+class FusionStitchError(Exception):
+    """Base of all errors raised by fusionstitch."""
+
+
+class ImportModuleError(FusionStitchError):
+    """A module (proto, HLO text, StableHLO) is malformed or uses something that cannot be read."""
+
+
+class VerifyError(FusionStitchError):
+    """A graph, a plan or a kernel broke one of its invariants: a defect in fusionstitch itself."""
+
+
+class PlanError(FusionStitchError):
+    """No legal plan was found where one was demanded."""
+
+
+class CodegenError(FusionStitchError):
+    """A pattern cannot be turned into CUDA-C."""
+
+
+class TemplateSyntaxError(FusionStitchError):
+    """A schedule template does not follow the grammar of the paper."""
+
+
+class ToolchainError(FusionStitchError):
+    """A compiler (NVRTC or the host compiler) is missing or refused generated code."""
+
+
+class OptionError(FusionStitchError):
+    """An option or an environment variable has a value that is not allowed."""
+
+
+class StitchError(FusionStitchError):
+    """`fallback="error"` was asked for and something could not be stitched."""

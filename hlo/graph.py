@@ -1,0 +1,223 @@
+"""The typed graph every floor works on: one node per HLO instruction, regions are graphs too."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Bytes of one element by HLO type name. `pred` is stored as one byte.
+ITEM_BYTES: Mapping[str, int] = {
+    "pred": 1,
+    "s8": 1,
+    "u8": 1,
+    "s16": 2,
+    "u16": 2,
+    "s32": 4,
+    "u32": 4,
+    "s64": 8,
+    "u64": 8,
+    "f16": 2,
+    "bf16": 2,
+    "f32": 4,
+    "f64": 8,
+    "c64": 8,
+    "c128": 16,
+    "s4": 1,
+    "u4": 1,
+    "s2": 1,
+    "u2": 1,
+    "f8e5m2": 1,
+    "f8e4m3": 1,
+    "f8e4m3fn": 1,
+    "f8e4m3b11fnuz": 1,
+    "f8e3m4": 1,
+    "f8e5m2fnuz": 1,
+    "f8e4m3fnuz": 1,
+    "f8e8m0fnu": 1,
+    "f4e2m1fn": 1,
+    "token": 0,
+    "opaque": 0,
+}
+
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+SIGNED = frozenset({"s8", "s16", "s32", "s64"})
+UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
+INTEGERS = SIGNED | UNSIGNED
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An array type (`dtype`, `dims`) or, with dtype "tuple", a tuple of `elements`."""
+
+    dtype: str
+    dims: tuple[int, ...] = ()
+    elements: tuple[Shape, ...] = ()
+
+    @property
+    def is_tuple(self) -> bool:
+        return self.dtype == "tuple"
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of an array."""
+        return math.prod(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array, or of all leaves of the tuple."""
+        if self.is_tuple:
+            return sum(e.bytes for e in self.elements)
+        return self.size * ITEM_BYTES.get(self.dtype, 1)
+
+    def __str__(self) -> str:
+        if self.is_tuple:
+            return f"({', '.join(map(str, self.elements))})"
+        return f"{self.dtype}[{','.join(map(str, self.dims))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an op comes from in the user's program: the scoped name and the line."""
+
+    op_name: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One HLO instruction.
+
+    `id` is its position in its graph's topological order (see `Graph`). `attrs` are the
+    opcode's attributes in the typed form that `hlo/semantics.py` documents. `origin` is the id
+    of the HloInstructionProto whose value this op stands for, or None for an op the simplifier
+    made: such an op may live only inside a pattern, never at its border.
+    """
+
+    opcode: str
+    shape: Shape
+    operands: tuple[Op, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    origin: int | None = None
+    called: tuple[Graph, ...] = ()
+    source: Source = Source()
+    #: protos ids of control predecessors: kept so that no pattern reorders them
+    control: tuple[int, ...] = ()
+    id: int = -1
+
+    @property
+    def dtype(self) -> str:
+        return self.shape.dtype
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.shape.dims
+
+    def __repr__(self) -> str:
+        args = ", ".join(o.name or f"%{o.id}" for o in self.operands)
+        return f"{self.name or f'%{self.id}'} = {self.shape} {self.opcode}({args})"
+
+
+class Graph:
+    """One computation: ops in a fixed topological order, parameters, one root.
+
+    The order is the input's own order made topological by a depth-first walk from the root and
+    then from ops with side effects, operands left to right; `op.id` is the position in it.
+    Graphs are immutable after construction: passes build new ones.
+    """
+
+    def __init__(self, name: str, ops: Sequence[Op], root: Op, proto_id: int | None = None):
+        self.name = name
+        self.ops: tuple[Op, ...] = tuple(ops)
+        self.root = root
+        self.proto_id = proto_id
+        for i, op in enumerate(self.ops):
+            op.id = i
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Op, ...]:
+        found = [op for op in self.ops if op.opcode == "parameter"]
+        return tuple(sorted(found, key=lambda op: op.attrs["index"]))
+
+    @functools.cached_property
+    def users(self) -> tuple[tuple[Op, ...], ...]:
+        """users[op.id]: the ops that read op, in topological order, each once."""
+        users: list[list[Op]] = [[] for _ in self.ops]
+        for op in self.ops:
+            for operand in dict.fromkeys(op.operands):
+                users[operand.id].append(op)
+        return tuple(map(tuple, users))
+
+    @functools.cached_property
+    def reach(self) -> tuple[int, ...]:
+        """reach[op.id]: bitset of the ids of all ops op depends on, itself included.
+
+        Control predecessors count as dependences.
+        """
+        by_origin = {op.origin: op.id for op in self.ops if op.origin is not None}
+        reach: list[int] = []
+        for op in self.ops:
+            bits = 1 << op.id
+            for operand in op.operands:
+                bits |= reach[operand.id]
+            for origin in op.control:
+                before = by_origin.get(origin)
+                if before is not None and before < op.id:
+                    bits |= reach[before]
+            reach.append(bits)
+        return tuple(reach)
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __repr__(self) -> str:
+        body = "\n".join(f"  {op!r}" for op in self.ops)
+        return f"{self.name} {{\n{body}\n  root {self.root.name}\n}}"
+
+
+@dataclass
+class Module:
+    """A whole HLO module: its computations as graphs, and the proto they were read from."""
+
+    name: str
+    graphs: tuple[Graph, ...]
+    entry: Graph
+    proto: Any
+
+    @property
+    def stitchable(self) -> tuple[Graph, ...]:
+        """The graphs that run as sequences of kernels: entry, loop bodies, branches; callees first.
+
+        Reducers, comparators and other scalar bodies called per element are not among them.
+        """
+        order: dict[int, Graph] = {}
+
+        def visit(graph: Graph) -> None:
+            for op in graph:
+                if op.opcode in ("while", "conditional", "call"):
+                    for called in op.called:
+                        if id(called) not in order:
+                            visit(called)
+            order[id(graph)] = graph
+
+        visit(self.entry)
+        return tuple(order.values())
+
+
+def ids(bits: int) -> Iterator[int]:
+    """The positions of the set bits of `bits`, ascending."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low

@@ -1,0 +1,110 @@
+"""What each HLO opcode is: its kind, its arithmetic and its attributes, as one table.
+
+Attributes of an `Op` by opcode (dims are tuples of int):
+
+    parameter            index
+    constant             value: numpy array (ml_dtypes for bf16 and float8)
+    iota                 dimension
+    broadcast            dimensions: operand dim -> result dim
+    transpose            dimensions: result dim i reads operand dim dimensions[i]
+    reshape, copy, bitcast (same element order)     none
+    slice                start, limit, stride
+    pad                  low, high, interior (low and high may be negative); operands (x, value)
+    concatenate          dimension
+    reverse              dimensions
+    dynamic-slice        sizes; operands (x, *starts)
+    dynamic-update-slice operands (x, update, *starts)
+    gather               offset_dims, collapsed_slice_dims, start_index_map, index_vector_dim,
+                         operand_batching_dims, start_indices_batching_dims, slice_sizes
+    reduce               dimensions, reducer ("add", "multiply", "maximum", "minimum", "and",
+                         "or", "xor", or None for any other body); called = (body,);
+                         operands (*inputs, *inits); several inputs give a tuple
+    dot                  lhs_batch, rhs_batch, lhs_contract, rhs_contract, precision
+                         ("default", "high", "highest"); result dims: batch, lhs free, rhs free
+    compare              direction ("EQ", "NE", "LT", "LE", "GT", "GE"), total_order (bool)
+    reduce-precision     exponent_bits, mantissa_bits
+    get-tuple-element    index
+    custom-call          target
+    while                called = (condition, body)
+    conditional          called = branches
+    call                 called = (callee,)
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class Kind(enum.Enum):
+    """How an op takes part in fusion (paper 3.1: elementwise, reduction, batched gemm, gemm)."""
+
+    SOURCE = "source"  # no array operand: iota, constant
+    ELEMENTWISE = "elementwise"
+    MOVEMENT = "movement"  # an index map: broadcast, transpose, slice, ...
+    REDUCTION = "reduction"
+    DOT = "dot"
+    STRUCTURE = "structure"  # parameter, tuple, get-tuple-element: no work of their own
+    PARTITION = "partition"  # left to XLA: sort, convolution, collectives, loops, custom calls
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One opcode. `flops` counts arithmetic per result element, `special` calls to the
+    special-function unit or to a library routine per result element."""
+
+    opcode: str
+    kind: Kind
+    flops: int = 0
+    special: int = 0
+
+
+def _specs(kind: Kind, flops: int, special: int, names: str) -> list[OpSpec]:
+    return [OpSpec(name, kind, flops, special) for name in names.split()]
+
+
+SEMANTICS: Mapping[str, OpSpec] = {
+    spec.opcode: spec
+    for spec in [
+        *_specs(Kind.SOURCE, 0, 0, "constant iota"),
+        *_specs(Kind.STRUCTURE, 0, 0, "parameter tuple get-tuple-element after-all"),
+        *_specs(
+            Kind.ELEMENTWISE,
+            1,
+            0,
+            "add subtract multiply maximum minimum abs negate and or xor not select compare "
+            "clamp convert bitcast-convert shift-left shift-right-arithmetic "
+            "shift-right-logical floor ceil round-nearest-afz round-nearest-even sign "
+            "is-finite popcnt count-leading-zeros reduce-precision copy",
+        ),
+        *_specs(Kind.ELEMENTWISE, 4, 1, "divide rsqrt sqrt"),
+        *_specs(Kind.ELEMENTWISE, 8, 1, "exponential log logistic remainder"),
+        *_specs(
+            Kind.ELEMENTWISE,
+            20,
+            1,
+            "exponential-minus-one log-plus-one tanh sine cosine tan erf cbrt power atan2",
+        ),
+        *_specs(
+            Kind.MOVEMENT,
+            0,
+            0,
+            "broadcast reshape bitcast transpose slice pad concatenate reverse",
+        ),
+        *_specs(Kind.REDUCTION, 1, 0, "reduce"),
+        *_specs(Kind.DOT, 2, 0, "dot"),
+    ]
+}
+
+#: Anything the table does not name is left to XLA.
+UNKNOWN = OpSpec("", Kind.PARTITION)
+
+
+def spec_of(opcode: str) -> OpSpec:
+    """The table's entry for an opcode; unknown opcodes are partition ops."""
+    return SEMANTICS.get(opcode, UNKNOWN)
+
+
+def kind_of(opcode: str) -> Kind:
+    return spec_of(opcode).kind

@@ -1,0 +1,35 @@
+"""A decision as a value: allowed or not, the reason, and the facts it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of a legality or cost check.
+
+    `reason` is a full sentence for a user; `facts` are (name, value) pairs that back it, such as
+    ("shared_bytes", 66_560), ("limit", 49_152). A verdict is truthy when it allows.
+    """
+
+    ok: bool
+    reason: str = ""
+    facts: tuple[tuple[str, object], ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self.facts)
+        return f"{self.reason} ({facts})" if facts else self.reason
+
+
+def allow(reason: str = "", **facts: object) -> Verdict:
+    """A verdict that allows."""
+    return Verdict(True, reason, tuple(facts.items()))
+
+
+def forbid(reason: str, **facts: object) -> Verdict:
+    """A verdict that forbids, with the reason a user will read in `explain()`."""
+    return Verdict(False, reason, tuple(facts.items()))
