@@ -1,0 +1,49 @@
+"""How HLO element types look in CUDA-C: the type in memory and the type of arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hlo.errors import CodegenError
+
+
+@dataclass(frozen=True, slots=True)
+class CType:
+    """One element type. `storage` is the C type behind pointers, `compute` the C type of values.
+
+    `fs_load(p[i])` turns storage into compute, `fs_store_as<storage>(v)` compute into storage;
+    both are the identity where the two are the same. `bytes` counts one stored element.
+    """
+
+    storage: str
+    compute: str
+    bytes: int
+
+
+C_TYPES: Mapping[str, CType] = {
+    "pred": CType("bool", "bool", 1),
+    "s8": CType("int8_t", "int8_t", 1),
+    "u8": CType("uint8_t", "uint8_t", 1),
+    "s16": CType("int16_t", "int16_t", 2),
+    "u16": CType("uint16_t", "uint16_t", 2),
+    "s32": CType("int32_t", "int32_t", 4),
+    "u32": CType("uint32_t", "uint32_t", 4),
+    "s64": CType("int64_t", "int64_t", 8),
+    "u64": CType("uint64_t", "uint64_t", 8),
+    "f16": CType("f16", "float", 2),
+    "bf16": CType("bf16", "float", 2),
+    "f32": CType("float", "float", 4),
+    "f64": CType("double", "double", 8),
+}
+
+
+def c_type(dtype: str) -> CType:
+    """The C types of an HLO element type. Raises CodegenError for one without a C type."""
+    found = C_TYPES.get(dtype)
+    if found is None:
+        known = ", ".join(C_TYPES)
+        raise CodegenError(
+            f"Element type {dtype} has no CUDA-C type: leave the op to XLA. Known are: {known}."
+        )
+    return found
