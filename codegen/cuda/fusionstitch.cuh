@@ -10,7 +10,7 @@
 #include "emulation.h"
 #define FS_FN static inline
 #define FS_METHOD inline
-#define FS_MAY_ALIAS __attribute__((may_alias))
+#define FS_MAY_ALIAS [[gnu::may_alias]]
 #define FS_UNROLL
 #else
 typedef signed char int8_t;
@@ -175,7 +175,7 @@ FS_FN float fs_round_f16(float value) { return fs_load(fs_store_as<f16>(value));
 // ---- vectors of up to 16 bytes: one memory access -----------------------------------------------
 
 template <class T, int N>
-struct FS_MAY_ALIAS alignas(sizeof(T) * N) fs_vec {
+struct alignas(sizeof(T) * N) FS_MAY_ALIAS fs_vec {
   T at[N];
   FS_METHOD T& operator[](int i) { return at[i]; }
   FS_METHOD const T& operator[](int i) const { return at[i]; }
