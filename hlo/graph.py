@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,10 +132,21 @@ class Graph:
     The order is the input's own order made topological by a depth-first walk from the root and
     then from ops with side effects, operands left to right; `op.id` is the position in it.
     Graphs are immutable after construction: passes build new ones.
+
+    `aliases` maps the id of an instruction that has no op of its own any more (a removed copy, a
+    duplicate) to the id of the instruction with the same value and shape that stands for it.
     """
 
-    def __init__(self, name: str, ops: Sequence[Op], root: Op, proto_id: int | None = None):
+    def __init__(
+        self,
+        name: str,
+        ops: Sequence[Op],
+        root: Op,
+        proto_id: int | None = None,
+        aliases: Mapping[int, int] | None = None,
+    ):
         self.name = name
+        self.aliases: Mapping[int, int] = aliases or {}
         self.ops: tuple[Op, ...] = tuple(ops)
         self.root = root
         self.proto_id = proto_id
@@ -213,6 +224,31 @@ class Module:
 
         visit(self.entry)
         return tuple(order.values())
+
+
+def topological(root: Op, others: Iterable[Op]) -> list[Op]:
+    """The ops that `root` and then `others` need, in the order that `Graph` documents.
+
+    A control predecessor comes before its op as an operand does, if it is among `others` or
+    needed by them.
+    """
+    seeds = [root, *others]
+    by_origin = {op.origin: op for op in seeds if op.origin is not None}
+    order: list[Op] = []
+    state: dict[Op, bool] = {}  # False while an op's dependences are walked, True when placed
+    stack = seeds[::-1]
+    while stack:
+        op = stack[-1]
+        if op in state:
+            stack.pop()
+            if not state[op]:
+                state[op] = True
+                order.append(op)
+            continue
+        state[op] = False
+        before = [by_origin[o] for o in op.control if o in by_origin] if op.control else []
+        stack.extend(o for o in (*reversed(before), *reversed(op.operands)) if o not in state)
+    return order
 
 
 def ids(bits: int) -> Iterator[int]:

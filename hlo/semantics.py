@@ -20,13 +20,16 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          "or", "xor", or None for any other body); called = (body,);
                          operands (*inputs, *inits); several inputs give a tuple
     dot                  lhs_batch, rhs_batch, lhs_contract, rhs_contract, precision
-                         ("default", "high", "highest"); result dims: batch, lhs free, rhs free
+                         ("default", "high", "highest"), algorithm (XLA's number, 0 if
+                         unset); result dims: batch, lhs free, rhs free
     compare              direction ("EQ", "NE", "LT", "LE", "GT", "GE"), total_order (bool)
     reduce-precision     exponent_bits, mantissa_bits
     get-tuple-element    index
-    custom-call          target
+    custom-call          target, side_effect (bool), replicated (bool: a sharding annotation
+                         that shards nothing)
     while                called = (condition, body)
-    conditional          called = branches
+    conditional          called = branches (of a pred: the true one first); operands (index, *args)
+    scatter, sort, ...   called as in the proto
     call                 called = (callee,)
 """
 
@@ -35,6 +38,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from hlo.graph import Op
 
 
 class Kind(enum.Enum):
@@ -97,6 +102,12 @@ SEMANTICS: Mapping[str, OpSpec] = {
     ]
 }
 
+#: Opcodes that must run even when nobody reads their value.
+EFFECTS = frozenset(
+    "infeed outfeed send send-done recv recv-done rng rng-get-and-update-state "
+    "all-reduce-start all-gather-start collective-permute-start async-start".split()
+)
+
 #: Anything the table does not name is left to XLA.
 UNKNOWN = OpSpec("", Kind.PARTITION)
 
@@ -108,3 +119,10 @@ def spec_of(opcode: str) -> OpSpec:
 
 def kind_of(opcode: str) -> Kind:
     return spec_of(opcode).kind
+
+
+def has_effect(op: Op) -> bool:
+    """Whether the op, or one it calls, must run even when nobody reads its value."""
+    if op.opcode in EFFECTS or op.attrs.get("side_effect", False):
+        return True
+    return any(has_effect(inner) for graph in op.called for inner in graph)

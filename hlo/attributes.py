@@ -1,0 +1,130 @@
+"""Reading an instruction's attributes into the typed form that `hlo/semantics.py` documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hlo.graph import Graph, Op
+
+_PRECISIONS = ("default", "high", "highest")
+#: The custom calls by which partitioners are told where arrays live.
+_SHARDING_TARGETS = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
+_EMPTY_MESH = "<@empty_mesh"
+
+#: Bodies `(a, b) -> op(a, b)` that a reduce names instead of calling.
+REDUCERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+
+
+def reducer_of(body: Graph) -> str | None:
+    """The opcode of a body that only combines its two parameters, else None."""
+    root = body.root
+    if root.opcode not in REDUCERS or len(body.parameters) != 2:
+        return None
+    return root.opcode if set(root.operands) == set(body.parameters) else None
+
+
+def _dimensions(proto: Any) -> dict[str, Any]:
+    return {"dimensions": tuple(proto.dimensions)}
+
+
+def _dimension(proto: Any) -> dict[str, Any]:
+    return {"dimension": proto.dimensions[0]}
+
+
+def _slice(proto: Any) -> dict[str, Any]:
+    dims = proto.slice_dimensions
+    return {
+        "start": tuple(d.start for d in dims),
+        "limit": tuple(d.limit for d in dims),
+        "stride": tuple(d.stride for d in dims),
+    }
+
+
+def _pad(proto: Any) -> dict[str, Any]:
+    dims = proto.padding_config.dimensions
+    return {
+        "low": tuple(d.edge_padding_low for d in dims),
+        "high": tuple(d.edge_padding_high for d in dims),
+        "interior": tuple(d.interior_padding for d in dims),
+    }
+
+
+def _gather(proto: Any) -> dict[str, Any]:
+    numbers = proto.gather_dimension_numbers
+    return {
+        "offset_dims": tuple(numbers.offset_dims),
+        "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
+        "start_index_map": tuple(numbers.start_index_map),
+        "index_vector_dim": numbers.index_vector_dim,
+        "operand_batching_dims": tuple(numbers.operand_batching_dims),
+        "start_indices_batching_dims": tuple(numbers.start_indices_batching_dims),
+        "slice_sizes": tuple(proto.gather_slice_sizes),
+    }
+
+
+def _dot(proto: Any) -> dict[str, Any]:
+    numbers = proto.dot_dimension_numbers
+    precision = max(proto.precision_config.operand_precision, default=0)
+    return {
+        "lhs_batch": tuple(numbers.lhs_batch_dimensions),
+        "rhs_batch": tuple(numbers.rhs_batch_dimensions),
+        "lhs_contract": tuple(numbers.lhs_contracting_dimensions),
+        "rhs_contract": tuple(numbers.rhs_contracting_dimensions),
+        "precision": _PRECISIONS[min(precision, 2)],
+        "algorithm": proto.precision_config.algorithm,
+    }
+
+
+def _compare(proto: Any) -> dict[str, Any]:
+    return {
+        "direction": proto.comparison_direction,
+        "total_order": proto.comparison_type == "TOTALORDER",
+    }
+
+
+def _custom_call(proto: Any) -> dict[str, Any]:
+    sharding = proto.sharding
+    replicated = (
+        proto.custom_call_target in _SHARDING_TARGETS
+        and sharding.type == 0
+        and not sharding.tile_assignment_dimensions
+        and all(_EMPTY_MESH in entry.value for entry in proto.frontend_attributes.map)
+    )
+    return {
+        "target": proto.custom_call_target,
+        "side_effect": proto.custom_call_has_side_effect,
+        "replicated": replicated,
+    }
+
+
+#: opcode -> reader of its attributes; opcodes not named have none that matter here.
+READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "parameter": lambda proto: {"index": proto.parameter_number},
+    "iota": _dimension,
+    "concatenate": _dimension,
+    "sort": _dimension,
+    "broadcast": _dimensions,
+    "transpose": _dimensions,
+    "reverse": _dimensions,
+    "reduce": _dimensions,
+    "slice": _slice,
+    "pad": _pad,
+    "dynamic-slice": lambda proto: {"sizes": tuple(proto.dynamic_slice_sizes)},
+    "gather": _gather,
+    "dot": _dot,
+    "compare": _compare,
+    "reduce-precision": lambda proto: {
+        "exponent_bits": proto.exponent_bits,
+        "mantissa_bits": proto.mantissa_bits,
+    },
+    "get-tuple-element": lambda proto: {"index": proto.tuple_index},
+    "custom-call": _custom_call,
+}
+
+
+def finish(op: Op) -> None:
+    """Adds what depends on the called computations: a reduce's `reducer`."""
+    if op.opcode == "reduce":
+        single = not op.shape.is_tuple
+        op.attrs = {**op.attrs, "reducer": reducer_of(op.called[0]) if single else None}

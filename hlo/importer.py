@@ -1,0 +1,184 @@
+"""HloModuleProto bytes to typed graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from hlo import schema
+from hlo.attributes import READERS, finish
+from hlo.errors import ImportModuleError
+from hlo.graph import Graph, Module, Op, Shape, Source, topological
+from hlo.literals import to_numpy
+from hlo.semantics import has_effect
+
+_REEXPORT = "Export the module again, for example with Lowered.compiler_ir('hlo')."
+
+
+def from_proto(data: bytes) -> Module:
+    """The module as graphs, one per computation, callees before callers.
+
+    Each graph holds what its root, ops with side effects and parameters need, in the order that
+    `Graph` documents. A constant that numpy cannot hold and a bitcast between layouts get
+    opcodes of their own ("opaque-constant", "layout-bitcast"), so that they are left to XLA.
+    Raises ImportModuleError on bytes that are no HloModuleProto or contradict themselves.
+    """
+    return from_message(parse(data))
+
+
+def parse(data: bytes) -> Any:
+    """The bytes as an HloModule message; raises ImportModuleError if they are none."""
+    proto = schema.HloModule()
+    try:
+        proto.ParseFromString(data)
+    except (DecodeError, TypeError) as error:
+        raise ImportModuleError(
+            f"These bytes are no HloModuleProto ({error}). {_REEXPORT}"
+        ) from None
+    if not proto.computations:
+        raise ImportModuleError(f"The HloModuleProto holds no computation. {_REEXPORT}")
+    return proto
+
+
+def from_message(proto: Any) -> Module:
+    """As `from_proto`, for a message that is already parsed (kept as `Module.proto`)."""
+    reader = _Reader(proto)
+    for computation in proto.computations:
+        reader.graph(computation.id)
+    return Module(
+        name=proto.name,
+        graphs=tuple(reader.graphs.values()),
+        entry=reader.graph(proto.entry_computation_id),
+        proto=proto,
+    )
+
+
+class _Reader:
+    def __init__(self, proto: Any):
+        self.computations = {c.id: c for c in proto.computations}
+        self.frames = proto.stack_frame_index
+        self.graphs: dict[int, Graph] = {}
+        self.open: list[int] = []
+        self.row_major: set[int] = set()
+        self.shapes: dict[tuple[int, tuple[int, ...]], Shape] = {}
+        self.sources: dict[tuple[str, int], Source] = {}
+        self.lines: dict[int, tuple[str, int]] = {}
+
+    def graph(self, ident: int) -> Graph:
+        if ident in self.graphs:
+            return self.graphs[ident]
+        computation = self.computations.get(ident)
+        if computation is None:
+            raise ImportModuleError(f"Computation {ident} is called but missing. {_REEXPORT}")
+        if ident in self.open:
+            raise ImportModuleError(f"Computation {computation.name} calls itself. {_REEXPORT}")
+        self.open.append(ident)
+        graph = self.read(computation)
+        self.open.pop()
+        return self.graphs.setdefault(ident, graph)
+
+    def read(self, computation: Any) -> Graph:
+        ops: dict[int, Op] = {}
+        for proto in computation.instructions:
+            if proto.id in ops:
+                raise ImportModuleError(
+                    f"{proto.name}: its id {proto.id} is not unique. {_REEXPORT}"
+                )
+            if _row_major(proto.shape):
+                self.row_major.add(proto.id)
+            try:
+                ops[proto.id] = self.op(proto, ops)
+            except (ValueError, IndexError) as error:
+                raise ImportModuleError(
+                    f"{proto.name} ({proto.opcode}): its attributes are malformed: {error}. "
+                    f"{_REEXPORT}"
+                ) from None
+        root = ops.get(computation.root_id)
+        if root is None:
+            raise ImportModuleError(f"Computation {computation.name} has no root. {_REEXPORT}")
+        ordered_first = {before for op in ops.values() for before in op.control}
+        kept = [
+            op
+            for ident, op in ops.items()
+            if op.opcode == "parameter" or ident in ordered_first or has_effect(op)
+        ]
+        return Graph(computation.name, topological(root, kept), root, computation.id)
+
+    def op(self, proto: Any, ops: dict[int, Op]) -> Op:
+        try:
+            operands = tuple([ops[i] for i in proto.operand_ids])
+        except KeyError as error:
+            raise ImportModuleError(
+                f"{proto.name}: operand {error} is missing or comes after it. {_REEXPORT}"
+            ) from None
+        called = tuple(self.graph(i) for i in proto.called_computation_ids)
+        reader = READERS.get(proto.opcode)
+        op = Op(
+            opcode=proto.opcode,
+            shape=self.shape(proto.shape, proto.name),
+            operands=operands,
+            attrs=reader(proto) if reader else {},
+            name=proto.name,
+            origin=proto.id,
+            # the proto lists a loop's body before its condition
+            called=called[::-1] if proto.opcode == "while" else called,
+            source=self.source(proto.metadata),
+            control=tuple(proto.control_predecessor_ids),
+        )
+        if op.opcode == "constant":
+            value = None if op.shape.is_tuple else to_numpy(proto.literal, op.shape)
+            op.opcode = "opaque-constant" if value is None else "constant"
+            op.attrs = {} if value is None else {"value": value}
+        elif op.opcode == "bitcast" and not self.row_major.issuperset(
+            (proto.id, *proto.operand_ids)
+        ):
+            op.opcode = "layout-bitcast"
+        elif called:
+            finish(op)
+        return op
+
+    def shape(self, proto: Any, name: str) -> Shape:
+        if proto.tuple_shapes:
+            return Shape("tuple", (), tuple(self.shape(s, name) for s in proto.tuple_shapes))
+        if True in proto.is_dynamic_dimension:
+            raise ImportModuleError(
+                f"{name}: dynamic dimensions are not supported; export with static shapes."
+            )
+        key = (proto.element_type, tuple(proto.dimensions))
+        found = self.shapes.get(key)
+        if found is None:
+            dtype = schema.PRIMITIVE_TYPES.get(proto.element_type)
+            if dtype is None:
+                raise ImportModuleError(
+                    f"{name}: unknown element type {proto.element_type}; a newer fusionstitch is "
+                    "needed to read this module."
+                )
+            found = self.shapes[key] = Shape(dtype, key[1])
+        return found
+
+    def source(self, metadata: Any) -> Source:
+        file, line = metadata.source_file, metadata.source_line
+        if not file and metadata.stack_frame_id:
+            file, line = self.line(metadata.stack_frame_id)
+        key = (metadata.op_name, file, line)
+        found = self.sources.get(key)
+        if found is None:
+            found = self.sources[key] = Source(*key)
+        return found
+
+    def line(self, frame: int) -> tuple[str, int]:
+        """File and line of a 1-based stack frame id; ("", 0) when the index does not hold it."""
+        if frame not in self.lines:
+            try:
+                location = self.frames.stack_frames[frame - 1].file_location_id
+                place = self.frames.file_locations[location - 1]
+                self.lines[frame] = (self.frames.file_names[place.file_name_id - 1], place.line)
+            except IndexError:
+                self.lines[frame] = ("", 0)
+        return self.lines[frame]
+
+
+def _row_major(shape: Any) -> bool:
+    order = list(shape.layout.minor_to_major)
+    return not order or order == sorted(order, reverse=True)
