@@ -1,0 +1,170 @@
+"""CUDA-C to a cubin through NVRTC, as CuPy binds it: needs neither a GPU nor the CUDA toolkit."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import re
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from hlo.errors import ToolchainError
+from hlo.verdict import Verdict, allow, forbid
+
+#: Options every kernel is compiled with. Fused multiply-add stays at NVRTC's default (on) and
+#: fast math at its default (off); the resource report is what fills `Resources`.
+BASE_OPTIONS = ("-std=c++17", "--ptxas-options=-v")
+LINE_INFO = "-lineinfo"
+NO_FMA = "--fmad=false"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas gave one kernel. Bytes are per thread, but static `shared_bytes` per block."""
+
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    barriers: int
+
+    @property
+    def spills(self) -> bool:
+        """Whether any register went to local memory."""
+        return self.spill_store_bytes > 0 or self.spill_load_bytes > 0
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One translation unit: its cubin, the compiler's log and (entry, resources) pairs by name."""
+
+    image: bytes
+    log: str
+    resources: tuple[tuple[str, Resources], ...]
+
+
+@functools.cache
+def _binding() -> Any:
+    """CuPy's NVRTC module, or None where CuPy or the NVRTC library is missing."""
+    try:
+        binding = importlib.import_module("cupy.cuda").nvrtc
+        binding.getVersion()
+    except Exception:  # a broken CUDA install raises whatever the loader raises
+        return None
+    return binding
+
+
+def available() -> Verdict:
+    """Whether NVRTC can be called, with its version."""
+    if (binding := _binding()) is None:
+        return forbid(
+            "NVRTC cannot be loaded: install CuPy for your CUDA version, for example "
+            "`pip install cupy-cuda13x nvidia-cuda-nvrtc`."
+        )
+    return allow("NVRTC is there", version=version())
+
+
+def version() -> str:
+    """NVRTC's version as "major.minor". Raises ToolchainError where there is none."""
+    return ".".join(str(part) for part in _require().getVersion())
+
+
+def architectures() -> tuple[str, ...]:
+    """The targets this NVRTC compiles for, such as "sm_90", ascending."""
+    return tuple(f"sm_{arch}" for arch in sorted(_require().getSupportedArchs()))
+
+
+@functools.cache
+def headers() -> tuple[tuple[str, str], ...]:
+    """(name, text) of every device header generated code may include, sorted by name."""
+    folder = resources.files("codegen") / "cuda"
+    found = sorted(folder.iterdir(), key=lambda entry: entry.name) if folder.is_dir() else []
+    return tuple((h.name, h.read_text("utf-8")) for h in found if h.name.endswith(".cuh"))
+
+
+def key(source: str, arch: str, options: tuple[str, ...] = ()) -> str:
+    """The content hash, in hex, of everything that decides the cubin of `source`."""
+    digest = hashlib.sha256()
+    parts = ("cuda", version(), arch, *BASE_OPTIONS, *options, source, *sum(headers(), ()))
+    for part in parts:
+        data = part.encode()
+        digest.update(b"%d:" % len(data) + data)
+    return digest.hexdigest()
+
+
+def compile(source: str, arch: str = "sm_90", options: tuple[str, ...] = ()) -> Compiled:
+    """Compile one translation unit, which may include the headers of codegen/cuda, to a cubin.
+
+    Other threads run meanwhile (the binding releases Python's lock), so kernels compile in
+    parallel. Raises ToolchainError with the log and the offending lines when NVRTC refuses.
+    """
+    nvrtc = _require()
+    names, texts = ([pair[i].encode() for pair in headers()] for i in (0, 1))
+    program = nvrtc.createProgram(source, "kernel.cu", texts, names)
+    try:
+        nvrtc.compileProgram(program, [f"-arch={arch}", *BASE_OPTIONS, *options])
+        log = nvrtc.getProgramLog(program)
+        image = bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        log = nvrtc.getProgramLog(program) or str(error)
+        raise ToolchainError(_complaint(source, arch, log)) from None
+    finally:
+        nvrtc.destroyProgram(program)
+    return Compiled(image, log, parse_resources(log))
+
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_FUNCTION = re.compile(r"Function properties for (\S+)")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_BARRIERS = re.compile(r"used (\d+) barriers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def parse_resources(log: str) -> tuple[tuple[str, Resources], ...]:
+    """(entry, Resources) of each kernel in a ptxas log, sorted by name.
+
+    ptxas reports stack and spills per function and the rest per entry; a device function that was
+    not inlined counts towards the entry it is listed under.
+    """
+    found: dict[str, Resources] = {}
+    entry, frames = "", [0, 0, 0]
+    for line in log.splitlines():
+        if match := _ENTRY.search(line):
+            entry, frames = match[1], [0, 0, 0]
+        elif match := _FRAME.search(line):
+            frames = [total + int(part) for total, part in zip(frames, match.groups(), strict=True)]
+        elif (match := _USED.search(line)) and entry:
+            barriers, shared = _BARRIERS.search(line), _SHARED.search(line)
+            found[entry] = Resources(
+                registers=int(match[1]),
+                shared_bytes=int(shared[1]) if shared else 0,
+                stack_bytes=frames[0],
+                spill_store_bytes=frames[1],
+                spill_load_bytes=frames[2],
+                barriers=int(barriers[1]) if barriers else 0,
+            )
+    return tuple(sorted(found.items()))
+
+
+_LOCATED = re.compile(r"^kernel\.cu\((\d+)\): (?:error|catastrophic error)", re.MULTILINE)
+
+
+def _complaint(source: str, arch: str, log: str) -> str:
+    """The message of a failed compile: log, then each line an error points at, numbered."""
+    lines = source.splitlines()
+    numbers = sorted({int(n) for n in _LOCATED.findall(log) if 0 < int(n) <= len(lines)})
+    quoted = "\n".join(f"{number:6d} | {lines[number - 1]}" for number in numbers)
+    return (
+        f"NVRTC {version()} refused a kernel for {arch}. Leave its pattern to XLA "
+        f'(fallback="xla") and report the log below.\n{log.strip()}\n{quoted}'.rstrip()
+    )
+
+
+def _require() -> Any:
+    if (binding := _binding()) is None:
+        raise ToolchainError(available().reason)
+    return binding
