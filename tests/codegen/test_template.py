@@ -1,0 +1,136 @@
+"""Templates: the paper's examples, exact round trips, and errors that point at the place."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codegen.template import (
+    Attr,
+    Level,
+    Schedule,
+    SubAttr,
+    Template,
+    attr,
+    parse_attrs,
+    parse_template,
+)
+from hlo.errors import TemplateSyntaxError
+
+
+@pytest.mark.parametrize(
+    ("text", "attrs", "shared"),
+    [
+        ("[GRID,WARP,WARP,CTA]S", (attr("GRID"), attr("WARP"), attr("WARP"), attr("CTA")), True),
+        (
+            "[GRID_128-WARP_2,WARP,WARP,CTA]S",
+            (
+                Attr((SubAttr(Level.GRID, 128), SubAttr(Level.WARP, 2))),
+                attr("WARP"),
+                attr("WARP"),
+                attr("CTA"),
+            ),
+            True,
+        ),
+        ("[GRID,CTA,CTA,THREAD]", (attr("GRID"), attr("CTA"), attr("CTA"), attr("THREAD")), False),
+    ],
+)
+def test_the_examples_of_the_paper(text, attrs, shared):
+    assert parse_attrs(text) == (attrs, shared)
+    schedule = Schedule("reduce_1", attrs, shared)
+    assert str(schedule) == f"reduce_1{text};"
+    assert parse_template(str(schedule)) == Template((schedule,))
+
+
+def test_header_and_several_schedules():
+    text = (
+        "cta_num=16384;\n"
+        "cta_size=256;\n"
+        "dot_1[GRID,WARP,CTA]S;\n"
+        "add[GRID_128-WARP_2,CTA]S;\n"
+        "reduce-max.3[GRID,CTA,THREAD];"
+    )
+    template = parse_template(text)
+    assert (template.cta_num, template.cta_size) == (16384, 256)
+    assert [s.identifier for s in template.schedules] == ["dot_1", "add", "reduce-max.3"]
+    assert [s.shared for s in template.schedules] == [True, True, False]
+    assert str(template) == text
+
+
+def test_blanks_may_stand_anywhere_between_symbols():
+    spread = " cta_size = 64 ;\n a [ GRID_4 - CTA_2 , THREAD ] S ;\n\tb[CTA];\n"
+    assert str(parse_template(spread)) == "cta_size=64;\na[GRID_4-CTA_2,THREAD]S;\nb[CTA];"
+
+
+def test_an_op_may_be_called_like_a_header():
+    assert str(parse_template("cta_num[CTA];")) == "cta_num[CTA];"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1: expected an identifier, found the end"),
+        ("a[GRID]", r"line 1, column 8: expected 'S' or ';', found the end"),
+        ("a[GRID]S", r"line 1, column 9: expected ';', found the end"),
+        ("a[GRID,\n  BLOCK];", "line 2, column 3: expected GRID, WARP, CTA or THREAD, found 'B'"),
+        ("a[GRID_4-WARP];", "line 1, column 14: expected '_', found ']'"),
+        ("a[GRID-WARP_2];", r"line 1, column 7: expected ',' or '\]', found '-'"),
+        ("a[GRID_0];", "line 1, column 8: expected a positive integer, found '0'"),
+        ("a[];", r"line 1, column 3: expected GRID, WARP, CTA or THREAD, found '\]'"),
+        ("a[CTA]; 7", "line 1, column 9: expected an identifier, found '7'"),
+        ("cta_size=many; a[CTA];", "line 1, column 10: expected a positive integer, found 'm'"),
+    ],
+)
+def test_errors_say_where_and_what_was_expected(text, message):
+    with pytest.raises(TemplateSyntaxError, match=message):
+        parse_template(text)
+
+
+def test_the_short_form_ends_after_the_attrs():
+    with pytest.raises(TemplateSyntaxError, match="column 6: expected the end, found ';'"):
+        parse_attrs("[CTA];")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Template(()), "needs at least one schedule"),
+        (lambda: Template((Schedule("a", (attr("CTA"),)),), cta_size=0), "at least 1"),
+        (lambda: Schedule("a", ()), "Schedule a has no attr"),
+        (lambda: Schedule("2a", (attr("CTA"),)), "'2a' is no identifier"),
+        (lambda: SubAttr(Level.CTA, 0), "must be at least 1"),
+        (lambda: Attr((SubAttr(Level.GRID), SubAttr(Level.CTA, 2))), "'GRID-CTA_2' is no attr"),
+    ],
+)
+def test_what_has_no_text_cannot_be_built(build, message):
+    with pytest.raises(TemplateSyntaxError, match=message):
+        build()
+
+
+LEVELS = st.sampled_from(Level)
+EXTENTS = st.integers(1, 10**9)
+ATTRS = st.one_of(
+    LEVELS.map(lambda level: Attr((SubAttr(level),))),
+    st.lists(st.builds(SubAttr, LEVELS, EXTENTS), min_size=1, max_size=4).map(
+        lambda parts: Attr(tuple(parts))
+    ),
+)
+SCHEDULES = st.builds(
+    Schedule,
+    st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,12}", fullmatch=True),
+    st.lists(ATTRS, min_size=1, max_size=5).map(tuple),
+    st.booleans(),
+)
+TEMPLATES = st.builds(
+    Template,
+    st.lists(SCHEDULES, min_size=1, max_size=5).map(tuple),
+    st.none() | EXTENTS,
+    st.none() | EXTENTS,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEMPLATES)
+def test_print_then_parse_is_the_identity(template):
+    text = str(template)
+    assert parse_template(text) == template
+    assert str(parse_template(text)) == text
