@@ -62,7 +62,7 @@ class _Reader:
         self.open: list[int] = []
         self.row_major: set[int] = set()
         self.shapes: dict[tuple[int, tuple[int, ...]], Shape] = {}
-        self.sources: dict[tuple[str, int], Source] = {}
+        self.sources: dict[tuple[str, str, int], Source] = {}
         self.lines: dict[int, tuple[str, int]] = {}
 
     def graph(self, ident: int) -> Graph:

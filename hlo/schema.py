@@ -111,7 +111,7 @@ PRIMITIVE_NUMBERS: Mapping[str, int] = {name: number for number, name in PRIMITI
 _FieldProto = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
     name: getattr(_FieldProto, f"TYPE_{name.upper()}")
-    for name in "int32 int64 uint32 uint64 bool float double string bytes".split()
+    for name in ("int32", "int64", "uint32", "uint64", "bool", "float", "double", "string", "bytes")
 }
 
 

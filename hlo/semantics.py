@@ -104,8 +104,11 @@ SEMANTICS: Mapping[str, OpSpec] = {
 
 #: Opcodes that must run even when nobody reads their value.
 EFFECTS = frozenset(
-    "infeed outfeed send send-done recv recv-done rng rng-get-and-update-state "
-    "all-reduce-start all-gather-start collective-permute-start async-start".split()
+    {
+        *("infeed", "outfeed", "send", "send-done", "recv", "recv-done"),
+        *("rng", "rng-get-and-update-state", "async-start"),
+        *("all-reduce-start", "all-gather-start", "collective-permute-start"),
+    }
 )
 
 #: Anything the table does not name is left to XLA.

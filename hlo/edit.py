@@ -1,0 +1,132 @@
+"""Helpers to edit an HloModuleProto in place: fresh ids and names, shapes, instruction order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hlo import schema
+from hlo.errors import ImportModuleError
+from hlo.graph import Shape
+
+#: XLA packs the computation's id into the upper half of an instruction's id.
+_LOCAL_BITS = 32
+
+
+class FreshIds:
+    """New instruction ids for one computation, by the convention its present ids follow.
+
+    Current XLA numbers instructions (computation id << 32 | local id); older modules number them
+    through the whole module.
+    """
+
+    def __init__(self, module: Any, computation: Any):
+        packed = computation.id << _LOCAL_BITS
+        present = [i.id for i in computation.instructions]
+        if computation.id > 0 and all(i >> _LOCAL_BITS == computation.id for i in present):
+            self._next = max(present, default=packed) + 1
+        else:
+            self._next = 1 + max(i.id for c in module.computations for i in c.instructions)
+
+    def __call__(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+class FreshNames:
+    """Instruction names that no instruction of the module has yet."""
+
+    def __init__(self, module: Any):
+        self._taken = {i.name for c in module.computations for i in c.instructions}
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, wish: str) -> str:
+        name = wish
+        while name in self._taken:
+            count = self._counts[wish] = self._counts.get(wish, 0) + 1
+            name = f"{wish}.{count}"
+        self._taken.add(name)
+        return name
+
+
+def fill_shape(proto: Any, shape: Shape) -> None:
+    """Writes `shape` with row-major layouts into an empty ShapeProto."""
+    proto.element_type = schema.PRIMITIVE_NUMBERS[shape.dtype]
+    if shape.is_tuple:
+        for element in shape.elements:
+            fill_shape(proto.tuple_shapes.add(), element)
+        return
+    proto.dimensions.extend(shape.dims)
+    proto.is_dynamic_dimension.extend([False] * shape.rank)
+    if shape.dtype not in ("token", "opaque"):
+        proto.layout.minor_to_major.extend(range(shape.rank - 1, -1, -1))
+        proto.layout.tail_padding_alignment_in_elements = 1
+
+
+def shape_proto(shape: Shape) -> Any:
+    """A new ShapeProto with row-major layouts."""
+    proto = schema.Shape()
+    fill_shape(proto, shape)
+    return proto
+
+
+def is_row_major(proto: Any) -> bool:
+    """Whether every array in a ShapeProto has the row-major layout, or none at all."""
+    if proto.tuple_shapes:
+        return all(is_row_major(element) for element in proto.tuple_shapes)
+    order = list(proto.layout.minor_to_major)
+    return not order or order == list(range(len(proto.dimensions) - 1, -1, -1))
+
+
+def entry_of(module: Any) -> Any:
+    """The entry computation; raises ImportModuleError when the module does not hold it."""
+    for computation in module.computations:
+        if computation.id == module.entry_computation_id:
+            return computation
+    raise ImportModuleError(
+        f"Module {module.name} has no entry computation {module.entry_computation_id}; "
+        "export the module again."
+    )
+
+
+def sort_instructions(computation: Any) -> None:
+    """Moves instructions behind what they need, keeping the present order where it can stay."""
+    needs = {i.id: (*i.operand_ids, *i.control_predecessor_ids) for i in computation.instructions}
+    position: dict[int, int] = {}
+    for ident in _after_needs(needs):
+        position.setdefault(ident, len(position))
+    computation.instructions.sort(key=lambda i: position[i.id])
+
+
+def _after_needs(needs: dict[int, tuple[int, ...]]) -> Iterator[int]:
+    opened: set[int] = set()
+    placed: set[int] = set()
+    for start in needs:
+        stack = [start]
+        while stack:
+            ident = stack[-1]
+            if ident in placed:
+                stack.pop()
+            elif ident in opened:
+                placed.add(stack.pop())
+                yield ident
+            else:
+                opened.add(ident)
+                stack.extend(n for n in reversed(needs[ident]) if n not in opened)
+
+
+def drop_uncalled(module: Any, candidates: Iterable[int]) -> None:
+    """Deletes those of the computations `candidates` that the entry no longer reaches by calls."""
+    computations = {c.id: c for c in module.computations}
+    reached = {module.entry_computation_id}
+    stack = [module.entry_computation_id]
+    while stack:
+        for instruction in computations[stack.pop()].instructions:
+            for called in instruction.called_computation_ids:
+                if called not in reached:
+                    reached.add(called)
+                    stack.append(called)
+    gone = set(candidates) - reached
+    for index in reversed(range(len(module.computations))):
+        if module.computations[index].id in gone:
+            del module.computations[index]

@@ -1,0 +1,134 @@
+"""Inlining calls in a module's proto: lowered programs come with one function per jitted callee."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo.edit import FreshIds, FreshNames, drop_uncalled, sort_instructions
+from hlo.errors import ImportModuleError
+from hlo.importer import parse
+
+
+def inline_calls(data: bytes) -> bytes:
+    """The module with every plain `call` replaced by a copy of its callee's instructions.
+
+    A call stays when it says more than "run this": frontend attributes (such as "run this on
+    the host"), a backend config, a sharding, or a callee on another execution thread. Inlined
+    instructions take over the call's control dependences; their op names get the call's as
+    prefix. Loops inside a callee that was inlined twice share their bodies.
+    Raises ImportModuleError for bytes that are no HloModuleProto or whose calls are recursive.
+    """
+    module = parse(data)
+    inliner = _Inliner(module)
+    for computation in module.computations:
+        inliner.run(computation)
+    if not inliner.inlined:
+        return data
+    drop_uncalled(module, inliner.inlined)
+    return module.SerializeToString(deterministic=True)
+
+
+class _Inliner:
+    def __init__(self, module: Any):
+        self.module = module
+        self.computations = {c.id: c for c in module.computations}
+        self.names = FreshNames(module)
+        self.done: set[int] = set()
+        self.open: set[int] = set()
+        self.inlined: set[int] = set()
+
+    def run(self, computation: Any) -> None:
+        """Inlines the calls of one computation, those of its callees first."""
+        if computation.id in self.done:
+            return
+        if computation.id in self.open:
+            raise ImportModuleError(
+                f"Computation {computation.name} calls itself; export the module again."
+            )
+        self.open.add(computation.id)
+        calls = [i for i in computation.instructions if self.is_plain(i)]
+        for call in calls:
+            self.run(self.computations[call.called_computation_ids[0]])
+        if calls:
+            self.inline(computation, calls)
+        self.done.add(computation.id)
+
+    def is_plain(self, instruction: Any) -> bool:
+        if instruction.opcode != "call" or len(instruction.called_computation_ids) != 1:
+            return False
+        callee = self.computations.get(instruction.called_computation_ids[0])
+        if callee is None:
+            raise ImportModuleError(
+                f"{instruction.name}: its callee is missing; export the module again."
+            )
+        return not (
+            instruction.frontend_attributes.map
+            or instruction.backend_config
+            or instruction.HasField("sharding")
+            or callee.execution_thread not in ("", "main")
+        )
+
+    def inline(self, computation: Any, calls: list[Any]) -> None:
+        fresh = FreshIds(self.module, computation)
+        instead: dict[int, int] = {}
+        #: call id -> the ids of its inlined instructions
+        bodies: dict[int, list[int]] = {}
+        for call in calls:
+            callee = self.computations[call.called_computation_ids[0]]
+            copied = {
+                i.id: call.operand_ids[i.parameter_number] if i.opcode == "parameter" else fresh()
+                for i in callee.instructions
+            }
+            bodies[call.id] = [
+                self.copy(computation, inner, call, copied)
+                for inner in callee.instructions
+                if inner.opcode != "parameter"
+            ]
+            instead[call.id] = copied[callee.root_id]
+            self.inlined.add(callee.id)
+        _rewire(computation, instead, bodies)
+        sort_instructions(computation)
+
+    def copy(self, computation: Any, inner: Any, call: Any, copied: dict[int, int]) -> int:
+        """Adds a copy of a callee's instruction to the caller; returns its id."""
+        new = computation.instructions.add()
+        new.CopyFrom(inner)
+        new.id = copied[inner.id]
+        new.name = self.names(inner.name)
+        _replace(new.operand_ids, [copied[i] for i in inner.operand_ids])
+        before = [copied[i] for i in inner.control_predecessor_ids]
+        _replace(new.control_predecessor_ids, [*before, *call.control_predecessor_ids])
+        prefix = call.metadata.op_name
+        if prefix and not new.metadata.op_name.startswith(prefix):
+            new.metadata.op_name = "/".join(filter(None, (prefix, new.metadata.op_name)))
+        return new.id
+
+
+def _rewire(computation: Any, instead: dict[int, int], bodies: dict[int, list[int]]) -> None:
+    """Lets readers and control successors of the inlined calls see what took their place."""
+
+    def resolve(ident: int) -> int:
+        while ident in instead:
+            ident = instead[ident]
+        return ident
+
+    def moved(ident: int) -> list[int]:
+        if ident not in bodies:
+            return [ident]
+        return bodies[ident] or [resolve(ident)]
+
+    for index in reversed(range(len(computation.instructions))):
+        if computation.instructions[index].id in bodies:
+            del computation.instructions[index]
+    for instruction in computation.instructions:
+        if any(i in instead for i in instruction.operand_ids):
+            _replace(instruction.operand_ids, [resolve(i) for i in instruction.operand_ids])
+        if any(i in bodies for i in instruction.control_predecessor_ids):
+            before = [m for i in instruction.control_predecessor_ids for m in moved(i)]
+            _replace(instruction.control_predecessor_ids, list(dict.fromkeys(before)))
+    computation.root_id = resolve(computation.root_id)
+
+
+def _replace(repeated: Any, values: list[int]) -> None:
+    del repeated[:]
+    repeated.extend(values)
