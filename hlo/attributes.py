@@ -63,6 +63,30 @@ def _gather(proto: Any) -> dict[str, Any]:
     }
 
 
+def _scatter(proto: Any) -> dict[str, Any]:
+    numbers = proto.scatter_dimension_numbers
+    return {
+        "update_window_dims": tuple(numbers.update_window_dims),
+        "inserted_window_dims": tuple(numbers.inserted_window_dims),
+        "scatter_dims_to_operand_dims": tuple(numbers.scatter_dims_to_operand_dims),
+        "index_vector_dim": numbers.index_vector_dim,
+        "input_batching_dims": tuple(numbers.input_batching_dims),
+        "scatter_indices_batching_dims": tuple(numbers.scatter_indices_batching_dims),
+    }
+
+
+def _window(proto: Any) -> dict[str, Any]:
+    dims = proto.window.dimensions
+    return {
+        "size": tuple(d.size for d in dims),
+        "stride": tuple(d.stride for d in dims),
+        "low": tuple(d.padding_low for d in dims),
+        "high": tuple(d.padding_high for d in dims),
+        "base_dilation": tuple(d.base_dilation for d in dims),
+        "window_dilation": tuple(d.window_dilation for d in dims),
+    }
+
+
 def _dot(proto: Any) -> dict[str, Any]:
     numbers = proto.dot_dimension_numbers
     precision = max(proto.precision_config.operand_precision, default=0)
@@ -112,6 +136,8 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "pad": _pad,
     "dynamic-slice": lambda proto: {"sizes": tuple(proto.dynamic_slice_sizes)},
     "gather": _gather,
+    "scatter": _scatter,
+    "reduce-window": _window,
     "dot": _dot,
     "compare": _compare,
     "reduce-precision": lambda proto: {

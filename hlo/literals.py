@@ -61,7 +61,7 @@ def to_numpy(literal: Any, shape: Shape) -> np.ndarray | None:
     if major_to_minor and major_to_minor != tuple(range(shape.rank)):
         stored = flat.reshape([shape.dims[d] for d in major_to_minor])
         flat = stored.transpose(np.argsort(major_to_minor))
-    value = np.ascontiguousarray(flat.reshape(shape.dims))
+    value = flat.reshape(shape.dims).copy(order="C")
     value.flags.writeable = False
     return value
 

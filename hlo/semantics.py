@@ -29,7 +29,10 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          that shards nothing)
     while                called = (condition, body)
     conditional          called = branches (of a pred: the true one first); operands (index, *args)
-    scatter, sort, ...   called as in the proto
+    scatter              update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims,
+                         index_vector_dim, input_batching_dims, scatter_indices_batching_dims
+    reduce-window        size, stride, low, high, base_dilation, window_dilation
+    sort                 dimension
     call                 called = (callee,)
 """
 

@@ -1,0 +1,272 @@
+"""A NumPy interpreter of graphs: the reference that kernels, rules and error bounds rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo import indexing
+from hlo.errors import ImportModuleError
+from hlo.graph import Graph, Op
+from hlo.literals import NUMPY_DTYPES
+from hlo.numeric import COMPARISONS, ELEMENTWISE, convert, total_order_key
+
+Array = np.ndarray
+#: What an op evaluates to: an array, or a tuple of values (a token is an empty tuple).
+Value = Any
+Target = Callable[[Op, Sequence[Array]], Value]
+
+_NARROW = frozenset(
+    dtype for name, dtype in NUMPY_DTYPES.items() if name in ("f16", "bf16") or name[:2] == "f8"
+)
+_FLOATS = frozenset(name for name in NUMPY_DTYPES if name[0] == "f" or name == "bf16")
+_REDUCE_UFUNCS = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+def evaluate(
+    graph: Graph,
+    args: Sequence[Any],
+    float64: bool = False,
+    targets: Mapping[str, Target] | None = None,
+) -> list[Array]:
+    """The leaves of the root's value for `args`, one per parameter (tuples nest).
+
+    With `float64` every float is computed and returned in float64 and no rounding to a narrower
+    float happens, which gives the yardstick for error bounds. `targets` are references of custom
+    calls by target name: functions of the op and its operands' arrays.
+    Raises ImportModuleError for an opcode without a reference.
+    """
+    interpreter = _Interpreter(float64, targets or {})
+    with np.errstate(all="ignore"):
+        values = [
+            interpreter.cast(np.asarray(arg), op.dtype) if isinstance(arg, np.ndarray) else arg
+            for arg, op in zip(args, graph.parameters, strict=True)
+        ]
+        return _leaves(interpreter.run(graph, values))
+
+
+def _leaves(value: Value) -> list[Array]:
+    if isinstance(value, tuple):
+        return [leaf for element in value for leaf in _leaves(element)]
+    return [value]
+
+
+class _Interpreter:
+    def __init__(self, float64: bool, targets: Mapping[str, Target]):
+        self.float64 = float64
+        self.targets = targets
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """The numpy type that values of an HLO type are held in."""
+        if self.float64 and name in _FLOATS:
+            return np.dtype(np.float64)
+        if self.float64 and name == "c64":
+            return np.dtype(np.complex128)
+        return NUMPY_DTYPES[name]
+
+    def cast(self, value: Array, name: str) -> Array:
+        return np.asarray(value).astype(self.dtype(name), copy=False)
+
+    def run(self, graph: Graph, args: Sequence[Value]) -> Value:
+        values: list[Value] = [None] * len(graph)
+        for op in graph:
+            if op.opcode == "parameter":
+                values[op.id] = args[op.attrs["index"]]
+            else:
+                values[op.id] = self.op(op, [values[o.id] for o in op.operands])
+        return values[graph.root.id]
+
+    def op(self, op: Op, values: Sequence[Value]) -> Value:
+        function = _TABLE.get(op.opcode)
+        if function is None:
+            if op.opcode not in ELEMENTWISE:
+                raise ImportModuleError(
+                    f"{op!r}: {op.opcode} has no NumPy reference; evaluate a graph without it."
+                )
+            function = _elementwise
+        result = function(self, op, values)
+        return result if isinstance(result, tuple) else self.cast(result, op.dtype)
+
+    def body(self, graph: Graph) -> indexing.Body:
+        """A scalar computation as a function of arrays of any one shape."""
+
+        def call(*args: Array) -> tuple[Array, ...]:
+            value = self.run(graph, args)
+            return value if isinstance(value, tuple) else (value,)
+
+        return call
+
+
+def _wide(value: Array) -> Array:
+    return value.astype(np.float32) if value.dtype in _NARROW else value
+
+
+def _elementwise(_: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
+    return ELEMENTWISE[op.opcode](*map(_wide, values))
+
+
+def _compare(_: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
+    x, y = values
+    if op.attrs["total_order"] and op.operands[0].dtype in _FLOATS:
+        x, y = total_order_key(x), total_order_key(y)
+    return COMPARISONS[op.attrs["direction"]](x, y)
+
+
+def _convert(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
+    return convert(values[0], ev.dtype(op.dtype))
+
+
+def _bitcast_convert(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
+    # float64 mode holds other bits than the declared types have
+    stored = values[0].astype(NUMPY_DTYPES[op.operands[0].dtype], copy=False)
+    target = NUMPY_DTYPES[op.dtype]
+    if target.itemsize < stored.dtype.itemsize:
+        stored = stored[..., None]
+    viewed = np.ascontiguousarray(stored).view(target)
+    return viewed[..., 0] if target.itemsize > stored.dtype.itemsize else viewed
+
+
+def _reduce_precision(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
+    if ev.float64:
+        return values[0]
+    exponent, mantissa = op.attrs["exponent_bits"], op.attrs["mantissa_bits"]
+    wide = values[0].astype(np.float64)
+    fraction, power = np.frexp(wide)
+    limit = 1 << (exponent - 1)
+    # numbers below the smallest normal one become zero, those that round too far infinity
+    rounded = np.ldexp(np.rint(np.ldexp(fraction, mantissa + 1)), power - mantissa - 1)
+    rounded = np.where(np.abs(rounded) < np.ldexp(1.0, 2 - limit), np.copysign(0.0, wide), rounded)
+    rounded = np.where(np.abs(rounded) >= np.ldexp(1.0, limit), np.copysign(np.inf, wide), rounded)
+    return np.where(np.isfinite(wide), rounded, wide)
+
+
+def _iota(ev: _Interpreter, op: Op, _: Sequence[Array]) -> Array:
+    dim = op.attrs["dimension"]
+    return indexing.broadcast(np.arange(op.dims[dim]), op.dims, (dim,))
+
+
+def _slice(_: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
+    bounds = zip(op.attrs["start"], op.attrs["limit"], op.attrs["stride"], strict=True)
+    return values[0][tuple(slice(*bound) for bound in bounds)]
+
+
+def _reduce(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
+    dims, reducer = op.attrs["dimensions"], op.attrs["reducer"]
+    half = len(values) // 2
+    if reducer is None:
+        results = indexing.fold(values[:half], values[half:], dims, ev.body(op.called[0]))
+        return results if op.shape.is_tuple else results[0]
+    x, init = map(_wide, values)
+    ufunc = _REDUCE_UFUNCS[reducer]
+    if x.dtype == np.bool_:  # numpy would count the elements of a bool sum
+        ufunc = {"add": np.logical_or, "multiply": np.logical_and}.get(reducer, ufunc)
+    reduced = (
+        ufunc.reduce(x, axis=dims, dtype=x.dtype) if x.size else np.broadcast_to(init, op.dims)
+    )
+    return ufunc(reduced, init) if x.size else reduced
+
+
+def _dot(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
+    """Both sides as [batch, free, contracted] matrices, multiplied in the result's type."""
+    attrs = op.attrs
+    sides = []
+    for value, side in zip(values, ("lhs", "rhs"), strict=True):
+        batch, contract = attrs[f"{side}_batch"], attrs[f"{side}_contract"]
+        free = [d for d in range(value.ndim) if d not in (*batch, *contract)]
+        sizes = [int(np.prod([value.shape[d] for d in dims])) for dims in (batch, free, contract)]
+        moved = _wide(value).transpose([*batch, *free, *contract]).reshape(sizes)
+        sides.append(moved.astype(_wide(np.empty(0, ev.dtype(op.dtype))).dtype, copy=False))
+    return np.matmul(sides[0], sides[1].swapaxes(1, 2)).reshape(op.dims)
+
+
+def _scatter(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
+    count = len(values) // 2
+    body = ev.body(op.called[0])
+    results = indexing.scatter(values[:count], values[count], values[count + 1 :], op.attrs, body)
+    return results if op.shape.is_tuple else results[0]
+
+
+def _reduce_window(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
+    half = len(values) // 2
+    body = ev.body(op.called[0])
+    results = indexing.reduce_window(values[:half], values[half:], op.attrs, body)
+    return results if op.shape.is_tuple else results[0]
+
+
+def _sort(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
+    results = indexing.sort(values, op.attrs["dimension"], ev.body(op.called[0]))
+    return results if op.shape.is_tuple else results[0]
+
+
+def _while(ev: _Interpreter, op: Op, values: Sequence[Value]) -> Value:
+    condition, body = op.called
+    state = values[0]
+    while ev.run(condition, [state]):
+        state = ev.run(body, [state])
+    return state
+
+
+def _conditional(ev: _Interpreter, op: Op, values: Sequence[Value]) -> Value:
+    index, *args = values
+    if op.operands[0].dtype == "pred":
+        branch = 0 if index else 1
+    else:
+        last = len(op.called) - 1
+        branch = int(index) if 0 <= index <= last else last
+    return ev.run(op.called[branch], [args[branch]])
+
+
+def _custom_call(ev: _Interpreter, op: Op, values: Sequence[Value]) -> Value:
+    if op.attrs["replicated"]:
+        return values[0]
+    target = ev.targets.get(op.attrs["target"])
+    if target is None:
+        raise ImportModuleError(
+            f"{op!r}: custom call {op.attrs['target']!r} has no NumPy reference; pass one in "
+            "`targets`."
+        )
+    return target(op, values)
+
+
+_TABLE: Mapping[str, Callable[[_Interpreter, Op, Sequence[Value]], Value]] = {
+    "constant": lambda _, op, __: op.attrs["value"],
+    "iota": _iota,
+    "compare": _compare,
+    "convert": _convert,
+    "bitcast-convert": _bitcast_convert,
+    "reduce-precision": _reduce_precision,
+    "broadcast": lambda _, op, v: indexing.broadcast(v[0], op.dims, op.attrs["dimensions"]),
+    "reshape": lambda _, op, v: v[0].reshape(op.dims),
+    "bitcast": lambda _, op, v: v[0].reshape(op.dims),
+    "transpose": lambda _, op, v: v[0].transpose(op.attrs["dimensions"]),
+    "slice": _slice,
+    "pad": lambda _, op, v: indexing.pad(v[0], v[1], op.attrs),
+    "concatenate": lambda _, op, v: np.concatenate(v, op.attrs["dimension"]),
+    "reverse": lambda _, op, v: np.flip(v[0], op.attrs["dimensions"]),
+    "dynamic-slice": lambda _, op, v: indexing.dynamic_slice(v[0], v[1:], op.attrs["sizes"]),
+    "dynamic-update-slice": lambda _, op, v: indexing.dynamic_update_slice(v[0], v[1], v[2:]),
+    "gather": lambda _, op, v: indexing.gather(v[0], v[1], op.attrs),
+    "scatter": _scatter,
+    "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "dot": _dot,
+    "sort": _sort,
+    "map": lambda ev, op, v: ev.body(op.called[0])(*v)[0],
+    "tuple": lambda _, op, v: tuple(v),
+    "get-tuple-element": lambda _, op, v: v[0][op.attrs["index"]],
+    "after-all": lambda _, op, v: (),
+    "while": _while,
+    "conditional": _conditional,
+    "call": lambda ev, op, v: ev.run(op.called[0], v),
+    "custom-call": _custom_call,
+}
