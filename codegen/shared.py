@@ -1,0 +1,260 @@
+"""SharedPlanning: where each schedule's result lies in shared memory (paper Algorithm 4).
+
+A buffer has one owner at a time, the op whose result it holds, and is as large as the largest of
+its owners. It changes hands at a schedule once its owner is dead there: every schedule that
+reads the owner comes earlier, or is this very schedule and reads in place. Dominance implies it:
+if every path from the owner to the outputs passes the taker, then every reader of the owner is an
+ancestor of the taker, because between an owner and its reader there are only inlined ops. All of
+it holds only for schedules emitted exactly in the planned order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo.errors import VerifyError
+from hlo.verdict import Verdict, forbid
+
+#: `dominates(a, b)`: whether every path from b to the outputs of the pattern passes a.
+Dominates = Callable[[Hashable, Hashable], bool]
+
+
+@dataclass(frozen=True)
+class SharedRequest:
+    """One schedule. Sizes are bytes.
+
+    `bytes` is what its result needs in shared memory (0: it writes outputs only), `scratch` what
+    it needs only while it runs (partials of a block reduction). `reads` are the ops whose shared
+    results it reads; of those in `in_place` each thread reads only the element that it itself
+    then writes, so a result of the same size may overwrite them.
+    """
+
+    op: Hashable
+    bytes: int = 0
+    reads: frozenset[Hashable] = frozenset()
+    in_place: frozenset[Hashable] = frozenset()
+    scratch: int = 0
+    align: int = 16
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a result or a scratch lies: bytes from the start of shared memory, buffer number."""
+
+    offset: int
+    bytes: int
+    buffer: int
+
+
+@dataclass(frozen=True)
+class SharedPlan:
+    """Slots of results and scratches by op, the bytes with and without sharing, and counts.
+
+    `allocations` are the buffers, `shares` the results that took over a dead operand's buffer,
+    `reclaims` the buffers that went to the free list. `barriers` are pairs (q, p) of positions
+    in the planned order: a barrier must stand after schedule q and before schedule p, because p
+    overwrites what other threads read or write in q. They come on top of the barriers between a
+    write and its reads; a block that loops over all schedules needs one more at the loop's end.
+    """
+
+    slots: Mapping[Hashable, Slot]
+    scratch: Mapping[Hashable, Slot]
+    total: int
+    unshared: int
+    requests: int
+    allocations: int
+    shares: int
+    reclaims: int
+    barriers: tuple[tuple[int, int], ...]
+
+
+def plan_shared(
+    schedules: Sequence[SharedRequest],
+    dominates: Dominates,
+    limit: int,
+    sharing: bool = True,
+) -> SharedPlan | Verdict:
+    """Plans shared memory of at most `limit` bytes, or forbids with the volume (paper 5.3).
+
+    `schedules` stand in emitted order, one per op. Without `sharing` every result and scratch
+    has its own buffer. Where dominance alone leaves too much alive (packed patterns without a
+    common user), a buffer changes hands after its owner's last reader, wherever the taker stands.
+
+    Raises VerifyError when a schedule reads what no earlier one writes.
+    """
+    readers = _readers(schedules)
+    if not sharing:
+        return _within(_Planner(schedules, readers, None).plan(), limit)
+    plan = _Planner(schedules, readers, dominates).plan()
+    if plan.total > limit:
+        plan = _Planner(schedules, readers, lambda taker, owner: True).plan()
+    return _within(plan, limit)
+
+
+def _within(plan: SharedPlan, limit: int) -> SharedPlan | Verdict:
+    if plan.total <= limit:
+        return plan
+    return forbid(
+        "The intermediate results of one block do not fit into shared memory.",
+        shared_bytes=plan.total,
+        limit=limit,
+        unshared_bytes=plan.unshared,
+    )
+
+
+def _readers(schedules: Sequence[SharedRequest]) -> dict[Hashable, list[int]]:
+    """By op that writes shared memory, the positions of the schedules that read it, ascending."""
+    readers: dict[Hashable, list[int]] = {}
+    for position, schedule in enumerate(schedules):
+        for op in sorted(schedule.reads, key=repr):
+            if op not in readers:
+                raise VerifyError(
+                    f"Schedule {schedule.op} reads {op} from shared memory, but no earlier "
+                    "schedule writes it there."
+                )
+            readers[op].append(position)
+        if schedule.op in readers:
+            raise VerifyError(f"Two schedules write the shared result of {schedule.op}.")
+        if schedule.bytes:
+            readers[schedule.op] = []
+    return readers
+
+
+@dataclass(eq=False)
+class _Buffer:
+    """Space, its owner (None: it is on the free list) and who touched its content."""
+
+    number: int
+    bytes: int
+    align: int
+    owner: SharedRequest | None
+    writer: int
+    readers: Sequence[int]
+
+    def last_access_before(self, position: int) -> int | None:
+        """The last earlier position a taker at `position` must be kept apart from by a barrier.
+
+        A taker that reads the content stands behind the barrier after its writer already.
+        """
+        touched = [p for p in self.readers if p < position]
+        if position not in self.readers:
+            touched.append(self.writer)
+        return max(touched, default=None)
+
+
+@dataclass
+class _Planner:
+    """One walk over the schedules. `may_take` None gives every request a buffer of its own."""
+
+    schedules: Sequence[SharedRequest]
+    readers: Mapping[Hashable, Sequence[int]]
+    may_take: Dominates | None
+    buffers: list[_Buffer] = field(default_factory=list)
+    barriers: dict[int, int] = field(default_factory=dict)
+    shares: int = 0
+    reclaims: int = 0
+
+    def plan(self) -> SharedPlan:
+        results: dict[Hashable, _Buffer] = {}
+        scratches: dict[Hashable, _Buffer] = {}
+        for position, schedule in enumerate(self.schedules):
+            dead = self._dead(position)
+            if schedule.bytes:
+                heirlooms = [b for b in dead if _may_overwrite(schedule, b)]
+                buffer = self._take(position, schedule.bytes, heirlooms)
+                buffer.readers = self.readers[schedule.op]
+                results[schedule.op] = buffer
+                self.shares += buffer in heirlooms
+                dead = [b for b in dead if b is not buffer]
+            read_here = [b for b in dead if position in b.readers]
+            self._reclaim(b for b in dead if b not in read_here)
+            if schedule.scratch:
+                scratches[schedule.op] = self._take(position, schedule.scratch)
+                read_here.append(scratches[schedule.op])
+            self._reclaim(read_here)
+        return self._laid_out(results, scratches)
+
+    def _dead(self, position: int) -> list[_Buffer]:
+        """The owned buffers that no schedule after `position` reads and this one may take."""
+        if self.may_take is None:
+            return []
+        op = self.schedules[position].op
+        return [
+            buffer
+            for buffer in self.buffers
+            if buffer.owner is not None
+            and max(buffer.readers, default=position) <= position
+            and self.may_take(op, buffer.owner.op)
+        ]
+
+    def _take(self, position: int, size: int, heirlooms: Sequence[_Buffer] = ()) -> _Buffer:
+        """A buffer for `size` bytes: a dead operand's, one from the free list, or a new one."""
+        schedule = self.schedules[position]
+        pool = heirlooms or [b for b in self.buffers if b.owner is None]
+        if not pool:
+            new = _Buffer(len(self.buffers), size, schedule.align, schedule, position, ())
+            self.buffers.append(new)
+            return new
+        # The tightest fit: first the least growth, then the least waste.
+        buffer = min(pool, key=lambda b: (max(size - b.bytes, 0), b.bytes, b.number))
+        before = buffer.last_access_before(position)
+        if before is not None:
+            self.barriers[position] = max(before, self.barriers.get(position, before))
+        buffer.bytes = max(buffer.bytes, size)
+        buffer.align = max(buffer.align, schedule.align)
+        buffer.owner, buffer.writer, buffer.readers = schedule, position, ()
+        return buffer
+
+    def _reclaim(self, buffers: Iterable[_Buffer]) -> None:
+        if self.may_take is None:
+            return
+        for buffer in buffers:
+            buffer.owner = None
+            self.reclaims += 1
+
+    def _laid_out(
+        self, results: Mapping[Hashable, _Buffer], scratches: Mapping[Hashable, _Buffer]
+    ) -> SharedPlan:
+        offsets, total = _pack([(b.bytes, b.align) for b in self.buffers])
+        asked = [(size, s.align) for s in self.schedules for size in (s.bytes, s.scratch) if size]
+        sizes = {s.op: s for s in self.schedules}
+        return SharedPlan(
+            slots={
+                op: Slot(offsets[b.number], sizes[op].bytes, b.number) for op, b in results.items()
+            },
+            scratch={
+                op: Slot(offsets[b.number], sizes[op].scratch, b.number)
+                for op, b in scratches.items()
+            },
+            total=total,
+            unshared=_pack(asked)[1],
+            requests=len(asked),
+            allocations=len(self.buffers),
+            shares=self.shares,
+            reclaims=self.reclaims,
+            barriers=tuple((q, p) for p, q in sorted(self.barriers.items())),
+        )
+
+
+def _may_overwrite(schedule: SharedRequest, buffer: _Buffer) -> bool:
+    """Whether `schedule` may write over the owner of `buffer` while it runs.
+
+    Reading in place keeps threads apart only if both results have the same number of bytes: then
+    element i of the one lies exactly on element i of the other.
+    """
+    owner = buffer.owner
+    if owner is None or owner.op not in schedule.reads:
+        return True
+    return owner.op in schedule.in_place and owner.bytes == schedule.bytes
+
+
+def _pack(blocks: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+    """Offsets of blocks of (bytes, align), strictest alignment first, and where the last ends."""
+    offsets = [0] * len(blocks)
+    end = 0
+    for i in sorted(range(len(blocks)), key=lambda i: -blocks[i][1]):
+        size, align = blocks[i]
+        offsets[i] = -(-end // align) * align
+        end = offsets[i] + size
+    return offsets, end

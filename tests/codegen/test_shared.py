@@ -1,0 +1,274 @@
+"""SharedPlanning: Figure 1's numbers, the two traps, and a fuzz with independent liveness."""
+
+import random
+
+import pytest
+
+from codegen.dominance import DominanceTree
+from codegen.shared import SharedPlan, SharedRequest, plan_shared
+from hlo.errors import VerifyError
+from hlo.graph import Op, Shape
+from hlo.verdict import Verdict
+
+LIMIT = 1 << 20
+
+
+def request(op, bytes=0, reads=(), in_place=(), **more):
+    return SharedRequest(
+        op, bytes, frozenset(reads) | frozenset(in_place), frozenset(in_place), **more
+    )
+
+
+def after(*chain):
+    """Dominance of a chain: everything later dominates everything earlier."""
+    return lambda a, b: chain.index(a) >= chain.index(b)
+
+
+def nothing(a, b):
+    return a == b
+
+
+FIGURE_1 = [
+    request("dot_1", 94 * 94 * 4),
+    request("add", 94 * 94 * 4, in_place=["dot_1"]),
+    request("reduce_max", 94 * 4, reads=["add"]),
+    request("reduce_sum", 94 * 4, reads=["add", "reduce_max"]),
+    request("out", reads=["add", "reduce_max", "reduce_sum"]),
+]
+
+
+def figure_1_dominates(a, b):
+    order = ["dot_1", "add", "out"]
+    return a == b or (a == "add" and b == "dot_1") or (a == "out" and b in order)
+
+
+def test_figure_1_add_reuses_the_space_of_dot_1():
+    plan = plan_shared(FIGURE_1, figure_1_dominates, LIMIT)
+    assert plan.slots["dot_1"] == plan.slots["add"]
+    assert plan.total == 35_344 + 384 + 376
+    assert (plan.requests, plan.allocations, plan.shares) == (4, 3, 1)
+    assert plan.barriers == ()  # add overwrites what the same thread has just read
+
+
+def test_figure_1_without_sharing_takes_the_72_kb_of_the_paper():
+    plan = plan_shared(FIGURE_1, figure_1_dominates, LIMIT, sharing=False)
+    assert plan.total == plan.unshared == 2 * 35_344 + 384 + 376
+    assert (plan.allocations, plan.shares, plan.reclaims, plan.barriers) == (4, 0, 0, ())
+
+
+def test_the_volume_is_forbidden_with_its_facts():
+    verdict = plan_shared(FIGURE_1, figure_1_dominates, 36_000)
+    assert isinstance(verdict, Verdict)
+    assert not verdict
+    assert dict(verdict.facts) == {
+        "shared_bytes": 36_104,
+        "limit": 36_000,
+        "unshared_bytes": 71_448,
+    }
+
+
+def test_a_reader_that_permutes_cannot_overwrite_but_frees_for_the_next():
+    schedules = [
+        request("a", 64),
+        request("b", 64, reads=["a"]),
+        request("c", 64, reads=["b"]),
+    ]
+    plan = plan_shared(schedules, after("a", "b", "c"), LIMIT)
+    assert plan.slots["b"].offset != plan.slots["a"].offset
+    assert plan.slots["c"].offset == plan.slots["a"].offset
+    assert plan.barriers == ((1, 2),)  # b's reads of a, before c writes there
+
+
+def test_in_place_needs_equal_sizes():
+    schedules = [request("f32", 64), request("bf16", 32, in_place=["f32"])]
+    plan = plan_shared(schedules, after("f32", "bf16"), LIMIT)
+    assert plan.allocations == 2
+
+
+def test_in_place_after_another_reader_needs_a_barrier():
+    schedules = [
+        request("a", 64),
+        request("sum", 4, reads=["a"]),
+        request("b", 64, reads=["sum"], in_place=["a"]),
+    ]
+    plan = plan_shared(schedules, after("a", "sum", "b"), LIMIT)
+    assert plan.slots["b"].offset == plan.slots["a"].offset
+    assert plan.barriers == ((1, 2),)
+
+
+def test_a_shared_buffer_grows_to_the_larger_owner():
+    schedules = [request("a", 64), request("s", 16, reads=["a"]), request("b", 256, reads=["s"])]
+    plan = plan_shared(schedules, after("a", "s", "b"), LIMIT)
+    assert plan.slots["a"].buffer == plan.slots["b"].buffer
+    assert plan.total == 256 + 16
+
+
+def test_a_reclaimed_buffer_has_one_new_owner_only():
+    # x reclaims a and b; y takes one of them; z dominates a but must not take y's space.
+    schedules = [
+        request("a", 64),
+        request("b", 64),
+        request("x", 64, in_place=["a", "b"]),
+        request("y", 64, reads=["x"]),
+        request("z", 64, reads=["x", "y"]),
+        request("out", reads=["y", "z"]),
+    ]
+    plan = plan_shared(schedules, after("a", "b", "x", "y", "z", "out"), LIMIT)
+    assert plan.allocations == 3
+    assert len({plan.slots[op].buffer for op in "xyz"}) == 3
+    assert plan.reclaims == 4  # b at x, then x at z, y and z at out
+
+
+def test_scratch_lives_only_while_its_schedule_runs():
+    schedules = [
+        request("a", 64, scratch=32),
+        request("b", 64, reads=["a"], scratch=32),
+        request("out", reads=["b"], scratch=128),
+    ]
+    plan = plan_shared(schedules, after("a", "b", "out"), LIMIT)
+    assert plan.slots["b"].buffer == plan.scratch["a"].buffer
+    assert plan.scratch["out"].buffer == plan.slots["a"].buffer
+    assert plan.barriers == ((0, 1), (1, 2))
+    assert plan.total == 128 + 64 + 32
+
+
+def test_packed_chains_share_after_the_last_reader_when_the_limit_asks_for_it():
+    schedules = [
+        request("a", 64),
+        request("out_a", reads=["a"]),
+        request("b", 64),
+        request("out_b", reads=["b"]),
+    ]
+    roomy = plan_shared(schedules, nothing, 128)
+    assert (roomy.total, roomy.barriers) == (128, ())
+    tight = plan_shared(schedules, nothing, 127)
+    assert (tight.total, tight.barriers) == (64, ((1, 2),))
+
+
+def test_alignment_is_kept():
+    schedules = [request("a", 4), request("b", 4, align=128), request("out", reads=["a", "b"])]
+    plan = plan_shared(schedules, nothing, LIMIT)
+    assert (plan.slots["b"].offset, plan.slots["a"].offset, plan.total) == (0, 16, 20)
+
+
+def test_a_schedule_must_read_what_was_written():
+    with pytest.raises(VerifyError, match="Schedule b reads a from shared memory, but no earlier"):
+        plan_shared([request("b", 4, reads=["a"])], nothing, LIMIT)
+    with pytest.raises(VerifyError, match="Two schedules write the shared result of a"):
+        plan_shared([request("a", 4), request("a", 4)], nothing, LIMIT)
+
+
+# ---- fuzz: a random pattern, its schedules, and the bytes simulated in the planned order ---------
+
+
+def random_schedules(seed):
+    """A random pattern of ops, some of which write shared memory; the rest is inlined."""
+    rng = random.Random(seed)
+    ops = [Op("add", Shape("f32"), ())]
+    for _ in range(rng.randint(3, 24)):
+        ops.append(Op("add", Shape("f32"), tuple(rng.choices(ops[-4:], k=rng.randint(1, 2)))))
+    used = {operand for op in ops for operand in op.operands}
+    outputs = [op for op in ops if op not in used or rng.random() < 0.05]
+    shared = {op for op in ops if rng.random() < 0.6}
+    shared_reads, schedules = {}, []
+    for op in ops:
+        reads = frozenset().union(
+            *({o} if o in shared else shared_reads[o] for o in op.operands), frozenset()
+        )
+        shared_reads[op] = reads
+        if op not in shared and op not in outputs:
+            continue
+        in_place = frozenset(r for r in sorted(reads, key=ops.index) if rng.random() < 0.7)
+        size = rng.choice([4, 64, 64, 100]) if op in shared else 0
+        scratch = rng.choice([0, 0, 32])
+        align = rng.choice([16, 16, 128])
+        schedules.append(SharedRequest(op, size, reads, in_place, scratch, align))
+    return ops, outputs, schedules
+
+
+def simulate(schedules, plan):
+    """Runs the schedules over bytes tagged with who wrote them; a reader must find its operand.
+
+    A schedule that reads in place reads and writes element by element; every other one may read
+    its operands until after its last write.
+    """
+    memory = {}
+
+    def tags(slot):
+        return {memory.get(byte) for byte in range(slot.offset, slot.offset + slot.bytes)}
+
+    def write(slot, tag):
+        memory.update((byte, tag) for byte in range(slot.offset, slot.offset + slot.bytes))
+
+    for schedule in schedules:
+        op = schedule.op
+        for read in schedule.reads:
+            assert tags(plan.slots[read]) == {read}
+        if schedule.scratch:
+            write(plan.scratch[op], (op, "scratch"))
+        if schedule.bytes:
+            write(plan.slots[op], op)
+        if schedule.scratch:
+            assert tags(plan.scratch[op]) == {(op, "scratch")}
+        for read in schedule.reads:
+            mine = op in plan.slots and plan.slots[read] == plan.slots[op]
+            assert tags(plan.slots[read]) == {op if mine else read}
+            assert not mine or read in schedule.in_place
+
+
+def accesses(schedule, plan):
+    """(slot, op) pairs that a schedule touches."""
+    own = [
+        (where[schedule.op], schedule.op)
+        for where in (plan.slots, plan.scratch)
+        if schedule.op in where
+    ]
+    return own + [(plan.slots[op], op) for op in schedule.reads]
+
+
+def check_barriers(schedules, plan):
+    """Every overwrite of bytes that an earlier schedule touched stands behind a barrier.
+
+    Barriers: those of the plan, and one between each write and its reads.
+    """
+    written = {s.op: i for i, s in enumerate(schedules)}
+    intervals = [(q, p) for q, p in plan.barriers]
+    intervals += [(written[op], p) for p, s in enumerate(schedules) for op in s.reads]
+    for p, schedule in enumerate(schedules):
+        writes = [w[schedule.op] for w in (plan.slots, plan.scratch) if schedule.op in w]
+        for slot in writes:
+            for q in range(p):
+                for other, op in accesses(schedules[q], plan):
+                    apart = slot.offset + slot.bytes <= other.offset
+                    if apart or other.offset + other.bytes <= slot.offset:
+                        continue
+                    assert any(q <= start and end <= p for start, end in intervals), (q, p, op)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_no_live_ranges_overlap(seed):
+    ops, outputs, schedules = random_schedules(seed)
+    tree = DominanceTree(ops, outputs)
+    for sharing in (True, False):
+        plan = plan_shared(schedules, tree.dominates, LIMIT, sharing)
+        assert isinstance(plan, SharedPlan)
+        assert plan.total <= plan.unshared
+        simulate(schedules, plan)
+        check_barriers(schedules, plan)
+    tightest = plan_shared(schedules, tree.dominates, 0)
+    if isinstance(tightest, Verdict):
+        limit = dict(tightest.facts)["shared_bytes"]
+        plan = plan_shared(schedules, tree.dominates, limit)
+        simulate(schedules, plan)
+        check_barriers(schedules, plan)
+
+
+def test_the_fuzz_exercises_every_way_of_reuse():
+    plans = []
+    for seed in range(300):
+        ops, outputs, schedules = random_schedules(seed)
+        plans.append(plan_shared(schedules, DominanceTree(ops, outputs).dominates, LIMIT))
+    assert sum(p.shares for p in plans) > 150
+    assert sum(p.reclaims for p in plans) > 1500
+    assert sum(len(p.barriers) for p in plans) > 1000
+    assert any(p.total < p.unshared / 2 for p in plans)
