@@ -15,9 +15,16 @@ class Device:
     """One GPU as data. Bytes, microseconds, operations per second.
 
     `bandwidth_curve` holds (bytes moved, microseconds) of a device-to-device copy inside a CUDA
-    graph, reads plus writes counted, the launch included, ascending (paper Figure 4). `large_gemm_flops` is
-    the size from which a GEMM is left to XLA's library kernels; `large_tensor_bytes` what
-    exploratory fusion calls a large tensor.
+    graph, reads plus writes counted, the launch included, ascending (paper Figure 4).
+
+    `large_gemm_flops` is the size of one batch entry from which a GEMM is left to the library. The
+    profiles say 2 * 256^3: below it a library kernel is bound by its launch and its few tiles, so
+    a simple shared-memory GEMM inside a stitched kernel keeps up; above it the library's tiling
+    and tensor cores win by more than a launch (the paper leaves such GEMMs to cuBLAS, 6.6).
+
+    `large_tensor_bytes` is what exploratory fusion calls a large tensor: what DRAM moves during
+    one launch. `loop_call_us` is what a custom call adds to one iteration of an XLA while loop
+    beyond a kernel of XLA's own. `parameter_bytes` bounds the parameters of one kernel.
     """
 
     name: str
@@ -45,6 +52,9 @@ class Device:
     large_tensor_bytes: int
     bandwidth_curve: tuple[tuple[int, float], ...]
     measured: str = ""
+    cooperative_limit: int = 0
+    parameter_bytes: int = 32_764
+    loop_call_us: float = 8.5
 
 
 @functools.cache

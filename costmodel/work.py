@@ -1,0 +1,159 @@
+"""How much work an op or a fused set of ops is: bytes and operations, one rule per kind of op."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hlo.graph import FLOATS, INTEGERS, Op, Shape
+from hlo.semantics import Kind, kind_of, spec_of
+
+#: Extra bytes read are counted at L2 speed below this share of L2 (a value just written).
+L2_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of one kernel.
+
+    Bytes: `bytes_read` and `bytes_written` cross DRAM, `l2_bytes` are intermediates and re-reads
+    that fit L2. Operations: `flops` (f16, bf16 and f32 arithmetic), `flops64` (f64), `int_ops`,
+    `special` (special-function unit), `dot_flops` (dots on the FMA units), `tensor_flops` (dots on
+    tensor cores). `phases` are separated by grid barriers, `blocks` run at the same time.
+    """
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    l2_bytes: int = 0
+    flops: int = 0
+    flops64: int = 0
+    special: int = 0
+    int_ops: int = 0
+    dot_flops: int = 0
+    tensor_flops: int = 0
+    phases: int = 1
+    blocks: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        """Both in one launch, side by side: amounts and blocks add up, phases overlap."""
+        return Work(
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+            self.l2_bytes + other.l2_bytes,
+            self.flops + other.flops,
+            self.flops64 + other.flops64,
+            self.special + other.special,
+            self.int_ops + other.int_ops,
+            self.dot_flops + other.dot_flops,
+            self.tensor_flops + other.tensor_flops,
+            max(self.phases, other.phases),
+            self.blocks + other.blocks,
+        )
+
+    @property
+    def bytes(self) -> int:
+        """DRAM traffic."""
+        return self.bytes_read + self.bytes_written
+
+
+NOTHING = Work(phases=1)
+
+
+def _arithmetic(op: Op) -> Work:
+    """Elementwise work goes to the unit of the type it is computed in."""
+    spec = spec_of(op.opcode)
+    dtype = op.operands[0].dtype if op.operands else op.dtype
+    amount, special = spec.flops * op.shape.size, spec.special * op.shape.size
+    if dtype == "f64":
+        # f64 library routines are all FMA: the special-function unit only starts them
+        return Work(flops64=amount)
+    if dtype in FLOATS:
+        return Work(flops=amount, special=special)
+    return Work(int_ops=amount * (2 if dtype in ("s64", "u64") else 1))
+
+
+def _movement(op: Op) -> Work:
+    """An index computation per element."""
+    return Work(int_ops=op.shape.size)
+
+
+def _reduction(op: Op) -> Work:
+    size = max(o.shape.size for o in op.operands)
+    if op.operands[0].dtype == "f64":
+        return Work(flops64=size)
+    return Work(int_ops=size) if op.operands[0].dtype in INTEGERS else Work(flops=size)
+
+
+def _dot(op: Op) -> Work:
+    flops = dot_flops(op)
+    if op.dtype == "f64":
+        return Work(flops64=flops)
+    return Work(dot_flops=flops)
+
+
+def _none(op: Op) -> Work:
+    return NOTHING
+
+
+#: Arithmetic of one op, by kind.
+RULES: Mapping[Kind, Callable[[Op], Work]] = {
+    Kind.SOURCE: _none,
+    Kind.STRUCTURE: _none,
+    Kind.ELEMENTWISE: _arithmetic,
+    Kind.MOVEMENT: _movement,
+    Kind.REDUCTION: _reduction,
+    Kind.DOT: _dot,
+    Kind.PARTITION: _none,
+}
+
+#: Opcodes whose first operand is read only where the result takes from it.
+_READS_PART = frozenset({"slice", "dynamic-slice", "gather"})
+
+
+def dot_flops(dot: Op) -> int:
+    """FLOPs of a dot, all batch entries: 2 * result elements * contracted elements."""
+    lhs = dot.operands[0]
+    return 2 * dot.shape.size * math.prod(lhs.dims[d] for d in dot.attrs["lhs_contract"])
+
+
+def touched_bytes(op: Op, operand: Op) -> int:
+    """Bytes of `operand` that `op` reads."""
+    whole = operand.shape.bytes
+    if op.opcode in _READS_PART and op.operands[0] is operand:
+        return min(whole, Shape(operand.dtype, op.dims).bytes)
+    if op.opcode == "dynamic-update-slice" and op.operands[0] is operand:
+        return max(0, whole - op.operands[1].shape.bytes)
+    return whole
+
+
+def arithmetic(op: Op) -> Work:
+    """The operations of one op, no bytes."""
+    return RULES[kind_of(op.opcode)](op)
+
+
+def op_work(op: Op) -> Work:
+    """One op as a kernel of its own: each distinct operand in, the result out."""
+    return fused_work([op], [op])
+
+
+def fused_work(ops: Sequence[Op], outputs: Iterable[Op]) -> Work:
+    """`ops` as one kernel that keeps every intermediate on chip: distinct inputs in, `outputs` out.
+
+    An input read only in parts (slices) counts what is touched. Constants cost no traffic when
+    they are scalars.
+    """
+    inside = {op.id for op in ops}
+    read: dict[int, tuple[int, int]] = {}  # operand id -> bytes touched so far, whole size
+    total = NOTHING
+    for op in ops:
+        total += arithmetic(op)
+        for operand in dict.fromkeys(op.operands):
+            if operand.id not in inside and operand.opcode != "iota":
+                touched, _ = read.get(operand.id, (0, 0))
+                read[operand.id] = (touched + touched_bytes(op, operand), operand.shape.bytes)
+    return replace(
+        total,
+        bytes_read=sum(min(touched, whole) for touched, whole in read.values()),
+        bytes_written=sum(op.shape.bytes for op in outputs),
+    )

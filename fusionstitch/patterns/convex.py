@@ -1,0 +1,80 @@
+"""Sets of ops as bitsets: convexity, dependence, connected parts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+
+from hlo.graph import Graph, ids
+
+
+@functools.lru_cache(maxsize=64)
+def predecessors(graph: Graph) -> tuple[int, ...]:
+    """Per op, the bitset of its operands and control predecessors."""
+    by_origin = {op.origin: op.id for op in graph if op.origin is not None}
+    found = []
+    for op in graph:
+        bits = 0
+        for operand in op.operands:
+            bits |= 1 << operand.id
+        for origin in op.control:
+            before = by_origin.get(origin)
+            if before is not None and before < op.id:
+                bits |= 1 << before
+        found.append(bits)
+    return tuple(found)
+
+
+def ancestors(graph: Graph, bits: int) -> int:
+    """All ops that `bits` depend on, themselves included."""
+    reach, found = graph.reach, 0
+    while bits & ~found:
+        # the last op not yet covered covers most of the others: few steps instead of one per op
+        found |= reach[(bits & ~found).bit_length() - 1]
+    return found
+
+
+def borders(graph: Graph, bits: int) -> int:
+    """The direct predecessors of `bits` outside it."""
+    before, found = predecessors(graph), 0
+    for i in ids(bits):
+        found |= before[i]
+    return found & ~bits
+
+
+def is_convex(graph: Graph, bits: int) -> bool:
+    """No path leaves `bits` and comes back. The last op of such a path outside `bits` is a direct
+    predecessor of a member, so only these are looked at."""
+    reach = graph.reach
+    return not any(reach[i] & bits for i in ids(borders(graph, bits)))
+
+
+def components(graph: Graph, bits: int, shared_inputs: bool = False) -> Iterator[int]:
+    """The weakly connected parts of `bits`, by their first op. With `shared_inputs`, ops that
+    read the same array (not a scalar) from outside count as connected."""
+    parent: dict[int, int] = {i: i for i in ids(bits)}
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    reader: dict[int, int] = {}
+    for i in ids(bits):
+        for operand in graph.ops[i].operands:
+            if bits >> operand.id & 1:
+                parent[find(i)] = find(operand.id)
+            elif shared_inputs and operand.shape.size > 1:
+                parent[find(i)] = find(reader.setdefault(operand.id, i))
+    parts: dict[int, int] = {}
+    for i in ids(bits):
+        parts[find(i)] = parts.get(find(i), 0) | 1 << i
+    yield from parts.values()
+
+
+def union(bitsets: Iterable[int]) -> int:
+    found = 0
+    for bits in bitsets:
+        found |= bits
+    return found

@@ -1,0 +1,117 @@
+"""Which ops may be members of a pattern at all, each refusal with its reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from costmodel.devices import Device
+from fusionstitch.patterns.pattern import free_bits
+from hlo.graph import FLOATS, INTEGERS, Graph, Op
+from hlo.semantics import Kind, kind_of
+from hlo.verdict import Verdict, allow, forbid
+
+#: Element types that generated kernels compute with and store.
+DTYPES = FLOATS | INTEGERS | {"pred"}
+
+#: Kinds that become members. Sources are free, structure and partition ops stay outside.
+KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.DOT})
+
+
+def gemm_flops(dot: Op) -> int:
+    """FLOPs of one batch entry of a dot: 2 m n k."""
+    lhs = dot.operands[0]
+    k = math.prod(lhs.dims[d] for d in dot.attrs["lhs_contract"])
+    batch = math.prod(lhs.dims[d] for d in dot.attrs["lhs_batch"])
+    return 2 * dot.shape.size * k // max(1, batch)
+
+
+def is_large_gemm(op: Op, device: Device) -> bool:
+    return op.opcode == "dot" and gemm_flops(op) >= device.large_gemm_flops
+
+
+def _kind(op: Op, device: Device) -> Verdict:
+    if kind_of(op.opcode) in KINDS:
+        return allow()
+    return forbid(f"XLA keeps {op.opcode} for itself.")
+
+
+def _control(op: Op, device: Device) -> Verdict:
+    return forbid("It has control dependences.") if op.control else allow()
+
+
+def _dtypes(op: Op, device: Device) -> Verdict:
+    for shape in (op.shape, *(o.shape for o in op.operands)):
+        if shape.dtype not in DTYPES:
+            return forbid("Kernels have no such element type.", dtype=shape.dtype)
+    return allow()
+
+
+def _not_empty(op: Op, device: Device) -> Verdict:
+    if op.shape.size and all(o.shape.size for o in op.operands):
+        return allow()
+    return forbid("An operand or the result has no elements.")
+
+
+def _reducer(op: Op, device: Device) -> Verdict:
+    if op.opcode == "reduce" and op.attrs["reducer"] is None:
+        return forbid("Its reducer is not one of the known monoids.")
+    return allow()
+
+
+def _gemm(op: Op, device: Device) -> Verdict:
+    if is_large_gemm(op, device):
+        return forbid(
+            "A library kernel does a GEMM of this size better.",
+            flops=gemm_flops(op),
+            limit=device.large_gemm_flops,
+        )
+    return allow()
+
+
+#: Checked in this order; the first refusal is the op's verdict.
+CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
+    _kind,
+    _control,
+    _dtypes,
+    _not_empty,
+    _reducer,
+    _gemm,
+)
+
+
+def fusible(op: Op, device: Device) -> Verdict:
+    """Whether `op` may be a member of a pattern on `device`."""
+    for check in CHECKS:
+        verdict = check(op, device)
+        if not verdict:
+            return verdict
+    return allow()
+
+
+@dataclass(frozen=True)
+class Fusible:
+    """The fusible ops of one graph as a bitset (free ops are not in it), and the refusals."""
+
+    bits: int
+    refused: tuple[tuple[Op, Verdict], ...]
+
+
+def fusible_ops(graph: Graph, device: Device) -> Fusible:
+    """Sorts the ops of `graph`. An op that others wait for by control dependence is refused too:
+    replacing it would lose the dependence."""
+    free = free_bits(graph)
+    awaited = {origin for op in graph for origin in op.control}
+    bits, refused = 0, []
+    for op in graph:
+        if free >> op.id & 1 or kind_of(op.opcode) is Kind.STRUCTURE:
+            continue
+        verdict = fusible(op, device)
+        if verdict and op.origin in awaited:
+            verdict = forbid("Other ops have a control dependence on it.")
+        if verdict:
+            bits |= 1 << op.id
+        else:
+            refused.append((op, verdict))
+    return Fusible(bits, tuple(refused))

@@ -1,0 +1,110 @@
+"""The independent check of a plan. It shares no code with the planner or its bitsets: a defect
+there must not hide itself here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fusionstitch.patterns.pattern import Pattern
+from hlo.errors import VerifyError
+from hlo.graph import Graph, Op
+from hlo.semantics import Kind, kind_of
+from hlo.verdict import Verdict, allow, forbid
+
+_NEVER_MEMBERS = frozenset({Kind.STRUCTURE, Kind.PARTITION, Kind.SOURCE})
+
+
+def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float]) -> Verdict:
+    """Whether `patterns` with `scores` are a legal plan of `graph`: members of legal kinds,
+    disjoint, each convex, the contracted graph acyclic (control dependences too), every score
+    finite and not negative, every border value one that the module has a name for."""
+    if len(patterns) != len(scores):
+        return forbid("Patterns and scores differ in number.")
+    owner: dict[int, int] = {}
+    for number, (pattern, score) in enumerate(zip(patterns, scores, strict=True)):
+        if pattern.graph is not graph:
+            return forbid("A pattern belongs to another graph.", pattern=number)
+        if not math.isfinite(score) or score < 0:
+            return forbid("A pattern has a negative score.", pattern=number, score=score)
+        members = [op for op in graph if pattern.bits >> op.id & 1]
+        if not members:
+            return forbid("A pattern has no ops.", pattern=number)
+        for op in members:
+            if kind_of(op.opcode) in _NEVER_MEMBERS:
+                return forbid(f"A {op.opcode} can be no member.", pattern=number, op=op.name)
+            if op.id in owner:
+                return forbid(
+                    "Two patterns overlap.", first=owner[op.id], second=number, op=op.name
+                )
+            owner[op.id] = number
+        for op in (*pattern.inputs, *pattern.outputs):
+            if op.origin is None:
+                return forbid(
+                    "A value at the border has no instruction in the module.",
+                    pattern=number,
+                    op=op.name,
+                )
+    for number in range(len(patterns)):
+        outside = _between(graph, owner, number)
+        if outside is not None:
+            return forbid("A pattern is not convex.", pattern=number, through=outside.name)
+    if not _acyclic(graph, owner):
+        return forbid("The contracted graph has a cycle.")
+    return allow()
+
+
+def verify_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float]) -> None:
+    """Raises VerifyError where `check_plan` forbids."""
+    verdict = check_plan(graph, patterns, scores)
+    if not verdict:
+        raise VerifyError(f"The plan of {graph.name} is not legal: {verdict}. Please report this.")
+
+
+def _needs(graph: Graph) -> dict[int, list[int]]:
+    """op id -> ids of its operands and control predecessors."""
+    by_origin = {op.origin: op.id for op in graph if op.origin is not None}
+    return {
+        op.id: [o.id for o in op.operands]
+        + [by_origin[c] for c in op.control if c in by_origin and by_origin[c] != op.id]
+        for op in graph
+    }
+
+
+def _between(graph: Graph, owner: dict[int, int], number: int) -> Op | None:
+    """An op outside pattern `number` that depends on it and that it depends on."""
+    needs = _needs(graph)
+    below: set[int] = set()  # outside, depends on the pattern
+    for op in graph:
+        before = needs[op.id]
+        if owner.get(op.id) == number:
+            for i in before:
+                if i in below:
+                    return graph.ops[i]
+        elif any(i in below or owner.get(i) == number for i in before):
+            below.add(op.id)
+    return None
+
+
+def _acyclic(graph: Graph, owner: dict[int, int]) -> bool:
+    def node(i: int) -> tuple[str, int]:
+        return ("pattern", owner[i]) if i in owner else ("op", i)
+
+    needs: dict[tuple[str, int], set[tuple[str, int]]] = {}
+    for i, before in _needs(graph).items():
+        needs.setdefault(node(i), set()).update(node(b) for b in before if node(b) != node(i))
+    users: dict[tuple[str, int], list[tuple[str, int]]] = {n: [] for n in needs}
+    for n, before_nodes in needs.items():
+        for b in before_nodes:
+            users[b].append(n)
+    missing = {n: len(before_nodes) for n, before_nodes in needs.items()}
+    ready = [n for n, count in missing.items() if count == 0]
+    done = 0
+    while ready:
+        n = ready.pop()
+        done += 1
+        for user in users[n]:
+            missing[user] -= 1
+            if missing[user] == 0:
+                ready.append(user)
+    return done == len(needs)

@@ -1,0 +1,216 @@
+"""The fusion plan as an integer program (paper 4.1): disjoint patterns of the largest total score.
+
+The program is split into connected parts and solved by HiGHS in this process. A plan whose
+contracted graph has a cycle is cut off and the parts it touches are solved again (Figure 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pulp
+
+from fusionstitch.patterns.convex import ancestors
+from fusionstitch.plan.cycles import contracted_cycle
+from hlo.errors import PlanError
+from hlo.graph import Graph, ids
+
+#: Scores are told apart down to this many microseconds; nearer ones count as equal.
+RESOLUTION_US = 1e-3
+#: PuLP's status of a program solved within the gap (named differently in PuLP 3 and 4).
+OPTIMAL = 1
+
+
+@dataclass(frozen=True)
+class SolverLimits:
+    """When the solver may stop: relative gap and branch-and-bound nodes, never time."""
+
+    gap: float = 1e-9
+    max_nodes: int = 20_000
+    max_rounds: int = 1_000
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Indices of the chosen patterns, ascending; the constraints added against cycles; the number
+    of programs solved; whether every one was solved to optimality."""
+
+    chosen: tuple[int, ...]
+    cuts: int
+    solves: int
+    optimal: bool
+
+
+@dataclass
+class Program:
+    """The candidates of one graph. `solve` may be called again after scores changed: cuts stay,
+    and parts whose scores did not change are not solved again.
+
+    A cut is a set of candidate indices that must not all be chosen together.
+    """
+
+    graph: Graph
+    bits: Sequence[int]
+    limits: SolverLimits = SolverLimits()
+    cuts: dict[frozenset[int], None] = field(default_factory=dict)
+    solves: int = 0
+    _known: dict[object, tuple[tuple[int, ...], bool]] = field(default_factory=dict)
+    _above: dict[int, int] = field(default_factory=dict)
+
+    def solve(self, scores: Mapping[int, float]) -> Solution:
+        """The best plan over the candidates in `scores` (index -> microseconds, all positive).
+
+        Equal scores are broken towards the earlier candidate. Raises PlanError when the cycle
+        cuts do not come to an end within `limits.max_rounds`.
+        """
+        for _ in range(self.limits.max_rounds):
+            chosen: list[int] = []
+            optimal = True
+            for part in self._parts(sorted(scores)):
+                found, proven = self._solve_part(part, scores)
+                chosen += found
+                optimal &= proven
+            chosen.sort()
+            cycle = contracted_cycle(self.graph, [self.bits[i] for i in chosen])
+            if cycle is None:
+                return Solution(tuple(chosen), len(self.cuts), self.solves, optimal)
+            self._cut([chosen[i] for i in cycle], sorted(scores))
+        raise PlanError(
+            f"Cycle cuts of {self.graph.name} did not end after {self.limits.max_rounds} rounds. "
+            "Lower the number of candidate patterns (max_patterns) or report the program."
+        )
+
+    def _cut(self, cycle: list[int], active: list[int]) -> None:
+        """Forbids the cycle and, for each pattern on it, every candidate in a cycle of two with it:
+        the next rounds would find those one by one."""
+        self.cuts[frozenset(cycle)] = None
+        above = self._above
+        for i in active:
+            if i not in above:
+                above[i] = ancestors(self.graph, self.bits[i])
+        for i in cycle:
+            for j in active:
+                if (
+                    not self.bits[i] & self.bits[j]
+                    and above[i] & self.bits[j]
+                    and above[j] & self.bits[i]
+                ):
+                    self.cuts[frozenset((i, j))] = None
+
+    def _parts(self, active: list[int]) -> list[list[int]]:
+        """Candidates connected through a shared op or a cut."""
+        parent = {i: i for i in active}
+
+        def find(i: int) -> int:
+            while parent[i] != i:
+                parent[i] = parent[parent[i]]
+                i = parent[i]
+            return i
+
+        holder: dict[int, int] = {}
+        for i in active:
+            for op in ids(self.bits[i]):
+                parent[find(i)] = find(holder.setdefault(op, i))
+        for cut in self.cuts:
+            if cut <= parent.keys():
+                first = min(cut)
+                for i in cut:
+                    parent[find(i)] = find(first)
+        parts: dict[int, list[int]] = {}
+        for i in active:
+            parts.setdefault(find(i), []).append(i)
+        return list(parts.values())
+
+    def _solve_part(
+        self, part: list[int], scores: Mapping[int, float]
+    ) -> tuple[tuple[int, ...], bool]:
+        if len(part) == 1:
+            alone = frozenset(part)
+            return () if alone in self.cuts else (part[0],), True
+        members = set(part)
+        cuts = [cut for cut in self.cuts if cut <= members]
+        key = (tuple((i, scores[i]) for i in part), frozenset(cuts))
+        if key not in self._known:
+            self.solves += 1
+            rows = _rows({i: self.bits[i] for i in part})
+            self._known[key] = _solve(part, scores, rows, cuts, self.limits)
+        return self._known[key]
+
+
+def _rows(bits: Mapping[int, int]) -> list[tuple[int, ...]]:
+    """One constraint per op over the candidates that hold it; ops held by the same ones share it."""
+    holders: dict[int, list[int]] = {}
+    for i, members in bits.items():
+        for op in ids(members):
+            holders.setdefault(op, []).append(i)
+    return list(dict.fromkeys(tuple(row) for row in holders.values() if len(row) > 1))
+
+
+def _solve(
+    part: Sequence[int],
+    scores: Mapping[int, float],
+    rows: Sequence[tuple[int, ...]],
+    cuts: Sequence[frozenset[int]],
+    limits: SolverLimits,
+) -> tuple[tuple[int, ...], bool]:
+    """(chosen, proven optimal) of one connected part. What the solver returns is checked; anything
+    else than a feasible choice of zeros and ones is replaced by the greedy one."""
+    problem = pulp.LpProblem("plan", pulp.LpMaximize)
+    take = {i: problem.add_variable(f"x{i}", 0, 1, pulp.LpInteger) for i in part}
+    weight = {i: _weight(scores[i], rank, len(part)) for rank, i in enumerate(part)}
+    problem += pulp.lpSum(weight[i] * take[i] for i in part)
+    for row in rows:
+        problem += pulp.lpSum(take[i] for i in row) <= 1
+    for cut in cuts:
+        problem += pulp.lpSum(take[i] for i in sorted(cut)) <= len(cut) - 1
+    result = problem.solve(
+        pulp.HiGHS(
+            msg=False,
+            threads=1,
+            gapRel=limits.gap,
+            gapAbs=0.0,
+            random_seed=0,
+            mip_max_nodes=limits.max_nodes,
+        )
+    )
+    # PuLP 3 returns the status, PuLP 4 an object that holds it
+    proven = int(getattr(result, "status", result)) == OPTIMAL
+    values = {i: take[i].value() for i in part}
+    chosen = tuple(i for i in part if (values[i] or 0.0) > 0.5)
+    whole = all(v is not None and min(abs(v), abs(v - 1)) < 1e-6 for v in values.values())
+    if proven and whole and _feasible(set(chosen), rows, cuts):
+        return chosen, True
+    greedy = _greedy(part, weight, rows, cuts)
+    usable = whole and _feasible(set(chosen), rows, cuts)
+    if usable and sum(weight[i] for i in chosen) >= sum(weight[i] for i in greedy):
+        return chosen, False
+    return greedy, False
+
+
+def _weight(score: float, rank: int, count: int) -> float:
+    """The score in whole units of the resolution, plus less than one in all for coming early."""
+    return max(1, round(score / RESOLUTION_US)) + 0.5 * (count - rank) / count**2
+
+
+def _feasible(
+    chosen: set[int], rows: Sequence[tuple[int, ...]], cuts: Sequence[frozenset[int]]
+) -> bool:
+    return all(len(chosen.intersection(row)) <= 1 for row in rows) and not any(
+        cut <= chosen for cut in cuts
+    )
+
+
+def _greedy(
+    part: Sequence[int],
+    weight: Mapping[int, float],
+    rows: Sequence[tuple[int, ...]],
+    cuts: Sequence[frozenset[int]],
+) -> tuple[int, ...]:
+    chosen: set[int] = set()
+    for i in sorted(part, key=lambda i: (-weight[i], i)):
+        near_rows = [row for row in rows if i in row]
+        near_cuts = [cut for cut in cuts if i in cut]
+        if _feasible(chosen | {i}, near_rows, near_cuts):
+            chosen.add(i)
+    return tuple(sorted(chosen))
