@@ -1,0 +1,56 @@
+# Everything a fresh machine needs is Python 3.11 or newer, make and a C++ compiler.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+WORKERS ?= 2
+
+# On a machine with an NVIDIA driver the environment also gets JAX for CUDA.
+comma := ,
+EXTRAS ?= test,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13)
+
+STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format gpu-test bench fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "fusionstitch needs Python 3.11 or newer: run make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@touch $@
+
+setup: $(STAMP) ## build the virtual environment in .venv
+
+demo: $(STAMP) ## stitch two small programs and show plan, kernels and report
+	$(BIN)/python examples/demo.py
+
+test: lint ## ruff, mypy and pytest, without a GPU
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+lint: $(STAMP) ## ruff and mypy only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## let ruff rewrite the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU
+	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
+
+bench: $(STAMP) ## measure the examples against jax.jit (needs an NVIDIA GPU)
+	$(BIN)/python -m benchmarks
+
+fuzz: $(STAMP) ## the property tests with many more examples
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
