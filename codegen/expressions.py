@@ -86,7 +86,7 @@ EXPRESSIONS: Mapping[str, Mapping[str, str]] = {
     "round-nearest-afz": _libm("round"),
     "round-nearest-even": _libm("rint"),
     "sqrt": _libm("sqrt"),
-    "rsqrt": {"float": "fs_rsqrt({0})"},
+    "rsqrt": _libm("rsqrt"),
     "cbrt": _libm("cbrt"),
     "exponential": _libm("exp"),
     "exponential-minus-one": _libm("expm1"),

@@ -335,21 +335,6 @@ FS_FN bool fs_is_finite(double x) {
 FS_FN float fs_logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
 FS_FN double fs_logistic(double x) { return 1.0 / (1.0 + exp(-x)); }
 
-FS_FN float fs_rsqrt(float x) {
-#ifdef FUSIONSTITCH_EMULATE
-  return 1.0f / sqrtf(x);
-#else
-  return rsqrtf(x);
-#endif
-}
-FS_FN double fs_rsqrt(double x) {
-#ifdef FUSIONSTITCH_EMULATE
-  return 1.0 / sqrt(x);
-#else
-  return rsqrt(x);
-#endif
-}
-
 // ---- bit operations: shifts by the width or more move every bit out -----------------------------
 
 template <class T>
@@ -379,22 +364,14 @@ FS_FN T fs_shift_right_arithmetic(T a, T by) {
 template <class T>
 FS_FN T fs_popcount(T a) {
   uint64_t bits = (typename fs_bits<sizeof(T)>::type)a;
-#ifdef FUSIONSTITCH_EMULATE
-  return (T)__builtin_popcountll(bits);
-#else
   return (T)__popcll(bits);
-#endif
 }
 
 template <class T>
 FS_FN T fs_leading_zeros(T a) {
   uint64_t bits = (typename fs_bits<sizeof(T)>::type)a;
   int unused = 64 - (int)sizeof(T) * 8;
-#ifdef FUSIONSTITCH_EMULATE
-  return (T)((bits == 0 ? 64 : __builtin_clzll(bits)) - unused);
-#else
   return (T)(__clzll((long long)bits) - unused);
-#endif
 }
 
 // ---- conversions --------------------------------------------------------------------------------
@@ -559,13 +536,34 @@ FS_FN T fs_reduce_block(T value, T* scratch) {
   return value;
 }
 
+// Reduces over the threads whose numbers are equal modulo COLUMNS; blockDim.x is a multiple of
+// COLUMNS and all threads call it. Every thread gets its column's result. `scratch` holds blockDim.x
+// values of T in shared memory. Barriers: one after every write to `scratch`, one at the end. So on
+// return `scratch` may be overwritten at once, but what used it before must be behind a barrier.
+template <int COLUMNS, class Op, class T>
+FS_FN T fs_reduce_strided(T value, T* scratch) {
+  int row = (int)threadIdx.x / COLUMNS, column = (int)threadIdx.x % COLUMNS;
+  scratch[threadIdx.x] = value;
+  __syncthreads();
+  for (int rows = (int)blockDim.x / COLUMNS; rows > 1;) {
+    int half = (rows + 1) / 2;
+    if (row + half < rows) {
+      value = Op::apply(value, scratch[(row + half) * COLUMNS + column]);
+      scratch[threadIdx.x] = value;
+    }
+    rows = half;
+    __syncthreads();
+  }
+  value = scratch[column];
+  __syncthreads();
+  return value;
+}
+
 // ---- what the two sides do differently ----------------------------------------------------------
 
 #ifdef FUSIONSTITCH_EMULATE
 FS_FN void fs_grid_barrier() { fs_emulated_grid_barrier(); }
 #else
 #define FS_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
-#if __has_include("grid_barrier.cuh")
 #include "grid_barrier.cuh"
-#endif
 #endif
