@@ -47,3 +47,13 @@ def c_type(dtype: str) -> CType:
             f"Element type {dtype} has no CUDA-C type: leave the op to XLA. Known are: {known}."
         )
     return found
+
+
+#: Bytes of the compute types that differ from their storage.
+_COMPUTE_BYTES: Mapping[str, int] = {"float": 4, "double": 8}
+
+
+def compute_bytes(dtype: str) -> int:
+    """Bytes of one value of `dtype` while it is computed with: a bf16 takes a float."""
+    kind = c_type(dtype)
+    return _COMPUTE_BYTES.get(kind.compute, kind.bytes)

@@ -1,0 +1,218 @@
+"""Groups: stages that share their GRID axes and pass values through registers and shared memory.
+
+Merging starts from one group per stage and follows the edges between them. A merge must leave the
+group graph acyclic, keep at least one block's worth of shared memory free, and pay: what it saves
+in barriers and scratch traffic must outweigh the parallelism it gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from codegen.axes import GroupAxes
+from codegen.stages import Stage
+from codegen.types import compute_bytes
+from costmodel.devices import Device
+
+#: Threads of one SM that keep its memory pipes busy.
+BUSY_THREADS = 1024
+#: Blocks per SM from which on more of them do not help.
+FULL_WAVES = 8
+
+
+@dataclass(eq=False)
+class Group:
+    """Stages in topological order, their axes, and the axes spread over blocks."""
+
+    stages: list[Stage]
+    device: Device
+    axes: GroupAxes = field(init=False)
+    grid: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stages.sort(key=lambda s: s.op.id)
+        self.axes = GroupAxes(self.stages)
+        self.grid = self.axes.grid()
+        if len(self.stages) > 1:
+            # Stages that read one input alike share its axes, unless that costs parallelism.
+            shared = GroupAxes(self.stages, share_inputs=True)
+            grid = shared.grid()
+            if shared.size(grid) >= self.axes.size(self.grid):
+                self.axes, self.grid = shared, grid
+            self.grid = self._coarse(self.grid)
+
+    def _coarse(self, grid: list[int]) -> list[int]:
+        """With dots inside, the major axes alone if they fill the device: a block then reads an
+        operand once for all its rows."""
+        if not any(s.op.opcode == "dot" for s in self.stages):
+            return grid
+        for count in range(1, len(grid)):
+            if self.axes.size(grid[:count]) >= FULL_WAVES * self.device.sm_count:
+                return grid[:count]
+        return grid
+
+    @property
+    def tiles(self) -> int:
+        """Grid points: independent pieces of work, before several are given to one block."""
+        return self.axes.size(self.grid)
+
+    def in_block(self, stage: Stage) -> list[int]:
+        """The axes of a stage that stay inside a block, in memory order."""
+        return [leaf for leaf in self.axes.leaves(stage) if leaf not in self.grid]
+
+    def block_size(self, stage: Stage) -> int:
+        """Elements of a stage per grid point."""
+        return self.axes.size(self.in_block(stage))
+
+    def inner_size(self, stage: Stage) -> int:
+        return self.axes.size(self.axes.inner_leaves(stage))
+
+    @property
+    def is_flat(self) -> bool:
+        """True if every element is a grid point of its own and nothing is summed."""
+        return all(self.block_size(s) == 1 and not s.is_reduction for s in self.stages)
+
+
+def form_groups(stages: Sequence[Stage], device: Device) -> list[Group]:
+    """The groups of a region's stages, greedily merged, in topological order."""
+    return _Merger(stages, device).run()
+
+
+def shared_values(group: Group) -> list[Stage]:
+    """Stages read by another stage of the group: what may need shared memory."""
+    inside = set(group.stages)
+    return list(dict.fromkeys(p for s in group.stages for p, _ in s.reads if p in inside))
+
+
+def shared_bytes(group: Group) -> int:
+    """Shared memory one grid point of the group needs if nothing is reused."""
+    return sum(
+        group.block_size(s) * compute_bytes(s.op.dtype)
+        for s in shared_values(group)
+        if group.block_size(s) > 1 or not s.optional
+    )
+
+
+class _Merger:
+    def __init__(self, stages: Sequence[Stage], device: Device):
+        self.device = device
+        self.stages = stages
+        self.group_of: dict[Stage, Group] = {s: Group([s], device) for s in stages}
+
+    def run(self) -> list[Group]:
+        for stage in self.stages:
+            for producer, _ in stage.reads:
+                self._try(self.group_of[producer], self.group_of[stage], linked=True)
+        for left, right in self._siblings():
+            self._try(self.group_of[left], self.group_of[right], linked=False)
+        return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
+
+    def _siblings(self) -> list[tuple[Stage, Stage]]:
+        """Pairs of consecutive stages that read the same input about once per element."""
+        last: dict[int, Stage] = {}
+        pairs: list[tuple[Stage, Stage]] = []
+        for stage in self.stages:
+            visited = stage.op.shape.size * self.group_of[stage].inner_size(stage)
+            for op in dict.fromkeys(op for op, _ in stage.loads):
+                if op.shape.size * 2 < visited:
+                    continue
+                if op.id in last:
+                    pairs.append((last[op.id], stage))
+                last[op.id] = stage
+        return pairs
+
+    def _try(self, left: Group, right: Group, linked: bool) -> None:
+        if left is right or self._cyclic(left, right):
+            return
+        merged = Group([*left.stages, *right.stages], self.device)
+        if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
+            return
+        if not linked and (
+            merged.tiles != left.tiles or merged.tiles != right.tiles or not _alike(merged)
+        ):
+            return
+        if shared_bytes(merged) > self.device.shared_per_block:
+            return
+        saved = self._saved_us(left, right)
+        if self._us(merged) > self._us(left) + self._us(right) + saved:
+            return
+        for stage in merged.stages:
+            self.group_of[stage] = merged
+
+    def _cyclic(self, left: Group, right: Group) -> bool:
+        """True if a path between the two groups passes through a third."""
+        for start, goal in ((left, right), (right, left)):
+            seen: set[Group] = set()
+            todo = [
+                self.group_of[p]
+                for s in goal.stages
+                for p, _ in s.reads
+                if self.group_of[p] not in (start, goal)
+            ]
+            while todo:
+                group = todo.pop()
+                if group is start:
+                    return True
+                if group in seen:
+                    continue
+                seen.add(group)
+                todo.extend(self.group_of[p] for s in group.stages for p, _ in s.reads)
+        return False
+
+    def _us(self, group: Group) -> float:
+        """Modelled time of a group: each stage's elements over the threads that work on them."""
+        full = self.device.sm_count * BUSY_THREADS
+        per_us = self.device.dram_bytes_per_s / 4 / 1e6
+        total = 0.0
+        for stage in group.stages:
+            visited = stage.op.shape.size * group.inner_size(stage)
+            width = group.block_size(stage) * (group.inner_size(stage) if stage.is_reduction else 1)
+            busy = min(group.tiles * min(width, BUSY_THREADS), full)
+            total += visited / (per_us * busy / full)
+        return total
+
+    def _saved_us(self, left: Group, right: Group) -> float:
+        """What a merge saves: the barrier, the scratch traffic, and inputs read twice."""
+        crossing = {p for s in right.stages for p, _ in s.reads if p in set(left.stages)}
+        moved = 2 * sum(p.op.shape.bytes for p in crossing)
+        loaded = {op for s in left.stages for op, _ in s.loads}
+        moved += sum(op.shape.bytes for op in loaded & {o for s in right.stages for o, _ in s.loads})
+        barrier = self.device.grid_barrier_us if crossing else 0.0
+        return barrier + moved / self.device.l2_bytes_per_s * 1e6
+
+
+def _alike(group: Group) -> bool:
+    """Siblings gain from one loop only if their loops are the same."""
+    shapes = {
+        (tuple(group.in_block(s)), tuple(group.axes.inner_leaves(s))) for s in group.stages
+    }
+    return len(shapes) == 1
+
+
+def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group]:
+    """Topological order of groups, ties by first stage."""
+    done: set[Group] = set()
+    result: list[Group] = []
+    waiting = sorted(groups, key=lambda g: g.stages[0].op.id)
+    while waiting:
+        for group in waiting:
+            before = {group_of[p] for s in group.stages for p, _ in s.reads} - {group}
+            if before <= done:
+                break
+        done.add(group)
+        result.append(group)
+        waiting.remove(group)
+    return result
+
+
+def phases(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[list[Group]]:
+    """Groups by the number of grid barriers that must precede them."""
+    level: dict[Group, int] = {}
+    for group in groups:
+        before = {group_of[p] for s in group.stages for p, _ in s.reads} - {group}
+        level[group] = 1 + max((level[b] for b in before), default=-1)
+    result: list[list[Group]] = [[] for _ in range(max(level.values(), default=0) + 1)]
+    for group in groups:
+        result[level[group]].append(group)
+    return result

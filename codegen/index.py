@@ -1,0 +1,244 @@
+"""Index arithmetic: integer expressions in a canonical affine form, simplified by their ranges.
+
+An `Index` is const + sum of coefficient * term, where a term is a loop variable, an opaque run-time
+integer, or the quotient or remainder of an index by a constant. Reshapes are quotients and
+remainders; ranges make most of them vanish, so two maps that agree print the same text.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """An integer variable of the generated code with 0 <= value < extent."""
+
+    name: str
+    extent: int
+
+    @property
+    def lo(self) -> int:
+        return 0
+
+    @property
+    def hi(self) -> int:
+        return self.extent - 1
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """base / divisor, rounded down; the value read is never negative."""
+
+    base: Index
+    divisor: int
+
+    @property
+    def lo(self) -> int:
+        return max(0, self.base.lo // self.divisor)
+
+    @property
+    def hi(self) -> int:
+        return max(0, self.base.hi // self.divisor)
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """base % divisor; the value read is never negative."""
+
+    base: Index
+    divisor: int
+
+    @property
+    def lo(self) -> int:
+        return 0
+
+    @property
+    def hi(self) -> int:
+        return min(self.divisor - 1, max(0, self.base.hi))
+
+
+Term = Var | Quotient | Remainder
+
+
+@dataclass(frozen=True)
+class Index:
+    """const + sum(coefficient * term); `terms` hold distinct terms in order of first use."""
+
+    terms: tuple[tuple[Term, int], ...] = ()
+    const: int = 0
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.terms, self.const))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def lo(self) -> int:
+        return self.const + sum(c * (t.lo if c > 0 else t.hi) for t, c in self.terms)
+
+    @functools.cached_property
+    def hi(self) -> int:
+        return self.const + sum(c * (t.hi if c > 0 else t.lo) for t, c in self.terms)
+
+    @functools.cached_property
+    def variables(self) -> frozenset[Var]:
+        """The loop variables and opaque integers the expression reads."""
+        found: set[Var] = set()
+        for term, _ in self.terms:
+            if isinstance(term, Var):
+                found.add(term)
+            else:
+                found |= term.base.variables
+        return frozenset(found)
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.terms, self.const + other) if other else self
+        if not other.terms:
+            return self + other.const
+        if not self.terms:
+            return other + self.const
+        return _sum((*self.terms, *other.terms), self.const + other.const)
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + (other * -1 if isinstance(other, Index) else -other)
+
+    def __mul__(self, factor: int) -> Index:
+        if factor == 1:
+            return self
+        if factor == 0:
+            return Index()
+        return Index(tuple((t, c * factor) for t, c in self.terms), self.const * factor)
+
+    def __floordiv__(self, divisor: int) -> Index:
+        return _divide(self, divisor)[0]
+
+    def __mod__(self, divisor: int) -> Index:
+        return _divide(self, divisor)[1]
+
+    def __str__(self) -> str:
+        return render(self)
+
+
+def constant(value: int) -> Index:
+    return Index((), value)
+
+
+def variable(name: str, extent: int) -> Index:
+    """A fresh variable; one of extent 1 is the constant 0."""
+    return Index(((Var(name, extent), 1),)) if extent != 1 else Index()
+
+
+ZERO = Index()
+
+
+def _sum(terms: Iterable[tuple[Term, int]], const: int) -> Index:
+    """Collects equal terms and puts d * (x / d) + x % d back together as x."""
+    total: dict[Term, int] = {}
+    for term, coefficient in terms:
+        total[term] = total.get(term, 0) + coefficient
+    rest = {t: c for t, c in total.items() if c}
+    for term, coefficient in rest.items():
+        if not isinstance(term, Remainder):
+            continue
+        quotient = term.base // term.divisor
+        if len(quotient.terms) != 1 or quotient.const or quotient.terms[0][1] != 1:
+            continue
+        other = quotient.terms[0][0]
+        if rest.get(other) == coefficient * term.divisor:
+            kept = [(t, c) for t, c in rest.items() if t is not term and t != other]
+            whole = term.base * coefficient
+            return _sum((*kept, *whole.terms), const + whole.const)
+    return Index(tuple(rest.items()), const)
+
+
+@functools.lru_cache(maxsize=65536)
+def _divide(x: Index, d: int) -> tuple[Index, Index]:
+    """(x // d, x % d) for an x whose value is never negative where it is used."""
+    if d == 1:
+        return x, ZERO
+    if 0 <= x.lo and x.hi < d:
+        return ZERO, x
+    whole = tuple((t, c // d) for t, c in x.terms if c % d == 0)
+    part = Index(tuple((t, c) for t, c in x.terms if c % d), x.const % d)
+    if part.lo < 0:  # a negative remainder would need floor division; C truncates
+        return _quotient(x, d), Index(((Remainder(x, d), 1),))
+    quotient = Index(whole, x.const // d)
+    if part.hi < d:
+        return quotient, part
+    for unit in sorted({math.gcd(c, d) for _, c in part.terms} - {1}, reverse=True):
+        low = Index(tuple((t, c) for t, c in part.terms if c % unit), part.const % unit)
+        if low.lo >= 0 and low.hi < unit:  # (8 i + j) / 24 = i / 3 where j < 8
+            high = tuple((t, c // unit) for t, c in part.terms if c % unit == 0)
+            q, r = _divide(Index(high, part.const // unit), d // unit)
+            return quotient + q, r * unit + low
+    return quotient + _quotient(part, d), _remainder(part, d)
+
+
+def _quotient(x: Index, d: int) -> Index:
+    if len(x.terms) == 1 and x.terms[0][1] == 1 and not x.const:
+        term = x.terms[0][0]
+        if isinstance(term, Quotient):
+            return Index(((Quotient(term.base, term.divisor * d), 1),))
+    return Index(((Quotient(x, d), 1),))
+
+
+def _remainder(x: Index, d: int) -> Index:
+    if len(x.terms) == 1 and x.terms[0][1] == 1 and not x.const:
+        term = x.terms[0][0]
+        if isinstance(term, Remainder) and term.divisor % d == 0:
+            return term.base % d
+    return Index(((Remainder(x, d), 1),))
+
+
+def linearize(indices: Sequence[Index], dims: Sequence[int]) -> Index:
+    """The row-major position of `indices` in an array of `dims`."""
+    terms: list[tuple[Term, int]] = []
+    const, stride = 0, 1
+    for index, dim in zip(reversed(indices), reversed(dims), strict=True):
+        terms = [(t, c * stride) for t, c in index.terms] + terms
+        const += index.const * stride
+        stride *= dim
+    return _sum(terms, const)
+
+
+def delinearize(position: Index, dims: Sequence[int]) -> tuple[Index, ...]:
+    """The inverse of `linearize`; the leading digit is not reduced modulo its dim when in range."""
+    digits: list[Index] = []
+    for dim in reversed(dims):
+        if dim == 1:
+            digits.append(ZERO)
+            continue
+        position, digit = _divide(position, dim)
+        digits.append(digit)
+    return tuple(reversed(digits))
+
+
+def render(index: Index) -> str:
+    """C text of an index."""
+    parts: list[str] = []
+    for term, coefficient in index.terms:
+        text = _render_term(term)
+        if abs(coefficient) != 1:
+            text = f"{text} * {abs(coefficient)}"
+        sign = "-" if coefficient < 0 else "+"
+        parts.append(f"{sign} {text}" if parts else (f"-{text}" if coefficient < 0 else text))
+    if index.const or not parts:
+        sign = "-" if index.const < 0 else "+"
+        parts.append(f"{sign} {abs(index.const)}" if parts else str(index.const))
+    return " ".join(parts)
+
+
+def _render_term(term: Term) -> str:
+    if isinstance(term, Var):
+        return term.name
+    base = render(term.base)
+    if len(term.base.terms) > 1 or term.base.const or term.base.terms[0][1] != 1:
+        base = f"({base})"
+    return f"({base} {'/' if isinstance(term, Quotient) else '%'} {term.divisor})"

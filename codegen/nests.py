@@ -1,0 +1,106 @@
+"""Nests: the parallel loops inside a block, each a loop over rows with sweeps along each row.
+
+Stages with the same rows and the same inner axes share a nest (warp composition): a reduction's
+result stays in the registers of the team of threads that owns the row, and the next sweep uses it.
+Different nests pass values through shared memory behind a barrier (block composition).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from codegen.groups import Group
+from codegen.stages import Stage
+
+
+class Place(enum.Enum):
+    """Where in a nest a stage is computed."""
+
+    REDUCE = "reduce"  # accumulated along a sweep, its result known to the row's whole team
+    SWEEP = "sweep"  # one element per step of a sweep
+    ROW = "row"  # one element per row
+
+
+@dataclass(eq=False)
+class Nest:
+    """Rows and inner axes (atomic axes of the group), and the stages by sweep level."""
+
+    rows: tuple[int, ...]
+    inner: tuple[int, ...]
+    stages: list[Stage] = field(default_factory=list)
+    level: dict[Stage, int] = field(default_factory=dict)
+    place: dict[Stage, Place] = field(default_factory=dict)
+
+    def add(self, stage: Stage, level: int, place: Place) -> None:
+        self.stages.append(stage)
+        self.level[stage] = level
+        self.place[stage] = place
+
+    @property
+    def levels(self) -> int:
+        return 1 + max(self.level.values())
+
+    def at(self, level: int) -> list[Stage]:
+        return [s for s in self.stages if self.level[s] == level]
+
+
+def form_nests(group: Group) -> list[Nest]:
+    """The nests of a group in execution order; every stage is in exactly one."""
+    nests: list[Nest] = []
+    home: dict[Stage, int] = {}
+    for stage in group.stages:
+        first = max((home[p] for p, _ in stage.reads if p in home), default=0)
+        for number in range(first, len(nests)):
+            joined = _join(group, nests[number], stage)
+            if joined is not None:
+                nests[number].add(stage, *joined)
+                home[stage] = number
+                break
+        else:
+            nest = _new_nest(group, stage)
+            level_place = _join(group, nest, stage)
+            assert level_place is not None
+            nest.add(stage, *level_place)
+            home[stage] = len(nests)
+            nests.append(nest)
+    return nests
+
+
+def _new_nest(group: Group, stage: Stage) -> Nest:
+    own = tuple(group.in_block(stage))
+    if stage.is_reduction:
+        return Nest(own, tuple(group.axes.inner_leaves(stage)))
+    for other in group.stages:  # take the shape of a reduction that can join later
+        if other.is_reduction and other.op.opcode == "reduce":
+            rows = tuple(group.in_block(other))
+            inner = tuple(group.axes.inner_leaves(other))
+            if sorted(rows + inner) == sorted(own) and inner:
+                return Nest(rows, inner)
+    return Nest(own, ())
+
+
+def _join(group: Group, nest: Nest, stage: Stage) -> tuple[int, Place] | None:
+    """The level and place of `stage` in `nest`, or None if it needs another loop."""
+    own = tuple(group.in_block(stage))
+    if stage.is_reduction:
+        if (own, tuple(group.axes.inner_leaves(stage))) != (nest.rows, nest.inner):
+            return None
+        place = Place.REDUCE
+    elif own == nest.rows and nest.inner:
+        place = Place.ROW
+    elif sorted(own) == sorted(nest.rows + nest.inner):
+        place = Place.SWEEP
+    else:
+        return None
+    level = 0
+    for number, (producer, _) in enumerate(stage.reads):
+        if producer not in nest.level:
+            continue
+        if not set(group.in_block(producer)) <= group.axes.carried[stage.number, number]:
+            return None
+        if nest.place[producer] is Place.SWEEP and place is Place.ROW:
+            return None
+        finished = nest.place[producer] is Place.REDUCE  # its sweep must be over
+        level = max(level, nest.level[producer] + (1 if finished else 0))
+    return level, place

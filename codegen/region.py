@@ -1,0 +1,59 @@
+"""A region: the ops of one kernel as a graph of its own, with inputs as parameters.
+
+Code generation sees nothing else, so equal patterns give equal regions and equal source text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hlo.graph import Graph, Op, Shape
+
+
+def region(name: str, ops: Sequence[Op], inputs: Sequence[Op], outputs: Sequence[Op]) -> Graph:
+    """Copies `ops` (topological) into a graph with one parameter per input and a tuple root."""
+    copies: dict[int, Op] = {}
+    for number, value in enumerate(inputs):
+        copies[value.id] = Op(
+            "parameter",
+            value.shape,
+            attrs={"index": number},
+            name=value.name,
+            origin=value.origin,
+            source=value.source,
+        )
+    new: list[Op] = list(copies.values())
+    for op in ops:
+        copy = rebuilt(op, [copies[o.id] for o in op.operands])
+        copies[op.id] = copy
+        new.append(copy)
+    return with_root(name, new, [copies[o.id] for o in outputs])
+
+
+def rebuilt(op: Op, operands: Sequence[Op]) -> Op:
+    """A copy of `op` that reads `operands`."""
+    return Op(
+        op.opcode, op.shape, tuple(operands), op.attrs, op.name, op.origin, op.called, op.source
+    )
+
+
+def with_root(name: str, ops: list[Op], outputs: Sequence[Op]) -> Graph:
+    """A graph of `ops` whose root is the tuple of `outputs`."""
+    shape = Shape("tuple", elements=tuple(o.shape for o in outputs))
+    root = Op("tuple", shape, tuple(outputs), name="outputs")
+    return Graph(name, [*ops, root], root)
+
+
+def rewrite(graph: Graph, rule: Callable[[Op], list[Op] | None]) -> Graph:
+    """`graph` with each op for which `rule` gives a list replaced by that chain of new ops.
+
+    The rule sees ops whose operands are already rewritten; the last of the list takes its place.
+    """
+    copies: dict[int, Op] = {}
+    new: list[Op] = []
+    for op in graph.ops[:-1]:
+        copy = rebuilt(op, [copies[o.id] for o in op.operands])
+        chain = rule(copy) or [copy]
+        copies[op.id] = chain[-1]
+        new.extend(chain)
+    return with_root(graph.name, new, [copies[o.id] for o in graph.root.operands])

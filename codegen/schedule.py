@@ -1,0 +1,196 @@
+"""The schedule of a kernel: phases of groups, tiles over blocks, teams of threads over rows.
+
+All extents are decided here, from the stages and the device alone, so that one region has one
+schedule. `Teams` is the mapping of one nest: how many threads share a row, and how they lie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.groups import Group, phases
+from codegen.nests import Nest, form_nests
+from costmodel.devices import Device
+
+#: A row at least this long is given to the whole block.
+LONG_ROW = 512
+#: Elements of a long row per thread.
+PER_THREAD = 8
+DEFAULT_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Teams:
+    """`threads` threads work on a row; strided teams are `columns` apart in thread number.
+
+    threads == 1: a thread owns a row. threads <= 32: neighbouring lanes, joined by shuffles.
+    threads == block size: the whole block, joined through shared memory. With columns > 0 the
+    rows lie along the lanes (coalesced column reductions) and a team is every columns-th thread.
+    """
+
+    threads: int
+    columns: int = 0
+
+    @property
+    def uniform(self) -> bool:
+        """True if joining the team needs a block barrier, so all threads must loop alike."""
+        return self.columns > 0 or self.threads > 32
+
+
+@dataclass(eq=False)
+class NestPlan:
+    nest: Nest
+    rows: int
+    inner: int
+    teams: Teams
+
+
+@dataclass(eq=False)
+class GroupPlan:
+    """`points` grid points per tile; the tiles of a phase are numbered through its groups."""
+
+    group: Group
+    nests: list[NestPlan]
+    points: int
+    tiles: int
+    first_tile: int = 0
+
+    @property
+    def grid_points(self) -> int:
+        return self.group.tiles
+
+    @property
+    def ragged(self) -> bool:
+        """True if the last tile has fewer grid points than the others."""
+        return self.grid_points % self.points != 0
+
+
+@dataclass(eq=False)
+class KernelPlan:
+    block: int
+    phases: list[list[GroupPlan]]
+    grid: int
+
+    @property
+    def cooperative(self) -> bool:
+        return len(self.phases) > 1
+
+    @property
+    def groups(self) -> list[GroupPlan]:
+        return [group for phase in self.phases for group in phase]
+
+
+def schedule(groups: Sequence[Group], device: Device) -> KernelPlan:
+    """The schedule of a kernel made of `groups` (in topological order)."""
+    group_of = {s: g for g in groups for s in g.stages}
+    nests = {g: form_nests(g) for g in groups}
+    block = max((_wanted_block(g, nests[g]) for g in groups), default=DEFAULT_BLOCK)
+    plans: list[list[GroupPlan]] = []
+    for phase in phases(groups, group_of):
+        plans.append([_plan_group(g, nests[g], block, device) for g in phase])
+    most = max(_number_tiles(p) for p in plans)
+    grid = min(most, resident_blocks(device)) if len(plans) > 1 else most
+    return KernelPlan(block, plans, grid)
+
+
+def resident_blocks(device: Device) -> int:
+    """Blocks a cooperative launch may count on: one per SM always fits."""
+    return device.cooperative_limit or device.sm_count
+
+
+def _size(group: Group, leaves: Sequence[int]) -> int:
+    return group.axes.size(leaves)
+
+
+def _wanted_block(group: Group, nests: Sequence[Nest]) -> int:
+    longest = 0
+    for nest in nests:
+        rows, inner = _size(group, nest.rows), _size(group, nest.inner)
+        if rows == 1 and inner >= LONG_ROW and not _strided(nest):
+            longest = max(longest, inner)
+    if not longest:
+        return DEFAULT_BLOCK
+    return min(1024, max(128, _power_of_two(longest // PER_THREAD)))
+
+
+def _strided(nest: Nest) -> bool:
+    """True if the nest's reductions run over other than the minor-most dim of what they read."""
+    for stage in nest.stages:
+        if stage.op.opcode == "reduce":
+            dims = stage.op.operands[0].dims
+            minor = max((d for d, e in enumerate(dims) if e > 1), default=0)
+            return minor not in stage.op.attrs["dimensions"]
+    return False
+
+
+def _power_of_two(x: int) -> int:
+    """The smallest power of two that is at least x."""
+    return 1 << max(0, math.ceil(math.log2(max(1, x))))
+
+
+def _plan_group(group: Group, nests: list[Nest], block: int, device: Device) -> GroupPlan:
+    points = _points(group, nests, block, device)
+    plans = []
+    for nest in nests:
+        rows, inner = points * _size(group, nest.rows), _size(group, nest.inner)
+        plans.append(NestPlan(nest, rows, inner, _teams(nest, rows, inner, block, group, device)))
+    return GroupPlan(group, plans, points, -(-group.tiles // points))
+
+
+def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> int:
+    """Grid points per tile: enough to fill a block, few enough to fill the device."""
+    least = 1
+    if all(_size(group, n.rows) * _lanes(n, group, block) == 1 for n in nests):
+        least = 32  # rows lie along the lanes: give a warp neighbours
+    points = 1
+    while points < group.tiles:
+        filled = any(
+            points * _size(group, n.rows) * _lanes(n, group, block) >= block for n in nests
+        )
+        busy = group.tiles // (points * 2) >= 2 * device.sm_count
+        if filled or not (busy or points < least):
+            break
+        points *= 2
+    return min(points, group.tiles)
+
+
+def _lanes(nest: Nest, group: Group, block: int) -> int:
+    """Threads one row of the nest keeps busy."""
+    inner = _size(group, nest.inner)
+    if not nest.inner or _strided(nest):
+        return 1
+    if nest.stages[0].op.opcode == "dot":
+        return 1
+    return block if inner >= LONG_ROW else min(32, _power_of_two(inner))
+
+
+def _teams(
+    nest: Nest, rows: int, inner: int, block: int, group: Group, device: Device
+) -> Teams:
+    if inner == 1:
+        return Teams(1)
+    if _strided(nest):
+        if rows >= block or inner <= 4:
+            return Teams(1)
+        columns = min(block // 2, max(1, _power_of_two(rows + 1) // 2))
+        return Teams(block // columns, columns)
+    if nest.stages[0].op.opcode == "dot":
+        wanted = device.sm_count * DEFAULT_BLOCK // max(1, group.tiles * _size(group, nest.rows))
+        spare = block // max(1, rows)
+        threads = min(32, _power_of_two(max(1, min(wanted, spare))), _power_of_two(inner) // 4)
+        return Teams(max(1, threads))
+    if inner >= LONG_ROW and rows * 32 < block:
+        return Teams(block)
+    return Teams(min(32, _power_of_two(inner)))
+
+
+def _number_tiles(plans: list[GroupPlan]) -> int:
+    """Numbers the tiles of a phase; returns how many there are."""
+    first = 0
+    for plan in plans:
+        plan.first_tile = first
+        first += plan.tiles
+    return first
+

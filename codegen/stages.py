@@ -1,0 +1,188 @@
+"""Stages: the ops of a region that get a parallel loop of their own (the paper's schedules).
+
+Every other op is inlined into the loops that read it, at whatever index they ask for. Tracing a
+stage gives the exact map under which it reads every other stage and every input.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from codegen.index import Index, Var, constant, variable
+from codegen.maps import Indices, reads
+from hlo.graph import Graph, Op
+from hlo.semantics import Kind, kind_of, spec_of
+
+#: A reduction over at most this many elements is a sequential loop inside its reader.
+INLINE_REDUCE = 4
+
+
+@dataclass(eq=False)
+class Stage:
+    """One parallel loop: `op` at index `dims`, sequential or cooperative over `inner`.
+
+    `inner` are the reduced (or contracted) dims as index variables, empty for elementwise ops.
+    `reads` are the values of other stages and `loads` the inputs it reads, each with the index in
+    terms of `dims` and `inner`. An optional stage only caches a value its readers could recompute.
+    """
+
+    op: Op
+    number: int
+    dims: Indices
+    inner: Indices
+    inner_extents: tuple[int, ...]
+    optional: bool = False
+    reads: list[tuple[Stage, Indices]] = field(default_factory=list)
+    loads: list[tuple[Op, Indices]] = field(default_factory=list)
+    inlined: frozenset[int] = frozenset()
+
+    @property
+    def is_reduction(self) -> bool:
+        return kind_of(self.op.opcode) in (Kind.REDUCTION, Kind.DOT)
+
+    def __repr__(self) -> str:
+        return f"Stage({self.op!r})"
+
+
+def find_stages(graph: Graph) -> list[Stage]:
+    """The mandatory stages of a region in topological order: outputs, reductions and dots."""
+    outputs = {o.id for o in graph.root.operands}
+    stages: list[Stage] = []
+    by_op: dict[int, Stage] = {}
+    for op in graph.ops[:-1]:
+        if op.opcode == "parameter" or not (op.id in outputs or needs_stage(op)):
+            continue
+        stage = new_stage(op, len(stages))
+        stages.append(stage)
+        if needs_stage(op):  # an elementwise output is recomputed by its readers
+            by_op[op.id] = stage
+    for stage in stages:
+        trace(stage, by_op)
+    return stages
+
+
+def needs_stage(op: Op) -> bool:
+    """Dots, and reductions too long to be repeated inside each reader."""
+    kind = kind_of(op.opcode)
+    if kind is Kind.DOT:
+        return True
+    return kind is Kind.REDUCTION and reduced_size(op) > INLINE_REDUCE
+
+
+def reduced_size(op: Op) -> int:
+    size = 1
+    for extent in inner_extents(op):
+        size *= extent
+    return size
+
+
+def inner_extents(op: Op) -> tuple[int, ...]:
+    """Extents of the dims a reduction or dot sums over, in the order of its first operand."""
+    if op.opcode == "reduce":
+        return tuple(op.operands[0].dims[d] for d in sorted(op.attrs["dimensions"]))
+    if op.opcode == "dot":
+        return tuple(op.operands[0].dims[d] for d in op.attrs["lhs_contract"])
+    return ()
+
+
+def new_stage(op: Op, number: int, optional: bool = False) -> Stage:
+    dims = tuple(variable(f"s{number}_d{d}", extent) for d, extent in enumerate(op.dims))
+    extents = inner_extents(op)
+    inner = tuple(variable(f"s{number}_k{d}", extent) for d, extent in enumerate(extents))
+    return Stage(op, number, dims, inner, extents, optional)
+
+
+def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]]:
+    """The operands a stage reads per step of its loop: index `dims`, summed index `inner`."""
+    if op.opcode == "reduce":
+        reduced = sorted(op.attrs["dimensions"])
+        kept, summed = iter(dims), dict(zip(reduced, inner, strict=True))
+        source = op.operands[0]
+        index = tuple(summed[d] if d in summed else next(kept) for d in range(source.shape.rank))
+        return [(source, index)]
+    if op.opcode == "dot":
+        return _dot_reads(op, dims, inner)
+    return [(op.operands[r.operand], r.index) for r in reads(op, dims)]
+
+
+def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]]:
+    attrs = op.attrs
+    batch = len(attrs["lhs_batch"])
+    lhs, rhs = op.operands[0], op.operands[1]
+    free = lhs.shape.rank - batch - len(inner)
+    sides = (
+        (lhs, attrs["lhs_batch"], attrs["lhs_contract"], dims[batch : batch + free]),
+        (rhs, attrs["rhs_batch"], attrs["rhs_contract"], dims[batch + free :]),
+    )
+    found = []
+    for operand, batch_dims, contract, free_dims in sides:
+        index: list[Index | None] = [None] * operand.shape.rank
+        for d, i in zip(batch_dims, dims[:batch], strict=True):
+            index[d] = i
+        for d, i in zip(contract, inner, strict=True):
+            index[d] = i
+        rest = iter(free_dims)
+        found.append((operand, tuple(next(rest) if i is None else i for i in index)))
+    return found
+
+
+def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
+    """Fills `reads`, `loads` and `inlined` of a stage; `by_op` are the stages that are read whole."""
+    leaves, stage.inlined = closure(stage.op, stage.dims, stage.inner, by_op)
+    stage.reads = [(by_op[op.id], index) for op, index in leaves if op.id in by_op]
+    stage.loads = [(op, index) for op, index in leaves if op.id not in by_op]
+
+
+def closure(
+    root: Op, dims: Indices, inner: Indices, stops: Container[int]
+) -> tuple[list[tuple[Op, Indices]], frozenset[int]]:
+    """Walks from `root` at (dims, inner) down to inputs and ops in `stops`.
+
+    Returns those leaves, each with the index it is read at, and the ids of the ops passed on the way.
+    """
+    leaves: list[tuple[Op, Indices]] = []
+    passed: set[int] = set()
+    seen: set[tuple[int, Indices]] = set()
+    todo = body_reads(root, dims, inner)
+    if root.opcode == "reduce":
+        todo += [(init, ()) for init in root.operands[len(root.operands) // 2 :]]
+    todo.reverse()
+    while todo:
+        op, index = todo.pop()
+        if (op.id, index) in seen:
+            continue
+        seen.add((op.id, index))
+        if op.id in stops or op.opcode == "parameter":
+            leaves.append((op, index))
+        else:
+            passed.add(op.id)
+            todo.extend(reversed(inlined_reads(op, index)))
+    return leaves, frozenset(passed)
+
+
+def inlined_reads(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
+    """What an op inlined at `index` reads; a short reduction is unrolled."""
+    if op.opcode in ("reduce", "dot"):
+        found = [
+            read
+            for inner in itertools.product(*(range(e) for e in inner_extents(op)))
+            for read in body_reads(op, index, tuple(map(constant, inner)))
+        ]
+        if op.opcode == "reduce":
+            found += [(init, ()) for init in op.operands[len(op.operands) // 2 :]]
+        return found
+    return [(op.operands[r.operand], r.index) for r in reads(op, index)]
+
+
+def expensive(op: Op) -> bool:
+    """Worth keeping rather than computing twice: it calls the special-function unit."""
+    return spec_of(op.opcode).special > 0
+
+
+def variables(indices: Sequence[Index]) -> frozenset[Var]:
+    found: frozenset[Var] = frozenset()
+    for index in indices:
+        found |= index.variables
+    return found

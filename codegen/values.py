@@ -1,0 +1,174 @@
+"""Values: the C text of any op of a region at any index, each computed once per scope.
+
+A value lives in the outermost open block in which its index and its arguments are known, so what
+depends on the row alone is computed before the sweep along it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from codegen.expressions import combine, expression, literal, rounded
+from codegen.index import constant, linearize, render
+from codegen.maps import Guard, Indices, is_branching, reads
+from codegen.source import Writer
+from codegen.stages import body_reads, inner_extents
+from codegen.types import c_type
+from hlo.errors import CodegenError
+from hlo.graph import FLOATS, Op
+from hlo.semantics import Kind, kind_of
+
+#: A value as C text, and the depth of the block from which on it is known.
+Placed = tuple[str, int]
+
+
+class Values:
+    """Prints values through `writer`. `stored(op, index)` is the hook for values that live in
+    memory: it gives the C text that reads one and the depth from which it may be read, or None."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        stored: Callable[[Op, Indices], Placed | None],
+        numerics: str,
+        tables: dict[int, str],
+    ):
+        self.writer = writer
+        self.stored = stored
+        self.numerics = numerics
+        self.tables = tables
+
+    def value(self, op: Op, index: Indices) -> str:
+        return self.placed(op, index)[0]
+
+    def placed(self, op: Op, index: Indices) -> Placed:
+        """The value of `op` at `index`, from a register, from memory, or computed."""
+        found = self.writer.find((op.id, index))
+        if found is not None:
+            return found
+        memory = self.stored(op, index)
+        if memory is not None:
+            text, depth = memory
+            depth = max(depth, self.writer.pinned_depth, self._index_depth(index))
+            return self._keep(op, index, text, depth)
+        return self.computed(op, index)
+
+    def computed(self, op: Op, index: Indices) -> Placed:
+        """The value computed here, whether or not it is also stored somewhere."""
+        if op.opcode == "constant":
+            return self._constant(op, index)
+        if op.opcode == "iota":
+            position = index[op.attrs["dimension"]]
+            compute = c_type(op.dtype).compute
+            return f"{compute}({render(position)})", self._index_depth((position,))
+        if is_branching(op):
+            return self._branches(op, index)
+        kind = kind_of(op.opcode)
+        if kind is Kind.MOVEMENT:
+            (read,) = reads(op, index)
+            return self.placed(op.operands[read.operand], read.index)
+        if kind in (Kind.REDUCTION, Kind.DOT):
+            return self._unrolled(op, index)
+        if kind is not Kind.ELEMENTWISE:
+            raise CodegenError(f"{op.opcode} cannot be computed inside a kernel: leave it to XLA.")
+        args = [self.placed(op.operands[r.operand], r.index) for r in reads(op, index)]
+        text = expression(op, [text for text, _ in args], self.numerics)
+        if len(args) == 1 and text == args[0][0]:  # a conversion that keeps the compute type
+            return args[0]
+        return self._keep(op, index, text, max((d for _, d in args), default=0))
+
+    def accumulated(self, op: Op, dims: Indices, inner: Indices) -> str:
+        """The term a reduction or dot adds at one step, in its accumulator's type."""
+        terms = [self.value(source, index) for source, index in body_reads(op, dims, inner)]
+        if op.opcode == "reduce":
+            return terms[0]
+        compute = c_type(op.dtype).compute
+        casts = [
+            t if c_type(o.dtype).compute == compute else f"{compute}({t})"
+            for t, o in zip(terms, op.operands, strict=True)
+        ]
+        return f"{casts[0]} * {casts[1]}"
+
+    def finished(self, op: Op, total: str) -> str:
+        """A reduction's result: its init value joined with the total of its terms."""
+        if op.opcode == "dot":
+            return expression_rounded(total, op.dtype, self.numerics)
+        identity, functor = combine(op.attrs["reducer"], op.dtype)
+        init = self.value(op.operands[len(op.operands) // 2], ())
+        if init != identity and not (init in ("-0.0f", "-0.0") and functor == "FsAdd"):
+            total = f"{functor}::apply({init}, {total})"
+        return expression_rounded(total, op.dtype, self.numerics)
+
+    def address(self, index: Indices, dims: tuple[int, ...]) -> str:
+        return render(linearize(index, dims))
+
+    def _keep(self, op: Op, index: Indices, text: str, depth: int) -> Placed:
+        name = self.writer.name(op.name or op.opcode)
+        self.writer.line(f"const {c_type(op.dtype).compute} {name} = {text};", depth)
+        self.writer.chain[depth].memo[op.id, index] = name
+        return name, depth
+
+    def _constant(self, op: Op, index: Indices) -> Placed:
+        value = op.attrs["value"]
+        first = value.flat[0]
+        if op.shape.size == 1 or bool((value == first).all()):
+            return literal(first, op.dtype), 0
+        return f"{self.tables[op.id]}[{self.address(index, op.dims)}]", self._index_depth(index)
+
+    def _branches(self, op: Op, index: Indices) -> Placed:
+        alternatives = reads(op, index)
+        if len(alternatives) == 1:
+            (only,) = alternatives
+            return self.placed(op.operands[only.operand], only.index)
+        writer = self.writer
+        compute = c_type(op.dtype).compute
+        name = writer.name(op.name or op.opcode)
+        writer.line(f"{compute} {name};")
+        keyword = "if"
+        for read in alternatives:
+            header = f"{keyword} ({guards_text(read.guards)})" if read.guards else "else"
+            with writer.nested(header, pinned=True):
+                writer.line(f"{name} = {self.value(op.operands[read.operand], read.index)};")
+            keyword = "else if"
+        writer.block.memo[op.id, index] = name
+        return name, writer.depth
+
+    def _unrolled(self, op: Op, index: Indices) -> Placed:
+        """A reduction over very few elements, written out."""
+        steps = itertools.product(*(range(extent) for extent in inner_extents(op)))
+        terms = [self.accumulated(op, index, tuple(map(constant, step))) for step in steps]
+        if op.opcode == "dot":
+            total = " + ".join(f"{term}" for term in terms)
+        else:
+            _, functor = combine(op.attrs["reducer"], op.dtype)
+            total = terms[0]
+            for term in terms[1:]:
+                total = f"{functor}::apply({total}, {term})"
+        return self._keep(op, index, self.finished(op, total), self.writer.depth)
+
+    def _index_depth(self, index: Indices) -> int:
+        depths = [self.writer.depth_of[v.name] for i in index for v in i.variables]
+        return max(depths, default=0)
+
+
+def expression_rounded(text: str, dtype: str, numerics: str) -> str:
+    """Under strict numerics a sum kept in float is rounded to its type when it is complete."""
+    if numerics == "strict" and dtype in FLOATS:
+        return rounded(text, dtype)
+    return text
+
+
+def guards_text(guards: tuple[Guard, ...]) -> str:
+    """C text of a conjunction of guards."""
+    parts: list[str] = []
+    for guard in guards:
+        index = render(guard.index)
+        if guard.index.lo < guard.lower:
+            parts.append(f"{index} >= {guard.lower}")
+        if guard.index.hi >= guard.upper:
+            parts.append(f"{index} < {guard.upper}")
+        if guard.stride != 1:
+            parts.append(f"({index}) % {guard.stride} == 0")
+    return " && ".join(parts) or "true"
+
