@@ -59,7 +59,7 @@ def _binding() -> Any:
 
 def available() -> Verdict:
     """Whether NVRTC can be called, with its version."""
-    if (binding := _binding()) is None:
+    if _binding() is None:
         return forbid(
             "NVRTC cannot be loaded: install CuPy for your CUDA version, for example "
             "`pip install cupy-cuda13x nvidia-cuda-nvrtc`."
