@@ -1,4 +1,4 @@
-"""Writing replacements back: the same HloModuleProto with only the replaced instructions changed."""
+"""Writing replacements back: the same HloModuleProto, only the replaced instructions changed."""
 
 from __future__ import annotations
 

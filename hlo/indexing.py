@@ -14,6 +14,7 @@ Body = Callable[..., tuple[Array, ...]]
 
 
 def broadcast(x: Array, dims: tuple[int, ...], mapping: tuple[int, ...]) -> Array:
+    """`x` in shape `dims`, its dimension i along `mapping[i]`."""
     order = np.argsort(mapping)
     expanded = [1] * len(dims)
     for dim in range(x.ndim):
@@ -49,10 +50,12 @@ def _window(x: Array, starts: Sequence[Array], sizes: Sequence[int]) -> tuple[sl
 
 
 def dynamic_slice(x: Array, starts: Sequence[Array], sizes: Sequence[int]) -> Array:
+    """The slice of `sizes` at `starts`, moved to lie inside."""
     return x[_window(x, starts, sizes)]
 
 
 def dynamic_update_slice(x: Array, update: Array, starts: Sequence[Array]) -> Array:
+    """`x` with `update` written at `starts`, moved to lie inside."""
     result = x.copy()
     result[_window(x, starts, update.shape)] = update
     return result
@@ -66,6 +69,7 @@ def _index_vectors(indices: Array, vector_dim: int) -> Array:
 
 
 def gather(x: Array, indices: Array, attrs: Attrs) -> Array:
+    """Slices of `x` at clamped `indices`; attributes as in `hlo/semantics.py`."""
     sizes = attrs["slice_sizes"]
     vectors = _index_vectors(indices, attrs["index_vector_dim"])
     batch = vectors.shape[:-1]
@@ -152,6 +156,7 @@ def fold(
 def reduce_window(
     inputs: Sequence[Array], inits: Sequence[Array], attrs: Attrs, body: Body
 ) -> tuple[Array, ...]:
+    """Reduces each window, of the inputs padded with `inits`, one element after the other."""
     edges = {"low": attrs["low"], "high": attrs["high"]}
     edges["interior"] = tuple(d - 1 for d in attrs["base_dilation"])
     padded = [pad(x, i, edges) for x, i in zip(inputs, inits, strict=True)]

@@ -6,11 +6,11 @@ declared type by the caller, as XLA does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 Array = np.ndarray
 
@@ -164,7 +164,7 @@ ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "sine": np.sin,
     "cosine": np.cos,
     "tan": np.tan,
-    "erf": scipy.special.erf,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "cbrt": np.cbrt,

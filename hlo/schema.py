@@ -56,7 +56,8 @@ _MESSAGES: Mapping[str, str] = {
     "operand_shape_index 3 int64*",
     "FrontendAttribute": "key 1 string, value 2 string",
     "FrontendAttributes": "map 1 FrontendAttribute*",
-    "OpSharding": "type 1 int32, tile_assignment_dimensions 3 int64*, tuple_shardings 5 OpSharding*",
+    "OpSharding": "type 1 int32, tile_assignment_dimensions 3 int64*, "
+    "tuple_shardings 5 OpSharding*",
     "TriangularSolveOptions": "left_side 1 bool, lower 2 bool, unit_diagonal 3 bool, "
     "transpose_a 4 int32",
     "CholeskyOptions": "lower 1 bool",

@@ -60,7 +60,8 @@ class Kind(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class OpSpec:
     """One opcode. `flops` counts arithmetic per result element, `special` calls to the
-    special-function unit or to a library routine per result element."""
+    special-function unit or to a library routine per result element.
+    """
 
     opcode: str
     kind: Kind
@@ -124,6 +125,7 @@ def spec_of(opcode: str) -> OpSpec:
 
 
 def kind_of(opcode: str) -> Kind:
+    """The kind of an opcode; PARTITION for unknown ones."""
     return spec_of(opcode).kind
 
 

@@ -3,7 +3,38 @@
 from __future__ import annotations
 
 from hlo.errors import VerifyError
+from hlo.graph import Graph
 from hlo.importer import parse
+from hlo.shapes import SHAPE_RULES, require
+
+
+def verify(graph: Graph) -> None:
+    """Checks order, parameters, and shapes and attributes by the rule of each opcode.
+
+    Called graphs are looked at only from outside. Raises VerifyError naming the op and what was
+    expected.
+    """
+    ops = graph.ops
+    for position, op in enumerate(ops):
+        require(op, op.id == position, f"id {position}, not {op.id} (an op belongs to one graph)")
+        for operand in op.operands:
+            inside = operand.id < position and ops[operand.id] is operand
+            require(op, inside, f"operand {operand.name or operand.id} to come before it")
+        rule = SHAPE_RULES.get(op.opcode)
+        if rule is not None:
+            try:
+                shape = rule(op)
+            except (KeyError, ValueError, IndexError, AttributeError) as error:
+                raise VerifyError(
+                    f"{op!r}: its operands or attributes are malformed ({error!r}). This is a "
+                    "defect of fusionstitch."
+                ) from None
+            require(op, shape == op.shape, f"a result of shape {shape}")
+    if not (0 <= graph.root.id < len(ops) and ops[graph.root.id] is graph.root):
+        raise VerifyError(f"{graph.name}: its root {graph.root!r} is not in the graph.")
+    indices = [p.attrs["index"] for p in graph.parameters]
+    if indices != list(range(len(indices))):
+        raise VerifyError(f"{graph.name}: its parameters are numbered {indices}.")
 
 
 def verify_module(data: bytes) -> None:

@@ -154,8 +154,10 @@ def programs() -> dict[str, Program]:
 
 
 @pytest.fixture(
-    params=["mlp", "donated", "transformer", "scan", "cond", "random", "half", "movement"]
-    + ["integers", "sort"]
+    params=[
+        *("mlp", "donated", "transformer", "scan", "cond"),
+        *("random", "half", "movement", "integers", "sort"),
+    ]
 )
 def program(request: pytest.FixtureRequest, programs: dict[str, Program]) -> Program:
     return programs[request.param]

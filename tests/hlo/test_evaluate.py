@@ -85,7 +85,11 @@ UNARY = {
 
 @pytest.mark.parametrize("name", UNARY)
 def test_special_floats(name):
-    x = SPECIAL[SPECIAL != np.float32(1e-40)] if name not in ("bits", "sort") else SPECIAL
+    x = (
+        SPECIAL[~np.isclose(SPECIAL, 1e-40, atol=1e-41)]
+        if name not in ("bits", "sort")
+        else SPECIAL
+    )
     [got] = evaluate(entry(UNARY[name], x), [x])
     assert_same(got, np.asarray(jax.jit(UNARY[name])(x)))
     if name in ("sign", "round", "round_away"):

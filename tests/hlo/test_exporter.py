@@ -49,7 +49,8 @@ def test_single_output_is_the_call_itself():
     module = from_proto(lower(lambda x: jnp.tanh(x) * x, X))
     call = exported(module, pattern(module.entry, {"tanh"})).computations[0].instructions[1]
     assert (call.opcode, call.custom_call_target) == ("custom-call", "launch")
-    assert call.custom_call_api_version == 4 and call.constrain_layout
+    assert call.custom_call_api_version == 4
+    assert call.constrain_layout
     assert list(call.shape.dimensions) == [4, 8]
     assert list(call.shape.layout.minor_to_major) == [1, 0]
     assert list(call.operand_shapes_with_layout[0].dimensions) == [4, 8]
@@ -72,7 +73,8 @@ def test_several_outputs_and_scratch_are_read_from_a_tuple():
     reads = [i for i in entry.instructions if i.opcode == "get-tuple-element"]
     assert sorted(i.tuple_index for i in reads) == [0, 1]
     assert all(list(i.operand_ids) == [call.id] for i in reads)
-    assert "tanh" not in opcodes(entry) and "exponential" not in opcodes(entry)
+    assert "tanh" not in opcodes(entry)
+    assert "exponential" not in opcodes(entry)
 
 
 def test_scratch_makes_a_tuple_of_a_single_output():
@@ -116,7 +118,8 @@ def test_an_instruction_still_read_outside_stays():
     [exp] = [op for op in graph if op.opcode == "exponential"]
     replacement = Replacement(graph, (exp,), (graph.parameters[0],), (tanh, exp), "f", "launch")
     entry = exported(module, replacement).computations[0]
-    assert "tanh" in opcodes(entry) and "exponential" not in opcodes(entry)
+    assert "tanh" in opcodes(entry)
+    assert "exponential" not in opcodes(entry)
 
 
 def test_unread_reduction_bodies_go_with_their_reduce():
