@@ -1,0 +1,55 @@
+// What a kernel image compiled for the host and the emulator that runs it agree on.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Part of every image: an image built against another layout of this file is refused.
+#define FS_EMULATION_ABI 1
+
+struct FsEmulatedDim3 {
+  unsigned x, y, z;
+};
+
+// What all threads of one block share.
+struct FsEmulatedBlock {
+  FsEmulatedDim3 index, size, grid_size;
+  unsigned char* shared;  // dynamic shared memory, 128-byte aligned
+};
+
+// What a running thread knows about itself.
+struct FsEmulatedThread {
+  FsEmulatedDim3 index;
+  unsigned lane;
+  const FsEmulatedBlock* block;
+};
+
+enum class FsWarpOp : unsigned { kSync, kShuffle, kBallot };
+
+// The emulator's services to a kernel. Each may suspend the calling thread.
+struct FsEmulatedRuntime {
+  // `line` tells one barrier of the source from another.
+  void (*block_barrier)(FsEmulatedThread*, int line);
+  void (*grid_barrier)(FsEmulatedThread*);
+  // Lanes of `mask` meet; the result is the bits that lane `source` brought (kShuffle), the set of
+  // lanes with bits != 0 (kBallot), or nothing (kSync).
+  uint64_t (*warp)(FsEmulatedThread*, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
+  void (*yield)(FsEmulatedThread*);
+  // Ends the launch with an error; does not return.
+  void (*fail)(FsEmulatedThread*, const char* text);
+};
+
+struct FsEmulatedKernel {
+  const char* name;
+  unsigned parameters;
+  void (*call)(void* const* pointers);  // one thread's work
+};
+
+// Each image exports one of these as `fs_emulated_image`.
+struct FsEmulatedImage {
+  uint32_t abi;
+  uint32_t kernel_count;
+  const FsEmulatedKernel* kernels;
+  void (*bind)(const FsEmulatedRuntime*);
+  FsEmulatedThread** (*self)();  // this OS thread's slot for the running CUDA thread
+};

@@ -1,0 +1,438 @@
+// Runs one launch of a CUDA kernel on one OS thread: blocks one after another (all at once for a
+// cooperative launch), their threads as fibers, in an order chosen to expose missing barriers.
+#pragma once
+
+#include <cfenv>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emulation_abi.h"
+#include "fibers.h"
+
+namespace fs {
+
+enum class Order : int { kForward, kReversed, kRandom };
+
+struct Geometry {
+  unsigned grid, block;
+  size_t shared_bytes;
+  bool cooperative;
+};
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned char kPoison = 0xA5;
+constexpr size_t kRedZone = 256;
+constexpr unsigned kIdleRounds = 1 << 16;
+
+enum class Wait : unsigned char { kNone, kBlock, kGrid, kWarp };
+
+struct Thread : FsEmulatedThread {
+  Context context = nullptr;  // where it was suspended
+  char* stack = nullptr;      // on which stack
+  Wait wait = Wait::kNone;
+  FsWarpOp op = FsWarpOp::kSync;
+  unsigned mask = 0;
+  unsigned source = 0;
+  int line = 0;
+  uint64_t bits = 0;  // brought to a warp collective, then its result
+};
+
+struct Block : FsEmulatedBlock {
+  unsigned alive, arrived;
+  int line;
+};
+
+class Launch {
+ public:
+  Launch(const FsEmulatedImage& image, const FsEmulatedKernel& kernel, void* const* pointers,
+         const Geometry& geometry, Order order, uint64_t seed, StackPool& stacks)
+      : kernel_(kernel), pointers_(pointers), geometry_(geometry), order_(order),
+        random_((seed + 1) * 0x9E3779B97F4A7C15u | 1), self_(*image.self()), stacks_(stacks) {}
+
+  // Runs the launch. Returns "" or what went wrong.
+  std::string run();
+
+  static const FsEmulatedRuntime runtime;
+
+ private:
+  static Launch*& active() {
+    static thread_local Launch* launch = nullptr;
+    return launch;
+  }
+  static Thread& of(FsEmulatedThread* thread) { return *static_cast<Thread*>(thread); }
+
+  static void fiber_main() { active()->work(); }
+  static void on_block_barrier(FsEmulatedThread* thread, int line) {
+    active()->block_barrier(of(thread), line);
+  }
+  static void on_grid_barrier(FsEmulatedThread* thread) { active()->grid_barrier(of(thread)); }
+  static uint64_t on_warp(FsEmulatedThread* thread, FsWarpOp op, unsigned mask, uint64_t bits,
+                          unsigned source) {
+    return active()->warp(of(thread), op, mask, bits, source);
+  }
+  static void on_yield(FsEmulatedThread* thread) { active()->yield(of(thread)); }
+  static void on_fail(FsEmulatedThread* thread, const char* text) {
+    active()->fail("%s (block %u, thread %u)", text, thread->block->index.x, thread->index.x);
+  }
+
+  size_t slot(const Thread& thread) const { return static_cast<size_t>(&thread - threads_.data()); }
+  Block& block_of(const Thread& thread) { return blocks_[slot(thread) / kWarp / warps_]; }
+
+  void run_group(unsigned first);
+  void work();
+  Thread* next();
+  void suspend(Thread& thread);
+  void exit(Thread& thread);
+  void block_barrier(Thread& thread, int line);
+  void grid_barrier(Thread& thread);
+  uint64_t warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
+  void yield(Thread& thread);
+  void release_warps(size_t first, size_t count);
+  void release_block(Block& block);
+  void release_grid();
+  void finish_collective(size_t warp, unsigned mask, FsWarpOp op);
+  void fail(const char* format, ...) __attribute__((format(printf, 2, 3), noreturn));
+  void describe_deadlock();
+  void check_red_zones();
+  void fill_order();
+  template <class T>
+  void arrange(std::vector<T>& items);
+  uint64_t random() {
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    return random_ ^= random_ << 17;
+  }
+
+  const FsEmulatedKernel& kernel_;
+  void* const* const pointers_;
+  const Geometry geometry_;
+  const Order order_;
+  uint64_t random_;
+  FsEmulatedThread*& self_;
+  StackPool& stacks_;
+
+  unsigned warps_ = 0;  // per block
+  std::vector<Thread> threads_;
+  std::vector<Block> blocks_;
+  std::vector<unsigned> alive_, ready_, collective_;  // lanes, per warp
+  std::unique_ptr<unsigned char[]> memory_;
+  size_t shared_stride_ = 0;
+  unsigned grid_alive_ = 0, grid_arrived_ = 0, idle_rounds_ = 0;
+
+  std::vector<Thread*> round_;
+  size_t position_ = 0;
+  bool progress_ = false;
+
+  Context host_ = nullptr;
+  Thread* starting_ = nullptr;
+  char* stack_ = nullptr;  // of the running fiber
+  std::string error_;
+};
+
+inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_grid_barrier, on_warp,
+                                                  on_yield, on_fail};
+
+inline std::string Launch::run() {
+  warps_ = (geometry_.block + kWarp - 1) / kWarp;
+  const unsigned together = geometry_.cooperative ? geometry_.grid : 1;
+  threads_.resize(size_t{together} * warps_ * kWarp);
+  blocks_.resize(together);
+  alive_.resize(size_t{together} * warps_);
+  ready_.resize(alive_.size());
+  collective_.resize(alive_.size());
+  round_.reserve(threads_.size());
+  shared_stride_ = (geometry_.shared_bytes + kRedZone + 127) / 128 * 128;
+  memory_.reset(new unsigned char[shared_stride_ * together + 128]);
+
+  // XLA runs with subnormals flushed to zero, a GPU does not.
+  fenv_t environment;
+  fegetenv(&environment);
+  fesetenv(FE_DFL_ENV);
+  Launch* outer = std::exchange(active(), this);
+  std::vector<unsigned> groups(geometry_.grid / together);
+  std::iota(groups.begin(), groups.end(), 0u);
+  arrange(groups);
+  for (size_t i = 0; i < groups.size() && error_.empty(); ++i) run_group(groups[i]);
+  stacks_.reset();
+  active() = outer;
+  fesetenv(&environment);
+  if (error_.empty()) return error_;
+  return std::string("kernel ") + kernel_.name + ": " + error_;
+}
+
+// Runs the blocks that are alive together, the first of them being block `first`.
+inline void Launch::run_group(unsigned first) {
+  auto address = reinterpret_cast<uintptr_t>(memory_.get());
+  unsigned char* shared = memory_.get() + (-address & 127);
+  memset(shared, kPoison, shared_stride_ * blocks_.size());
+  for (unsigned b = 0; b < blocks_.size(); ++b) {
+    Block& block = blocks_[b];
+    block.index = {first + b, 0, 0};
+    block.size = {geometry_.block, 1, 1};
+    block.grid_size = {geometry_.grid, 1, 1};
+    block.shared = shared + b * shared_stride_;
+    block.alive = geometry_.block;
+    block.arrived = 0;
+    for (unsigned i = 0; i < geometry_.block; ++i) {
+      Thread& thread = threads_[size_t{b} * warps_ * kWarp + i];
+      thread.index = {i, 0, 0};
+      thread.lane = i % kWarp;
+      thread.block = &block;
+      alive_[size_t{b} * warps_ + i / kWarp] |= 1u << thread.lane;
+    }
+  }
+  ready_ = alive_;
+  grid_alive_ = geometry_.block * static_cast<unsigned>(blocks_.size());
+  grid_arrived_ = 0;
+  round_.clear();
+  position_ = 0;
+  starting_ = next();
+  stack_ = stacks_.take();
+  if (stack_ == nullptr) {
+    error_ = "no memory for the stacks of the emulated threads";
+    return;
+  }
+  self_ = starting_;
+  switch_context(&host_, fresh_context(stack_, fiber_main));
+  if (error_.empty()) check_red_zones();
+}
+
+// A fiber: runs threads from the start until it meets one that is suspended elsewhere.
+inline void Launch::work() {
+  Context dropped;
+  for (Thread* thread = starting_;;) {
+    kernel_.call(pointers_);
+    exit(*thread);
+    thread = next();
+    if (thread == nullptr) {
+      if (grid_alive_ > 0) describe_deadlock();
+      switch_context(&dropped, host_);
+    }
+    self_ = thread;
+    if (thread->context == nullptr) continue;
+    stacks_.give(std::exchange(stack_, thread->stack));
+    switch_context(&dropped, std::exchange(thread->context, nullptr));
+  }
+}
+
+// Lets the other threads run until this one is ready again.
+inline void Launch::suspend(Thread& thread) {
+  Thread* other = next();
+  if (other == &thread) return;
+  thread.stack = stack_;
+  if (other == nullptr) {
+    describe_deadlock();
+    switch_context(&thread.context, host_);
+  }
+  self_ = other;
+  if (other->context != nullptr) {
+    stack_ = other->stack;
+    switch_context(&thread.context, std::exchange(other->context, nullptr));
+    return;
+  }
+  starting_ = other;
+  char* stack = stacks_.take();
+  if (stack == nullptr) fail("no memory for the stacks of %u emulated threads", grid_alive_);
+  stack_ = stack;
+  switch_context(&thread.context, fresh_context(stack, fiber_main));
+}
+
+// The next thread of this round, or of the next round; nullptr when no thread can run.
+inline Thread* Launch::next() {
+  if (position_ == round_.size()) {
+    fill_order();
+    position_ = 0;
+    if (round_.empty()) return nullptr;
+    idle_rounds_ = progress_ ? 0 : idle_rounds_ + 1;
+    progress_ = false;
+    if (idle_rounds_ > kIdleRounds)
+      fail("%u threads wait in loops for something that no other thread does", grid_alive_);
+  }
+  return round_[position_++];
+}
+
+inline void Launch::fill_order() {
+  round_.clear();
+  for (size_t w = 0; w < ready_.size(); ++w)
+    for (unsigned lanes = std::exchange(ready_[w], 0u); lanes != 0; lanes &= lanes - 1)
+      round_.push_back(&threads_[w * kWarp + static_cast<unsigned>(__builtin_ctz(lanes))]);
+  arrange(round_);
+}
+
+template <class T>
+void Launch::arrange(std::vector<T>& items) {
+  const size_t count = items.size();
+  if (order_ == Order::kReversed)
+    for (size_t i = 0; i < count / 2; ++i) std::swap(items[i], items[count - 1 - i]);
+  if (order_ == Order::kRandom)
+    for (size_t i = count; i > 1; --i) std::swap(items[i - 1], items[random() % i]);
+}
+
+// ---- arriving and releasing ---------------------------------------------------------------------
+
+inline void Launch::release_warps(size_t first, size_t count) {
+  progress_ = true;
+  for (size_t w = first; w < first + count; ++w) {
+    ready_[w] = alive_[w];
+    for (unsigned i = 0; i < kWarp; ++i) threads_[w * kWarp + i].wait = Wait::kNone;
+  }
+}
+
+inline void Launch::release_block(Block& block) {
+  block.arrived = 0;
+  release_warps(static_cast<size_t>(&block - blocks_.data()) * warps_, warps_);
+}
+
+inline void Launch::release_grid() {
+  grid_arrived_ = 0;
+  release_warps(0, ready_.size());
+}
+
+// A thread that has exited counts as arrived, everywhere.
+inline void Launch::exit(Thread& thread) {
+  progress_ = true;
+  Block& block = block_of(thread);
+  const size_t w = slot(thread) / kWarp;
+  alive_[w] &= ~(1u << thread.lane);
+  --block.alive;
+  --grid_alive_;
+  if (block.arrived > 0 && block.arrived == block.alive) release_block(block);
+  if (grid_arrived_ > 0 && grid_arrived_ == grid_alive_) release_grid();
+  for (unsigned lanes = collective_[w]; lanes != 0; lanes &= lanes - 1) {
+    const Thread& waiting = threads_[w * kWarp + static_cast<unsigned>(__builtin_ctz(lanes))];
+    if (waiting.mask >> thread.lane & 1) return finish_collective(w, waiting.mask, waiting.op);
+  }
+}
+
+inline void Launch::block_barrier(Thread& thread, int line) {
+  Block& block = block_of(thread);
+  if (block.arrived == 0) block.line = line;
+  if (block.line != line)
+    fail("threads of block %u wait at different __syncthreads, in lines %d and %d",
+         block.index.x, block.line, line);
+  thread.wait = Wait::kBlock;
+  if (++block.arrived == block.alive) release_block(block);
+  suspend(thread);
+}
+
+inline void Launch::grid_barrier(Thread& thread) {
+  if (!geometry_.cooperative) fail("a grid barrier in a launch that is not cooperative");
+  thread.wait = Wait::kGrid;
+  if (++grid_arrived_ == grid_alive_) release_grid();
+  suspend(thread);
+}
+
+inline uint64_t Launch::warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits,
+                             unsigned source) {
+  if (!(mask >> thread.lane & 1))
+    fail("block %u, thread %u calls a warp collective whose mask 0x%08x leaves it out",
+         thread.block->index.x, thread.index.x, mask);
+  thread.wait = Wait::kWarp;
+  thread.op = op;
+  thread.mask = mask;
+  thread.bits = bits;
+  thread.source = source;
+  const size_t w = slot(thread) / kWarp;
+  collective_[w] |= 1u << thread.lane;
+  finish_collective(w, mask, op);
+  suspend(thread);
+  return thread.bits;
+}
+
+// Computes every lane's result and releases them, if all the lanes of `mask` have come.
+inline void Launch::finish_collective(size_t w, unsigned mask, FsWarpOp op) {
+  const unsigned members = mask & alive_[w];
+  if ((members & ~collective_[w]) != 0) return;
+  Thread* lanes = &threads_[w * kWarp];
+  uint64_t bits[kWarp], ballot = 0;
+  for (unsigned i = 0; i < kWarp; ++i) {
+    if (!(members >> i & 1)) continue;
+    if (lanes[i].mask != mask || lanes[i].op != op) return;
+    bits[i] = lanes[i].bits;
+    ballot |= uint64_t{bits[i] != 0} << i;
+  }
+  for (unsigned i = 0; i < kWarp; ++i) {
+    if (!(members >> i & 1)) continue;
+    const unsigned source = lanes[i].source;
+    if (op == FsWarpOp::kBallot) lanes[i].bits = ballot;
+    if (op == FsWarpOp::kShuffle)
+      lanes[i].bits = members >> source & 1 ? bits[source] : 0xA5A5A5A5A5A5A5A5u;
+    lanes[i].wait = Wait::kNone;
+  }
+  collective_[w] &= ~members;
+  ready_[w] |= members;
+  progress_ = true;
+}
+
+inline void Launch::yield(Thread& thread) {
+  ready_[slot(thread) / kWarp] |= 1u << thread.lane;
+  suspend(thread);
+}
+
+// ---- errors -------------------------------------------------------------------------------------
+
+// Drops every fiber of the launch and returns to `run_group`.
+inline void Launch::fail(const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  error_ = text;
+  Context dropped;
+  switch_context(&dropped, host_);
+  __builtin_unreachable();
+}
+
+inline void Launch::describe_deadlock() {
+  for (const Block& block : blocks_) {
+    unsigned waiting[4] = {};
+    const Thread* lane = nullptr;
+    const Thread* other = nullptr;
+    const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_ * kWarp;
+    for (size_t i = first; i < first + geometry_.block; ++i) {
+      const Thread& thread = threads_[i];
+      if (!(alive_[i / kWarp] >> thread.lane & 1)) continue;
+      ++waiting[static_cast<int>(thread.wait)];
+      if (thread.wait != Wait::kWarp) continue;
+      if (lane == nullptr) lane = &thread;
+      if (lane->mask != thread.mask || lane->op != thread.op) other = &thread;
+    }
+    if (block.alive == 0) continue;
+    char text[512];
+    snprintf(text, sizeof text,
+             "deadlock in block %u: %u threads wait at __syncthreads, %u at the grid barrier, %u at "
+             "a warp collective, %u have exited",
+             block.index.x, waiting[1], waiting[2], waiting[3], geometry_.block - block.alive);
+    error_ = text;
+    if (lane == nullptr) return;
+    snprintf(text, sizeof text, "; thread %u waits for the lanes 0x%08x of its warp",
+             lane->index.x, lane->mask);
+    error_ += text;
+    if (other != nullptr) error_ += ", others wait at another collective or with another mask";
+    return;
+  }
+}
+
+inline void Launch::check_red_zones() {
+  for (const Block& block : blocks_) {
+    const unsigned char* end = block.shared + shared_stride_;
+    for (const unsigned char* at = block.shared + geometry_.shared_bytes; at < end; ++at) {
+      if (*at == kPoison) continue;
+      char text[256];
+      snprintf(text, sizeof text,
+               "block %u wrote shared memory at byte %zu, past its %zu bytes", block.index.x,
+               static_cast<size_t>(at - block.shared), geometry_.shared_bytes);
+      error_ = text;
+      return;
+    }
+  }
+}
+
+}  // namespace fs

@@ -1,0 +1,174 @@
+// The CPU side of the custom call "fusionstitch_launch": runs a kernel image on the emulator.
+//
+// Images are shared objects built from generated CUDA-C by the host compiler. The instantiate stage
+// loads the image of a call into a process-wide table by its key; the execute stage looks it up.
+// The same table and launch serve ctypes through the fs_emulate_* functions.
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emulator.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+constexpr unsigned kMaxBlock = 1024;
+
+std::mutex images_mutex;
+std::map<std::string, const FsEmulatedImage*, std::less<>> images;
+std::atomic<int> thread_order{0};
+std::atomic<uint64_t> thread_seed{0};
+
+// Loads `bytes` and sets *image. Returns "" or what went wrong. Needs images_mutex.
+std::string load(std::string_view bytes, const FsEmulatedImage** image) {
+  const int file = memfd_create("fusionstitch", MFD_CLOEXEC);
+  if (file < 0) return "memfd_create failed: the kernel image cannot be loaded";
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t wrote = write(file, bytes.data() + done, bytes.size() - done);
+    if (wrote <= 0) {
+      close(file);
+      return "the kernel image could not be written to memory";
+    }
+    done += static_cast<size_t>(wrote);
+  }
+  // dlopen knows libraries by name, and the number of a file is used again after close: a different
+  // spelling of the path for each image keeps them apart.
+  std::string path = "/proc/self/fd/";
+  for (size_t n = images.size() + 1; n > 0; n >>= 1) path += n & 1 ? "./" : "/";
+  path += std::to_string(file);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  close(file);
+  if (library == nullptr) return std::string("the kernel image cannot be loaded: ") + dlerror();
+  *image = static_cast<const FsEmulatedImage*>(dlsym(library, "fs_emulated_image"));
+  if (*image == nullptr || (*image)->abi != FS_EMULATION_ABI)
+    return "the kernel image was built by another version of fusionstitch; clear its cache";
+  (*image)->bind(&fs::Launch::runtime);
+  return "";
+}
+
+// An empty image means that an earlier call of the module carries it.
+std::string add_image(std::string_view key, std::string_view bytes) {
+  std::lock_guard<std::mutex> lock(images_mutex);
+  if (bytes.empty() || images.find(key) != images.end()) return "";
+  const FsEmulatedImage* image = nullptr;
+  std::string error = load(bytes, &image);
+  if (error.empty()) images.emplace(key, image);
+  return error;
+}
+
+std::string launch(std::string_view key, std::string_view entry, const std::vector<void*>& pointers,
+                   int64_t grid, int64_t block, int64_t shared, bool cooperative) {
+  const FsEmulatedImage* image = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(images_mutex);
+    const auto found = images.find(key);
+    if (found != images.end()) image = found->second;
+  }
+  if (image == nullptr)
+    return "no kernel image with the key " + std::string(key) +
+           " was loaded: the custom call that carries it is missing from the module";
+  const FsEmulatedKernel* end = image->kernels + image->kernel_count;
+  const FsEmulatedKernel* kernel = std::find_if(
+      image->kernels, end, [&](const FsEmulatedKernel& k) { return entry == k.name; });
+  if (kernel == end) return "the kernel image has no kernel named " + std::string(entry);
+  if (kernel->parameters != pointers.size())
+    return "kernel " + std::string(entry) + " takes " + std::to_string(kernel->parameters) +
+           " buffers, but the call passes " + std::to_string(pointers.size());
+  if (grid < 1 || grid > INT32_MAX || block < 1 || block > kMaxBlock || shared < 0)
+    return "kernel " + std::string(entry) + " cannot be launched with " + std::to_string(grid) +
+           " blocks of " + std::to_string(block) + " threads and " + std::to_string(shared) +
+           " bytes of shared memory";
+  thread_local fs::StackPool stacks;
+  const fs::Geometry geometry{static_cast<unsigned>(grid), static_cast<unsigned>(block),
+                              static_cast<size_t>(shared), cooperative};
+  return fs::Launch(*image, *kernel, pointers.data(), geometry,
+                    static_cast<fs::Order>(thread_order.load()), thread_seed.load(), stacks)
+      .run();
+}
+
+ffi::Error as_ffi(const std::string& error) {
+  return error.empty() ? ffi::Error::Success() : ffi::Error::Internal("fusionstitch: " + error);
+}
+
+ffi::Error Instantiate(ffi::Dictionary attributes) {
+  const auto key = attributes.get<std::string_view>("key");
+  const auto image = attributes.get<std::string_view>("image");
+  if (key.has_error()) return key.error();
+  if (image.has_error()) return image.error();
+  return as_ffi(add_image(*key, *image));
+}
+
+ffi::Error Execute(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, std::string_view key,
+                   std::string_view, std::string_view entry, int64_t grid, int64_t block,
+                   int64_t shared, int64_t cooperative) try {
+  std::vector<void*> pointers;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto buffer = inputs.get<ffi::AnyBuffer>(i);
+    if (buffer.has_error()) return buffer.error();
+    pointers.push_back(buffer->untyped_data());
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    auto buffer = outputs.get<ffi::AnyBuffer>(i);
+    if (buffer.has_error()) return buffer.error();
+    pointers.push_back((*buffer)->untyped_data());
+  }
+  return as_ffi(launch(key, entry, pointers, grid, block, shared, cooperative != 0));
+} catch (const std::exception& error) {
+  return ffi::Error::Internal(std::string("fusionstitch: ") + error.what());
+}
+
+// Copies `error` into the caller's buffer; 0 means success.
+int report(const std::string& error, char* text, size_t size) {
+  if (size > 0) snprintf(text, size, "%s", error.c_str());
+  return error.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_cpu_instantiate, Instantiate,
+                              ffi::Ffi::BindInstantiate().Attrs());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_cpu_execute, Execute,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<std::string_view>("key")
+                                  .Attr<std::string_view>("image")
+                                  .Attr<std::string_view>("entry")
+                                  .Attr<int64_t>("grid")
+                                  .Attr<int64_t>("block")
+                                  .Attr<int64_t>("shared")
+                                  .Attr<int64_t>("cooperative"));
+
+extern "C" {
+
+void fs_emulate_set_order(int order, uint64_t seed) {
+  thread_order = order;
+  thread_seed = seed;
+}
+
+int fs_emulate_add_image(const char* key, const char* image, size_t size, char* error,
+                         size_t error_size) {
+  return report(add_image(key, std::string_view(image, size)), error, error_size);
+}
+
+int fs_emulate_launch(const char* key, const char* entry, void** pointers, size_t count,
+                      int64_t grid, int64_t block, int64_t shared, int cooperative, char* error,
+                      size_t error_size) {
+  return report(launch(key, entry, std::vector<void*>(pointers, pointers + count), grid, block,
+                       shared, cooperative != 0),
+                error, error_size);
+}
+}
