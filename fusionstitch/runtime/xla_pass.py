@@ -1,0 +1,260 @@
+"""The pass inside XLA: XLA shows it every module it compiles, marked ones are stitched.
+
+A mark travels in the name of the jitted function, hence of the module. The pass runs once per
+compile, before layout assignment and fusion, on a thread of XLA's choosing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hlo.verdict import Verdict, allow, forbid
+
+logger = logging.getLogger(__name__)
+
+TARGET = "fusionstitch_launch"
+_PASS_NAME = "fusionstitch"
+_KEPT_EVENTS = 256
+
+#: HLO module bytes and the token of the mark in, the stitched module or None (leave it) out.
+StitchCallback = Callable[[bytes, str], bytes | None]
+
+
+# ---- marks --------------------------------------------------------------------------------------
+
+_MARKED = re.compile(r"(?:jit_|pmap_)?(?P<name>.*)__fs_(?P<token>[0-9a-f]+)(?:\.\d+)?")
+
+
+def mark(name: str, token: str) -> str:
+    """The name for a function whose module is to be stitched; `token` is lower-case hex.
+
+    The token should cover all that decides the generated code, since it becomes part of the key of
+    XLA's persistent compilation cache. An older mark in `name` is replaced.
+    """
+    if not re.fullmatch("[0-9a-f]+", token):
+        raise ValueError(f"A mark's token is lower-case hex, not {token!r}.")
+    previous = _MARKED.fullmatch(name)
+    return f"{previous['name'] if previous else name}__fs_{token}"
+
+
+def read_mark(module: bytes | str) -> tuple[str, str] | None:
+    """(function name, token) of a serialized HloModuleProto or of a module's name, or None."""
+    name = module_name(module) if isinstance(module, bytes) else module
+    found = _MARKED.fullmatch(name)
+    return (found["name"], found["token"]) if found else None
+
+
+def module_name(module: bytes) -> str:
+    """The name of a serialized HloModuleProto, without parsing more than it takes to find it.
+
+    It is field 1, which serializers write first. Empty for anything else.
+    """
+    if module[:1] != b"\x0a":
+        return ""
+    length = shift = 0
+    for start, byte in enumerate(module[1:6], 2):
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return module[start : start + length].decode("utf-8", "replace")
+    return ""
+
+
+_KEY = re.compile(r'[{ ]key = "([0-9a-f]{64})"')
+
+
+def keys_in(text: str) -> list[str]:
+    """The keys of the stitched kernels in the HLO text of a compiled program, in order, once each.
+
+    They are there also when the program came out of XLA's persistent cache and no pass ran.
+    """
+    calls = (line for line in text.splitlines() if f'custom_call_target="{TARGET}"' in line)
+    return list(dict.fromkeys(key for line in calls for key in _KEY.findall(line)))
+
+
+def _keys_of(module: bytes) -> tuple[str, ...]:
+    # Latin-1 maps bytes to characters one to one; quotes inside attributes are escaped there.
+    return tuple(dict.fromkeys(_KEY.findall(module.decode("latin-1"))))
+
+
+# ---- what happened ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Event:
+    """One marked module that XLA offered, and what became of it.
+
+    `keys` are those of the kernels in the module handed back; none when it was left alone.
+    `result` is what the callback gave to `publish`, such as its Plan; `error` what it raised.
+    """
+
+    name: str
+    token: str
+    keys: tuple[str, ...]
+    result: object | None
+    error: BaseException | None
+
+    @property
+    def replaced(self) -> bool:
+        """Whether XLA got another module back."""
+        return bool(self.keys)
+
+
+class _State:
+    """The one pass of this process: its callback, its recent events and who listens."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.callback: StitchCallback | None = None
+        self.platforms: set[str] = set()
+        self.recent: deque[Event] = deque(maxlen=_KEPT_EVENTS)
+        self.listeners: list[tuple[str | None, list[Event]]] = []
+        self.local = threading.local()
+
+
+_state = _State()
+
+
+def publish(result: object) -> None:
+    """Called by the stitch callback: attach `result` to the event of the module at hand."""
+    _results().append(result)
+
+
+@contextlib.contextmanager
+def collect(token: str | None = None) -> Iterator[list[Event]]:
+    """Gathers the events, on any thread, of modules marked with `token` (of all when None).
+
+    Compiles that run at the same time elsewhere are gathered too; `keys_in` of the compiled text
+    tells which event belongs to a program (see `find`).
+    """
+    listener: tuple[str | None, list[Event]] = (token, [])
+    with _state.lock:
+        _state.listeners.append(listener)
+    try:
+        yield listener[1]
+    finally:
+        with _state.lock:
+            # by identity: two listeners may be equal
+            _state.listeners = [other for other in _state.listeners if other is not listener]
+
+
+def find(text: str, events: list[Event] | None = None) -> Event | None:
+    """The newest event whose kernels are those in a compiled program's HLO text.
+
+    Looks through `events`, or through the last ones of this process. XLA may have dropped some
+    calls as dead, so an event with more keys than the text counts too. None without any key.
+    """
+    keys = set(keys_in(text))
+    with _state.lock:
+        known = list(_state.recent if events is None else events)
+    fitting = [event for event in known if keys and keys <= set(event.keys)]
+    return min(reversed(fitting), key=lambda event: len(event.keys), default=None)
+
+
+def _results() -> list[object]:
+    local = _state.local
+    if not hasattr(local, "results"):
+        local.results = []
+    results: list[object] = local.results
+    return results
+
+
+# ---- the pass -----------------------------------------------------------------------------------
+
+
+def transform(module: bytes) -> bytes | None:
+    """What XLA calls. Never raises, since that would fail the user's compile."""
+    try:
+        marked = read_mark(module)
+        callback = _state.callback
+        if marked is None or callback is None:
+            return None
+        return _stitch(module, callback, *marked)
+    except BaseException:
+        logger.exception("fusionstitch could not handle a module; XLA compiles it as it is.")
+        return None
+
+
+def _stitch(module: bytes, callback: StitchCallback, name: str, token: str) -> bytes | None:
+    # A callback that measures compiles programs of its own, whose events must not take its results.
+    outer = _results()
+    results: list[object] = []
+    _state.local.results = results
+    stitched: bytes | None = None
+    error: BaseException | None = None
+    try:
+        stitched = callback(module, token)
+    except BaseException as raised:
+        error = raised
+    finally:
+        _state.local.results = outer
+    keys = _keys_of(stitched) if stitched else ()
+    _emit(Event(name, token, keys, results[-1] if results else None, error))
+    return stitched
+
+
+def _emit(event: Event) -> None:
+    with _state.lock:
+        _state.recent.append(event)
+        for token, events in _state.listeners:
+            if token is None or token == event.token:
+                events.append(event)
+
+
+def _door() -> Any:
+    """jax.extend.xla, or None in a JAX without the pass."""
+    try:
+        from jax.extend import xla
+    except ImportError:
+        return None
+    return xla if hasattr(xla, "register_hlo_module_transformation") else None
+
+
+def available(platform: str = "cuda") -> Verdict:
+    """Whether this JAX has the pass and a device of `platform`; initializes JAX's backends."""
+    if _door() is None:
+        return forbid(
+            "This JAX has no compiler passes (jax.extend.xla): install JAX 0.10.2 or newer. "
+            "Functions run as under jax.jit."
+        )
+    import jax
+
+    try:
+        jax.devices(platform)
+    except RuntimeError as error:
+        return forbid(f"JAX has no {platform} device: {error}")
+    return allow("XLA offers its modules")
+
+
+def register(callback: StitchCallback, platform: str = "cuda") -> Verdict:
+    """Have XLA offer marked modules to `callback`, which may be called on any thread.
+
+    XLA gets the pass once per process and platform, after the plugin is loaded; a later call only
+    replaces the callback. Forbids, with the reason, where there is no pass or no device.
+    """
+    with _state.lock:
+        if platform not in _state.platforms:
+            if not (verdict := available(platform)):
+                return verdict
+            _door().register_hlo_module_transformation(
+                transform, name=_PASS_NAME, platforms=platform
+            )
+            _state.platforms.add(platform)
+        _state.callback = callback
+    return allow("XLA offers its modules")
+
+
+def unregister() -> None:
+    """Take the pass out of XLA again."""
+    with _state.lock:
+        for platform in sorted(_state.platforms):
+            _door().clear_hlo_module_transformation(_PASS_NAME, platforms=platform)
+        _state.platforms.clear()
+        _state.callback = None
