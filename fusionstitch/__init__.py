@@ -1,0 +1,10 @@
+"""FusionStitching for JAX: a jit look-alike that stitches memory-bound ops into single kernels."""
+
+from fusionstitch import env
+from fusionstitch.errors import FusionStitchError as FusionStitchError
+from fusionstitch.errors import FusionStitchWarning as FusionStitchWarning
+from fusionstitch.options import Options as Options
+
+__version__ = "0.1.0.dev0"
+
+env.configure_logging()

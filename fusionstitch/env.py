@@ -1,0 +1,119 @@
+"""Every environment variable this project reads: declared once, typed, checked when read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from hlo.errors import OptionError
+
+PREFIX = "FUSIONSTITCH_"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Variable(Generic[T]):
+    """One variable. `allowed` says in words what `parse` takes; an empty value counts as unset."""
+
+    name: str
+    default: T
+    parse: Callable[[str], T]
+    allowed: str
+    doc: str
+
+    @property
+    def text(self) -> str | None:
+        """What the environment holds, or None."""
+        return os.environ.get(self.name) or None
+
+    def get(self) -> T:
+        """The value now. Raises OptionError for text that is not allowed."""
+        if self.text is None:
+            return self.default
+        try:
+            return self.parse(self.text)
+        except ValueError:
+            raise OptionError(
+                f"{self.name}={self.text!r} is not allowed: set it to {self.allowed}, or unset it."
+            ) from None
+
+
+def _one_of(*values: str) -> tuple[Callable[[str], str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError(text)
+        return text.lower()
+
+    return parse, ", ".join(values[:-1]) + f" or {values[-1]}"
+
+
+def _choice(name: str, default: str, values: Sequence[str], doc: str) -> Variable[str]:
+    parse, allowed = _one_of(*values)
+    return Variable(PREFIX + name, default, parse, allowed, doc)
+
+
+def _flag(text: str) -> bool:
+    known = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+    try:
+        return known[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+def _path(name: str, doc: str) -> Variable[Path | None]:
+    return Variable(PREFIX + name, None, lambda text: Path(text).expanduser(), "a folder", doc)
+
+
+BACKENDS = ("auto", "cuda", "emulate")
+SCORERS = ("model", "paper", "measured")
+FALLBACKS = ("xla", "error")
+NUMERICS = ("default", "strict", "fast")
+LOG_LEVELS = ("off", "warning", "info", "debug")
+
+BACKEND = _choice("BACKEND", "auto", BACKENDS, "Default of Options.backend.")
+SCORER = _choice("SCORER", "model", SCORERS, "Default of Options.scorer.")
+FALLBACK = _choice("FALLBACK", "xla", FALLBACKS, "Default of Options.fallback.")
+NUMERIC = _choice("NUMERICS", "default", NUMERICS, "Default of Options.numerics.")
+LOG = _choice("LOG", "off", LOG_LEVELS, "Level of the log on stderr, read at import.")
+PROGRESS: Variable[bool | None] = Variable(
+    PREFIX + "PROGRESS",
+    None,
+    _flag,
+    "1 or 0",
+    "Progress line on stderr while compiling; unset: only when stderr is a terminal.",
+)
+CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, plans and timings.")
+DUMP_DIR = _path("DUMP_DIR", "Folder that every generated kernel is written to before it is built.")
+
+VARIABLES: tuple[Variable[str] | Variable[bool | None] | Variable[Path | None], ...] = (
+    BACKEND,
+    SCORER,
+    FALLBACK,
+    NUMERIC,
+    LOG,
+    PROGRESS,
+    CACHE_DIR,
+    DUMP_DIR,
+)
+
+
+def unknown() -> list[str]:
+    """Names in the environment that look like ours but are not declared: most likely typos."""
+    declared = {variable.name for variable in VARIABLES}
+    return sorted(n for n in os.environ if n.startswith(PREFIX) and n not in declared)
+
+
+def configure_logging() -> None:
+    """Sends the log of the four floors to stderr at the level FUSIONSTITCH_LOG asks for."""
+    if (level := LOG.get()) == "off":
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s %(levelname)s: %(message)s"))
+    for floor in ("fusionstitch", "codegen", "costmodel", "hlo"):
+        logger = logging.getLogger(floor)
+        logger.setLevel(level.upper())
+        logger.addHandler(handler)

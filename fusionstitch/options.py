@@ -1,0 +1,87 @@
+"""What a user can choose, checked on construction."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from costmodel import devices
+from fusionstitch import env
+from hlo.errors import OptionError
+
+#: Options with a closed list of values.
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "backend": env.BACKENDS,
+    "scorer": env.SCORERS,
+    "fallback": env.FALLBACKS,
+    "numerics": env.NUMERICS,
+}
+_FLAGS = ("exploratory", "packing", "sharing")
+_COUNTS = ("max_patterns", "max_pattern_ops", "max_solver_nodes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How programs are stitched.
+
+    backend     "cuda", "emulate" (kernels on the host: slow, for correctness and reading), or
+                "auto": cuda where JAX has a GPU, plain jax.jit elsewhere
+    scorer      what a pattern is worth: "model" (against an estimate of XLA's own fusions),
+                "paper" (the paper's f(P), against unfused ops), "measured" (run while compiling)
+    exploratory also search patterns by Algorithm 2, not only by Algorithm 1
+    packing     also put ops without a data dependence into one kernel
+    sharing     reuse shared memory by Algorithm 4
+    fallback    "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
+    numerics    "default" may skip an intermediate rounding to bf16 or f16, as XLA does on GPUs;
+                "strict" keeps each; "fast" allows approximate functions
+    device      profile to plan for, such as "h200"; None: that of the GPU in use
+    max_*       bounds by counts (never by time, so that plans repeat): candidate patterns per
+                graph, ops per pattern, branch-and-bound nodes of the solver
+
+    Defaults of backend, scorer, fallback and numerics come from the environment variables named
+    after them. Raises OptionError, listing what is allowed.
+    """
+
+    backend: str = field(default_factory=env.BACKEND.get)
+    scorer: str = field(default_factory=env.SCORER.get)
+    exploratory: bool = True
+    packing: bool = True
+    sharing: bool = True
+    fallback: str = field(default_factory=env.FALLBACK.get)
+    numerics: str = field(default_factory=env.NUMERIC.get)
+    device: str | None = None
+    max_patterns: int = 4096
+    max_pattern_ops: int = 1024
+    max_solver_nodes: int = 20_000
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if (value := getattr(self, name)) not in allowed:
+                listed = ", ".join(map(repr, allowed))
+                raise OptionError(f"Options.{name} is {value!r}; choose one of {listed}.")
+        for name in _FLAGS:
+            if not isinstance(value := getattr(self, name), bool):
+                raise OptionError(f"Options.{name} is {value!r}; it takes True or False.")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise OptionError(f"Options.{name} is {value!r}; it takes a whole number above 0.")
+        if self.device is not None:
+            devices.device(self.device)
+
+    def replace(self, **changes: Any) -> Options:
+        """These options with some changed."""
+        unknown = sorted(set(changes) - {f.name for f in dataclasses.fields(self)})
+        if unknown:
+            raise OptionError(f"Options has no {', '.join(unknown)}; see help(Options).")
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def token(self) -> str:
+        """A short content hash: equal options, equal token, in every process."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,44 @@
+"""One line on stderr that says what is being compiled, where somebody is looking."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fusionstitch import env
+
+_WIDTH = 78
+Step = Callable[[str], None]
+
+
+def silent(step: str) -> None:
+    """Shows nothing."""
+
+
+def enabled() -> bool:
+    """Whether the line is shown: as FUSIONSTITCH_PROGRESS says, else when stderr is a terminal."""
+    asked = env.PROGRESS.get()
+    return sys.stderr.isatty() if asked is None else asked
+
+
+@contextmanager
+def line(title: str) -> Iterator[Step]:
+    """Yields a function that shows `title: step` in place; the line is wiped at the end."""
+    if not enabled():
+        yield silent
+        return
+    stream = sys.stderr
+    in_place = stream.isatty()
+
+    def show(step: str) -> None:
+        text = f"fusionstitch {title}: {step}"[:_WIDTH]
+        stream.write(f"\r{text:{_WIDTH}}" if in_place else f"{text}\n")
+        stream.flush()
+
+    try:
+        yield show
+    finally:
+        if in_place:
+            stream.write(f"\r{'':{_WIDTH}}\r")
+            stream.flush()
