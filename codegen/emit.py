@@ -16,7 +16,7 @@ from codegen.stages import Stage, closure
 from codegen.types import c_type, compute_bytes
 from codegen.values import Placed, Values
 from hlo.errors import CodegenError
-from hlo.graph import Graph, Op
+from hlo.graph import Op
 
 #: Registers per thread that caching a row may take (4-byte units).
 CACHE_REGISTERS = 48
@@ -52,13 +52,13 @@ def _in_range(op: Op, index: Indices) -> bool:
 class KernelEmitter:
     """Prints one kernel. `group_number` and the maps below describe the group being printed."""
 
-    def __init__(self, graph: Graph, plan: KernelPlan, memory: Memory, numerics: str, wide: bool):
-        self.graph = graph
+    def __init__(
+        self, plan: KernelPlan, memory: Memory, numerics: str, wide: bool, writer: Writer
+    ):
         self.plan = plan
         self.memory = memory
-        self.numerics = numerics
         self.int = "long long" if wide else "int"
-        self.writer = Writer()
+        self.writer = writer
         self.values = Values(self.writer, self._stored, numerics, memory.tables)
         #: the stages that loops of the present group read whole, by op id
         self.whole: dict[int, Stage] = {}

@@ -194,10 +194,10 @@ def combine(reducer: str, dtype: str) -> tuple[str, str]:
     bitwise = reducer in ("and", "or", "xor")
     if reducer not in FUNCTORS or (bitwise and dtype in FLOATS):
         raise CodegenError(f"A reduction of {dtype} by {reducer} has no functor: leave it to XLA.")
-    return literal(_identity(reducer, dtype), dtype), FUNCTORS[reducer]
+    return literal(identity(reducer, dtype), dtype), FUNCTORS[reducer]
 
 
-def _identity(reducer: str, dtype: str) -> object:
+def identity(reducer: str, dtype: str) -> object:
     lowest, highest = _limits(dtype)
     table = {
         "add": 0,

@@ -2,116 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from codegen.caching import cache_values
-from codegen.emit import KernelEmitter, Memory, describe
-from codegen.expressions import literal
-from codegen.groups import Group, form_groups
+from codegen.facts import kernel_facts
+from codegen.groups import form_groups
 from codegen.kernel import Kernel
+from codegen.program import write_kernel
 from codegen.schedule import KernelPlan, schedule
-from codegen.source import Writer
+from codegen.split import split_reductions
 from codegen.stages import find_stages
-from codegen.storage import plan_layout, scratch_ops
-from codegen.types import c_type
+from codegen.storage import SharedLayout, plan_layout
 from costmodel.devices import Device
+from costmodel.facts import KernelFacts
 from hlo.errors import CodegenError
-from hlo.graph import Graph, Op
+from hlo.graph import Graph
+from hlo.verdict import Verdict, forbid
 
 
 @dataclass(frozen=True)
 class CodegenOptions:
-    """What changes the text of a kernel besides the region and the device."""
+    """What changes the text of a kernel besides the region and the device.
+
+    `numerics`: "default" keeps bf16 and f16 intermediates in float, "strict" rounds each.
+    `sharing`: whether Algorithm 4 may reuse shared memory.
+    """
 
     numerics: str = "default"
     sharing: bool = True
 
 
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """A region with every decision taken: what is left is printing it."""
+
+    graph: Graph
+    plan: KernelPlan
+    layout: SharedLayout
+    facts: KernelFacts
+
+
+def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
+    """Schedules a region. Raises CodegenError if none of the ways to do it fits the device."""
+    options = options or CodegenOptions()
+    graph = split_reductions(graph, device)
+    if not find_stages(graph):
+        raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
+    refused: CodegenError | None = None
+    for merge in (True, False):
+        groups = form_groups(find_stages(graph), device, merge)
+        if merge:
+            groups = cache_values(groups, graph, device)
+        try:
+            plan = schedule(groups, device)
+            layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)
+        except CodegenError as error:
+            refused = error
+            continue
+        return Scheduled(graph, plan, layout, kernel_facts(graph, plan, layout, device))
+    raise refused or CodegenError(f"Region {graph.name} has no schedule.")
+
+
+def inspect(graph: Graph, device: Device, options: CodegenOptions | None = None) -> (
+    KernelFacts | Verdict
+):
+    """What the kernel of a region would do, or why there can be none."""
+    try:
+        return plan_kernel(graph, device, options).facts
+    except CodegenError as error:
+        return forbid(str(error))
+
+
 def generate(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Kernel:
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
     options = options or CodegenOptions()
-    stages = find_stages(graph)
-    if not stages:
-        raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
-    groups = cache_values(form_groups(stages, device), graph, device)
-    return _print(graph, schedule(groups, device), device, options)
-
-
-def _print(graph: Graph, plan: KernelPlan, device: Device, options: CodegenOptions) -> Kernel:
-    names = Writer()
-    inputs = {p.id: names.name(p.name or f"input_{i}") for i, p in enumerate(graph.parameters)}
-    outputs: dict[int, list[str]] = {}
-    parameters: list[str] = []
-    for p in graph.parameters:
-        parameters.append(f"const {c_type(p.dtype).storage}* __restrict__ {inputs[p.id]}")
-    for op in graph.root.operands:
-        name = names.name(f"{op.name or op.opcode}_out")
-        outputs.setdefault(op.id, []).append(name)
-        parameters.append(f"{c_type(op.dtype).storage}* {name}")
-    passed = scratch_ops(graph, plan)
-    scratch = {op.id: names.name(f"{op.name or op.opcode}_scratch") for op in passed}
-    parameters += [f"{c_type(op.dtype).storage}* {scratch[op.id]}" for op in passed]
-
-    layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)
-    tables = {op.id: names.name(op.name or "table") for op in graph if _is_table(op)}
-    memory = Memory(inputs, outputs, scratch, layout.offsets, tables)
-    emitter = KernelEmitter(graph, plan, memory, options.numerics, _is_wide(graph))
-    for name in [*inputs.values(), *scratch.values(), *tables.values()]:
-        emitter.writer.name(name)
-    for output in outputs.values():
-        for name in output:
-            emitter.writer.name(name)
-    body = emitter.body()
-
-    source = ['#include "fusionstitch.cuh"', ""]
-    for op in graph:
-        if op.id in tables:
-            source.append(_table_text(op, tables[op.id]))
-    source += [f"// {line}" for line in _summary(graph)]
-    head = f'extern "C" __global__ void __launch_bounds__({plan.block})\n{graph.name}('
-    source.append(head + ",\n    ".join(["", *parameters]).lstrip(",") + ") {")
-    if layout.total:
-        source.append("  FS_DYNAMIC_SHARED(shared_memory);")
-    source += ["  " + line if line else "" for line in body.splitlines()]
-    source += ["}", ""]
-    return Kernel(
-        name=graph.name,
-        source="\n".join(source),
-        inputs=tuple(p.shape for p in graph.parameters),
-        outputs=tuple(op.shape for op in graph.root.operands),
-        scratch=tuple(op.shape for op in passed),
-        grid=plan.grid,
-        block=plan.block,
-        shared_bytes=layout.total,
-        cooperative=plan.cooperative,
-        template="",
-    )
-
-
-def _is_wide(graph: Graph) -> bool:
-    return any(op.shape.size >= 1 << 31 for op in graph if not op.shape.is_tuple)
-
-
-def _is_table(op: Op) -> bool:
-    if op.opcode != "constant":
-        return False
-    value = np.asarray(op.attrs["value"])
-    return value.size > 1 and not bool((value == value.flat[0]).all())
-
-
-def _table_text(op: Op, name: str) -> str:
-    values = ", ".join(literal(v, op.dtype) for v in np.asarray(op.attrs["value"]).flat)
-    compute = c_type(op.dtype).compute
-    return f"static __device__ const {compute} {name}[{op.shape.size}] = {{{values}}};\n"
-
-
-def _summary(graph: Graph) -> Sequence[str]:
-    ops = [op for op in graph.ops[:-1] if op.opcode != "parameter"]
-    lines = [f"{graph.name}: {len(ops)} ops in one kernel"]
-    return lines
-
-
-__all__ = ["CodegenOptions", "Group", "describe", "generate"]
+    return write_kernel(plan_kernel(graph, device, options), options.numerics)

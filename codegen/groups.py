@@ -74,9 +74,9 @@ class Group:
         return all(self.block_size(s) == 1 and not s.is_reduction for s in self.stages)
 
 
-def form_groups(stages: Sequence[Stage], device: Device) -> list[Group]:
-    """The groups of a region's stages, greedily merged, in topological order."""
-    return _Merger(stages, device).run()
+def form_groups(stages: Sequence[Stage], device: Device, merge: bool = True) -> list[Group]:
+    """The groups of a region's stages, greedily merged unless told not to, in topological order."""
+    return _Merger(stages, device).run(merge)
 
 
 def shared_values(group: Group) -> list[Stage]:
@@ -100,12 +100,13 @@ class _Merger:
         self.stages = stages
         self.group_of: dict[Stage, Group] = {s: Group([s], device) for s in stages}
 
-    def run(self) -> list[Group]:
-        for stage in self.stages:
-            for producer, _ in stage.reads:
-                self._try(self.group_of[producer], self.group_of[stage], linked=True)
-        for left, right in self._siblings():
-            self._try(self.group_of[left], self.group_of[right], linked=False)
+    def run(self, merge: bool) -> list[Group]:
+        if merge:
+            for stage in self.stages:
+                for producer, _ in stage.reads:
+                    self._try(self.group_of[producer], self.group_of[stage], linked=True)
+            for left, right in self._siblings():
+                self._try(self.group_of[left], self.group_of[right], linked=False)
         return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
 
     def _siblings(self) -> list[tuple[Stage, Stage]]:

@@ -11,7 +11,7 @@ from costmodel.work import Work
 class KernelFacts:
     """A kernel before it is emitted. `threads` per block; `shared_bytes` per block; `registers`
     per thread, an estimate; `scope` the widest scope an intermediate crosses ("thread", "warp",
-    "block", "grid"); `facts` whatever the report should show."""
+    "block", "grid"); `phases` the work between two grid barriers each; `facts` whatever the report should show."""
 
     work: Work
     threads: int = 256
@@ -19,4 +19,5 @@ class KernelFacts:
     registers: int = 32
     template: str = ""
     scope: str = ""
+    phases: tuple[Work, ...] = ()
     facts: tuple[tuple[str, object], ...] = ()

@@ -1,0 +1,149 @@
+"""What a scheduled kernel will do, for the cost model and the report, before any text exists."""
+
+from __future__ import annotations
+
+from codegen.nests import Place
+from codegen.schedule import GroupPlan, KernelPlan
+from codegen.stages import Stage
+from codegen.storage import SharedLayout, global_values
+from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
+from costmodel.devices import Device
+from costmodel.facts import KernelFacts
+from costmodel.work import Work, arithmetic
+from hlo.graph import Graph, Op
+from hlo.semantics import Kind, kind_of
+
+
+#: A value below this share of L2 is still there when a later phase reads it.
+L2_SHARE = 0.5
+
+
+def kernel_facts(
+    graph: Graph, plan: KernelPlan, layout: SharedLayout, device: Device
+) -> KernelFacts:
+    """The work of each phase, the widest scope, the template, and Table 4's figures."""
+    outputs = {o.id for o in graph.root.operands}
+    passed = {s.op.id for s in global_values(plan)}
+    seen: set[int] = set()
+    works = []
+    for phase in plan.phases:
+        work = Work(blocks=min(plan.grid, sum(g.tiles for g in phase)))
+        loaded: dict[int, Op] = {}
+        for group in phase:
+            for stage in group.group.stages:
+                work += _computed(stage, group, graph)
+                loaded.update((op.id, op) for op, _ in stage.loads)
+                if stage.op.id in outputs:
+                    work += Work(bytes_written=stage.op.shape.bytes)
+                elif stage.op.id in passed:
+                    work += Work(l2_bytes=stage.op.shape.bytes)
+                for producer, _ in stage.reads:
+                    if producer.op.id in passed and producer not in group.group.stages:
+                        work += Work(l2_bytes=producer.op.shape.bytes)
+        for op in loaded.values():
+            fits = op.shape.bytes < device.l2_bytes * L2_SHARE
+            again = op.id in seen and fits
+            size = op.shape.bytes
+            work += Work(l2_bytes=size) if again else Work(bytes_read=size)
+            seen.add(op.id)
+        works.append(work)
+    return KernelFacts(
+        work=sum(works[1:], works[0]),
+        phases=tuple(works),
+        threads=plan.block,
+        shared_bytes=layout.total,
+        template=str(template(plan, layout)),
+        scope=scope(plan, layout),
+        facts=(
+            ("unshared_bytes", layout.unshared),
+            ("shared_requests", sum(p.requests for p in layout.plans)),
+            ("shared_allocations", sum(p.allocations for p in layout.plans)),
+            ("groups", len(plan.groups)),
+        ),
+    )
+
+
+def _computed(stage: Stage, group: GroupPlan, graph: Graph) -> Work:
+    """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot."""
+    total = arithmetic(stage.op)
+    visits = stage.op.shape.size * group.group.inner_size(stage)
+    for i in sorted(stage.inlined):
+        work = arithmetic(graph.ops[i])
+        again = visits / max(1, graph.ops[i].shape.size) if stage.op.opcode == "dot" else 1.0
+        total += Work(
+            flops=int(work.flops * again),
+            flops64=int(work.flops64 * again),
+            special=int(work.special * again),
+            int_ops=int(work.int_ops * again),
+        )
+    return total
+
+
+def scope(plan: KernelPlan, layout: SharedLayout) -> str:
+    """The widest scope an intermediate crosses."""
+    if plan.cooperative:
+        return "grid"
+    if layout.offsets:
+        return "block"
+    joined = any(
+        nest.teams.threads > 1 and Place.REDUCE in nest.nest.place.values()
+        for group in plan.groups
+        for nest in group.nests
+    )
+    return "warp" if joined else "thread"
+
+
+def template(plan: KernelPlan, layout: SharedLayout) -> Template:
+    """The schedule in the paper's grammar: one attr per dim of each stage's input."""
+    schedules = []
+    for group in plan.groups:
+        for nest in group.nests:
+            rows, inner = _levels(nest.teams.threads, nest.teams.columns, plan.block)
+            for stage in nest.nest.stages:
+                attrs = _attrs(stage, group, nest.nest.rows, rows, inner)
+                if attrs:
+                    name = stage.op.name or stage.op.opcode
+                    schedules.append(Schedule(name, tuple(attrs), stage in layout.offsets))
+    return Template(tuple(schedules), plan.grid, plan.block)
+
+
+def _levels(threads: int, columns: int, block: int) -> tuple[Level, Level]:
+    """What runs along the rows and along the inner axis of a nest."""
+    if threads == 1:
+        return Level.CTA, Level.THREAD
+    if columns:
+        return Level.CTA, Level.WARP
+    if threads == block and block > 32:
+        return Level.THREAD, Level.CTA
+    return Level.WARP, Level.CTA
+
+
+def _attrs(
+    stage: Stage, group: GroupPlan, rows: tuple[int, ...], row: Level, inner: Level
+) -> list[Attr]:
+    axes, grid = group.group.axes, group.group.grid
+    chains = list(axes.dims[stage.number])
+    if kind_of(stage.op.opcode) is Kind.REDUCTION:
+        kept, summed = iter(chains), iter(axes.inner[stage.number])
+        reduced = stage.op.attrs["dimensions"]
+        rank = stage.op.operands[0].shape.rank
+        chains = [next(summed) if d in reduced else next(kept) for d in range(rank)]
+    else:
+        chains += axes.inner[stage.number]
+    found = []
+    for chain in chains:
+        leaves = [leaf for leaf in axes.set.leaves(chain) if axes.extent(leaf) != 1]
+        kinds = [
+            Level.GRID if leaf in grid else row if leaf in rows else inner for leaf in leaves
+        ]
+        if len(set(kinds)) <= 1:
+            found.append(attr(kinds[0] if kinds else Level.THREAD))
+        else:
+            found.append(
+                Attr(
+                    tuple(
+                        SubAttr(k, axes.extent(leaf)) for k, leaf in zip(kinds, leaves, strict=True)
+                    )
+                )
+            )
+    return found

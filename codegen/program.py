@@ -1,0 +1,98 @@
+"""A kernel as a complete translation unit: parameters, tables, comments, body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from codegen.emit import KernelEmitter, Memory
+from codegen.expressions import literal
+from codegen.inplace import in_place
+from codegen.kernel import Kernel
+from codegen.source import Writer
+from codegen.storage import scratch_ops
+from codegen.types import c_type
+from hlo.graph import Graph, Op
+
+if TYPE_CHECKING:
+    from codegen.generate import Scheduled
+
+
+def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
+    """Prints a scheduled region."""
+    graph, plan, layout = scheduled.graph, scheduled.plan, scheduled.layout
+    writer = Writer()
+    writer.name(graph.name)
+    passed = scratch_ops(graph, plan)
+    inputs = {p.id: writer.name(p.name or "input") for p in graph.parameters}
+    outputs: dict[int, list[str]] = {}
+    for op in graph.root.operands:
+        outputs.setdefault(op.id, []).append(writer.name(f"{op.name or op.opcode}_out"))
+    scratch = {op.id: writer.name(f"{op.name or op.opcode}_scratch") for op in passed}
+    tables = {op.id: writer.name(op.name or "table") for op in graph if is_table(op)}
+    memory = Memory(inputs, outputs, scratch, layout.offsets, tables)
+    aliases = in_place(graph, plan)
+    body = KernelEmitter(plan, memory, numerics, _is_wide(graph), writer).body()
+
+    overwritten = {i for _, i in aliases}
+    parameters = [
+        f"const {_storage(p)}* {'' if i in overwritten else '__restrict__ '}{inputs[p.id]}"
+        for i, p in enumerate(graph.parameters)
+    ]
+    printed: dict[int, Iterable[str]] = {i: iter(names) for i, names in outputs.items()}
+    parameters += [f"{_storage(op)}* {next(iter(printed[op.id]))}" for op in graph.root.operands]
+    parameters += [f"{_storage(op)}* {scratch[op.id]}" for op in passed]
+    source = ['#include "fusionstitch.cuh"', ""]
+    source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
+    source += [f"// {line}".rstrip() for line in _summary(scheduled)]
+    source += [f'extern "C" __global__ void __launch_bounds__({plan.block})', f"{graph.name}("]
+    source += ["    " + ",\n    ".join(parameters) + ") {"]
+    if layout.total:
+        source.append("  FS_DYNAMIC_SHARED(shared_memory);")
+    source += ["  " + line if line else "" for line in body.splitlines()]
+    source += ["}", ""]
+    return Kernel(
+        name=graph.name,
+        source="\n".join(source),
+        inputs=tuple(p.shape for p in graph.parameters),
+        outputs=tuple(op.shape for op in graph.root.operands),
+        scratch=tuple(op.shape for op in passed),
+        grid=plan.grid,
+        block=plan.block,
+        shared_bytes=layout.total,
+        cooperative=plan.cooperative,
+        template=scheduled.facts.template,
+        in_place=aliases,
+        facts=(*scheduled.facts.facts, ("scope", scheduled.facts.scope)),
+    )
+
+
+def is_table(op: Op) -> bool:
+    """A constant whose elements differ: it becomes an array of the translation unit."""
+    if op.opcode != "constant":
+        return False
+    value = np.asarray(op.attrs["value"])
+    return value.size > 1 and not bool((value == value.flat[0]).all())
+
+
+def _table(op: Op, name: str) -> str:
+    values = ", ".join(literal(v, op.dtype) for v in np.asarray(op.attrs["value"]).flat)
+    compute = c_type(op.dtype).compute
+    return f"static __device__ const {compute} {name}[{op.shape.size}] = {{{values}}};\n"
+
+
+def _storage(op: Op) -> str:
+    return c_type(op.dtype).storage
+
+
+def _is_wide(graph: Graph) -> bool:
+    """Whether an index may pass 2^31."""
+    return any(op.shape.size >= 1 << 31 for op in graph.ops[:-1])
+
+
+def _summary(scheduled: Scheduled) -> list[str]:
+    ops = [op for op in scheduled.graph.ops[:-1] if op.opcode != "parameter"]
+    lines = [f"{scheduled.graph.name}: {len(ops)} ops in one kernel, {scheduled.facts.scope} scope."]
+    return [*lines, *scheduled.facts.template.splitlines()]
