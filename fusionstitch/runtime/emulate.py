@@ -1,0 +1,292 @@
+"""The emulator: generated CUDA-C built by the host compiler and run on the CPU, thread by thread.
+
+For correctness, continuous integration and reading; its times say nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from codegen.kernel import Kernel
+from fusionstitch.runtime.artifact import TARGET, Artifact
+from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
+from hlo.errors import VerifyError
+from hlo.graph import Shape
+from hlo.literals import NUMPY_DTYPES
+
+Order = Literal["forward", "reversed", "random"]
+_ORDERS: tuple[Order, ...] = ("forward", "reversed", "random")
+
+#: A thread's stack holds 64 KiB; larger local arrays are refused here, where that costs nothing.
+_FRAME_BYTES = 48 << 10
+
+#: -O1: -O2 takes the compiler longer than it saves a kernel that runs a few times. Contraction
+#: would make results depend on the host; kernels reinterpret memory through other types.
+KERNEL_FLAGS = (
+    "-O1",
+    "-DFUSIONSTITCH_EMULATE",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-fvisibility=hidden",
+    f"-Werror=frame-larger-than={_FRAME_BYTES}",
+)
+_LAUNCHER_FLAGS = ("-O2", "-w", "-ldl")
+_ERROR_BYTES = 4096
+_POISON = 0xA5
+#: Bytes around every buffer of `run` that the kernel must not touch; keeps 128-byte alignment.
+_RED_ZONE = 256
+
+_process_store = MemoryStore()
+_lock = threading.RLock()
+
+
+def build(kernels: Sequence[Kernel], store: Store | None = None) -> list[Artifact]:
+    """Compiles all kernels in one translation unit into one image; one artifact per kernel.
+
+    Kernels that differ at most in name are compiled once. Raises ToolchainError.
+    """
+    if not kernels:
+        return []
+    entries = [_entry(kernel) for kernel in kernels]
+    image = compile_shared(
+        _translation_unit(dict(zip(entries, kernels, strict=True))),
+        flags=KERNEL_FLAGS,
+        include=(_header_folder(),),
+        depends=_digest_of_headers(),
+        store=store or _process_store,
+    )
+    key = "emulated-" + hashlib.sha256(image).hexdigest()
+    return [
+        Artifact(key, image, entry, k.grid, k.block, k.shared_bytes, k.cooperative)
+        for entry, k in zip(entries, kernels, strict=True)
+    ]
+
+
+def register(store: Store | None = None) -> None:
+    """Makes the custom call known to XLA for platform "cpu". Cheap after the first call."""
+    _library(store or _process_store)
+
+
+def set_order(order: Order, seed: int = 0) -> None:
+    """The order in which later launches of this process schedule threads and blocks.
+
+    "forward" and "reversed" go by thread number, "random" shuffles with `seed` whenever threads
+    become ready. Kernels whose barriers are complete give the same result under all of them.
+    """
+    _library(_process_store).fs_emulate_set_order(_ORDERS.index(order), seed)
+
+
+def run(
+    kernel: Kernel,
+    inputs: Sequence[np.ndarray],
+    *,
+    in_place: bool = False,
+    store: Store | None = None,
+) -> list[np.ndarray]:
+    """Runs one kernel without XLA and returns its outputs.
+
+    `inputs` must have the shapes and dtypes of `kernel.inputs`. Outputs and scratch start as
+    poison. With `in_place`, the outputs of `kernel.in_place` share memory with their inputs.
+    Raises VerifyError for a deadlock, a divergent barrier, or a write outside a buffer.
+    """
+    _check_inputs(kernel, inputs)
+    [artifact] = build([kernel], store)
+    arguments = [_Buffer.holding(value) for value in inputs]
+    shared = dict(kernel.in_place) if in_place else {}
+    outputs = [
+        arguments[shared[i]] if i in shared else _Buffer(shape)
+        for i, shape in enumerate(kernel.outputs)
+    ]
+    scratch = [_Buffer(shape) for shape in kernel.scratch]
+    launch(artifact, [buffer.address for buffer in (*arguments, *outputs, *scratch)], store)
+    for name, buffers in (("input", arguments), ("output", outputs), ("scratch", scratch)):
+        for i, buffer in enumerate(buffers):
+            buffer.check(f"{name} {i} of kernel {kernel.name}")
+    overwritten = set(shared.values())
+    for i, (argument, value) in enumerate(zip(arguments, inputs, strict=True)):
+        if i not in overwritten and argument.raw.tobytes() != value.tobytes():
+            raise VerifyError(f"Kernel {kernel.name} wrote to its input {i}.")
+    return [
+        buffer.raw.view(NUMPY_DTYPES[shape.dtype]).reshape(shape.dims)
+        for buffer, shape in zip(outputs, kernel.outputs, strict=True)
+    ]
+
+
+def launch(artifact: Artifact, addresses: Sequence[int], store: Store | None = None) -> None:
+    """Runs a built kernel on host memory: one address per input, output and scratch buffer.
+
+    Raises VerifyError with the emulator's finding.
+    """
+    library = _library(store or _process_store)
+    error = ctypes.create_string_buffer(_ERROR_BYTES)
+    key, entry = artifact.key.encode(), artifact.entry.encode()
+    failed = library.fs_emulate_add_image(
+        key, artifact.image, len(artifact.image), error, _ERROR_BYTES
+    ) or library.fs_emulate_launch(
+        key,
+        entry,
+        (ctypes.c_void_p * len(addresses))(*addresses),
+        len(addresses),
+        artifact.grid,
+        artifact.block,
+        artifact.shared_bytes,
+        artifact.cooperative,
+        error,
+        _ERROR_BYTES,
+    )
+    if failed:
+        raise VerifyError(f"The emulator stopped: {error.value.decode(errors='replace')}.")
+
+
+# --- translation units ----------------------------------------------------------------------------
+
+
+def _entry(kernel: Kernel) -> str:
+    """The kernel's name in its image: kernels with equal text but for the name get one entry."""
+    text = re.sub(rf"\b{re.escape(kernel.name)}\b", "@", kernel.source)
+    return "fs_" + hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _translation_unit(kernels: dict[str, Kernel]) -> str:
+    parts = ['#include "fusionstitch.cuh"']
+    for entry, kernel in kernels.items():
+        parts += [
+            f"#define {kernel.name} {entry}",
+            f"namespace in_{entry} {{",
+            f'#line 1 "{kernel.name}.cu"',
+            kernel.source,
+            "}",
+            f"#undef {kernel.name}",
+        ]
+    table = []
+    for entry, kernel in kernels.items():
+        count = len(kernel.inputs) + len(kernel.outputs) + len(kernel.scratch)
+        arguments = ", ".join(f"FsEmulatedPointer{{p[{i}]}}" for i in range(count))
+        parts.append(
+            f"static void call_{entry}(void* const* p) {{ in_{entry}::{entry}({arguments}); }}"
+        )
+        table.append(f'    {{"{entry}", {count}, call_{entry}}},')
+    parts += ["static const FsEmulatedKernel fs_emulated_kernels[] = {", *table, "};"]
+    parts += ["FS_EMULATED_IMAGE(fs_emulated_kernels)", ""]
+    return "\n".join(parts)
+
+
+@functools.cache
+def _header_folder() -> Path:
+    return Path(str(resources.files("codegen") / "cuda"))
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+@functools.cache
+def _digest_of_headers() -> str:
+    return _digest(sorted(p for p in _header_folder().iterdir() if p.suffix in (".h", ".cuh")))
+
+
+# --- the launcher ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def _loaded() -> list[ctypes.CDLL]:
+    return []
+
+
+def _library(store: Store) -> Any:
+    """The launcher, built, loaded and registered with XLA on the first call."""
+    with _lock:
+        loaded = _loaded()
+        if not loaded:
+            loaded.append(_load_launcher(store))
+        return loaded[0]
+
+
+def _load_launcher(store: Store) -> ctypes.CDLL:
+    import jax.ffi
+
+    here = Path(__file__).parent
+    own = [here / "launcher_cpu.cc", here / "emulator.h", here / "fibers.h"]
+    image = compile_shared(
+        own[0].read_text(),
+        flags=_LAUNCHER_FLAGS,
+        include=(here, _header_folder(), Path(jax.ffi.include_dir())),
+        depends=f"jax {jax.__version__} {_digest(own)} {_digest_of_headers()}",
+        store=store,
+    )
+    file = os.memfd_create("fusionstitch-launcher")
+    with os.fdopen(file, "wb", closefd=False) as stream:
+        stream.write(image)
+    # The file stays open: the path must keep naming this library as long as it is loaded.
+    library = ctypes.CDLL(f"/proc/self/fd/{file}")
+    text = (ctypes.c_char_p, ctypes.c_size_t)
+    library.fs_emulate_set_order.argtypes = (ctypes.c_int, ctypes.c_uint64)
+    library.fs_emulate_set_order.restype = None
+    library.fs_emulate_add_image.argtypes = (ctypes.c_char_p, *text, *text)
+    library.fs_emulate_launch.argtypes = (
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_size_t,
+        *(ctypes.c_int64,) * 3,
+        ctypes.c_int,
+        *text,
+    )
+    handlers = {
+        "instantiate": jax.ffi.pycapsule(library.fs_cpu_instantiate),
+        "execute": jax.ffi.pycapsule(library.fs_cpu_execute),
+    }
+    jax.ffi.register_ffi_target(TARGET, handlers, platform="cpu")
+    return library
+
+
+# --- memory for `run` -----------------------------------------------------------------------------
+
+
+class _Buffer:
+    """Poisoned bytes of an array between two red zones."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._size = shape.bytes
+        self._whole = np.full(self._size + 3 * _RED_ZONE, _POISON, np.uint8)
+        self._start = _RED_ZONE + -self._whole.ctypes.data % _RED_ZONE
+
+    @classmethod
+    def holding(cls, value: np.ndarray) -> _Buffer:
+        buffer = cls(Shape("u8", (value.nbytes,)))
+        buffer.raw[:] = np.frombuffer(value.tobytes(), np.uint8)
+        return buffer
+
+    @property
+    def raw(self) -> np.ndarray:
+        return self._whole[self._start : self._start + self._size]
+
+    @property
+    def address(self) -> int:
+        return self.raw.ctypes.data if self._size else self._whole.ctypes.data + self._start
+
+    def check(self, what: str) -> None:
+        zones = (self._whole[: self._start], self._whole[self._start + self._size :])
+        if any((zone != _POISON).any() for zone in zones):
+            raise VerifyError(f"Memory outside {what} ({self._size} bytes) was overwritten.")
+
+
+def _check_inputs(kernel: Kernel, inputs: Sequence[np.ndarray]) -> None:
+    given = [(value.dtype, value.shape) for value in inputs]
+    wanted = [(NUMPY_DTYPES[shape.dtype], shape.dims) for shape in kernel.inputs]
+    if given != wanted:
+        raise VerifyError(
+            f"Kernel {kernel.name} takes {', '.join(map(str, kernel.inputs))}, "
+            f"but was given {', '.join(f'{dtype}{list(dims)}' for dtype, dims in given)}."
+        )
