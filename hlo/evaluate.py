@@ -55,6 +55,12 @@ def evaluate(
         return _leaves(interpreter.run(graph, values))
 
 
+def evaluate_op(op: Op, values: Sequence[Array]) -> Value:
+    """The value of one op for its operands' values."""
+    with np.errstate(all="ignore"):
+        return _Interpreter(False, {}).op(op, values)
+
+
 def _leaves(value: Value) -> list[Array]:
     if isinstance(value, tuple):
         return [leaf for element in value for leaf in _leaves(element)]

@@ -1,0 +1,167 @@
+"""Rewriting graphs by declared rules until none applies: what XLA leaves, and the basics for
+lowered programs that XLA has not simplified.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+
+from hlo.errors import VerifyError
+from hlo.graph import Graph, Module, Op, topological
+from hlo.rewrite import Make
+from hlo.rules import RULES, fold
+from hlo.semantics import SEMANTICS, has_effect
+from hlo.verify import verify
+
+_MAX_SWEEPS = 10
+_MAX_STEPS = 100
+_COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+#: Opcodes whose equal ops are merged: those of the table and some pure ones it leaves to XLA.
+_MERGED = frozenset({*SEMANTICS, "dynamic-slice", "dynamic-update-slice", "gather"}) - {
+    "parameter",
+    "after-all",
+}
+_MERGED_CONSTANT_BYTES = 256
+
+
+def simplify(graph: Graph, called: Mapping[Graph, Graph] | None = None) -> Graph:
+    """The graph after all rules, merging of equal ops and removal of unread ones; verified.
+
+    Every op keeps the origin of the op it stands for; origins without an op any more are in
+    `Graph.aliases`. Ops with side effects or control dependences stay as they are. `called`
+    replaces called graphs. The same graph comes back when nothing changes.
+    Raises VerifyError when the rules do not come to an end or break the graph.
+    """
+    rewriter = _Rewriter(graph, called or {})
+    for _ in range(_MAX_SWEEPS):
+        if not rewriter.sweep():
+            break
+    else:
+        raise VerifyError(
+            f"{graph.name}: simplification did not end after {_MAX_SWEEPS} sweeps. This is a "
+            "defect of fusionstitch."
+        )
+    result = rewriter.result()
+    if result is not graph:
+        verify(result)
+    return result
+
+
+def simplify_module(module: Module) -> Module:
+    """The module with all graphs that run as kernels simplified, callees first."""
+    done: dict[Graph, Graph] = {}
+    for graph in module.stitchable:
+        done[graph] = simplify(graph, done)
+    graphs = tuple(done.get(graph, graph) for graph in module.graphs)
+    return Module(module.name, graphs, done[module.entry], module.proto)
+
+
+class _Rewriter:
+    """Rewrites copies of a graph's ops in place, operands before users."""
+
+    def __init__(self, graph: Graph, called: Mapping[Graph, Graph]):
+        self.graph = graph
+        ordered = {origin for op in graph for origin in op.control}
+        copies: dict[Op, Op] = {}
+        self.pinned: set[Op] = set()
+        self.changed = False
+        for op in graph:
+            copy = dataclasses.replace(op, operands=tuple([copies[o] for o in op.operands]))
+            if any(c in called for c in op.called):
+                copy.called = tuple(called.get(c, c) for c in op.called)
+                self.changed |= copy.called != op.called
+            copies[op] = copy
+            if op.control or op.origin in ordered or has_effect(op):
+                self.pinned.add(copy)
+        self.ops = list(copies.values())
+        self.root = copies[graph.root]
+        #: removed op -> the op that stands for it
+        self.instead: dict[Op, Op] = {}
+
+    def sweep(self) -> bool:
+        """Rewrites every op once; returns whether anything changed."""
+        seen: dict[Hashable, Op] = {}
+        kept: list[Op] = []
+        changed = False
+        instead = self.instead
+        for op in self.ops:
+            if any(o in instead for o in op.operands):
+                op.operands = tuple([instead.get(o, o) for o in op.operands])
+            if op in self.pinned:
+                kept.append(op)
+                continue
+            other, rewritten = self.rewrite(op)
+            changed |= rewritten
+            if other is None:
+                other = self.merge(op, seen)
+            if other is None:
+                kept.append(op)
+                continue
+            if other.shape != op.shape:
+                raise VerifyError(f"{op!r} was to be replaced by {other!r} of another shape.")
+            instead[op] = other
+            changed = True
+        self.ops = kept
+        self.root = instead.get(self.root, self.root)
+        self.changed |= changed
+        return changed
+
+    def rewrite(self, op: Op) -> tuple[Op | None, bool]:
+        """Applies rules to `op` until none matches: what stands for it, and if it changed."""
+        rewritten = False
+        for _ in range(_MAX_STEPS):
+            result: Op | Make | None = None
+            for rule in RULES.get(op.opcode, ()):
+                result = rule(op)
+                if result is not None:
+                    break
+            else:
+                result = fold(op)
+            if not isinstance(result, Make):
+                return result, rewritten
+            op.opcode, op.operands, op.attrs = result.opcode, result.operands, result.attrs
+            op.called = ()
+            rewritten = True
+        raise VerifyError(f"{op!r}: its rules did not end. This is a defect of fusionstitch.")
+
+    def merge(self, op: Op, seen: dict[Hashable, Op]) -> Op | None:
+        """The earlier op with the same opcode, attributes and operands, if there is one."""
+        if op.opcode not in _MERGED:
+            return None
+        operands = [id(o) for o in op.operands]
+        attrs: Hashable
+        if op.opcode == "constant":
+            value = op.attrs["value"]
+            if value.nbytes > _MERGED_CONSTANT_BYTES:
+                return None
+            attrs = value.tobytes()
+        else:
+            attrs = frozenset(op.attrs.items())
+        if op.opcode in _COMMUTATIVE:
+            operands.sort()
+        bodies = () if op.attrs.get("reducer") else tuple(map(id, op.called))
+        key = (op.opcode, op.shape, *operands, attrs, bodies)
+        first = seen.setdefault(key, op)
+        return None if first is op else first
+
+    def result(self) -> Graph:
+        needed = [op for op in self.ops if op.opcode == "parameter" or op in self.pinned]
+        live = topological(self.root, needed)
+        if not self.changed and len(live) == len(self.graph):
+            return self.graph
+        return Graph(self.graph.name, live, self.root, self.graph.proto_id, self.aliases(live))
+
+    def aliases(self, live: list[Op]) -> dict[int, int]:
+        origins = {op.origin for op in live}
+        stands: dict[int, int] = dict(self.graph.aliases)
+        for op, other in self.instead.items():
+            if op.origin is not None and other.origin is not None:
+                stands[op.origin] = other.origin
+
+        def final(origin: int) -> int:
+            while origin in stands:
+                origin = stands[origin]
+            return origin
+
+        return {a: final(b) for a, b in stands.items() if final(b) in origins}
