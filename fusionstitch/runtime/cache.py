@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusionstitch import env
 from hlo.verdict import Verdict, allow, forbid
 
 logger = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ _warned: set[str] = set()
 
 def default_folder() -> Path:
     """FUSIONSTITCH_CACHE_DIR, else fusionstitch under XDG_CACHE_HOME, else under ~/.cache."""
-    if chosen := os.environ.get("FUSIONSTITCH_CACHE_DIR"):
-        return Path(chosen)
+    if (chosen := env.CACHE_DIR.get()) is not None:
+        return chosen
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "fusionstitch"
 

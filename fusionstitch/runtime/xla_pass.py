@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.runtime.artifact import TARGET
 from hlo.verdict import Verdict, allow, forbid
 
 logger = logging.getLogger(__name__)
 
-TARGET = "fusionstitch_launch"
 _PASS_NAME = "fusionstitch"
 _KEPT_EVENTS = 256
 

@@ -119,8 +119,10 @@ def test_a_folder_others_can_write_is_refused_once(
     with caplog.at_level(logging.WARNING):
         first, second = Store(folder), Store(folder)
     (record,) = caplog.records
-    assert "writable for other users" in record.message and "chmod go-w" in record.message
-    assert not first.persistent and not second.persistent
+    assert "writable for other users" in record.message
+    assert "chmod go-w" in record.message
+    assert not first.persistent
+    assert not second.persistent
     first.put("key", b"value")
     assert first.get("key") == b"value"
     assert first.usage() == (1, 5)
@@ -180,7 +182,8 @@ def test_plans_and_timings_outlive_the_object(folder: Path, database: Database) 
     assert [(t.key, t.us) for t in again.timings("h200")] == [("k1", 1.5), ("k2", 2.5)]
     assert again.persistent
     again.clear()
-    assert again.get_plan("p") is None and again.timings("h200") == ()
+    assert again.get_plan("p") is None
+    assert again.timings("h200") == ()
     again.close()
 
 

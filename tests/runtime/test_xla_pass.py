@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fusionstitch.runtime import xla_pass
+from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.runtime.xla_pass import Event
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
@@ -39,7 +40,7 @@ def launch(key: str) -> str:
 
 def call_line(*keys: str) -> str:
     return "\n".join(
-        f'  c.{i} = f32[4]{{0}} custom-call(x), custom_call_target="{xla_pass.TARGET}", '
+        f'  c.{i} = f32[4]{{0}} custom-call(x), custom_call_target="{TARGET}", '
         f"api_version=API_VERSION_TYPED_FFI, backend_config={launch(key)}"
         for i, key in enumerate(keys)
     )
@@ -117,7 +118,8 @@ def test_a_failing_callback_leaves_the_program_to_xla(kind: type[BaseException])
     assert float(compiled(np.zeros(4, np.float32)).sum()) == 0.0
     (event,) = events
     assert not event.replaced
-    assert isinstance(event.error, kind) and str(event.error) == "the reason"
+    assert isinstance(event.error, kind)
+    assert str(event.error) == "the reason"
 
 
 def test_a_failure_of_our_own_does_not_reach_xla(
@@ -175,7 +177,7 @@ def test_collecting_by_token_nested_and_from_threads() -> None:
 
 
 def test_keys_are_read_from_compiled_text() -> None:
-    foreign = call_line(C).replace(xla_pass.TARGET, "other_target")
+    foreign = call_line(C).replace(TARGET, "other_target")
     text = f"ENTRY main {{\n{call_line(B, A, B)}\n{foreign}\n}}"
     assert xla_pass.keys_in(text) == [B, A]
     assert xla_pass.keys_in(compile_marked().as_text() or "") == []
@@ -183,7 +185,7 @@ def test_keys_are_read_from_compiled_text() -> None:
 
 def test_keys_survive_jax_lowering() -> None:
     def fun(x: jax.Array) -> jax.Array:
-        made: Any = jax.ffi.ffi_call(xla_pass.TARGET, jax.typeof(x))
+        made: Any = jax.ffi.ffi_call(TARGET, jax.typeof(x))
         result: jax.Array = made(x, key=A, image="\x7fELF", grid=np.int64(1))
         return result
 

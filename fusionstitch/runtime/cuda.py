@@ -1,0 +1,208 @@
+"""The CUDA backend: kernels to cubins in artifacts, and the handler that launches them in XLA."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from codegen.kernel import Kernel
+from costmodel.devices import Device
+from costmodel.occupancy import blocks_per_sm
+from fusionstitch.runtime import nvrtc, toolchain
+from fusionstitch.runtime.artifact import TARGET, Artifact
+from fusionstitch.runtime.nvrtc import Compiled, Resources
+from fusionstitch.runtime.toolchain import Store
+from hlo.errors import ToolchainError
+from hlo.verdict import Verdict, allow, forbid
+
+
+@dataclass(frozen=True)
+class Built:
+    """One kernel's artifact, what ptxas gave it, and the compiler's log."""
+
+    artifact: Artifact
+    resources: Resources
+    log: str
+
+
+def build(
+    kernels: Sequence[Kernel],
+    device: Device,
+    store: Store | None = None,
+    arch: str | None = None,
+    options: tuple[str, ...] = (),
+) -> list[Artifact]:
+    """One artifact per kernel, in order.
+
+    `arch` defaults to the device's, `options` are NVRTC's (see `nvrtc.NO_FMA`). Raises
+    ToolchainError for the first kernel that does not compile or could not be launched.
+    """
+    outcomes = build_each(kernels, device, store, arch, options)
+    for outcome in outcomes:
+        if isinstance(outcome, ToolchainError):
+            raise outcome
+    return [outcome.artifact for outcome in outcomes if isinstance(outcome, Built)]
+
+
+def build_each(
+    kernels: Sequence[Kernel],
+    device: Device,
+    store: Store | None = None,
+    arch: str | None = None,
+    options: tuple[str, ...] = (),
+) -> list[Built | ToolchainError]:
+    """Like `build`, but with the error of a kernel in its place, so that the others survive.
+
+    Equal sources are compiled once, different ones in parallel; a store spares both.
+    """
+    arch = arch or device.sm_arch
+    keys = [nvrtc.key(kernel.source, arch, options) for kernel in kernels]
+    sources = dict(zip(keys, (kernel.source for kernel in kernels), strict=True))
+
+    def compiled(key: str) -> Compiled | ToolchainError:
+        if store is not None and (kept := _unpack(store.get(key))) is not None:
+            return kept
+        try:
+            made = nvrtc.compile(sources[key], arch, options)
+        except ToolchainError as error:
+            return error
+        if store is not None:
+            store.put(key, _pack(made))
+        return made
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        units = dict(zip(sources, pool.map(compiled, sources), strict=True))
+    return [
+        _built(kernel, key, units[key], device) for kernel, key in zip(kernels, keys, strict=True)
+    ]
+
+
+def launchable(kernel: Kernel, used: Resources, device: Device) -> Verdict:
+    """Whether `device` can run a block of the kernel, and a cooperative grid all at once."""
+    shared = used.shared_bytes + kernel.shared_bytes
+    resident = blocks_per_sm(device, kernel.block, used.registers, shared)
+    facts: dict[str, object] = {
+        "threads": kernel.block,
+        "registers": used.registers,
+        "shared_bytes": shared,
+        "blocks_per_sm": resident,
+    }
+    if resident == 0:
+        return forbid(f"One block of {kernel.name} does not fit on a multiprocessor", **facts)
+    if kernel.cooperative and kernel.grid > resident * device.sm_count:
+        return forbid(
+            f"The cooperative grid of {kernel.name} is larger than what {device.name} holds",
+            **facts,
+            grid=kernel.grid,
+        )
+    return allow("", **facts)
+
+
+def _built(
+    kernel: Kernel, key: str, unit: Compiled | ToolchainError, device: Device
+) -> Built | ToolchainError:
+    if isinstance(unit, ToolchainError):
+        return unit
+    used = dict(unit.resources).get(kernel.name)
+    if used is None:
+        return ToolchainError(
+            f"The source of {kernel.name} compiled but holds no kernel of that name: report this."
+        )
+    if not (verdict := launchable(kernel, used, device)):
+        return ToolchainError(f"{verdict}. Leave its pattern to XLA.")
+    artifact = Artifact(
+        key=key,
+        image=unit.image,
+        entry=kernel.name,
+        grid=kernel.grid,
+        block=kernel.block,
+        shared_bytes=kernel.shared_bytes,
+        cooperative=kernel.cooperative,
+    )
+    return Built(artifact, used, unit.log)
+
+
+def _pack(unit: Compiled) -> bytes:
+    return json.dumps({"log": unit.log}).encode() + b"\n" + unit.image
+
+
+def _unpack(data: bytes | None) -> Compiled | None:
+    if data is None:
+        return None
+    head, _, image = data.partition(b"\n")
+    log: str = json.loads(head)["log"]
+    return Compiled(image, log, nvrtc.parse_resources(log))
+
+
+# ---- the handler --------------------------------------------------------------------------------
+
+_STAGES = {
+    "instantiate": "FusionStitchInstantiate",
+    "initialize": "FusionStitchInitialize",
+    "execute": "FusionStitchExecute",
+}
+_lock = threading.Lock()
+_registered: Verdict | None = None
+
+
+def register_launcher(store: Store | None = None) -> Verdict:
+    """Teach JAX the custom call on CUDA, once per process; compiles the handler on first use.
+
+    Forbids, with the reason, where there is no CUDA driver or no host compiler.
+    """
+    global _registered
+    with _lock:
+        if _registered is None:
+            _registered = _register(store)
+        return _registered
+
+
+def _register(store: Store | None) -> Verdict:
+    import jax
+
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        library = _load(launcher(store))
+    except OSError as error:
+        return forbid(f"The CUDA driver or the launcher cannot be loaded: {error}")
+    except ToolchainError as error:
+        return forbid(str(error))
+    handlers = {
+        stage: jax.ffi.pycapsule(getattr(library, symbol)) for stage, symbol in _STAGES.items()
+    }
+    jax.ffi.register_ffi_target(TARGET, handlers, platform="CUDA")
+    return allow("the CUDA launcher is registered")
+
+
+def launcher(store: Store | None = None) -> bytes:
+    """The launcher's shared object for this JAX. Raises ToolchainError without a host compiler."""
+    import jax
+
+    include = Path(jax.ffi.include_dir())
+    source = resources.files("fusionstitch.runtime") / "launcher_cuda.cc"
+    return toolchain.compile_shared(
+        source.read_text("utf-8"),
+        flags=("-O2", "-ldl"),
+        include=(include,),
+        depends=_texts(sorted(include.glob("xla/ffi/api/*.h"))),
+        store=store,
+    )
+
+
+def _texts(paths: Iterable[Path]) -> str:
+    return "\n".join(path.read_text("utf-8") for path in paths)
+
+
+def _load(image: bytes) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory(prefix="fusionstitch-") as folder:
+        path = Path(folder) / "launcher.so"
+        path.write_bytes(image)
+        return ctypes.CDLL(str(path))
