@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +21,11 @@ from hlo.graph import FLOATS, INTEGERS, SIGNED, Op
 #: this order. Integers of 32 bits and more need no cast back to their type.
 CLASSES: Mapping[str, tuple[str, ...]] = {
     "pred": ("pred", "any"),
-    **{t: ("narrow", "signed", "integer", "any") for t in ("s8", "s16")},
-    **{t: ("narrow", "unsigned", "integer", "any") for t in ("u8", "u16")},
-    **{t: ("wide", "signed", "integer", "any") for t in ("s32", "s64")},
-    **{t: ("wide unsigned", "wide", "unsigned", "integer", "any") for t in ("u32", "u64")},
-    **{t: ("single", "float", "any") for t in ("f16", "bf16", "f32")},
+    **dict.fromkeys(("s8", "s16"), ("narrow", "signed", "integer", "any")),
+    **dict.fromkeys(("u8", "u16"), ("narrow", "unsigned", "integer", "any")),
+    **dict.fromkeys(("s32", "s64"), ("wide", "signed", "integer", "any")),
+    **dict.fromkeys(("u32", "u64"), ("wide unsigned", "wide", "unsigned", "integer", "any")),
+    **dict.fromkeys(("f16", "bf16", "f32"), ("single", "float", "any")),
     "f64": ("double", "float", "any"),
 }
 
@@ -197,9 +198,10 @@ def combine(reducer: str, dtype: str) -> tuple[str, str]:
     return literal(identity(reducer, dtype), dtype), FUNCTORS[reducer]
 
 
-def identity(reducer: str, dtype: str) -> object:
+def identity(reducer: str, dtype: str) -> bool | int | float:
+    """The number that changes nothing when `reducer` combines it with values of `dtype`."""
     lowest, highest = _limits(dtype)
-    table = {
+    table: dict[str, bool | int | float] = {
         "add": 0,
         "or": 0,
         "xor": 0,
@@ -211,7 +213,7 @@ def identity(reducer: str, dtype: str) -> object:
     return table[reducer]
 
 
-def _limits(dtype: str) -> tuple[object, object]:
+def _limits(dtype: str) -> tuple[bool | int | float, bool | int | float]:
     if dtype == "pred":
         return False, True
     if dtype in FLOATS:
@@ -220,14 +222,14 @@ def _limits(dtype: str) -> tuple[object, object]:
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)
 
 
-def literal(value: object, dtype: str) -> str:
+def literal(value: Any, dtype: str) -> str:
     """The C literal, of the compute type, that is exactly `value` (a Python or numpy scalar)."""
     compute = c_type(dtype).compute
     if dtype == "pred":
         return "true" if value else "false"
     if dtype in INTEGERS:
-        return _integer(int(value), dtype, compute)  # type: ignore[call-overload]
-    return _single(np.float32(value)) if compute == "float" else _double(np.float64(value))  # type: ignore[arg-type]
+        return _integer(int(value), dtype, compute)
+    return _single(np.float32(value)) if compute == "float" else _double(np.float64(value))
 
 
 def _integer(value: int, dtype: str, compute: str) -> str:

@@ -404,8 +404,7 @@ FS_FN Bits fs_reduce_bits(Bits x) {
   const uint64_t sign = 1ull << (EXPONENT + MANTISSA);
   const uint64_t infinity = ((1ull << EXPONENT) - 1) << MANTISSA;
   uint64_t bits = x;
-  if ((bits & (sign - 1)) > infinity)
-    return (Bits)(TO_MANTISSA > 0 ? bits : (bits & sign) | infinity);
+  if ((bits & (sign - 1)) > infinity) return x;  // NaN
   if (TO_MANTISSA < MANTISSA) {
     const int dropped = MANTISSA > TO_MANTISSA ? MANTISSA - TO_MANTISSA : 0;
     const uint64_t half = (1ull << dropped) >> 1;
