@@ -1,0 +1,113 @@
+"""The emulator's road through JAX: the lowered program out as HLO, the edited HLO back in."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.extend.mlir as extend_mlir
+from jax import export
+from jax.extend.lowering import JaxIrContext, upstream_dialects
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from fusionstitch.runtime import emulate
+from hlo.errors import ImportModuleError, StitchError
+from hlo.importer import parse
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A function lowered for the CPU: its module as XLA would get it, and how to call it."""
+
+    exported: export.Exported
+    hlo: bytes
+
+
+def lower(
+    jitted: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Program:
+    """Lowers a `jax.jit` function, made without donation, for arrays or ShapeDtypeStructs.
+
+    Raises StitchError, with the reason, for what this road cannot carry: host callbacks, several
+    devices, dimension variables.
+    """
+    kwargs = dict(kwargs or {})
+    lowered = jitted.lower(*args, **kwargs).compiler_ir("hlo")
+    if lowered is None:
+        raise StitchError("JAX gives no HLO for this program, so the emulator cannot take it.")
+    hlo = lowered.as_serialized_hlo_module_proto()
+    module = parse(hlo)
+    checks = [export.DisabledSafetyCheck.custom_call(t) for t in _custom_call_targets(module)]
+    try:
+        exported = export.export(jitted, platforms=("cpu",), disabled_checks=checks)(
+            *args, **kwargs
+        )
+    except NotImplementedError as error:
+        raise StitchError(
+            f"JAX cannot export this program, so the emulator leaves it to XLA: {error}"
+        ) from error
+    if exported.nr_devices != 1:
+        raise StitchError(
+            f"This program runs on {exported.nr_devices} devices; the emulator takes programs of "
+            "one device, so it is left to XLA."
+        )
+    parameters, kept = len(module.host_program_shape.parameters), len(exported.module_kept_var_idx)
+    if parameters != kept:
+        raise StitchError(
+            f"The module of this program has {parameters} parameters where its signature has "
+            f"{kept} (tokens or hoisted constants), so the emulator leaves it to XLA."
+        )
+    return Program(exported, hlo)
+
+
+def stitched(program: Program, hlo: bytes, **jit_options: Any) -> Any:
+    """A `jax.jit` function with the program's signature that runs the edited module `hlo`.
+
+    `jit_options` are keywords of jax.jit for this function, such as donate_argnums. Raises
+    ImportModuleError if XLA refuses the module.
+    """
+    emulate.register()
+    exported = dataclasses.replace(program.exported, mlir_module_serialized=_artifact(hlo))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return exported.call(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = exported.fun_name
+    return jax.jit(call, **jit_options)
+
+
+def _custom_call_targets(module: Any) -> list[str]:
+    return sorted(
+        {
+            instruction.custom_call_target
+            for computation in module.computations
+            for instruction in computation.instructions
+            if instruction.opcode == "custom-call"
+        }
+    )
+
+
+@functools.cache
+def _context() -> JaxIrContext:
+    context = JaxIrContext()
+    context.append_dialect_registry(upstream_dialects)
+    context.load_all_available_dialects()
+    stablehlo.register_dialect(context)
+    return context
+
+
+def _artifact(hlo: bytes) -> bytes:
+    """The portable StableHLO artifact of an HLO module."""
+    try:
+        bytecode = extend_mlir.hlo_to_stablehlo(hlo)
+    except Exception as error:  # the binding raises whatever XLA's status maps to
+        raise ImportModuleError(
+            f"XLA refused the edited module, a defect in fusionstitch: {error}"
+        ) from error
+    with _context():
+        text = str(ir.Module.parse(bytecode))
+    return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
