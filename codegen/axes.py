@@ -124,9 +124,7 @@ class GroupAxes:
             for edge, axes in matched.items()
         }
 
-    def _match(
-        self, axes: Sequence[int], extents: Sequence[int], index: Indices
-    ) -> list[int]:
+    def _match(self, axes: Sequence[int], extents: Sequence[int], index: Indices) -> list[int]:
         """Unifies the axes of a value with those its reader indexes it by; returns what matched."""
         found: list[int] = []
         for axis, extent, i in zip(axes, extents, index, strict=True):
@@ -218,4 +216,3 @@ class GroupAxes:
         for carried in self.carried.values():
             allowed = (allowed or set()) & carried
         return [leaf for leaf in self.leaves(self.stages[-1]) if leaf in (allowed or set())]
-

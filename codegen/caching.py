@@ -64,7 +64,6 @@ def _worth_keeping(op: Op, readers: list[Stage], group: Group) -> bool:
     if len(readers) > 1:
         return True
     return any(
-        r.op.opcode == "dot"
-        and r.op.shape.size * group.inner_size(r) > op.shape.size
+        r.op.opcode == "dot" and r.op.shape.size * group.inner_size(r) > op.shape.size
         for r in readers
     )

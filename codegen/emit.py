@@ -52,9 +52,7 @@ def _in_range(op: Op, index: Indices) -> bool:
 class KernelEmitter:
     """Prints one kernel. `group_number` and the maps below describe the group being printed."""
 
-    def __init__(
-        self, plan: KernelPlan, memory: Memory, numerics: str, wide: bool, writer: Writer
-    ):
+    def __init__(self, plan: KernelPlan, memory: Memory, numerics: str, wide: bool, writer: Writer):
         self.plan = plan
         self.memory = memory
         self.int = "long long" if wide else "int"
@@ -66,6 +64,7 @@ class KernelEmitter:
         self.nest: NestPlan | None = None
         self.nest_number = 0
         self.digits: dict[int, Index] = {}
+        self.tile = ""
         self.point = Index()
         self.sweep = Sweep(Index())
         self.shared_names: dict[Stage, str] = {}
@@ -84,46 +83,42 @@ class KernelEmitter:
     def _phase(self, groups: list[GroupPlan]) -> None:
         tiles = sum(g.tiles for g in groups)
         writer = self.writer
-        work = variable("work", tiles)
+        self.tile = writer.name("tile")
         if tiles <= self.plan.grid and len(groups) == 1:
             first = groups[0]
             guard = f"if (blockIdx.x < {tiles})" if tiles < self.plan.grid else ""
             with writer.nested(guard, pinned=True) if guard else nullcontext():
-                if tiles > 1:
-                    writer.line(f"const {self.int} tile = blockIdx.x;")
-                    writer.declare("tile")
+                self._open_tile(first, "blockIdx.x")
                 self._group(first, looped=False)
             return
+        work = writer.name("work")
         looped = tiles > self.plan.grid
         if looped:
-            header = (
-                f"for ({self.int} work = blockIdx.x; work < {tiles}; work += {self.plan.grid})"
-            )
+            step = f"{work} += {self.plan.grid}"
+            header = f"for ({self.int} {work} = blockIdx.x; {work} < {tiles}; {step})"
         elif tiles < self.plan.grid:
-            header = f"if ({self.int} work = blockIdx.x; work < {tiles})"
+            header = f"if (const {self.int} {work} = blockIdx.x; {work} < {tiles})"
         else:
             header = ""
         with writer.nested(header, pinned=True) if header else nullcontext():
             if not header:
-                writer.line(f"const {self.int} work = blockIdx.x;")
-            if work.terms:
-                writer.declare("work")
+                writer.line(f"const {self.int} {work} = blockIdx.x;")
             for number, group in enumerate(groups):
                 if len(groups) == 1:
-                    self._open_tile(group, "work")
+                    self._open_tile(group, work)
                     self._group(group, looped)
                     break
                 last = group.first_tile + group.tiles
                 word = "if" if number == 0 else "else if"
-                header = "else" if number == len(groups) - 1 else f"{word} (work < {last})"
+                header = "else" if number == len(groups) - 1 else f"{word} ({work} < {last})"
                 with writer.nested(header, pinned=True):
-                    self._open_tile(group, f"work - {group.first_tile}" if number else "work")
+                    self._open_tile(group, f"{work} - {group.first_tile}" if number else work)
                     self._group(group, looped)
 
     def _open_tile(self, group: GroupPlan, text: str) -> None:
         if group.tiles > 1:
-            self.writer.line(f"const {self.int} tile = {text};")
-            self.writer.declare("tile")
+            self.writer.line(f"const {self.int} {self.tile} = {text};")
+            self.writer.declare(self.tile)
 
     def _group(self, group: GroupPlan, looped: bool) -> None:
         self.group = group
@@ -157,10 +152,12 @@ class KernelEmitter:
         limit = str(nest.rows)
         if group.ragged:
             limit = writer.name("row_count")
-            left = f"{group.grid_points} - tile * {group.points}"
-            writer.line(f"const {self.int} {limit} = fs_min({group.points}, {left}) * {kept};"
-                        if kept > 1
-                        else f"const {self.int} {limit} = fs_min({group.points}, {left});")
+            left = f"{group.grid_points} - {self.tile} * {group.points}"
+            writer.line(
+                f"const {self.int} {limit} = fs_min({group.points}, {left}) * {kept};"
+                if kept > 1
+                else f"const {self.int} {limit} = fs_min({group.points}, {left});"
+            )
         row = variable(writer.name("row"), nest.rows)
         row_name = render(row)
         header, before = self._row_header(nest, row_name, limit)
@@ -252,7 +249,7 @@ class KernelEmitter:
         axes, leaves = group.group.axes, nest.nest.rows
         extents = [group.points, *(axes.extent(leaf) for leaf in leaves)]
         self.point, *row_digits = delinearize(row, extents)
-        position = variable("tile", group.tiles) * group.points + self.point
+        position = variable(self.tile, group.tiles) * group.points + self.point
         if group.ragged:  # a variable of its own has the exact range
             point = self.writer.name("point")
             self.writer.line(f"const {self.int} {point} = {render(position)};")
@@ -512,4 +509,3 @@ def describe(op: Op) -> str:
     if op.source.file:
         where = f"{where} ({op.source.file.rsplit('/', 1)[-1]}:{op.source.line})".strip()
     return f"{op.name or op.opcode}: {op.shape} {op.opcode}" + (f"  {where}" if where else "")
-

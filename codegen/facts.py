@@ -13,7 +13,6 @@ from costmodel.work import Work, arithmetic
 from hlo.graph import Graph, Op
 from hlo.semantics import Kind, kind_of
 
-
 #: A value below this share of L2 is still there when a later phase reads it.
 L2_SHARE = 0.5
 
@@ -133,9 +132,7 @@ def _attrs(
     found = []
     for chain in chains:
         leaves = [leaf for leaf in axes.set.leaves(chain) if axes.extent(leaf) != 1]
-        kinds = [
-            Level.GRID if leaf in grid else row if leaf in rows else inner for leaf in leaves
-        ]
+        kinds = [Level.GRID if leaf in grid else row if leaf in rows else inner for leaf in leaves]
         if len(set(kinds)) <= 1:
             found.append(attr(kinds[0] if kinds else Level.THREAD))
         else:

@@ -63,9 +63,9 @@ def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = N
     raise refused or CodegenError(f"Region {graph.name} has no schedule.")
 
 
-def inspect(graph: Graph, device: Device, options: CodegenOptions | None = None) -> (
-    KernelFacts | Verdict
-):
+def inspect(
+    graph: Graph, device: Device, options: CodegenOptions | None = None
+) -> KernelFacts | Verdict:
     """What the kernel of a region would do, or why there can be none."""
     try:
         return plan_kernel(graph, device, options).facts

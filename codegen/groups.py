@@ -178,16 +178,16 @@ class _Merger:
         crossing = {p for s in right.stages for p, _ in s.reads if p in set(left.stages)}
         moved = 2 * sum(p.op.shape.bytes for p in crossing)
         loaded = {op for s in left.stages for op, _ in s.loads}
-        moved += sum(op.shape.bytes for op in loaded & {o for s in right.stages for o, _ in s.loads})
+        moved += sum(
+            op.shape.bytes for op in loaded & {o for s in right.stages for o, _ in s.loads}
+        )
         barrier = self.device.grid_barrier_us if crossing else 0.0
         return barrier + moved / self.device.l2_bytes_per_s * 1e6
 
 
 def _alike(group: Group) -> bool:
     """Siblings gain from one loop only if their loops are the same."""
-    shapes = {
-        (tuple(group.in_block(s)), tuple(group.axes.inner_leaves(s))) for s in group.stages
-    }
+    shapes = {(tuple(group.in_block(s)), tuple(group.axes.inner_leaves(s))) for s in group.stages}
     return len(shapes) == 1
 
 

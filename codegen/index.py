@@ -139,22 +139,28 @@ ZERO = Index()
 
 
 def _sum(terms: Iterable[tuple[Term, int]], const: int) -> Index:
-    """Collects equal terms and puts d * (x / d) + x % d back together as x."""
+    """Collects equal terms and joins digits that belong together:
+    d * (x / d) + x % d = x, and d * (x / d % m) + x % d = x % (d m)."""
     total: dict[Term, int] = {}
     for term, coefficient in terms:
         total[term] = total.get(term, 0) + coefficient
     rest = {t: c for t, c in total.items() if c}
-    for term, coefficient in rest.items():
-        if not isinstance(term, Remainder):
+    for low, coefficient in rest.items():
+        if not isinstance(low, Remainder):
             continue
-        quotient = term.base // term.divisor
-        if len(quotient.terms) != 1 or quotient.const or quotient.terms[0][1] != 1:
-            continue
-        other = quotient.terms[0][0]
-        if rest.get(other) == coefficient * term.divisor:
-            kept = [(t, c) for t, c in rest.items() if t is not term and t != other]
-            whole = term.base * coefficient
-            return _sum((*kept, *whole.terms), const + whole.const)
+        quotient = low.base // low.divisor
+        for high, place in rest.items():
+            if place != coefficient * low.divisor:
+                continue
+            if isinstance(high, Remainder) and high.base == quotient:
+                whole = low.base % (low.divisor * high.divisor)
+            elif quotient == Index(((high, 1),)):
+                whole = low.base
+            else:
+                continue
+            kept = [(t, c) for t, c in rest.items() if t != low and t != high]
+            joined = whole * coefficient
+            return _sum((*kept, *joined.terms), const + joined.const)
     return Index(tuple(rest.items()), const)
 
 
@@ -163,7 +169,7 @@ def _divide(x: Index, d: int) -> tuple[Index, Index]:
     """(x // d, x % d) for an x whose value is never negative where it is used."""
     if d == 1:
         return x, ZERO
-    if 0 <= x.lo and x.hi < d:
+    if x.lo >= 0 and x.hi < d:
         return ZERO, x
     whole = tuple((t, c // d) for t, c in x.terms if c % d == 0)
     part = Index(tuple((t, c) for t, c in x.terms if c % d), x.const % d)

@@ -46,9 +46,7 @@ def reads(op: Op, index: Indices) -> list[Read]:
     rule = _MAPS.get(op.opcode)
     if rule is not None:
         return rule(op, index)
-    return [
-        Read(i, index if operand.shape.rank else ()) for i, operand in enumerate(op.operands)
-    ]
+    return [Read(i, index if operand.shape.rank else ()) for i, operand in enumerate(op.operands)]
 
 
 def is_branching(op: Op) -> bool:

@@ -94,5 +94,7 @@ def _is_wide(graph: Graph) -> bool:
 
 def _summary(scheduled: Scheduled) -> list[str]:
     ops = [op for op in scheduled.graph.ops[:-1] if op.opcode != "parameter"]
-    lines = [f"{scheduled.graph.name}: {len(ops)} ops in one kernel, {scheduled.facts.scope} scope."]
+    lines = [
+        f"{scheduled.graph.name}: {len(ops)} ops in one kernel, {scheduled.facts.scope} scope."
+    ]
     return [*lines, *scheduled.facts.template.splitlines()]

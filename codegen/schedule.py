@@ -166,9 +166,7 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
     return block if inner >= LONG_ROW else min(32, _power_of_two(inner))
 
 
-def _teams(
-    nest: Nest, rows: int, inner: int, block: int, group: Group, device: Device
-) -> Teams:
+def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: Device) -> Teams:
     if inner == 1:
         return Teams(1)
     if _strided(nest):
@@ -193,4 +191,3 @@ def _number_tiles(plans: list[GroupPlan]) -> int:
         plan.first_tile = first
         first += plan.tiles
     return first
-

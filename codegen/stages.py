@@ -17,6 +17,8 @@ from hlo.semantics import Kind, kind_of, spec_of
 
 #: A reduction over at most this many elements is a sequential loop inside its reader.
 INLINE_REDUCE = 4
+#: Operations per element from which an op counts as a library routine (exp, log, tanh, ...).
+LIBRARY_ROUTINE = 8
 
 
 @dataclass(eq=False)
@@ -177,8 +179,9 @@ def inlined_reads(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
 
 
 def expensive(op: Op) -> bool:
-    """Worth keeping rather than computing twice: it calls the special-function unit."""
-    return spec_of(op.opcode).special > 0
+    """Worth keeping rather than computing twice: a library routine, not a few instructions."""
+    spec = spec_of(op.opcode)
+    return spec.special > 0 and spec.flops >= LIBRARY_ROUTINE
 
 
 def variables(indices: Sequence[Index]) -> frozenset[Var]:

@@ -171,4 +171,3 @@ def guards_text(guards: tuple[Guard, ...]) -> str:
         if guard.stride != 1:
             parts.append(f"({index}) % {guard.stride} == 0")
     return " && ".join(parts) or "true"
-
