@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hlo.graph import Graph, Op
+from hlo.literals import FLOAT_TYPES
 
 _PRECISIONS = ("default", "high", "highest")
 #: The custom calls by which partitioners are told where arrays live.
@@ -103,7 +104,8 @@ def _dot(proto: Any) -> dict[str, Any]:
 def _compare(proto: Any) -> dict[str, Any]:
     return {
         "direction": proto.comparison_direction,
-        "total_order": proto.comparison_type == "TOTALORDER",
+        # XLA moved the order from one field to the other
+        "total_order": proto.comparison_order == "TOTAL" or proto.comparison_type == "TOTALORDER",
     }
 
 
@@ -150,7 +152,12 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
 
 
 def finish(op: Op) -> None:
-    """Adds what depends on the called computations: a reduce's `reducer`."""
-    if op.opcode == "reduce":
+    """Completes attributes by what the instruction alone does not say.
+
+    A reduce gets its `reducer`; only floats have another order than the total one.
+    """
+    if op.opcode == "compare" and op.operands[0].dtype not in FLOAT_TYPES:
+        op.attrs = {**op.attrs, "total_order": False}
+    elif op.opcode == "reduce":
         single = not op.shape.is_tuple
         op.attrs = {**op.attrs, "reducer": reducer_of(op.called[0]) if single else None}

@@ -10,7 +10,7 @@ import numpy as np
 from hlo import indexing
 from hlo.errors import ImportModuleError
 from hlo.graph import Graph, Op
-from hlo.literals import NUMPY_DTYPES
+from hlo.literals import FLOAT_TYPES, NUMPY_DTYPES
 from hlo.numeric import COMPARISONS, ELEMENTWISE, convert, total_order_key
 
 Array = np.ndarray
@@ -18,10 +18,7 @@ Array = np.ndarray
 Value = Any
 Target = Callable[[Op, Sequence[Array]], Value]
 
-_NARROW = frozenset(
-    dtype for name, dtype in NUMPY_DTYPES.items() if name in ("f16", "bf16") or name[:2] == "f8"
-)
-_FLOATS = frozenset(name for name in NUMPY_DTYPES if name[0] == "f" or name == "bf16")
+_NARROW = frozenset(NUMPY_DTYPES[name] for name in FLOAT_TYPES if name not in ("f32", "f64"))
 _REDUCE_UFUNCS = {
     "add": np.add,
     "multiply": np.multiply,
@@ -74,7 +71,7 @@ class _Interpreter:
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """The numpy type that values of an HLO type are held in."""
-        if self.float64 and name in _FLOATS:
+        if self.float64 and name in FLOAT_TYPES:
             return np.dtype(np.float64)
         if self.float64 and name == "c64":
             return np.dtype(np.complex128)
@@ -123,7 +120,7 @@ def _elementwise(_: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
 
 def _compare(_: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
     x, y = values
-    if op.attrs["total_order"] and op.operands[0].dtype in _FLOATS:
+    if op.attrs["total_order"]:
         x, y = total_order_key(x), total_order_key(y)
     return COMPARISONS[op.attrs["direction"]](x, y)
 

@@ -134,7 +134,7 @@ class _Reader:
             (proto.id, *proto.operand_ids)
         ):
             op.opcode = "layout-bitcast"
-        elif called:
+        else:
             finish(op)
         return op
 

@@ -30,6 +30,8 @@ NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
     **{f"s{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
     **{f"u{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
 }
+#: Names of all real float types, 8-bit ones included.
+FLOAT_TYPES = frozenset(name for name in NUMPY_DTYPES if name[0] == "f" or name == "bf16")
 HLO_DTYPES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 
 

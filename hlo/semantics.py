@@ -22,7 +22,8 @@ Attributes of an `Op` by opcode (dims are tuples of int):
     dot                  lhs_batch, rhs_batch, lhs_contract, rhs_contract, precision
                          ("default", "high", "highest"), algorithm (XLA's number, 0 if
                          unset); result dims: batch, lhs free, rhs free
-    compare              direction ("EQ", "NE", "LT", "LE", "GT", "GE"), total_order (bool)
+    compare              direction ("EQ", "NE", "LT", "LE", "GT", "GE"), total_order (bool;
+                         floats only)
     reduce-precision     exponent_bits, mantissa_bits
     get-tuple-element    index
     custom-call          target, side_effect (bool), replicated (bool: a sharding annotation
