@@ -27,8 +27,10 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP) ## build the virtual environment in .venv
 
-demo: $(STAMP) ## stitch two small programs and show plan, kernels and report
-	$(BIN)/python examples/demo.py
+demo: $(STAMP) ## stitch the paper's Figure 1 and a training step: report and reasons
+	$(BIN)/fusionstitch report examples/figure1.py:original
+	$(BIN)/fusionstitch explain examples/figure1.py:original
+	$(BIN)/fusionstitch report examples/logistic.py:train_step
 
 test: lint ## ruff, mypy and pytest, without a GPU
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
