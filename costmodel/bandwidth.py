@@ -26,8 +26,3 @@ def memory_us(device: Device, moved: float) -> float:
 def latency_us(device: Device) -> float:
     """What even the smallest kernel takes beyond its launch: one round trip to memory."""
     return device.bandwidth_curve[0][1] - device.launch_us
-
-
-def traffic_us(device: Device, moved: float) -> float:
-    """The part of M(V) that grows with V: no launch, no round trip."""
-    return memory_us(device, moved) - device.bandwidth_curve[0][1]

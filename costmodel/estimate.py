@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from costmodel.bandwidth import latency_us, traffic_us
+from costmodel.bandwidth import latency_us
 from costmodel.devices import Device
+from costmodel.facts import KernelFacts
 from costmodel.work import Work
 
 #: Threads per multiprocessor that hide the latency of arithmetic, and of memory with wide loads.
@@ -61,36 +62,56 @@ def compute_us(work: Work, device: Device, share: float = 1.0) -> float:
     return slowest * 1e6 / share
 
 
-def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
-    """Microseconds of one kernel of `threads` per block in a CUDA graph, launch included.
+def moved_us(work: Work, device: Device) -> float:
+    """Traffic at full rates, linear in the bytes: what two plans for the same ops both read from
+    DRAM must cost both the same, however many kernels they spread it over (unlike M(V), which
+    sees a single copy's array become resident in L2)."""
+    return (work.bytes / device.dram_bytes_per_s + work.l2_bytes / device.l2_bytes_per_s) * 1e6
 
-    Traffic and arithmetic overlap, so the slower of them counts; each phase costs a round trip
-    to memory and each boundary between phases a grid barrier. Fewer blocks than multiprocessors
-    get a share of the device. `work.blocks` 0 stands for a grid that fills it.
+
+def busy_us(work: Work, device: Device, threads: int) -> float:
+    """One phase, neither launch nor barrier included.
+
+    Traffic and arithmetic overlap, so the slower of them counts, after a round trip to memory.
+    Fewer blocks than multiprocessors get a share of the device; `work.blocks` 0 stands for a
+    grid that fills it.
     """
     compute, bandwidth = _shares(device, work.blocks, threads)
-    moved = traffic_us(device, work.bytes) + work.l2_bytes / device.l2_bytes_per_s * 1e6
-    memory = work.phases * latency_us(device) + moved / bandwidth
-    busy = max(memory, compute_us(work, device, compute))
-    barriers = (work.phases - 1) * barrier_us(device, work.blocks or device.sm_count)
-    return device.launch_us + busy + barriers
+    moved = moved_us(work, device) / bandwidth
+    return latency_us(device) + max(moved, compute_us(work, device, compute))
+
+
+def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
+    """Microseconds of one kernel of `threads` per block in a CUDA graph, launch included; further
+    phases cost a grid barrier and a round trip each."""
+    boundary = barrier_us(device, work.blocks or device.sm_count) + latency_us(device)
+    return device.launch_us + busy_us(work, device, threads) + (work.phases - 1) * boundary
+
+
+def facts_us(facts: KernelFacts, device: Device) -> float:
+    """Microseconds of the kernel that `facts` describe, phase by phase, launch included."""
+    if not facts.phases:
+        return kernel_us(facts.work, device, facts.threads)
+    busy = sum(busy_us(phase, device, facts.threads) for phase in facts.phases)
+    blocks = max(phase.blocks for phase in facts.phases) or device.sm_count
+    return device.launch_us + busy + (len(facts.phases) - 1) * barrier_us(device, blocks)
 
 
 def best_case_us(work: Work, device: Device) -> float:
     """A lower bound of `kernel_us` for any kernel that does at least `work`."""
-    memory = latency_us(device) + traffic_us(device, work.bytes)
-    return device.launch_us + max(memory, compute_us(work, device))
+    busy = max(moved_us(work, device), compute_us(work, device))
+    return device.launch_us + latency_us(device) + busy
 
 
 def library_gemm_us(
-    device: Device, flops: int, moved: int, result: tuple[int, int, int], k: int, unit: float
+    work: Work, device: Device, flops: int, result: tuple[int, int, int], k: int, unit: float
 ) -> float:
-    """Microseconds of a library GEMM of `result` (batch, m, n) and contraction `k`, launch
-    included, on a unit of `unit` FLOP/s, moving `moved` bytes."""
+    """Microseconds of a library GEMM of `flops` with `result` (batch, m, n) and contraction `k`,
+    launch included, on a unit of `unit` FLOP/s; `work` holds its traffic."""
     batch, m, n = result
     tiles = batch * math.ceil(m / LIBRARY_TILE) * math.ceil(n / LIBRARY_TILE)
     blocks = tiles * min(LIBRARY_SPLIT, max(1, k // LIBRARY_SPLIT_K))
     share = min(1.0, blocks / device.sm_count)
     compute = flops / (unit * LIBRARY_DOT_SHARE * share) * 1e6
-    memory = latency_us(device) + traffic_us(device, moved)
-    return max(LIBRARY_GEMM_US, device.launch_us + max(memory, compute))
+    busy = latency_us(device) + max(moved_us(work, device), compute)
+    return max(LIBRARY_GEMM_US, device.launch_us + busy)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costmodel.work import Work
 
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """A kernel before it is emitted. `threads` per block; `shared_bytes` per block; `registers`
-    per thread, an estimate; `scope` the widest scope an intermediate crosses ("thread", "warp",
-    "block", "grid"); `phases` the work between two grid barriers each; `facts` whatever the report should show."""
+    """A kernel before it is emitted.
+
+    `work` is the whole of it, `phases` the work between two grid barriers each (empty: one
+    phase). `threads` and `shared_bytes` are per block, `registers` per thread, an estimate;
+    `scope` is the widest scope an intermediate crosses ("thread", "warp", "block", "grid");
+    `facts` are whatever the report should show.
+    """
 
     work: Work
     threads: int = 256
@@ -21,3 +25,22 @@ class KernelFacts:
     scope: str = ""
     phases: tuple[Work, ...] = ()
     facts: tuple[tuple[str, object], ...] = ()
+
+    def warmed(self, read: int, written: int) -> KernelFacts:
+        """The same kernel where `read` bytes of its inputs and `written` of its outputs stay in L2,
+        being values between kernels: code generation counts all of them as DRAM traffic."""
+        phases = []
+        for phase in self.phases or (self.work,):
+            in_l2 = min(read, phase.bytes_read), min(written, phase.bytes_written)
+            read, written = read - in_l2[0], written - in_l2[1]
+            phases.append(
+                replace(
+                    phase,
+                    bytes_read=phase.bytes_read - in_l2[0],
+                    bytes_written=phase.bytes_written - in_l2[1],
+                    l2_bytes=phase.l2_bytes + sum(in_l2),
+                )
+            )
+        if self.phases:
+            return replace(self, phases=tuple(phases))
+        return replace(self, work=phases[0])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hlo.graph import FLOATS, INTEGERS, Op, Shape
 from hlo.semantics import Kind, kind_of, spec_of
 
-#: Extra bytes read are counted at L2 speed below this share of L2 (a value just written).
+#: A value below this share of L2 that was just written or read comes from L2 the next time.
 L2_SHARE = 0.5
 
 
@@ -57,7 +57,7 @@ class Work:
         return self.bytes_read + self.bytes_written
 
 
-NOTHING = Work(phases=1)
+NOTHING = Work()
 
 
 def _arithmetic(op: Op) -> Work:
@@ -74,8 +74,8 @@ def _arithmetic(op: Op) -> Work:
 
 
 def _movement(op: Op) -> Work:
-    """An index computation per element."""
-    return Work(int_ops=op.shape.size)
+    """An index computation per element, where the element order changes."""
+    return NOTHING if op.opcode in _PLAIN_INDEX else Work(int_ops=op.shape.size)
 
 
 def _reduction(op: Op) -> Work:
@@ -106,6 +106,9 @@ RULES: Mapping[Kind, Callable[[Op], Work]] = {
     Kind.DOT: _dot,
     Kind.PARTITION: _none,
 }
+
+#: Movement whose index is the loop's own or a dropped dim of it.
+_PLAIN_INDEX = frozenset({"broadcast", "reshape", "bitcast"})
 
 #: Opcodes whose first operand is read only where the result takes from it.
 _READS_PART = frozenset({"slice", "dynamic-slice", "gather"})
@@ -140,20 +143,16 @@ def op_work(op: Op) -> Work:
 def fused_work(ops: Sequence[Op], outputs: Iterable[Op]) -> Work:
     """`ops` as one kernel that keeps every intermediate on chip: distinct inputs in, `outputs` out.
 
-    An input read only in parts (slices) counts what is touched. Constants cost no traffic when
-    they are scalars.
+    An input read only in parts (slices) counts what is touched.
     """
     inside = {op.id for op in ops}
-    read: dict[int, tuple[int, int]] = {}  # operand id -> bytes touched so far, whole size
+    read: dict[int, int] = {}
     total = NOTHING
     for op in ops:
         total += arithmetic(op)
         for operand in dict.fromkeys(op.operands):
-            if operand.id not in inside and operand.opcode != "iota":
-                touched, _ = read.get(operand.id, (0, 0))
-                read[operand.id] = (touched + touched_bytes(op, operand), operand.shape.bytes)
-    return replace(
-        total,
-        bytes_read=sum(min(touched, whole) for touched, whole in read.values()),
-        bytes_written=sum(op.shape.bytes for op in outputs),
-    )
+            if operand.id not in inside:
+                touched = read.get(operand.id, 0) + touched_bytes(op, operand)
+                read[operand.id] = min(touched, operand.shape.bytes)
+    written = sum(op.shape.bytes for op in outputs)
+    return replace(total, bytes_read=sum(read.values()), bytes_written=written)

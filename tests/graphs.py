@@ -1,9 +1,9 @@
 """Builds graphs for tests: one method per common opcode, shapes worked out from the operands.
 
-    b = Builder()
-    x = b.parameter((8, 128))
-    y = b.add(b.exp(x), x)
-    graph = b.graph(y)              # several roots make a tuple
+b = Builder()
+x = b.parameter((8, 128))
+y = b.add(b.exp(x), x)
+graph = b.graph(y)              # several roots make a tuple
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from hlo.graph import Graph, ids
 
@@ -71,10 +71,3 @@ def components(graph: Graph, bits: int, shared_inputs: bool = False) -> Iterator
     for i in ids(bits):
         parts[find(i)] = parts.get(find(i), 0) | 1 << i
     yield from parts.values()
-
-
-def union(bitsets: Iterable[int]) -> int:
-    found = 0
-    for bits in bitsets:
-        found |= bits
-    return found

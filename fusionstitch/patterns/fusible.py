@@ -28,6 +28,7 @@ def gemm_flops(dot: Op) -> int:
 
 
 def is_large_gemm(op: Op, device: Device) -> bool:
+    """Whether a library kernel does this dot better (`Device.large_gemm_flops`)."""
     return op.opcode == "dot" and gemm_flops(op) >= device.large_gemm_flops
 
 

@@ -60,7 +60,8 @@ def partition_steps(graph: Graph, fusible: int) -> Iterator[tuple[str, int]]:
 
 
 def _input_order(graph: Graph, parts: int) -> list[int]:
-    level, levels = 0, []
+    level = 0
+    levels: list[int] = []
     for op in graph:
         level += parts >> op.id & 1
         levels.append(level)
@@ -68,7 +69,8 @@ def _input_order(graph: Graph, parts: int) -> list[int]:
 
 
 def _earliest(graph: Graph, parts: int) -> list[int]:
-    before, levels = predecessors(graph), []
+    before = predecessors(graph)
+    levels: list[int] = []
     for op in graph:
         level = max((levels[i] for i in ids(before[op.id])), default=0)
         levels.append(level + (parts >> op.id & 1))
@@ -97,6 +99,11 @@ ORDERS: Mapping[str, Callable[[Graph, int], list[int]]] = {
 }
 
 
+def levels_of(graph: Graph, parts: int, order: str) -> list[int]:
+    """Per op, how many partition ops come at or before it in `order`; rises along every edge."""
+    return ORDERS[order](graph, parts)
+
+
 def intervals(graph: Graph, fusible: int, parts: int, order: str) -> list[int]:
     """Algorithm 1: the fusible ops between one partition op and the next, START before the first.
 
@@ -104,7 +111,7 @@ def intervals(graph: Graph, fusible: int, parts: int, order: str) -> list[int]:
     the order, and it is no partition op, because those raise the count.
     """
     found: dict[int, int] = {}
-    levels = ORDERS[order](graph, parts)
+    levels = levels_of(graph, parts, order)
     for i in ids(fusible & ~parts):
         found[levels[i]] = found.get(levels[i], 0) | 1 << i
     return [found[level] for level in sorted(found)]

@@ -139,7 +139,7 @@ class Program:
 
 
 def _rows(bits: Mapping[int, int]) -> list[tuple[int, ...]]:
-    """One constraint per op over the candidates that hold it; ops held by the same ones share it."""
+    """One constraint per op over the candidates that hold it, equal ones once."""
     holders: dict[int, list[int]] = {}
     for i, members in bits.items():
         for op in ids(members):

@@ -1,0 +1,85 @@
+"""How long one of XLA's kernels takes, and what is left of XLA's kernels around a pattern."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from costmodel.devices import Device
+from costmodel.estimate import kernel_us, library_gemm_us
+from costmodel.graph_work import GraphWork
+from costmodel.work import Work, dot_flops
+from hlo.graph import Op, ids
+from hlo.semantics import Kind, kind_of
+
+#: Elements per block of XLA's loop kernels: 128 threads of four elements and more.
+LOOP_TILE = 1024
+#: A column reduction gives each block this many columns and rows.
+COLUMN_TILE = (32, 4096)
+#: A row reduction longer than this takes a second kernel.
+LONGEST_ROW = 16_384
+
+
+def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
+    """Microseconds of one XLA kernel that computes `bits` and writes `written`, launch included;
+    0 for an empty one."""
+    if not bits:
+        return 0.0
+    device = works.device
+    ops = [works.graph.ops[i] for i in ids(bits)]
+    work = works.fused(bits, written)
+    gemms = [op for op in ops if kind_of(op.opcode) is Kind.DOT]
+    if gemms:
+        return sum(_gemm_us(op, work, device) for op in gemms)
+    reductions = [op for op in ops if kind_of(op.opcode) is Kind.REDUCTION]
+    blocks = max(-(-op.shape.size // LOOP_TILE) for op in ops)
+    us = 0.0
+    if reductions:
+        source = reductions[0].operands[0]
+        blocks = max(1, -(-source.shape.size // LOOP_TILE))
+        kept, reduced, is_column = _extents(reductions[0])
+        if is_column:
+            blocks = -(-kept // COLUMN_TILE[0]) * -(-reduced // COLUMN_TILE[1])
+        if reduced > (COLUMN_TILE[1] if is_column else LONGEST_ROW):
+            us = _second_pass_us(reductions, blocks, device)
+    return us + kernel_us(replace(work, blocks=blocks), device)
+
+
+def _extents(reduce: Op) -> tuple[int, int, bool]:
+    """(elements kept, elements reduced, whether the last dim is kept)."""
+    dims = reduce.operands[0].dims
+    gone = reduce.attrs["dimensions"]
+    reduced = math.prod(dims[d] for d in gone)
+    last = max((d for d, n in enumerate(dims) if n > 1), default=0)
+    return reduce.shape.size, reduced, last not in gone
+
+
+def _second_pass_us(reductions: list[Op], blocks: int, device: Device) -> float:
+    """Partial results in, results out."""
+    written = sum(op.shape.bytes for op in reductions)
+    return kernel_us(Work(bytes_read=8 * written, bytes_written=written, blocks=blocks), device)
+
+
+def _gemm_us(op: Op, work: Work, device: Device) -> float:
+    lhs, rhs = op.operands
+    k = math.prod(lhs.dims[d] for d in op.attrs["lhs_contract"])
+    batch = math.prod(lhs.dims[d] for d in op.attrs["lhs_batch"])
+    m = lhs.shape.size // max(1, k * batch)
+    n = rhs.shape.size // max(1, k * batch)
+    unit = _gemm_unit(op, device)
+    return library_gemm_us(work, device, dot_flops(op), (batch, m, n), k, unit)
+
+
+def _gemm_unit(op: Op, device: Device) -> float:
+    """FLOP/s of the unit a library runs this dot on: by default f32 goes through TF32 from sm_80,
+    at half the bf16 rate; "high" takes three such products, "highest" the FMA units."""
+    dtype = op.operands[0].dtype
+    if dtype == "f64":
+        return device.fp64_flops
+    if dtype in ("bf16", "f16"):
+        return device.tensor_bf16_flops
+    has_tf32 = int(device.sm_arch.removeprefix("sm_")) >= 80
+    if not has_tf32 or op.attrs.get("precision") == "highest":
+        return device.fp32_flops
+    tf32 = device.tensor_bf16_flops / 2
+    return tf32 / 3 if op.attrs.get("precision") == "high" else tf32

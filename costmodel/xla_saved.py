@@ -1,0 +1,74 @@
+"""What XLA saves when it no longer has to compute some ops: the worth of a pattern.
+
+XLA's kernels reach across a pattern's border, so the yardstick is a difference: its kernels for
+the whole graph, less what it needs once the pattern's values come from elsewhere.
+"""
+
+from __future__ import annotations
+
+from costmodel.xla_fusions import XlaPlan
+from costmodel.xla_kernels import kernel_time_us
+from hlo.graph import ids
+
+
+def saved_us(plan: XlaPlan, bits: int) -> float:
+    """Microseconds XLA saves when the ops `bits` are computed by somebody else.
+
+    Kernels wholly inside `bits` are saved. Of others a remainder stays: what their results and the
+    inputs of `bits` still need; it takes two kernels if part of it runs before `bits`
+    and part after. Never negative for a kernel's share that vanishes, but a pattern that makes
+    XLA write a value it kept on chip may save less than nothing.
+    """
+    graph = plan.graph
+    touched: dict[int, None] = {}
+    read = 0
+    for i in ids(bits):
+        for number in plan.homes.get(i, ()):
+            touched[number] = None
+        for operand in graph.ops[i].operands:
+            read |= 1 << operand.id
+    read &= ~bits
+    # values that XLA writes anyway cost nothing more
+    wanted = read & plan.bits
+    for number, kernel in enumerate(plan.kernels) if wanted else ():
+        if number not in touched or kernel.written & ~bits:
+            wanted &= ~kernel.written
+    saved = 0.0
+    for number in touched:
+        kernel = plan.kernels[number]
+        rest = kernel.bits & ~bits
+        if not rest:
+            saved += kernel.us
+            continue
+        needed = (kernel.written | wanted) & rest
+        wanted &= ~needed
+        saved += kernel.us - _remainder_us(plan, rest, needed, bits)
+    return saved
+
+
+def _remainder_us(plan: XlaPlan, rest: int, needed: int, bits: int) -> float:
+    """Time of the kernels that still compute `needed` out of `rest` around `bits`."""
+    graph, live = plan.graph, needed
+    stack = list(ids(needed))
+    while stack:
+        for operand in graph.ops[stack.pop()].operands:
+            if rest >> operand.id & 1 and not live >> operand.id & 1:
+                live |= 1 << operand.id
+                stack.append(operand.id)
+    after = 0
+    for i in ids(live):
+        if graph.reach[i] & bits:
+            after |= 1 << i
+    before = live & ~after
+    if not after or not before or not _needed_by(plan, before, bits):
+        return kernel_time_us(plan.works, live, needed)
+    handed = 0
+    for i in ids(after):
+        for operand in graph.ops[i].operands:
+            handed |= 1 << operand.id
+    first = kernel_time_us(plan.works, before, (needed | handed) & before)
+    return first + kernel_time_us(plan.works, after, needed & after)
+
+
+def _needed_by(plan: XlaPlan, before: int, bits: int) -> bool:
+    return any(plan.graph.reach[i] & before for i in ids(bits))

@@ -1,0 +1,113 @@
+"""All candidate patterns of a graph: the union of the generators, made legal, each set once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from costmodel.devices import Device
+from fusionstitch.options import Options
+from fusionstitch.patterns.convex import borders, is_convex
+from fusionstitch.patterns.exploratory import exploratory
+from fusionstitch.patterns.packing import packing, pointer_bound
+from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.patterns.substitution import substitution
+from fusionstitch.patterns.windows import windows
+from hlo.graph import Graph, ids
+from hlo.verdict import Verdict, allow, forbid
+
+#: Share of `max_patterns` that exploratory fusion, a supplement, may fill.
+EXPLORATORY_SHARE = 8
+POINTER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """`patterns` in the generators' order; `refused` holds (bitset, rule, verdict)."""
+
+    patterns: tuple[Pattern, ...]
+    refused: tuple[tuple[int, str, Verdict], ...]
+
+
+def candidates(
+    graph: Graph, fusible: int, units: Sequence[int], device: Device, options: Options
+) -> Candidates:
+    """Candidates among the ops `fusible`. `units` are pieces of work that run on their own
+    otherwise (XLA's kernels): packing joins them. At most `options.max_patterns` are kept."""
+    inside = [unit & fusible for unit in units if unit & fusible]
+    pointers = device.parameter_bytes // POINTER_BYTES
+    sources: list[Iterator[tuple[int, str]]] = [substitution(graph, fusible)]
+    if options.packing:
+        sources.append(packing(graph, inside, pointers))
+    sources.append((unit, "unit") for unit in inside)
+    sources.append(windows(graph, fusible))
+    if options.exploratory:
+        limit = max(1, options.max_patterns // EXPLORATORY_SHARE)
+        sources.append(exploratory(graph, fusible, device, limit))
+    return collect(graph, fusible, chain.from_iterable(sources), device, options)
+
+
+def collect(
+    graph: Graph,
+    fusible: int,
+    found: Iterator[tuple[int, str]],
+    device: Device,
+    options: Options,
+    seen: frozenset[int] = frozenset(),
+) -> Candidates:
+    """The legal ones among `found`, each once, those in `seen` left out."""
+    known = set(seen)
+    patterns: list[Pattern] = []
+    refused = []
+    for bits, rule in found:
+        bits = close(graph, bits, fusible)
+        if bits in known or not bits:
+            continue
+        if len(patterns) >= options.max_patterns:
+            break
+        known.add(bits)
+        verdict = legal(graph, bits, device, options)
+        if verdict:
+            patterns.append(Pattern(graph, bits, rule))
+        else:
+            refused.append((bits, rule, verdict))
+    return Candidates(tuple(patterns), tuple(refused))
+
+
+def close(graph: Graph, bits: int, fusible: int) -> int:
+    """`bits` with the ops it reads that the simplifier made: those have no instruction in the
+    module and must be computed inside."""
+    fusible |= bits
+    while True:
+        more = 0
+        for i in ids(borders(graph, bits) & fusible):
+            if graph.ops[i].origin is None:
+                more |= 1 << i
+        if not more:
+            return bits
+        bits |= more
+
+
+def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
+    """Whether `bits` may be a pattern, whatever code generation says."""
+    if bits.bit_count() > options.max_pattern_ops:
+        return forbid(
+            "It has more ops than max_pattern_ops allows.",
+            ops=bits.bit_count(),
+            limit=options.max_pattern_ops,
+        )
+    if not is_convex(graph, bits):
+        return forbid("A path leaves it and comes back: it would wait for itself.")
+    pointers = pointer_bound(graph, bits & ~free_bits(graph))
+    if pointers * POINTER_BYTES > device.parameter_bytes:
+        return forbid(
+            "It reads and writes more arrays than a kernel has parameters for.",
+            arrays=pointers,
+            limit=device.parameter_bytes // POINTER_BYTES,
+        )
+    pattern = Pattern(graph, bits, "")
+    for op in (*pattern.inputs, *pattern.outputs):
+        if op.origin is None:
+            return forbid("A value at its border was made by the simplifier.", op=op.name)
+    return allow()

@@ -1,0 +1,66 @@
+"""The graph that results when each of several sets of ops becomes one node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionstitch.patterns.convex import predecessors
+from hlo.graph import Graph, ids
+
+
+@dataclass(frozen=True)
+class Contracted:
+    """`needs[n]`: the nodes that node n depends on. Nodes 0..units-1 are the sets in the order
+    given, node units + i is the op with id i."""
+
+    units: int
+    needs: dict[int, set[int]]
+
+    def order(self) -> list[int]:
+        """Nodes, each after what it depends on; those on or behind a cycle are left out."""
+        missing = {n: len(before) for n, before in self.needs.items()}
+        users: dict[int, list[int]] = {n: [] for n in self.needs}
+        for n, before in self.needs.items():
+            for b in before:
+                users[b].append(n)
+        ready = [n for n, count in missing.items() if not count]
+        order = []
+        while ready:
+            n = ready.pop()
+            order.append(n)
+            for user in users[n]:
+                missing[user] -= 1
+                if not missing[user]:
+                    ready.append(user)
+        return order
+
+    def depths(self) -> dict[int, int]:
+        """Per unit that is on no cycle, the units on the longest chain before it."""
+        depth: dict[int, int] = {}
+        for n in self.order():
+            before = self.needs[n]
+            depth[n] = max((depth[b] + (b < self.units) for b in before), default=0)
+        return {n: d for n, d in depth.items() if n < self.units}
+
+
+def contract(graph: Graph, units: Sequence[int]) -> Contracted:
+    """Contracts the bitsets `units`. An op in several of them stays a node of its own."""
+    k = len(units)
+    several, covered = 0, 0
+    for bits in units:
+        several |= covered & bits
+        covered |= bits
+    node = {op.id: k + op.id for op in graph}
+    for number, bits in enumerate(units):
+        for i in ids(bits & ~several):
+            node[i] = number
+    needs: dict[int, set[int]] = {n: set() for n in range(k)}
+    for op, before in zip(graph, predecessors(graph), strict=True):
+        mine = node[op.id]
+        needs.setdefault(mine, set()).update(node[i] for i in ids(before))
+    for number, bits in enumerate(units):
+        # what several units hold, each computes for itself
+        needs[number].update(node[i] for i in ids(bits & several))
+        needs[number].discard(number)
+    return Contracted(k, needs)

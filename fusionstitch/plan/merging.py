@@ -1,0 +1,16 @@
+"""Unions of chosen patterns: what the generators did not offer, found from a first plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fusionstitch.patterns.contract import contract
+from hlo.graph import Graph
+
+
+def neighbours(graph: Graph, chosen: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """(bitset, rule) for every chosen pattern joined with each one it reads from directly."""
+    needs = contract(graph, chosen).needs
+    for number, bits in enumerate(chosen):
+        for before in sorted(n for n in needs[number] if n < len(chosen)):
+            yield bits | chosen[before], "merged neighbours"

@@ -1,0 +1,218 @@
+"""From a graph to its plan: candidates, scores, the integer program, the check.
+
+Scores are asked for lazily. Every candidate has an upper bound that costs little; the program is
+solved with the bounds, what it chose is inspected and scored, and it is solved again until
+everything chosen has its true score. Since bounds are never too low, the result is the plan that
+scoring every candidate would have given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from costmodel.devices import Device
+from costmodel.facts import KernelFacts
+from costmodel.graph_work import GraphWork
+from costmodel.xla_fusions import XlaPlan, xla_fusions
+from costmodel.xla_saved import saved_us
+from fusionstitch.options import Options
+from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
+from fusionstitch.patterns.canonical import canonical_key
+from fusionstitch.patterns.fusible import fusible_ops
+from fusionstitch.patterns.packing import packing
+from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.plan.checker import verify_plan
+from fusionstitch.plan.ilp import Program, Solution, SolverLimits
+from fusionstitch.plan.merging import neighbours
+from fusionstitch.plan.plan import Chosen, Plan, Rejected, Stats
+from fusionstitch.plan.scores import (
+    Measure,
+    MeasuredScorer,
+    ModelScorer,
+    PaperScorer,
+    Score,
+    Scorer,
+    is_complex,
+)
+from hlo.graph import Graph
+from hlo.verdict import Verdict
+
+#: What code generation says about a pattern: the kernel it would make, or why it makes none.
+Inspect = Callable[[Pattern], KernelFacts | Verdict]
+
+#: How often unions of chosen patterns are offered as further candidates.
+MERGE_ROUNDS = 2
+
+
+def plan(
+    graph: Graph,
+    device: Device,
+    options: Options,
+    inspect: Inspect,
+    *,
+    measure: Measure | None = None,
+    scorer: Scorer | None = None,
+    in_loop: bool = False,
+) -> Plan:
+    """The fusion plan of `graph` on `device`.
+
+    `inspect` is asked once per distinct structure. `measure` gives times of a pattern: with
+    options.scorer "measured" for complex patterns (paper 4.3), else as tuned results for any that
+    have one. `scorer` replaces what options.scorer names. `in_loop` says that the graph is
+    the body of a while loop. Raises PlanError if cycle cuts do not end, VerifyError if the plan
+    fails its check.
+    """
+    fusible = fusible_ops(graph, device)
+    works = GraphWork(graph, free_bits(graph), device)
+    large = sum(1 << op.id for op, _ in fusible.refused if op.opcode == "dot")
+    xla = xla_fusions(works, fusible.bits | large)
+    model = ModelScorer(works, xla, in_loop)
+    limits = SolverLimits(max_nodes=options.max_solver_nodes)
+    search = _Search(graph, inspect, scorer or make_scorer(options, model, measure), limits)
+    search.rejected = [
+        Rejected(graph, 1 << op.id, "op", v.reason, v.facts) for op, v in fusible.refused
+    ]
+    units = [kernel.bits for kernel in xla.kernels]
+    found = candidates(graph, fusible.bits, units, device, options)
+    search.add(found.patterns, found.refused)
+    solution = search.run()
+    pointers = device.parameter_bytes // POINTER_BYTES
+    for _ in range(MERGE_ROUNDS if options.packing else 0):
+        chosen = [search.patterns[i].bits for i in solution.chosen]
+        rest = [unit & fusible.bits & ~_union(chosen) for unit in units]
+
+        def unions(chosen: list[int] = chosen, rest: list[int] = rest) -> Iterator[tuple[int, str]]:
+            yield from packing(graph, chosen + [unit for unit in rest if unit], pointers)
+            yield from neighbours(graph, chosen)
+
+        seen = frozenset(search.index)
+        merged = collect(graph, fusible.bits, unions(), device, options, seen)
+        if not merged.patterns:
+            break
+        search.add(merged.patterns, ())
+        solution = search.run()
+    return search.result(solution, xla)
+
+
+def make_scorer(options: Options, model: ModelScorer, measure: Measure | None) -> Scorer:
+    """The scorer that `options.scorer` names, with `measure` laid over it if there is one."""
+    base: ModelScorer | PaperScorer = PaperScorer(model) if options.scorer == "paper" else model
+    if measure is None:
+        return base
+    select = is_complex if options.scorer == "measured" else _any
+    return MeasuredScorer(measure, base, select)
+
+
+def _any(pattern: Pattern) -> bool:
+    return True
+
+
+def _union(sets: list[int]) -> int:
+    found = 0
+    for bits in sets:
+        found |= bits
+    return found
+
+
+@dataclass
+class _Search:
+    """Candidates with what is known about each: a bound, then a score or a refusal."""
+
+    graph: Graph
+    inspect: Inspect
+    scorer: Scorer
+    limits: SolverLimits
+    patterns: list[Pattern] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    index: dict[int, int] = field(default_factory=dict)
+    #: candidates that may still win: index -> bound, or true score once it is in `scores`
+    values: dict[int, float] = field(default_factory=dict)
+    scores: dict[int, Score] = field(default_factory=dict)
+    facts: dict[str, KernelFacts | Verdict] = field(default_factory=dict)
+    keys: dict[int, str] = field(default_factory=dict)
+    inspected: int = 0
+
+    def __post_init__(self) -> None:
+        self.program = Program(self.graph, [], self.limits)
+
+    def add(
+        self, patterns: tuple[Pattern, ...], refused: tuple[tuple[int, str, Verdict], ...]
+    ) -> None:
+        self.rejected += [
+            Rejected(self.graph, b, rule, v.reason, v.facts) for b, rule, v in refused
+        ]
+        for pattern in patterns:
+            number = len(self.patterns)
+            self.index[pattern.bits] = number
+            self.patterns.append(pattern)
+            bound = self.scorer.bound(pattern)
+            if bound > 0:
+                self.values[number] = bound
+            else:
+                self._reject(number, "Even the best kernel would win nothing.", ("bound_us", bound))
+
+    def _reject(self, number: int, reason: str, *facts: tuple[str, object]) -> None:
+        pattern = self.patterns[number]
+        self.values.pop(number, None)
+        self.rejected.append(Rejected(self.graph, pattern.bits, pattern.rule, reason, facts))
+
+    def run(self) -> Solution:
+        """Solves until every chosen pattern has its true score."""
+        self.program.bits = [pattern.bits for pattern in self.patterns]
+        while True:
+            solution = self.program.solve(self.values)
+            open_ones = [i for i in solution.chosen if i not in self.scores]
+            if not open_ones:
+                return solution
+            for number in open_ones:
+                self._evaluate(number)
+
+    def _evaluate(self, number: int) -> None:
+        pattern = self.patterns[number]
+        key = self.keys[number] = canonical_key(pattern)
+        self.inspected += 1
+        if key not in self.facts:
+            self.facts[key] = self.inspect(pattern)
+        facts = self.facts[key]
+        if isinstance(facts, Verdict):
+            self._reject(number, facts.reason, *facts.facts)
+            return
+        score = self.scorer.score(pattern, facts)
+        if score.wins:
+            self.scores[number] = score
+            self.values[number] = score.gain_us
+        else:
+            times = (("modelled_us", score.ours_us), ("xla_us", score.xla_us))
+            self._reject(number, score.reason, *times)
+
+    def result(self, solution: Solution, xla: XlaPlan) -> Plan:
+        chosen = []
+        for number in solution.chosen:
+            facts, score = self.facts[self.keys[number]], self.scores[number]
+            assert isinstance(facts, KernelFacts)
+            chosen.append(
+                Chosen(self.patterns[number], score.gain_us, score.ours_us, score.xla_us, facts)
+            )
+        beaten = sorted(self.scores.keys() - set(solution.chosen))
+        for number in beaten:
+            gain = self.scores[number].gain_us
+            self._reject(number, "Other patterns over its ops win more.", ("score_us", gain))
+        verify_plan(self.graph, [c.pattern for c in chosen], [c.score_us for c in chosen])
+        covered = _union([c.pattern.bits for c in chosen])
+        stitched = xla.us - saved_us(xla, covered) + sum(c.modelled_us for c in chosen)
+        return Plan(
+            graph=self.graph,
+            chosen=tuple(chosen),
+            rejected=tuple(self.rejected),
+            cuts=solution.cuts,
+            xla_us=xla.us,
+            modelled_us=stitched,
+            stats=Stats(
+                candidates=len(self.patterns),
+                inspected=self.inspected,
+                distinct=len(self.facts),
+                solves=solution.solves,
+                optimal=solution.optimal,
+            ),
+        )

@@ -1,0 +1,150 @@
+"""What a pattern is worth, in microseconds (paper 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from costmodel.bandwidth import memory_us
+from costmodel.devices import Device
+from costmodel.estimate import best_case_us, facts_us
+from costmodel.facts import KernelFacts
+from costmodel.graph_work import GraphWork
+from costmodel.work import op_work
+from costmodel.xla_fusions import XlaPlan
+from costmodel.xla_saved import saved_us
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.patterns.substitution import Class, partition_class
+from hlo.graph import Op, ids
+
+#: A gain below this, or below this share of XLA's time, is within the model's error.
+MARGIN_US = 0.1
+MARGIN_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Score:
+    """`gain_us` is what the planner maximises; `ours_us` and `xla_us` are the two sides where the
+    scorer knows them; `reason` says why a gain is not enough."""
+
+    gain_us: float
+    ours_us: float
+    xla_us: float
+    reason: str = ""
+
+    @property
+    def wins(self) -> bool:
+        return not self.reason
+
+
+class Scorer(Protocol):
+    """`bound` is never below what `score` would give, so the hopeless need no inspection."""
+
+    def bound(self, pattern: Pattern) -> float: ...
+
+    def score(self, pattern: Pattern, facts: KernelFacts) -> Score: ...
+
+
+#: Runs a pattern: (stitched microseconds, XLA's microseconds for the same ops), None if it cannot.
+Measure = Callable[[Pattern], tuple[float, float] | None]
+
+
+@dataclass(frozen=True)
+class ModelScorer:
+    """XLA's estimated time for the ops, less the stitched kernel's. Inside the body of a while
+    loop a custom call costs `Device.loop_call_us` more than a kernel of XLA's own."""
+
+    works: GraphWork
+    xla: XlaPlan
+    in_loop: bool = False
+
+    @property
+    def device(self) -> Device:
+        return self.works.device
+
+    @property
+    def call_us(self) -> float:
+        return self.device.loop_call_us if self.in_loop else 0.0
+
+    def bound(self, pattern: Pattern) -> float:
+        bits = pattern.bits
+        work = self.works.fused(bits, self.works.outputs(bits))
+        return saved_us(self.xla, bits) - best_case_us(work, self.device) - self.call_us
+
+    def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
+        xla = saved_us(self.xla, pattern.bits)
+        warm = self.works.warm(pattern.inputs, pattern.outputs)
+        ours = facts_us(facts.warmed(*warm), self.device) + self.call_us
+        return _against(ours, xla, "XLA's own kernels are estimated to be as fast.")
+
+
+@dataclass(frozen=True)
+class PaperScorer:
+    """f(P) = M(V) + (N - 1) phi: the traffic that fusing the N ops saves against running each as
+    a kernel, and N - 1 launches of the paper's price."""
+
+    model: ModelScorer
+
+    def bound(self, pattern: Pattern) -> float:
+        return self._gain(pattern)
+
+    def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
+        device, modelled = self.model.device, self.model.score(pattern, facts)
+        gain = self._gain(pattern)
+        if facts.shared_bytes > device.shared_per_block:
+            return Score(-1.0, modelled.ours_us, modelled.xla_us, "It needs more shared memory.")
+        reason = "" if gain > 0 else "It saves neither traffic nor a launch."
+        return Score(gain, modelled.ours_us, modelled.xla_us, reason)
+
+    def _gain(self, pattern: Pattern) -> float:
+        device, works = self.model.device, self.model.works
+        members = [pattern.graph.ops[i] for i in ids(pattern.bits)]
+        unfused = sum(op_work(op).bytes for op in members)
+        fused = works.fused(pattern.bits, works.outputs(pattern.bits))
+        saved = max(0, unfused - fused.bytes - fused.l2_bytes)
+        traffic = memory_us(device, saved) - memory_us(device, 0)
+        return traffic + (len(members) - 1) * device.paper_launch_us
+
+
+@dataclass(frozen=True)
+class MeasuredScorer:
+    """Times from `measure` for the patterns that `select` picks, `otherwise`'s score for the rest
+    and for those that could not be run."""
+
+    measure: Measure
+    otherwise: ModelScorer | PaperScorer
+    select: Callable[[Pattern], bool]
+
+    def bound(self, pattern: Pattern) -> float:
+        return self.otherwise.bound(pattern)
+
+    def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
+        times = self.measure(pattern) if self.select(pattern) else None
+        if times is None:
+            return self.otherwise.score(pattern, facts)
+        return _against(*times, "XLA's own kernels were measured to be as fast.")
+
+
+def _against(ours: float, xla: float, reason: str) -> Score:
+    gain = xla - ours
+    wins = gain > max(MARGIN_US, MARGIN_SHARE * xla)
+    return Score(gain, ours, xla, "" if wins else reason)
+
+
+def is_complex(pattern: Pattern) -> bool:
+    """The patterns the paper runs instead of modelling them (4.3): column or scalar reductions
+    together with row reductions, or dots together with reductions."""
+    kinds = {partition_class(op) for op in pattern.ops}
+    reductions = kinds & {Class.ROW, Class.COLUMN, Class.SCALAR}
+    dots = kinds & {Class.DOT, Class.BATCHED_DOT}
+    return bool(dots and reductions) or (Class.ROW in reductions and len(reductions) > 1)
+
+
+def kind_of_pattern(ops: tuple[Op, ...]) -> str:
+    """The paper's classes of patterns (6.4): "gemm" if it holds a dot, else "reduction" if it
+    holds one, else "elemwise"."""
+    classes = {partition_class(op) for op in ops}
+    if classes & {Class.DOT, Class.BATCHED_DOT}:
+        return "gemm"
+    return "reduction" if classes - {None} else "elemwise"
