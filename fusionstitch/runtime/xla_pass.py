@@ -67,7 +67,7 @@ def module_name(module: bytes) -> str:
     return ""
 
 
-_KEY = re.compile(r'[{ ]key = "([0-9a-f]{64})"')
+_KEY = re.compile(r'[{ ]key = "((?:[a-z]+-)?[0-9a-f]{64})"')
 
 
 def keys_in(text: str) -> list[str]:

@@ -1,0 +1,556 @@
+"""The CUDA backend on a GPU with handwritten kernels: does it run, and what does a launch cost?
+
+python -m benchmarks.gpu_smoke [--json FILE] [--device h200]
+
+Programs call placeholders, custom calls that name a kernel; the pass gives them their kernels, and
+turns every f32 tanh into a kernel, as the real one does with patterns. Each check prints one line;
+times are medians. Exits with 1 when a check fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from codegen.kernel import Kernel
+from costmodel.devices import Device, device
+from fusionstitch.runtime import cuda, nvrtc, xla_pass
+from fusionstitch.runtime.artifact import TARGET, Artifact
+from fusionstitch.runtime.cache import Store
+from hlo.exporter import Replacement, export
+from hlo.importer import from_message, parse
+
+TOKEN = "5a0ce"
+KERNELS: dict[str, Kernel] = {}
+
+
+# ---- handwritten kernels ------------------------------------------------------------------------
+
+
+def define(
+    name: str,
+    parameters: str,
+    body: str,
+    grid: int,
+    block: int = 256,
+    shared: int = 0,
+    cooperative: bool = False,
+) -> str:
+    source = (
+        f'#include "fusionstitch.cuh"\nextern "C" __global__ void __launch_bounds__({block})\n'
+        f"{name}({parameters}) {{\n{body}\n}}\n"
+    )
+    KERNELS[name] = Kernel(
+        name=name,
+        source=source,
+        inputs=(),
+        outputs=(),
+        scratch=(),
+        grid=grid,
+        block=block,
+        shared_bytes=shared,
+        cooperative=cooperative,
+        template="handwritten",
+    )
+    return name
+
+
+def tanh_kernel(size: int) -> str:
+    return define(
+        f"tanh_{size}",
+        "const float* x, float* y",
+        f"  int i = blockIdx.x * 256 + threadIdx.x;\n  if (i < {size}) y[i] = tanhf(x[i]);",
+        grid=-(-size // 256),
+    )
+
+
+def scale_kernel(size: int) -> str:
+    return define(
+        f"scale_{size}",
+        "const float* x, float* y",
+        f"  int i = blockIdx.x * 256 + threadIdx.x;\n  if (i < {size}) y[i] = x[i] * 1.0625f;",
+        grid=-(-size // 256),
+    )
+
+
+def softmax_kernel(rows: int, columns: int) -> str:
+    """One block per row, the row in dynamic shared memory, more of it than 48 KB."""
+    return define(
+        "softmax_row",
+        "const float* x, float* y",
+        f"""  extern __shared__ float row[];
+  __shared__ float partial[8];
+  const float* in = x + (long long)blockIdx.x * {columns};
+  float* out = y + (long long)blockIdx.x * {columns};
+  float top = -1e30f;
+  for (int i = threadIdx.x; i < {columns}; i += 256) top = fmaxf(top, row[i] = in[i]);
+  for (int d = 16; d; d /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = top;
+  __syncthreads();
+  for (int i = 0; i < 8; i++) top = fmaxf(top, partial[i]);
+  __syncthreads();
+  float sum = 0.0f;
+  for (int i = threadIdx.x; i < {columns}; i += 256) sum += row[i] = expf(row[i] - top);
+  for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = 0.0f;
+  for (int i = 0; i < 8; i++) sum += partial[i];
+  for (int i = threadIdx.x; i < {columns}; i += 256) out[i] = row[i] / sum;""",
+        grid=rows,
+        shared=4 * columns,
+    )
+
+
+def ring_kernel(grid: int, block: int, rounds: int) -> str:
+    """Each round a block adds its neighbour's value of the round before, then all meet."""
+    return define(
+        f"ring_{grid}_{block}_{rounds}",
+        "const unsigned* x, unsigned* y, unsigned* scratch",
+        f"""  int me = blockIdx.x * {block} + threadIdx.x, size = {grid * block};
+  int next = (me + {block}) % size;
+  unsigned value = x[me];
+  for (int round = 0; round < {rounds}; round++) {{
+    unsigned* now = scratch + (round & 1) * size;
+    now[me] = value;
+    fs_grid_barrier();
+    value = value * 3 + now[next];
+  }}
+  y[me] = value;""",
+        grid=grid,
+        block=block,
+        cooperative=True,
+    )
+
+
+def many_kernel(count: int) -> str:
+    """As many inputs as an optimizer step has; sums them."""
+    parameters = ", ".join(f"const float* x{i}" for i in range(count))
+    total = " + ".join(f"x{i}[threadIdx.x]" for i in range(count))
+    return define("many", f"{parameters}, float* y", f"  y[threadIdx.x] = {total};", 1, 32)
+
+
+# ---- the pass -----------------------------------------------------------------------------------
+
+
+def place(name: str, results: Any, *args: Any, **options: Any) -> Any:
+    """A placeholder for kernel `name`, for use inside a jitted function."""
+    return jax.ffi.ffi_call(TARGET, results, **options)(*args, kernel=name)
+
+
+def artifact(name: str, profile: Device, store: Store) -> Artifact:
+    return cuda.build([KERNELS[name]], profile, store)[0]
+
+
+def stitcher(profile: Device, store: Store) -> xla_pass.StitchCallback:
+    """Fills placeholders and replaces every f32 tanh, in all computations."""
+
+    def stitch(module: bytes, token: str) -> bytes:
+        proto = parse(module)
+        sent: set[str] = set()
+
+        def config(name: str) -> bytes:
+            made = artifact(name, profile, store)
+            first = made.key not in sent
+            sent.add(made.key)
+            return made.config(first)
+
+        for computation in proto.computations:
+            for call in computation.instructions:
+                if call.custom_call_target == TARGET:
+                    name = re.search(rb'kernel = "(\w+)"', call.backend_config)
+                    assert name is not None
+                    call.backend_config = config(name[1].decode())
+        imported = from_message(proto)
+        found = [
+            Replacement(
+                graph=graph,
+                outputs=(op,),
+                inputs=op.operands,
+                removed=(op,),
+                name=f"stitched_{op.id}",
+                target=TARGET,
+                config=config(tanh_kernel(op.shape.size)),
+            )
+            for graph in imported.stitchable
+            for op in graph
+            if op.opcode == "tanh" and op.dtype == "f32"
+        ]
+        xla_pass.publish(sorted(sent))
+        return export(imported, found)
+
+    return stitch
+
+
+def stitched(fun: Callable[..., Any], **keywords: Any) -> Any:
+    def renamed(*args: Any) -> Any:
+        return fun(*args)
+
+    renamed.__name__ = xla_pass.mark("smoke", TOKEN)
+    return jax.jit(renamed, **keywords)
+
+
+# ---- checks -------------------------------------------------------------------------------------
+
+RESULTS: dict[str, Any] = {}
+FAILURES: list[str] = []
+
+
+def check(name: str, body: Callable[[], Any]) -> None:
+    """Runs `body`, prints and keeps what it returns, or counts its failure."""
+    started = time.perf_counter()
+    try:
+        RESULTS[name] = body()
+        verdict = "ok"
+    except Exception as error:
+        traceback.print_exc()
+        RESULTS[name] = f"{type(error).__name__}: {error}"[:2000]
+        FAILURES.append(name)
+        verdict = "FAILED"
+    seconds = time.perf_counter() - started
+    print(f"{name:22s} {verdict:7s} {seconds:6.2f} s  {str(RESULTS[name])[:150]}", flush=True)
+
+
+def same_as_jit(fun: Callable[..., Any], args: tuple[Any, ...], **keywords: Any) -> Any:
+    """Largest difference from jax.jit over two runs, and the number of kernels put in."""
+    want = jax.jit(fun)(*jax.tree.map(jnp.copy, args))
+    with xla_pass.collect(TOKEN) as events:
+        compiled = stitched(fun, **keywords).lower(*args).compile()
+    for event in events:
+        if event.error is not None:
+            raise event.error
+    text = compiled.as_text()
+    assert xla_pass.find(text, events) is not None, "the event was not found by its keys"
+    error = 0.0
+    for _ in range(2):
+        got = compiled(*jax.tree.map(jnp.copy, args))
+        for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(got), strict=True):
+            assert a.shape == b.shape
+            error = max(error, float(jnp.abs(a - b).max()))
+    assert error < 1e-5, f"differs by {error}"
+    calls = text.count(f'custom_call_target="{TARGET}"')
+    return {"max_difference": error, "calls": calls, "offered": len(events)}
+
+
+def programs() -> None:
+    x = jax.random.normal(jax.random.key(1), (64, 64)) * 0.5
+    w = jnp.eye(64) * 0.5
+    square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    scale = scale_kernel(64 * 64)
+
+    def attention(x: Any) -> Any:
+        scores = jnp.tanh(jnp.einsum("bqhd,bkhd->bhqk", x, x))
+        return jnp.einsum("bhqk,bkhd->bqhd", scores, x)
+
+    def scanned(x: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), c.sum()), x, None, length=4)
+
+    def looped(x: Any) -> Any:
+        return jax.lax.while_loop(lambda c: jnp.abs(c).sum() > 1.0, lambda c: jnp.tanh(c) * 0.5, x)
+
+    def branched(x: Any) -> Any:
+        return jax.lax.cond(x.sum() > 0, lambda x: jnp.tanh(x), lambda x: jnp.tanh(x) * 2, x)
+
+    def printing(x: Any) -> Any:
+        jax.debug.callback(lambda value: None, x[0, 0])
+        return jnp.tanh(x)
+
+    def others(x: Any) -> Any:
+        spd = x @ x.T + jnp.eye(64) * 9
+        return jnp.sort(jnp.tanh(x)), jnp.fft.fft(x).real, jnp.linalg.cholesky(spd)
+
+    table: list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
+        ("plain", lambda x: jnp.tanh(x) * 2, (x,), {}),
+        ("transpose", lambda x: (jnp.tanh(x), x.T.ravel(), jnp.tanh(x).T * 2), (x,), {}),
+        ("attention", attention, (x.reshape(4, 16, 4, 16),), {}),
+        ("scan", scanned, (x, w), {}),
+        ("while", looped, (x,), {}),
+        ("cond", branched, (x,), {}),
+        ("gradient", jax.grad(lambda x: (jnp.tanh(x @ x) ** 2).sum()), (x,), {}),
+        ("donated", lambda p, x: (p - jnp.tanh(x), p.sum()), (x + 1, x), {"donate_argnums": 0}),
+        ("callback", printing, (x,), {}),
+        ("random", lambda x: jnp.tanh(x) + jax.random.normal(jax.random.key(0), x.shape), (x,), {}),
+        ("others", others, (x,), {}),
+        ("vmap", jax.vmap(lambda r: jnp.tanh(r) @ r), (x,), {}),
+    ]
+    for name, fun, args, keywords in table:
+        check(name, functools.partial(same_as_jit, fun, args, **keywords))
+
+    def in_place() -> Any:
+        """A donated buffer overwritten by the kernel: the alias must not cost a copy."""
+
+        def fun(p: Any) -> Any:
+            return place(scale, square, p, input_output_aliases={0: 0})
+
+        compiled = stitched(fun, donate_argnums=0).lower(x).compile()
+        want = np.asarray(x) * np.float32(1.0625)
+        np.testing.assert_array_equal(compiled(jnp.copy(x)), want)
+        copies = len(re.findall(r" copy\(", compiled.as_text()))
+        assert copies == 0, f"{copies} copies"
+        return {"copies": copies}
+
+    check("in place", in_place)
+
+
+def kernels() -> None:
+    def softmax() -> Any:
+        rows, columns = 300, 50_000  # 200 KB of a row in shared memory
+        x = jax.random.normal(jax.random.key(2), (rows, columns)) * 3
+        name = softmax_kernel(rows, columns)
+        got = stitched(lambda x: place(name, jax.typeof(x), x))(x)
+        want = jax.nn.softmax(np.asarray(x, np.float64), axis=-1)
+        error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+        assert error < 1e-6, error
+        return {"shared_bytes": KERNELS[name].shared_bytes, "relative_error": error}
+
+    def many() -> Any:
+        args = [jnp.full(32, float(i)) for i in range(1000)]
+        name = many_kernel(1000)
+        shape = jax.ShapeDtypeStruct((32,), jnp.float32)
+        got = stitched(lambda *args: place(name, shape, *args))(*args)
+        assert float(got[0]) == 999 * 500, got[0]
+        return {"parameter_bytes": 8 * 1001}
+
+    check("softmax, 200 KB", softmax)
+    check("1000 inputs", many)
+
+
+def ring_reference(x: np.ndarray, block: int, rounds: int) -> np.ndarray:
+    value = x.astype(np.uint32)
+    for _ in range(rounds):
+        value = value * np.uint32(3) + np.roll(value, -block)
+    return value.astype(np.int32)
+
+
+def ring_program(grid: int, block: int, rounds: int, before: int = 0) -> Any:
+    """The ring, after `before` small kernels so that XLA records a command buffer."""
+    size = grid * block
+    name = ring_kernel(grid, block, rounds)
+    shape, scratch = (jax.ShapeDtypeStruct((n,), jnp.int32) for n in (size, 2 * size))
+    copy = define(
+        f"copy_{size}_{block}",
+        "const int* x, int* y",
+        f"  int i = blockIdx.x * {block} + threadIdx.x;\n  y[i] = x[i];",
+        grid,
+        block,
+    )
+
+    def fun(x: Any) -> Any:
+        for _ in range(before):
+            x = place(copy, shape, x)
+        return place(name, (shape, scratch), x)[0]
+
+    return stitched(fun)
+
+
+def barriers() -> None:
+    for grid, block in ((132, 256), (132, 1024), (264, 256), (528, 256), (1056, 256)):
+
+        def body(grid: int = grid, block: int = block) -> Any:
+            x = np.random.default_rng(3).integers(0, 2**31 - 1, grid * block, dtype=np.int32)
+            for before in (0, 10):  # alone, and inside a command buffer, replayed
+                program = ring_program(grid, block, 100, before)
+                want = ring_reference(x, block, 100)
+                for _ in range(20):
+                    np.testing.assert_array_equal(program(x), want)
+            few, lots = (wall_us(ring_program(grid, block, n), x, 1) for n in (500, 2500))
+            return {"us_per_round": round((lots - few) / 2000, 4)}
+
+        check(f"barrier {grid} x {block}", body)
+
+
+# ---- times --------------------------------------------------------------------------------------
+
+
+def wall_us(program: Any, x: Any, in_flight: int = 30, repeats: int = 9) -> float:
+    """Median microseconds per call, `in_flight` calls chained before the host waits."""
+    program(x).block_until_ready()
+    times = []
+    for _ in range(repeats):
+        value = jnp.asarray(x)
+        value.block_until_ready()
+        start = time.perf_counter()
+        for _ in range(in_flight):
+            value = program(value)
+        value.block_until_ready()
+        times.append((time.perf_counter() - start) / in_flight * 1e6)
+    return statistics.median(times)
+
+
+def launches() -> None:
+    size = 4096
+    shape = jax.ShapeDtypeStruct((size,), jnp.float32)
+    x = jnp.ones(size)
+    name = scale_kernel(size)
+
+    def ours(count: int) -> Any:
+        def fun(x: Any) -> Any:
+            for _ in range(count):
+                x = place(name, shape, x)
+            return x
+
+        return fun
+
+    def xlas(count: int) -> Any:
+        def fun(x: Any) -> Any:
+            for _ in range(count):
+                x = jax.lax.optimization_barrier(x * 1.0625)
+            return x
+
+        return fun
+
+    def cost(make: Callable[[int], Any], wrap: Callable[..., Any], **options: Any) -> Any:
+        few, lots = (
+            wall_us(wrap(make(n)).lower(x).compile(compiler_options=options or None), x)
+            for n in (50, 250)
+        )
+        return {
+            "us_50": round(few, 2),
+            "us_250": round(lots, 2),
+            "us_each": round((lots - few) / 200, 3),
+        }
+
+    off = {"xla_gpu_graph_min_graph_size": 100_000}
+    check("chain, ours", lambda: cost(ours, stitched))
+    check("chain, XLA's", lambda: cost(xlas, jax.jit))
+    check("chain, ours again", lambda: cost(ours, stitched))
+    check("chain, XLA's again", lambda: cost(xlas, jax.jit))
+    check("ours, no graphs", lambda: cost(ours, stitched, **off))
+    check("XLA's, no graphs", lambda: cost(xlas, jax.jit, **off))
+
+    def looped(body: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda x: jax.lax.fori_loop(0, 1000, lambda _, c: body(c), x)
+
+    def per_iteration(wrap: Callable[..., Any], body: Callable[[Any], Any]) -> Any:
+        return {"us_each": round(wall_us(wrap(looped(body)), x, 2) / 1000, 3)}
+
+    check("loop, ours", lambda: per_iteration(stitched, lambda c: place(name, shape, c)))
+    check("loop, XLA's", lambda: per_iteration(jax.jit, lambda c: c * 1.0625))
+
+
+def compiling(profile: Device) -> None:
+    def pool() -> Any:
+        names = [f"pool_{i}" for i in range(32)]
+        for i, name in enumerate(names):
+            kernel = KERNELS[softmax_kernel(1, 1000 + i)]
+            source = kernel.source.replace(kernel.name, name)
+            KERNELS[name] = dataclasses.replace(kernel, name=name, source=source)
+        times = {}
+        for count in (1, 32):
+            start = time.perf_counter()
+            cuda.build([KERNELS[name] for name in names[:count]], profile)
+            times[f"ms_{count}"] = round((time.perf_counter() - start) * 1e3, 1)
+        return {**times, "cores": os.cpu_count()}
+
+    check("NVRTC", pool)
+
+
+# ---- what fails, and other processes ------------------------------------------------------------
+
+
+def refused() -> Any:
+    """A launch the driver refuses must be an error with its name, and the process live on."""
+    name = ring_kernel(100_000, 64, 1)
+    shape, scratch = (jax.ShapeDtypeStruct((n,), jnp.int32) for n in (6_400_000, 12_800_000))
+    x = jnp.zeros(6_400_000, jnp.int32)
+    try:
+        stitched(lambda x: place(name, (shape, scratch), x)[0])(x).block_until_ready()
+    except jax.errors.JaxRuntimeError as error:
+        message = str(error)
+    else:
+        raise AssertionError("the driver took it")
+    assert "COOPERATIVE_LAUNCH_TOO_LARGE" in message, message
+    y = stitched(lambda x: jnp.tanh(x))(jnp.ones(8))
+    assert abs(float(y[0]) - 0.7615942) < 1e-6
+    return message[:120]
+
+
+def persistent() -> Any:
+    """XLA's own cache: the second process must neither plan nor build, and still be right."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": folder}
+        command = [sys.executable, "-m", "benchmarks.gpu_smoke", "--child"]
+        lines = []
+        for _ in range(2):
+            run = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=120, check=False
+            )
+            assert run.returncode == 0, run.stderr[-2000:]
+            lines.append(json.loads(run.stdout.splitlines()[-1]))
+    first, second = lines
+    assert first["offered"] == 1, first
+    assert second["offered"] == 0, second
+    assert first["keys"] == second["keys"] != [], (first, second)
+    assert first["sum"] == second["sum"], (first, second)
+    return lines
+
+
+def child(profile: Device) -> None:
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    start_up(profile)
+    x = jnp.linspace(-1, 1, 4096).reshape(64, 64)
+    with xla_pass.collect(TOKEN) as events:
+        compiled = stitched(lambda x: jnp.tanh(jnp.tanh(x) @ x)).lower(x).compile()
+    total = float(compiled(x).sum())
+    keys = xla_pass.keys_in(compiled.as_text())
+    print(json.dumps({"offered": len(events), "keys": keys, "sum": total}))
+
+
+def start_up(profile: Device) -> None:
+    for verdict in (nvrtc.available(), cuda.register_launcher(Store())):
+        print(verdict, file=sys.stderr)
+    registered = xla_pass.register(stitcher(profile, Store()))
+    if not registered:
+        sys.exit(str(registered))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", help="write all results to this file")
+    parser.add_argument("--device", default="h200", help="device profile")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    # What does not fit is for the driver to refuse here, not for the builder.
+    profile = dataclasses.replace(device(options.device), sm_count=10**6)
+    if options.child:
+        child(profile)
+        return
+    start_up(profile)
+    RESULTS["environment"] = {
+        "gpu": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+        "nvrtc": nvrtc.version(),
+    }
+    programs()
+    kernels()
+    barriers()
+    launches()
+    compiling(profile)
+    check("persistent cache", persistent)
+    check("refused launch", refused)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(RESULTS, file, indent=1)
+    print(f"{len(RESULTS) - 1} checks, failed: {', '.join(FAILURES) or 'none'}")
+    sys.exit(bool(FAILURES))
+
+
+if __name__ == "__main__":
+    main()
