@@ -46,7 +46,7 @@ class AxisSet:
         self._digits[leaf] = (self.new(self._extent[leaf] // minor), self.new(minor))
 
     def range(self, axis: int, divisor: int, extent: int) -> list[int] | None:
-        """The leaves that form the digit (axis / divisor) % extent, or None if axes do not split so."""
+        """The leaves that form the digit (axis / divisor) % extent, or None if none do."""
         if not (self._cut(axis, divisor) and self._cut(axis, divisor * extent)):
             return None
         found: list[int] = []
@@ -58,7 +58,7 @@ class AxisSet:
         return found[::-1]
 
     def _cut(self, axis: int, position: int) -> bool:
-        """Splits leaves so that a digit boundary lies at `position` (counted from the minor end)."""
+        """Splits leaves so that a digit boundary lies at `position`, from the minor end."""
         below = 1
         for leaf in reversed(self.leaves(axis)):
             if below == position:
@@ -102,12 +102,12 @@ class GroupAxes:
         self.inner = {s.number: [self.set.new(e) for e in s.inner_extents] for s in stages}
         self._by_var: dict[str, int] = {}
         for s in stages:
-            for index, axis in zip(
+            for own, axis in zip(
                 (*s.dims, *s.inner),
                 (*self.dims[s.number], *self.inner[s.number]),
                 strict=True,
             ):
-                for term, _ in index.terms:
+                for term, _ in own.terms:
                     if isinstance(term, Var):
                         self._by_var[term.name] = axis
         matched: dict[tuple[int, int], list[int]] = {}
@@ -136,7 +136,7 @@ class GroupAxes:
         return found
 
     def _match_inputs(self) -> None:
-        """Stages that read one input under like maps share its axes, so siblings can share loads."""
+        """Stages that read one input under like maps share its axes."""
         seen: dict[int, list[int]] = {}
         for stage in self.stages:
             first: set[int] = set()

@@ -245,7 +245,8 @@ class KernelEmitter:
     def _bind_rows(self, row: Index) -> None:
         """Digits of every grid and row axis in terms of `tile` and the row variable."""
         group, nest = self.group, self.nest
-        assert group is not None and nest is not None
+        assert group is not None
+        assert nest is not None
         axes, leaves = group.group.axes, nest.nest.rows
         extents = [group.points, *(axes.extent(leaf) for leaf in leaves)]
         self.point, *row_digits = delinearize(row, extents)
@@ -481,7 +482,8 @@ class KernelEmitter:
         return (read if kind.storage == kind.compute else f"fs_load({read})"), 0
 
     def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
-        assert self.group is not None and self.nest is not None
+        assert self.group is not None
+        assert self.nest is not None
         if stage in self.nest.nest.level or stage not in self.memory.shared:
             if stage.is_reduction:
                 raise CodegenError(f"{stage.op.name} is read in its own loop at another index.")

@@ -127,6 +127,7 @@ class Index:
 
 
 def constant(value: int) -> Index:
+    """The index that is always `value`."""
     return Index((), value)
 
 

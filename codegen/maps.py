@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from codegen.index import Index, delinearize, linearize
+from hlo.errors import CodegenError
 from hlo.graph import Op
+from hlo.semantics import Kind, kind_of
 
 Indices = tuple[Index, ...]
 
@@ -46,6 +48,8 @@ def reads(op: Op, index: Indices) -> list[Read]:
     rule = _MAPS.get(op.opcode)
     if rule is not None:
         return rule(op, index)
+    if kind_of(op.opcode) is not Kind.ELEMENTWISE:
+        raise CodegenError(f"{op.opcode} cannot be computed inside a kernel: leave it to XLA.")
     return [Read(i, index if operand.shape.rank else ()) for i, operand in enumerate(op.operands)]
 
 

@@ -41,6 +41,8 @@ class Teams:
 
 @dataclass(eq=False)
 class NestPlan:
+    """A nest with its extents per tile and the threads that work on each row."""
+
     nest: Nest
     rows: int
     inner: int
@@ -69,6 +71,8 @@ class GroupPlan:
 
 @dataclass(eq=False)
 class KernelPlan:
+    """Threads per block, groups by phase (a grid barrier between phases), blocks."""
+
     block: int
     phases: list[list[GroupPlan]]
     grid: int

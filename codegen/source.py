@@ -96,6 +96,12 @@ class Writer:
 
 
 #: Names generated code must not take: C++ keywords and what the device header defines.
-RESERVED = frozenset(
-    ["and", "and_eq", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "extern", "false", "float", "for", "goto", "if", "int", "long", "new", "not", "operator", "or", "private", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "try", "typedef", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor", "bitand", "bitor", "compl", "main", "abs", "exp", "log", "sin", "cos", "tan", "sqrt", "rsqrt", "floor", "ceil", "round", "min", "max", "pow", "erf", "tanh", "cbrt", "exp2", "fmod", "y0", "y1", "yn", "j0", "j1", "jn", "gamma", "signgam", "log1p", "expm1", "atan2", "shared_memory", "bf16", "f16", "remainder", "index", "div", "rint"]
-)
+_WORDS = """
+and and_eq asm auto bool break case catch char class const continue default delete do double else
+enum explicit extern false float for goto if int long new not operator or private public register
+return short signed sizeof static struct switch template this throw true try typedef union unsigned
+using virtual void volatile while xor bitand bitor compl main abs exp log sin cos tan sqrt rsqrt
+floor ceil round min max pow erf tanh cbrt exp2 fmod y0 y1 yn j0 j1 jn gamma signgam log1p expm1
+atan2 shared_memory bf16 f16 remainder index div rint
+"""
+RESERVED = frozenset(_WORDS.split())

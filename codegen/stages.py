@@ -7,10 +7,10 @@ stage gives the exact map under which it reads every other stage and every input
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from codegen.index import Index, Var, constant, variable
+from codegen.index import Index, constant, variable
 from codegen.maps import Indices, reads
 from hlo.graph import Graph, Op
 from hlo.semantics import Kind, kind_of, spec_of
@@ -74,6 +74,7 @@ def needs_stage(op: Op) -> bool:
 
 
 def reduced_size(op: Op) -> int:
+    """Elements summed into each result."""
     size = 1
     for extent in inner_extents(op):
         size *= extent
@@ -90,6 +91,7 @@ def inner_extents(op: Op) -> tuple[int, ...]:
 
 
 def new_stage(op: Op, number: int, optional: bool = False) -> Stage:
+    """A stage with fresh index variables, not traced yet."""
     dims = tuple(variable(f"s{number}_d{d}", extent) for d, extent in enumerate(op.dims))
     extents = inner_extents(op)
     inner = tuple(variable(f"s{number}_k{d}", extent) for d, extent in enumerate(extents))
@@ -131,7 +133,7 @@ def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
 
 
 def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
-    """Fills `reads`, `loads` and `inlined` of a stage; `by_op` are the stages that are read whole."""
+    """Fills `reads`, `loads` and `inlined`; `by_op` are the stages that are read whole."""
     leaves, stage.inlined = closure(stage.op, stage.dims, stage.inner, by_op)
     stage.reads = [(by_op[op.id], index) for op, index in leaves if op.id in by_op]
     stage.loads = [(op, index) for op, index in leaves if op.id not in by_op]
@@ -142,7 +144,7 @@ def closure(
 ) -> tuple[list[tuple[Op, Indices]], frozenset[int]]:
     """Walks from `root` at (dims, inner) down to inputs and ops in `stops`.
 
-    Returns those leaves, each with the index it is read at, and the ids of the ops passed on the way.
+    Returns those leaves, each with the index it is read at, and the ids of the ops passed.
     """
     leaves: list[tuple[Op, Indices]] = []
     passed: set[int] = set()
@@ -182,10 +184,3 @@ def expensive(op: Op) -> bool:
     """Worth keeping rather than computing twice: a library routine, not a few instructions."""
     spec = spec_of(op.opcode)
     return spec.special > 0 and spec.flops >= LIBRARY_ROUTINE
-
-
-def variables(indices: Sequence[Index]) -> frozenset[Var]:
-    found: frozenset[Var] = frozenset()
-    for index in indices:
-        found |= index.variables
-    return found
