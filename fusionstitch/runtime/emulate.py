@@ -6,21 +6,22 @@ For correctness, continuous integration and reading; its times say nothing about
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
-import os
 import re
-import threading
 from collections.abc import Sequence
-from importlib import resources
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from codegen.kernel import Kernel
-from fusionstitch.runtime.artifact import TARGET, Artifact
-from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
+from fusionstitch.runtime.artifact import Artifact
+from fusionstitch.runtime.emulator import (
+    header_digest,
+    header_folder,
+    library,
+    process_store,
+)
+from fusionstitch.runtime.toolchain import Store, compile_shared
 from hlo.errors import VerifyError
 from hlo.graph import Shape
 from hlo.literals import NUMPY_DTYPES
@@ -41,14 +42,10 @@ KERNEL_FLAGS = (
     "-fvisibility=hidden",
     f"-Werror=frame-larger-than={_FRAME_BYTES}",
 )
-_LAUNCHER_FLAGS = ("-O2", "-w", "-ldl")
 _ERROR_BYTES = 4096
 _POISON = 0xA5
 #: Bytes around every buffer of `run` that the kernel must not touch; keeps 128-byte alignment.
 _RED_ZONE = 256
-
-_process_store = MemoryStore()
-_lock = threading.RLock()
 
 
 def build(kernels: Sequence[Kernel], store: Store | None = None) -> list[Artifact]:
@@ -62,9 +59,9 @@ def build(kernels: Sequence[Kernel], store: Store | None = None) -> list[Artifac
     image = compile_shared(
         _translation_unit(dict(zip(entries, kernels, strict=True))),
         flags=KERNEL_FLAGS,
-        include=(_header_folder(),),
-        depends=_digest_of_headers(),
-        store=store or _process_store,
+        include=(header_folder(),),
+        depends=header_digest(),
+        store=store or process_store,
     )
     key = "emulated-" + hashlib.sha256(image).hexdigest()
     return [
@@ -75,7 +72,7 @@ def build(kernels: Sequence[Kernel], store: Store | None = None) -> list[Artifac
 
 def register(store: Store | None = None) -> None:
     """Makes the custom call known to XLA for platform "cpu". Cheap after the first call."""
-    _library(store or _process_store)
+    library(store)
 
 
 def set_order(order: Order, seed: int = 0) -> None:
@@ -84,7 +81,7 @@ def set_order(order: Order, seed: int = 0) -> None:
     "forward" and "reversed" go by thread number, "random" shuffles with `seed` whenever threads
     become ready. Kernels whose barriers are complete give the same result under all of them.
     """
-    _library(_process_store).fs_emulate_set_order(_ORDERS.index(order), seed)
+    library().fs_emulate_set_order(_ORDERS.index(order), seed)
 
 
 def run(
@@ -128,12 +125,12 @@ def launch(artifact: Artifact, addresses: Sequence[int], store: Store | None = N
 
     Raises VerifyError with the emulator's finding.
     """
-    library = _library(store or _process_store)
+    emulator = library(store)
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     key, entry = artifact.key.encode(), artifact.entry.encode()
-    failed = library.fs_emulate_add_image(
+    failed = emulator.fs_emulate_add_image(
         key, artifact.image, len(artifact.image), error, _ERROR_BYTES
-    ) or library.fs_emulate_launch(
+    ) or emulator.fs_emulate_launch(
         key,
         entry,
         (ctypes.c_void_p * len(addresses))(*addresses),
@@ -180,75 +177,6 @@ def _translation_unit(kernels: dict[str, Kernel]) -> str:
     parts += ["static const FsEmulatedKernel fs_emulated_kernels[] = {", *table, "};"]
     parts += ["FS_EMULATED_IMAGE(fs_emulated_kernels)", ""]
     return "\n".join(parts)
-
-
-@functools.cache
-def _header_folder() -> Path:
-    return Path(str(resources.files("codegen") / "cuda"))
-
-
-def _digest(paths: Sequence[Path]) -> str:
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
-
-
-@functools.cache
-def _digest_of_headers() -> str:
-    return _digest(sorted(p for p in _header_folder().iterdir() if p.suffix in (".h", ".cuh")))
-
-
-# --- the launcher ---------------------------------------------------------------------------------
-
-
-@functools.cache
-def _loaded() -> list[ctypes.CDLL]:
-    return []
-
-
-def _library(store: Store) -> Any:
-    """The launcher, built, loaded and registered with XLA on the first call."""
-    with _lock:
-        loaded = _loaded()
-        if not loaded:
-            loaded.append(_load_launcher(store))
-        return loaded[0]
-
-
-def _load_launcher(store: Store) -> ctypes.CDLL:
-    import jax.ffi
-
-    here = Path(__file__).parent
-    own = [here / "launcher_cpu.cc", here / "emulator.h", here / "fibers.h"]
-    image = compile_shared(
-        own[0].read_text(),
-        flags=_LAUNCHER_FLAGS,
-        include=(here, _header_folder(), Path(jax.ffi.include_dir())),
-        depends=f"jax {jax.__version__} {_digest(own)} {_digest_of_headers()}",
-        store=store,
-    )
-    file = os.memfd_create("fusionstitch-launcher")
-    with os.fdopen(file, "wb", closefd=False) as stream:
-        stream.write(image)
-    # The file stays open: the path must keep naming this library as long as it is loaded.
-    library = ctypes.CDLL(f"/proc/self/fd/{file}")
-    text = (ctypes.c_char_p, ctypes.c_size_t)
-    library.fs_emulate_set_order.argtypes = (ctypes.c_int, ctypes.c_uint64)
-    library.fs_emulate_set_order.restype = None
-    library.fs_emulate_add_image.argtypes = (ctypes.c_char_p, *text, *text)
-    library.fs_emulate_launch.argtypes = (
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.POINTER(ctypes.c_void_p),
-        ctypes.c_size_t,
-        *(ctypes.c_int64,) * 3,
-        ctypes.c_int,
-        *text,
-    )
-    handlers = {
-        "instantiate": jax.ffi.pycapsule(library.fs_cpu_instantiate),
-        "execute": jax.ffi.pycapsule(library.fs_cpu_execute),
-    }
-    jax.ffi.register_ffi_target(TARGET, handlers, platform="cpu")
-    return library
 
 
 # --- memory for `run` -----------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+"""The emulator's library: built from launcher_cpu.cc on first use, loaded, known to XLA."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fusionstitch.runtime.artifact import TARGET
+from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
+
+_FLAGS = ("-O2", "-w", "-ldl")
+_SOURCES = ("launcher_cpu.cc", "emulator.h", "emulator_sync.h", "fibers.h")
+
+#: Where images go when a caller names no store: nothing outlives the process.
+process_store = MemoryStore()
+
+_lock = threading.Lock()
+_loaded: list[ctypes.CDLL] = []
+
+
+def library(store: Store | None = None) -> Any:
+    """The emulator as a ctypes library, registered with XLA for the platform "cpu".
+
+    Built at most once per process. Raises ToolchainError without a host compiler.
+    """
+    with _lock:
+        if not _loaded:
+            _loaded.append(_register(_load(_build(store or process_store))))
+        return _loaded[0]
+
+
+@functools.cache
+def header_folder() -> Path:
+    """The folder of the headers that generated code includes."""
+    return Path(str(resources.files("codegen") / "cuda"))
+
+
+@functools.cache
+def header_digest() -> str:
+    """A content hash of those headers."""
+    return _digest(sorted(p for p in header_folder().iterdir() if p.suffix in (".h", ".cuh")))
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def _build(store: Store) -> bytes:
+    import jax.ffi
+
+    here = Path(__file__).parent
+    sources = [here / name for name in _SOURCES]
+    return compile_shared(
+        sources[0].read_text(),
+        flags=_FLAGS,
+        include=(here, header_folder(), Path(jax.ffi.include_dir())),
+        depends=f"jax {jax.__version__} {_digest(sources)} {header_digest()}",
+        store=store,
+    )
+
+
+def _load(image: bytes) -> ctypes.CDLL:
+    file = os.memfd_create("fusionstitch-launcher")
+    with os.fdopen(file, "wb", closefd=False) as stream:
+        stream.write(image)
+    # The file stays open: the path must keep naming this library as long as it is loaded.
+    loaded = ctypes.CDLL(f"/proc/self/fd/{file}")
+    text = (ctypes.c_char_p, ctypes.c_size_t)
+    loaded.fs_emulate_set_order.argtypes = (ctypes.c_int, ctypes.c_uint64)
+    loaded.fs_emulate_set_order.restype = None
+    loaded.fs_emulate_add_image.argtypes = (ctypes.c_char_p, *text, *text)
+    loaded.fs_emulate_launch.argtypes = (
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_size_t,
+        *(ctypes.c_int64,) * 3,
+        ctypes.c_int,
+        *text,
+    )
+    return loaded
+
+
+def _register(loaded: ctypes.CDLL) -> ctypes.CDLL:
+    import jax.ffi
+
+    handlers = {
+        "instantiate": jax.ffi.pycapsule(loaded.fs_cpu_instantiate),
+        "execute": jax.ffi.pycapsule(loaded.fs_cpu_execute),
+    }
+    jax.ffi.register_ffi_target(TARGET, handlers, platform="cpu")
+    return loaded
