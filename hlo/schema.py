@@ -97,6 +97,7 @@ _MESSAGES: Mapping[str, str] = {
     "host_program_shape 4 ProgramShape, id 5 int64, entry_computation_id 6 int64, "
     "schedule 7 Schedule, input_output_alias 8 HloInputOutputAlias, "
     "stack_frame_index 17 StackFrameIndex, frontend_attributes 19 FrontendAttributes",
+    "Hlo": "hlo_module 1 HloModule",
 }
 
 #: Names of XLA's PrimitiveType enum as they are written in HLO text.
@@ -147,6 +148,8 @@ def _classes() -> dict[str, Any]:
 
 _CLASSES = _classes()
 HloModule: Any = _CLASSES["HloModule"]
+#: The message around a module in XLA's dumps.
+Hlo: Any = _CLASSES["Hlo"]
 Computation: Any = _CLASSES["Computation"]
 Instruction: Any = _CLASSES["Instruction"]
 Shape: Any = _CLASSES["Shape"]

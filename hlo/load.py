@@ -1,0 +1,68 @@
+"""Reading a module from anything that holds one: a file, text or bytes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from hlo import schema
+from hlo.errors import ImportModuleError
+from hlo.importer import parse
+from hlo.stablehlo import BYTECODE_MAGIC, stablehlo_to_proto
+from hlo.text import text_to_proto
+
+_ACCEPTED = (
+    "Accepted are HLO text (Lowered.compiler_ir('hlo').as_hlo_text()), StableHLO text "
+    "(Lowered.as_text()) or bytecode (jax.export) and HloModuleProto bytes."
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
+
+
+def load(source: str | bytes | os.PathLike[str]) -> bytes:
+    """The module as a serialized HloModuleProto.
+
+    `source` is a path, or the content of such a file: HLO text, StableHLO text or bytecode, an
+    HloModuleProto, or the HloProto that XLA dumps. A string is a path unless it is longer than
+    one line. Raises ImportModuleError when it is none of these.
+    """
+    if isinstance(source, str) and "\n" in source.strip():
+        return _read_text(source)
+    if not isinstance(source, bytes):
+        source = _read_file(source)
+    if source.startswith(BYTECODE_MAGIC):
+        return stablehlo_to_proto(source)
+    try:
+        text = source.decode()
+    except UnicodeDecodeError:
+        return _read_proto(source)
+    # a small proto may happen to be UTF-8, but it holds control characters
+    return _read_proto(source) if _CONTROL.search(text) else _read_text(text)
+
+
+def _read_file(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ImportModuleError(f"{path} cannot be read: {error.strerror}. {_ACCEPTED}") from None
+
+
+def _read_text(text: str) -> bytes:
+    return (
+        text_to_proto(text) if text.lstrip().startswith("HloModule") else stablehlo_to_proto(text)
+    )
+
+
+def _read_proto(data: bytes) -> bytes:
+    dump = schema.Hlo()
+    try:
+        dump.ParseFromString(data)
+    except DecodeError:
+        parse(data)
+        return data
+    if dump.hlo_module.computations:
+        return dump.hlo_module.SerializeToString()
+    parse(data)
+    return data
