@@ -1,6 +1,9 @@
 """FusionStitching for JAX: a jit look-alike that stitches memory-bound ops into single kernels."""
 
 from fusionstitch import env
+from fusionstitch.api import install as install
+from fusionstitch.api import jit as jit
+from fusionstitch.api import uninstall as uninstall
 from fusionstitch.errors import FusionStitchError as FusionStitchError
 from fusionstitch.errors import FusionStitchWarning as FusionStitchWarning
 from fusionstitch.options import Options as Options

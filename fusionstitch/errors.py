@@ -19,6 +19,14 @@ class FusionStitchWarning(UserWarning):
     """Something was left to XLA although stitching it was asked for; the message says why."""
 
 
+def reason(error: BaseException) -> str:
+    """An error as a reason: its message when it is ours, else with its type and what to do."""
+    if isinstance(error, FusionStitchError):
+        return str(error)
+    what = f"{type(error).__name__}: {error}".rstrip(".")
+    return f"Defect in fusionstitch: {what}. Please report it; FUSIONSTITCH_LOG=debug shows where."
+
+
 __all__ = [
     "CodegenError",
     "FusionStitchError",
@@ -30,4 +38,5 @@ __all__ = [
     "TemplateSyntaxError",
     "ToolchainError",
     "VerifyError",
+    "reason",
 ]

@@ -1,0 +1,97 @@
+"""Backends as builders: where kernels are built, and for which device profile."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from codegen.kernel import Kernel
+from costmodel import devices
+from costmodel.devices import Device
+from fusionstitch.core import Builder, Built
+from fusionstitch.options import Options
+from fusionstitch.runtime.cache import Store
+from hlo.errors import OptionError, ToolchainError
+from hlo.verdict import Verdict, allow, forbid
+
+#: Profile by a word of the GPU's name as the driver gives it; the first that fits counts.
+_KINDS = {"H200": "h200", "H100": "h100", "A100": "a100", "V100": "v100", "L4": "l4"}
+
+
+@functools.cache
+def store() -> Store:
+    """The cache of built kernels of this process's cache folder."""
+    return Store()
+
+
+def emulated() -> Builder:
+    """Kernels by the host compiler, all in one unit; if that fails, one by one."""
+
+    def build(kernels: Sequence[Kernel]) -> list[Built | ToolchainError]:
+        from fusionstitch.runtime import emulate
+
+        try:
+            return [Built(artifact) for artifact in emulate.build(kernels, store())]
+        except ToolchainError:
+            return [_alone(kernel) for kernel in kernels]
+
+    def _alone(kernel: Kernel) -> Built | ToolchainError:
+        from fusionstitch.runtime import emulate
+
+        try:
+            [artifact] = emulate.build([kernel], store())
+        except ToolchainError as error:
+            return error
+        return Built(artifact)
+
+    return build
+
+
+def cuda(device: Device, options: Options) -> Builder:
+    """Kernels by NVRTC, for the architecture of `device`."""
+
+    def build(kernels: Sequence[Kernel]) -> list[Built | ToolchainError]:
+        from fusionstitch.runtime import cuda as backend
+        from fusionstitch.runtime import nvrtc
+
+        flags = (nvrtc.NO_FMA,) if options.numerics == "strict" else ()
+        outcomes = backend.build_each(kernels, device, store(), options=flags)
+        return [
+            outcome
+            if isinstance(outcome, ToolchainError)
+            else Built(outcome.artifact, outcome.resources.registers, outcome.log)
+            for outcome in outcomes
+        ]
+
+    return build
+
+
+def gpu() -> Verdict:
+    """Whether JAX runs on an NVIDIA GPU here, with its kind; initializes JAX's backends."""
+    import jax
+
+    if jax.default_backend() != "gpu":
+        return forbid(
+            f"JAX's default backend is {jax.default_backend()!r}, so there is no GPU to stitch for."
+        )
+    return allow("JAX has a GPU", kind=jax.devices()[0].device_kind)
+
+
+def profile(options: Options) -> Device:
+    """The profile to plan for: the one asked for, else the GPU's, else "emulated".
+
+    Raises OptionError for a GPU that no profile fits.
+    """
+    if options.device is not None:
+        return devices.device(options.device)
+    found = gpu()
+    if options.backend == "emulate" or not found:
+        return devices.device("emulated")
+    kind = str(dict(found.facts)["kind"])
+    for word, name in _KINDS.items():
+        if word in kind.upper().replace("-", " ").split():
+            return devices.device(name)
+    raise OptionError(
+        f"There is no device profile for {kind!r}. Name the nearest one, for example "
+        'Options(device="h100"), or calibrate one with `fusionstitch calibrate`.'
+    )

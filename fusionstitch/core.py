@@ -1,0 +1,303 @@
+"""The compiler: HLO bytes in, HLO bytes and a plan out. All doors of the project lead here."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from codegen.generate import CodegenOptions, generate
+from codegen.kernel import Kernel
+from codegen.region import region
+from costmodel.devices import Device
+from fusionstitch import dump, planning
+from fusionstitch.errors import reason
+from fusionstitch.naming import graph_key, kernel_name
+from fusionstitch.options import Options
+from fusionstitch.patterns.canonical import canonical_key
+from fusionstitch.plan.plan import Chosen, Plan, Rejected
+from fusionstitch.progress import Step, silent
+from fusionstitch.reuse import in_place
+from fusionstitch.runtime.artifact import TARGET, Artifact
+from hlo.errors import CodegenError, StitchError, ToolchainError
+from hlo.exporter import Replacement, export
+from hlo.graph import Graph, Module
+from hlo.importer import from_proto
+from hlo.inline import inline_calls
+from hlo.simplify import simplify_module
+from hlo.verify import verify_module
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel's artifact; registers per thread and log where the compiler reports them."""
+
+    artifact: Artifact
+    registers: int | None = None
+    log: str = ""
+
+
+#: Builds kernels, in order; a kernel that the toolchain refused has its error in its place.
+Builder = Callable[[Sequence[Kernel]], Sequence[Built | ToolchainError]]
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """Ops that were to be stitched and went to XLA instead; no ops stands for the whole program."""
+
+    ops: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Stitch:
+    """One pattern carried out: what was chosen, its kernel, and what was built from it.
+
+    `built` is None where nothing was built (`fusionstitch emit`, plans for absent devices).
+    """
+
+    chosen: Chosen
+    kernel: Kernel
+    built: Built | None
+
+
+@dataclass(frozen=True, eq=False)
+class Stitched:
+    """A module with its plan carried out.
+
+    `module` are HloModuleProto bytes; those that came in when nothing was stitched. `plans` holds
+    one plan per graph that runs as kernels, callees first. `timings` are seconds per pass.
+    """
+
+    name: str
+    module: bytes
+    device: Device
+    plans: tuple[Plan, ...] = ()
+    stitches: tuple[Stitch, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The distinct kernels, in the order of their first use."""
+        return tuple({s.kernel.name: s.kernel for s in self.stitches}.values())
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """What was built from `kernels`."""
+        built = {s.kernel.name: s.built.artifact for s in self.stitches if s.built}
+        return tuple(built.values())
+
+    @property
+    def rejected(self) -> tuple[Rejected, ...]:
+        return tuple(r for plan in self.plans for r in plan.rejected)
+
+
+def stitch(
+    data: bytes,
+    options: Options,
+    device: Device,
+    builder: Builder | None,
+    *,
+    aliasing: bool = False,
+    step: Step = silent,
+) -> Stitched:
+    """Plans `data` (HloModuleProto bytes) for `device` and replaces each pattern by a custom call.
+
+    Without a builder kernels are generated but not built, and the module stays as it is. With
+    `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
+    Under fallback="xla" nothing is raised: what fails is left to XLA with the reason kept in
+    `fallbacks`. Under "error" a StitchError says what failed.
+    """
+    run = _Run(data, options, device, builder, aliasing, step)
+    try:
+        return run.stitch()
+    except StitchError:
+        raise
+    except Exception as error:  # rule 1: whatever goes wrong, the program still runs
+        logger.debug("stitching %s failed", run.name, exc_info=True)
+        why = reason(error)
+        if options.fallback == "error":
+            raise StitchError(
+                f"{run.name or 'The program'} could not be stitched: {why} "
+                'Use fallback="xla" to leave it to XLA.'
+            ) from error
+        return Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
+
+
+@dataclass(eq=False)
+class _Run:
+    """One call of `stitch`: each method is a pass, timed under its own name."""
+
+    data: bytes
+    options: Options
+    device: Device
+    builder: Builder | None
+    aliasing: bool
+    step: Step
+    name: str = ""
+    timings: dict[str, float] = field(default_factory=dict)
+    fallbacks: list[Fallback] = field(default_factory=list)
+
+    def stitch(self) -> Stitched:
+        module = self.read()
+        module = self.simplify(module)
+        plans = self.plan(module)
+        written = self.generate([c for plan in plans for c in plan.chosen])
+        stitches = self.build(written)
+        data = self.write(module, stitches) if self.builder and stitches else self.data
+        return Stitched(
+            self.name, data, self.device, plans, stitches, tuple(self.fallbacks), self.timings
+        )
+
+    def read(self) -> Module:
+        with self.timed("import"):
+            module = from_proto(inline_calls(self.data))
+            self.name = module.name
+            return module
+
+    def simplify(self, module: Module) -> Module:
+        with self.timed("simplify"):
+            return simplify_module(module)
+
+    def plan(self, module: Module) -> tuple[Plan, ...]:
+        """One plan per graph; graphs that are equal but for names are planned once."""
+        known: dict[tuple[str, bool], Plan] = {}
+        plans = []
+        with self.timed("plan"):
+            repeated = _repeated(module)
+            for graph in module.stitchable:
+                in_loop = graph in repeated
+                key = graph_key(graph), in_loop
+                if key not in known:
+                    known[key] = planning.plan_graph(graph, self.device, self.options, in_loop)
+                plans.append(_moved(known[key], graph))
+        return tuple(plans)
+
+    def generate(self, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
+        """A kernel per pattern; patterns of equal structure share it."""
+        known: dict[str, Kernel | str] = {}
+        settings = CodegenOptions(self.options.numerics, self.options.sharing)
+        written = []
+        with self.timed("codegen"):
+            for one in chosen:
+                pattern = one.pattern
+                key = canonical_key(pattern)
+                if key not in known:
+                    name = kernel_name(pattern.ops, key)
+                    part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
+                    known[key] = _generated(part, self.device, settings)
+                kernel = known[key]
+                if isinstance(kernel, Kernel):
+                    written.append((one, kernel))
+                else:
+                    self.leave(one, kernel)
+        dump.kernels(dict.fromkeys(kernel for _, kernel in written))
+        return written
+
+    def build(self, written: Sequence[tuple[Chosen, Kernel]]) -> tuple[Stitch, ...]:
+        kernels = list(dict.fromkeys(kernel for _, kernel in written))
+        if self.builder is None or not kernels:
+            return tuple(Stitch(one, kernel, None) for one, kernel in written)
+        with self.timed("build", f"{len(kernels)} kernels"):
+            outcomes = dict(zip(kernels, self.builder(kernels), strict=True))
+        stitches = []
+        for one, kernel in written:
+            built = outcomes[kernel]
+            if isinstance(built, Built):
+                stitches.append(Stitch(one, kernel, built))
+            else:
+                self.leave(one, str(built))
+        return tuple(stitches)
+
+    def write(self, module: Module, stitches: Sequence[Stitch]) -> bytes:
+        with self.timed("export"):
+            carried: set[str] = set()
+            replacements = []
+            for one in stitches:
+                assert one.built is not None
+                artifact = one.built.artifact
+                replacements.append(
+                    self.replacement(module, one, artifact, artifact.key not in carried)
+                )
+                carried.add(artifact.key)
+            data = export(module, replacements)
+            verify_module(data)
+            return data
+
+    def replacement(
+        self, module: Module, one: Stitch, artifact: Artifact, with_image: bool
+    ) -> Replacement:
+        pattern, kernel = one.chosen.pattern, one.kernel
+        return Replacement(
+            graph=pattern.graph,
+            outputs=pattern.outputs,
+            inputs=pattern.inputs,
+            removed=pattern.ops,
+            name=kernel.name,
+            target=TARGET,
+            config=artifact.config(with_image),
+            scratch=kernel.scratch,
+            aliasing=in_place(module, pattern, kernel) if self.aliasing else (),
+        )
+
+    def leave(self, chosen: Chosen, why: str) -> None:
+        """Leaves a pattern to XLA; raises where the user wants to know."""
+        ops = tuple(op.name for op in chosen.pattern.ops)
+        if self.options.fallback == "error":
+            raise StitchError(
+                f"A pattern of {self.name} ({', '.join(ops[:8])}{', ...' if len(ops) > 8 else ''}) "
+                f'could not be stitched: {why} Use fallback="xla" to leave it to XLA.'
+            )
+        self.fallbacks.append(Fallback(ops, why))
+
+    @contextmanager
+    def timed(self, name: str, detail: str = "") -> Iterator[None]:
+        self.step(f"{name} {detail}".rstrip())
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+
+
+def _generated(part: Graph, device: Device, settings: CodegenOptions) -> Kernel | str:
+    """The kernel of a region, or why there is none."""
+    try:
+        return generate(part, device, settings)
+    except CodegenError as error:
+        return str(error)
+    except Exception as error:  # a defect in one pattern must not cost the others
+        logger.debug("code generation of %s failed", part.name, exc_info=True)
+        return reason(error)
+
+
+def _repeated(module: Module) -> set[Graph]:
+    """The graphs that run once per iteration of a loop, what they call included."""
+    found: set[Graph] = set()
+    stack = [
+        g for graph in module.graphs for op in graph if op.opcode == "while" for g in op.called
+    ]
+    while stack:
+        graph = stack.pop()
+        if graph not in found:
+            found.add(graph)
+            stack += [g for op in graph for g in op.called]
+    return found
+
+
+def _moved(plan: Plan, graph: Graph) -> Plan:
+    """The plan of an equal graph, for this one: positions agree, so bitsets carry over."""
+    if plan.graph is graph:
+        return plan
+    chosen = tuple(
+        dataclasses.replace(c, pattern=dataclasses.replace(c.pattern, graph=graph))
+        for c in plan.chosen
+    )
+    rejected = tuple(dataclasses.replace(r, graph=graph) for r in plan.rejected)
+    return dataclasses.replace(plan, graph=graph, chosen=chosen, rejected=rejected)

@@ -1,0 +1,24 @@
+"""Writing generated kernels where FUSIONSTITCH_DUMP_DIR says, before they are built."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from codegen.kernel import Kernel
+from fusionstitch import env
+
+logger = logging.getLogger(__name__)
+
+
+def kernels(generated: Iterable[Kernel]) -> None:
+    """One .cu file per kernel. A folder that cannot be written costs a log line, not the run."""
+    folder = env.DUMP_DIR.get()
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for kernel in generated:
+            (folder / f"{kernel.name}.cu").write_text(kernel.source)
+    except OSError as error:
+        logger.warning("FUSIONSTITCH_DUMP_DIR cannot be written: %s", error)

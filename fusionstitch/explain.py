@@ -1,0 +1,107 @@
+"""A plan as text: what was stitched and why, what was not and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fusionstitch.core import Fallback, Stitch, Stitched
+from fusionstitch.plan.plan import Chosen, Plan, Rejected
+from fusionstitch.plan.scores import kind_of_pattern
+from hlo.graph import Op
+
+#: Ops and source lines named per pattern; the rest is counted.
+_SHOWN_OPS = 12
+_SHOWN_LINES = 4
+_SHOWN_REJECTED = 40
+
+
+def explain(stitched: Stitched | None) -> str:
+    """Patterns with ops, source lines, scope, template and score; rejections with reasons."""
+    if stitched is None:
+        return "Nothing was stitched: the program ran through jax.jit alone (no GPU in use)."
+    lines = [
+        f"{stitched.name or 'program'} for {stitched.device.name}: "
+        f"{_count(len(stitched.stitches), 'pattern')} in {_count(len(stitched.kernels), 'kernel')}"
+    ]
+    carried = {id(one.chosen): one for one in stitched.stitches}
+    for plan in stitched.plans:
+        lines += ["", *_plan(plan, carried)]
+    if stitched.fallbacks:
+        lines += ["", "left to XLA although planned:"]
+        lines += [f"  {_fallback(fallback)}" for fallback in stitched.fallbacks]
+    return "\n".join(lines)
+
+
+def _plan(plan: Plan, carried: dict[int, Stitch]) -> Iterable[str]:
+    stats = plan.stats
+    yield (
+        f"{plan.graph.name}: {len(plan.graph)} ops, modelled {plan.xla_us:.1f} us under XLA, "
+        f"{plan.modelled_us:.1f} us stitched"
+    )
+    yield (
+        f"  {stats.candidates} candidates, {stats.inspected} inspected, {stats.solves} programs "
+        f"solved, {plan.cuts} cycle cuts{'' if stats.optimal else ', not proven optimal'}"
+    )
+    for number, chosen in enumerate(plan.chosen):
+        yield from _chosen(number, chosen, carried.get(id(chosen)))
+    reasons: dict[str, list[Rejected]] = {}
+    for rejected in plan.rejected:
+        reasons.setdefault(rejected.reason, []).append(rejected)
+    for reason, group in reasons.items():
+        yield f"  rejected {len(group)}: {reason}"
+        for one in group[:_SHOWN_REJECTED]:
+            yield f"    {_rejected(one)}"
+        if len(group) > _SHOWN_REJECTED:
+            yield f"    and {len(group) - _SHOWN_REJECTED} more"
+
+
+def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]:
+    pattern, facts = chosen.pattern, chosen.facts
+    kernel = stitch.kernel.name if stitch else "not carried out, see below"
+    yield (
+        f"  pattern {number}: {kernel} ({kind_of_pattern(pattern.ops)}, {facts.scope} scope, "
+        f"{facts.threads} threads a block, {facts.shared_bytes} bytes shared)"
+    )
+    yield (
+        f"    wins {chosen.score_us:.2f} us: modelled {chosen.modelled_us:.2f} us against "
+        f"{chosen.xla_us:.2f} us of XLA; found by {pattern.rule}"
+    )
+    yield f"    ops: {names(pattern.ops, _SHOWN_OPS)}"
+    if places := source_lines(pattern.ops):
+        more = len(places) - _SHOWN_LINES
+        yield f"    from: {', '.join(places[:_SHOWN_LINES])}{f' and {more} more' * (more > 0)}"
+    for line in facts.template.splitlines():
+        yield f"    {line}"
+
+
+def _rejected(rejected: Rejected) -> str:
+    facts = ", ".join(f"{name} {_number(value)}" for name, value in rejected.facts)
+    places = source_lines(rejected.ops)
+    where = f" at {places[0]}" if places else ""
+    return f"{names(rejected.ops, _SHOWN_OPS)}{where}{f' ({facts})' if facts else ''}"
+
+
+def _fallback(fallback: Fallback) -> str:
+    shown = ", ".join(fallback.ops[:_SHOWN_OPS]) or "the whole program"
+    more = len(fallback.ops) - _SHOWN_OPS
+    return f"{shown}{f' and {more} more' * (more > 0)}: {fallback.reason}"
+
+
+def names(ops: Sequence[Op], limit: int) -> str:
+    """The ops' names, at most `limit` of them."""
+    shown = ", ".join(op.name or op.opcode for op in ops[:limit])
+    return shown if len(ops) <= limit else f"{shown} and {len(ops) - limit} more"
+
+
+def source_lines(ops: Iterable[Op]) -> list[str]:
+    """The lines of the user's program that ops come from, as "file:line", in order, once each."""
+    found = (f"{op.source.file}:{op.source.line}" for op in ops if op.source.file)
+    return list(dict.fromkeys(found))
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,63 @@
+"""Names and keys that depend on content alone, so that equal work is found and done once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from hlo.graph import Graph, Op
+
+#: Opcodes that make a kernel recognisable, the most telling first, and what they are called.
+_TELLING = {
+    "dot": "dot",
+    "reduce": "reduce",
+    "gather": "gather",
+    "concatenate": "concat",
+    "exponential": "exp",
+    "log": "log",
+    "tanh": "tanh",
+    "logistic": "sigmoid",
+    "erf": "erf",
+    "rsqrt": "rsqrt",
+    "sqrt": "sqrt",
+    "divide": "div",
+    "power": "pow",
+    "transpose": "transpose",
+    "select": "select",
+    "multiply": "mul",
+    "add": "add",
+    "subtract": "sub",
+}
+_WORDS = 3
+
+
+def kernel_name(ops: Sequence[Op], key: str) -> str:
+    """Such as `fs_dot_reduce_exp_1a2b3c4d`: what is inside, and the first digits of `key`."""
+    present = {op.opcode for op in ops}
+    words = [word for opcode, word in _TELLING.items() if opcode in present][:_WORDS]
+    return "_".join(["fs", *words, key[:8]])
+
+
+def graph_key(graph: Graph) -> str:
+    """A hash of a whole graph's structure: names, source lines and proto ids do not enter."""
+    position = {op.origin: op.id for op in graph if op.origin is not None}
+    digest = hashlib.sha256()
+    for op in graph:
+        attrs = sorted((name, _text(value)) for name, value in op.attrs.items())
+        operands = [o.id for o in op.operands]
+        control = [position.get(origin, -1) for origin in op.control]
+        called = [graph_key(g) for g in op.called]
+        stands = op.origin is not None
+        line = (op.opcode, str(op.shape), operands, attrs, control, called, stands)
+        digest.update(repr(line).encode())
+    digest.update(repr(graph.root.id).encode())
+    return digest.hexdigest()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f"{value.dtype}{value.shape}{content}"
+    return repr(value)

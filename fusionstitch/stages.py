@@ -1,0 +1,123 @@
+"""JAX's ahead-of-time stages with the plan added: everything else is delegated to JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codegen.kernel import Kernel
+    from fusionstitch.core import Fallback, Stitched
+    from fusionstitch.options import Options
+    from fusionstitch.report import Report
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What was lowered: enough to report on it later."""
+
+    fun: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: Options
+    jit_keywords: dict[str, Any]
+
+
+class _Delegate:
+    """Attributes that are not found here are those of JAX's stage."""
+
+    def __init__(self, stage: Any):
+        self._stage = stage
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._stage, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._stage)})
+
+    def __repr__(self) -> str:
+        return f"fusionstitch {type(self).__name__} of {self._stage!r}"
+
+
+class Traced(_Delegate):
+    """`jax.stages.Traced` whose `lower` leads to a stitched program."""
+
+    def __init__(self, stage: Any, lower: Callable[..., Lowered]):
+        super().__init__(stage)
+        self._lower = lower
+
+    def lower(self, **keywords: Any) -> Lowered:
+        """As `jax.stages.Traced.lower`."""
+        return self._lower(**keywords)
+
+
+class Lowered(_Delegate):
+    """`jax.stages.Lowered` whose `compile` gives a `Compiled` of ours.
+
+    `compile_stage` compiles and returns JAX's stage and how to find what was stitched in it.
+    """
+
+    def __init__(
+        self,
+        stage: Any,
+        call: Call,
+        compile_stage: Callable[..., tuple[Any, Callable[[], Stitched | None]]],
+    ):
+        super().__init__(stage)
+        self._call = call
+        self._compile_stage = compile_stage
+
+    def compile(self, *args: Any, **keywords: Any) -> Compiled:
+        """As `jax.stages.Lowered.compile`."""
+        stage, stitched = self._compile_stage(self._stage, *args, **keywords)
+        return Compiled(stage, self._call, stitched)
+
+
+class Compiled(_Delegate):
+    """`jax.stages.Compiled` with its plan, kernels, explanation and report."""
+
+    def __init__(self, stage: Any, call: Call, stitched: Callable[[], Stitched | None]):
+        super().__init__(stage)
+        self._call = call
+        self._find = stitched
+        self._found: Stitched | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._stage(*args, **kwargs)
+
+    @property
+    def stitched(self) -> Stitched | None:
+        """What the compiler did, or None where nothing was to be stitched (no GPU, say)."""
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+    @property
+    def plan(self) -> Any:
+        """The plans of the program's graphs, callees first: a tuple of `Plan`."""
+        return self.stitched.plans if self.stitched else ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The generated kernels, each with its `source`."""
+        return self.stitched.kernels if self.stitched else ()
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """What was left to XLA although it was to be stitched, with the reasons."""
+        return self.stitched.fallbacks if self.stitched else ()
+
+    def explain(self) -> str:
+        """Each pattern and each rejected candidate, with its ops, score and reason, as text."""
+        from fusionstitch.explain import explain
+
+        return explain(self.stitched)
+
+    def report(self) -> Report:
+        """Kernels, traffic, times and errors against XLA: see `fusionstitch.report`."""
+        from fusionstitch.report import report_call
+
+        return report_call(self._call)
