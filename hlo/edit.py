@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hlo import schema
-from hlo.errors import ImportModuleError
+from hlo.errors import ImportModuleError, VerifyError
 from hlo.graph import Shape
 
 #: XLA packs the computation's id into the upper half of an instruction's id.
@@ -90,11 +90,21 @@ def entry_of(module: Any) -> Any:
 
 
 def sort_instructions(computation: Any) -> None:
-    """Moves instructions behind what they need, keeping the present order where it can stay."""
+    """Moves instructions behind what they need, keeping the present order where it can stay.
+
+    Raises VerifyError when they need each other in a circle.
+    """
     needs = {i.id: (*i.operand_ids, *i.control_predecessor_ids) for i in computation.instructions}
     position: dict[int, int] = {}
     for ident in _after_needs(needs):
         position.setdefault(ident, len(position))
+    for instruction in computation.instructions:
+        place = position[instruction.id]
+        if any(position[n] >= place for n in needs[instruction.id]):
+            raise VerifyError(
+                f"{computation.name}: {instruction.name} needs its own result. This is a defect of "
+                "fusionstitch: a pattern was not convex."
+            )
     computation.instructions.sort(key=lambda i: position[i.id])
 
 

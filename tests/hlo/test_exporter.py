@@ -211,3 +211,9 @@ def test_a_border_without_an_instruction_is_refused():
     bad = Replacement(graph, (made,), (graph.parameters[0],), (made,), "f", "launch")
     with pytest.raises(VerifyError, match="stands for no instruction"):
         export(module, [bad])
+
+
+def test_a_pattern_that_is_not_convex_is_refused():
+    module = from_proto(lower(lambda x: jnp.sin(jnp.exp(jnp.sin(x))), X))
+    with pytest.raises(VerifyError, match="needs its own result"):
+        export(module, [pattern(module.entry, {"sine"})])
