@@ -118,6 +118,19 @@ def softmax_kernel(rows: int, columns: int) -> str:
     )
 
 
+def bare_kernel(grid: int, block: int, rounds: int) -> str:
+    """Nothing but barriers."""
+    return define(
+        f"bare_{grid}_{block}_{rounds}",
+        "const unsigned* x, unsigned* y, unsigned* scratch",
+        f"""  for (int round = 0; round < {rounds}; round++) fs_grid_barrier();
+  y[blockIdx.x * {block} + threadIdx.x] = x[blockIdx.x * {block} + threadIdx.x];""",
+        grid=grid,
+        block=block,
+        cooperative=True,
+    )
+
+
 def ring_kernel(grid: int, block: int, rounds: int) -> str:
     """Each round a block adds its neighbour's value of the round before, then all meet."""
     return define(
@@ -171,8 +184,9 @@ def stitcher(profile: Device, store: Store) -> xla_pass.StitchCallback:
             sent.add(made.key)
             return made.config(first)
 
+        # The last call brings the image: the handler must not mind which one does.
         for computation in proto.computations:
-            for call in computation.instructions:
+            for call in reversed(computation.instructions):
                 if call.custom_call_target == TARGET:
                     name = re.search(rb'kernel = "(\w+)"', call.backend_config)
                     assert name is not None
@@ -189,7 +203,7 @@ def stitcher(profile: Device, store: Store) -> xla_pass.StitchCallback:
                 config=config(tanh_kernel(op.shape.size)),
             )
             for graph in imported.stitchable
-            for op in graph
+            for op in reversed(graph.ops)
             if op.opcode == "tanh" and op.dtype == "f32"
         ]
         xla_pass.publish(sorted(sent))
@@ -338,10 +352,10 @@ def ring_reference(x: np.ndarray, block: int, rounds: int) -> np.ndarray:
     return value.astype(np.int32)
 
 
-def ring_program(grid: int, block: int, rounds: int, before: int = 0) -> Any:
-    """The ring, after `before` small kernels so that XLA records a command buffer."""
+def cooperative_program(name: str, before: int = 0) -> Any:
+    """Kernel `name`, after `before` small ones so that XLA records a command buffer."""
+    grid, block = KERNELS[name].grid, KERNELS[name].block
     size = grid * block
-    name = ring_kernel(grid, block, rounds)
     shape, scratch = (jax.ShapeDtypeStruct((n,), jnp.int32) for n in (size, 2 * size))
     copy = define(
         f"copy_{size}_{block}",
@@ -365,12 +379,22 @@ def barriers() -> None:
         def body(grid: int = grid, block: int = block) -> Any:
             x = np.random.default_rng(3).integers(0, 2**31 - 1, grid * block, dtype=np.int32)
             for before in (0, 10):  # alone, and inside a command buffer, replayed
-                program = ring_program(grid, block, 100, before)
+                program = cooperative_program(ring_kernel(grid, block, 100), before)
                 want = ring_reference(x, block, 100)
                 for _ in range(20):
                     np.testing.assert_array_equal(program(x), want)
-            few, lots = (wall_us(ring_program(grid, block, n), x, 1) for n in (500, 2500))
-            return {"us_per_round": round((lots - few) / 2000, 4)}
+            times = race(
+                {
+                    (kind, rounds): (cooperative_program(make(grid, block, rounds)), x)
+                    for kind, make in (("bare", bare_kernel), ("ring", ring_kernel))
+                    for rounds in (500, 2500)
+                },
+                in_flight=1,
+            )
+            return {
+                f"us_{kind}": round((times[kind, 2500] - times[kind, 500]) / 2000, 4)
+                for kind in ("bare", "ring")
+            }
 
         check(f"barrier {grid} x {block}", body)
 
@@ -378,19 +402,25 @@ def barriers() -> None:
 # ---- times --------------------------------------------------------------------------------------
 
 
-def wall_us(program: Any, x: Any, in_flight: int = 30, repeats: int = 9) -> float:
-    """Median microseconds per call, `in_flight` calls chained before the host waits."""
-    program(x).block_until_ready()
-    times = []
-    for _ in range(repeats):
-        value = jnp.asarray(x)
-        value.block_until_ready()
-        start = time.perf_counter()
-        for _ in range(in_flight):
-            value = program(value)
-        value.block_until_ready()
-        times.append((time.perf_counter() - start) / in_flight * 1e6)
-    return statistics.median(times)
+def race(
+    programs: dict[Any, tuple[Any, Any]], in_flight: int, rounds: int = 15
+) -> dict[Any, float]:
+    """Median microseconds per call of each (program, argument), measured in turns.
+
+    Results go into the next call, and the host waits after `in_flight` calls.
+    """
+    times: dict[Any, list[float]] = {name: [] for name in programs}
+    for turn in range(rounds + 2):  # two to warm up
+        for name, (program, x) in programs.items():
+            value = jnp.array(x)
+            value.block_until_ready()
+            start = time.perf_counter()
+            for _ in range(in_flight):
+                value = program(value)
+            value.block_until_ready()
+            if turn >= 2:
+                times[name].append((time.perf_counter() - start) / in_flight * 1e6)
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def launches() -> None:
@@ -399,49 +429,51 @@ def launches() -> None:
     x = jnp.ones(size)
     name = scale_kernel(size)
 
-    def ours(count: int) -> Any:
+    def ours(x: Any) -> Any:
+        return place(name, shape, x)
+
+    def xlas(x: Any) -> Any:
+        return jax.lax.optimization_barrier(x * 1.0625)
+
+    def chain(body: Callable[[Any], Any], count: int) -> Callable[[Any], Any]:
         def fun(x: Any) -> Any:
             for _ in range(count):
-                x = place(name, shape, x)
+                x = body(x)
             return x
 
         return fun
 
-    def xlas(count: int) -> Any:
-        def fun(x: Any) -> Any:
-            for _ in range(count):
-                x = jax.lax.optimization_barrier(x * 1.0625)
-            return x
+    def loop(body: Callable[[Any], Any], count: int) -> Callable[[Any], Any]:
+        return lambda x: jax.lax.fori_loop(0, count, lambda _, c: body(c), x)
 
-        return fun
+    sides = (("ours", ours, stitched), ("xla", xlas, jax.jit))
 
-    def cost(make: Callable[[int], Any], wrap: Callable[..., Any], **options: Any) -> Any:
-        few, lots = (
-            wall_us(wrap(make(n)).lower(x).compile(compiler_options=options or None), x)
-            for n in (50, 250)
+    def each(
+        make: Callable[..., Any], counts: tuple[int, int], in_flight: int, **options: Any
+    ) -> Any:
+        few, lots = counts
+        times = race(
+            {
+                (side, n): (wrap(make(body, n)).lower(x).compile(options), x)
+                for side, body, wrap in sides
+                for n in counts
+            },
+            in_flight,
         )
         return {
-            "us_50": round(few, 2),
-            "us_250": round(lots, 2),
-            "us_each": round((lots - few) / 200, 3),
+            side: {
+                f"us_{few}": round(times[side, few], 1),
+                f"us_{lots}": round(times[side, lots], 1),
+                "us_each": round((times[side, lots] - times[side, few]) / (lots - few), 3),
+            }
+            for side, _, _ in sides
         }
 
-    off = {"xla_gpu_graph_min_graph_size": 100_000}
-    check("chain, ours", lambda: cost(ours, stitched))
-    check("chain, XLA's", lambda: cost(xlas, jax.jit))
-    check("chain, ours again", lambda: cost(ours, stitched))
-    check("chain, XLA's again", lambda: cost(xlas, jax.jit))
-    check("ours, no graphs", lambda: cost(ours, stitched, **off))
-    check("XLA's, no graphs", lambda: cost(xlas, jax.jit, **off))
-
-    def looped(body: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda x: jax.lax.fori_loop(0, 1000, lambda _, c: body(c), x)
-
-    def per_iteration(wrap: Callable[..., Any], body: Callable[[Any], Any]) -> Any:
-        return {"us_each": round(wall_us(wrap(looped(body)), x, 2) / 1000, 3)}
-
-    check("loop, ours", lambda: per_iteration(stitched, lambda c: place(name, shape, c)))
-    check("loop, XLA's", lambda: per_iteration(jax.jit, lambda c: c * 1.0625))
+    check("chain, graphs", lambda: each(chain, (50, 500), 20))
+    check(
+        "chain, no graphs", lambda: each(chain, (50, 500), 20, xla_gpu_graph_min_graph_size=10**6)
+    )
+    check("loop", lambda: each(loop, (100, 1000), 2))
 
 
 def compiling(profile: Device) -> None:
@@ -487,11 +519,11 @@ def persistent() -> Any:
         environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": folder}
         command = [sys.executable, "-m", "benchmarks.gpu_smoke", "--child"]
         lines = []
-        for _ in range(2):
+        for process in ("first", "second"):
             run = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=120, check=False
             )
-            assert run.returncode == 0, run.stderr[-2000:]
+            assert run.returncode == 0, f"{process} process: {run.stderr[-2000:]}"
             lines.append(json.loads(run.stdout.splitlines()[-1]))
     first, second = lines
     assert first["offered"] == 1, first

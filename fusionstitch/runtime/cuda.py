@@ -144,11 +144,7 @@ def _unpack(data: bytes | None) -> Compiled | None:
 
 # ---- the handler --------------------------------------------------------------------------------
 
-_STAGES = {
-    "instantiate": "FusionStitchInstantiate",
-    "initialize": "FusionStitchInitialize",
-    "execute": "FusionStitchExecute",
-}
+_STAGES = {"initialize": "FusionStitchInitialize", "execute": "FusionStitchExecute"}
 _lock = threading.Lock()
 _registered: Verdict | None = None
 

@@ -6,6 +6,7 @@
 // every call into its command buffers.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -95,32 +96,24 @@ const Driver& TheDriver() {
   return *driver;
 }
 
-// ---- what a custom call carries -----------------------------------------------------------------
+// ---- images and kernels, one table for the whole process ----------------------------------------
 
-struct Call {
-  std::string_view key, image, entry;
-  int64_t grid, block, shared, cooperative;
+// A kernel in one context; `asked` and `allowed` are bytes of dynamic shared memory, `allowed` is
+// negative until the kernel is ready to be launched there.
+struct Use {
+  int64_t asked = 0;
+  int64_t allowed = -1;
 };
 
-}  // namespace
-
-XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(Call, ffi::StructMember<std::string_view>("key"),
-                                      ffi::StructMember<std::string_view>("image"),
-                                      ffi::StructMember<std::string_view>("entry"),
-                                      ffi::StructMember<int64_t>("grid"),
-                                      ffi::StructMember<int64_t>("block"),
-                                      ffi::StructMember<int64_t>("shared"),
-                                      ffi::StructMember<int64_t>("cooperative"));
-
-namespace {
-
-// ---- images and kernels, one table for the whole process ----------------------------------------
+struct Loaded {
+  Kernel kernel = nullptr;
+  std::map<Context, Use> uses;
+};
 
 struct Entry {
   std::string image;
   Library library = nullptr;
-  std::map<std::string, Kernel, std::less<>> kernels;      // by entry name
-  std::map<std::pair<Context, Kernel>, int64_t> prepared;  // dynamic shared bytes allowed there
+  std::map<std::string, Loaded, std::less<>> kernels;  // by name
 };
 
 std::shared_mutex table_mutex;
@@ -142,22 +135,10 @@ ffi::Error Missing(std::string_view key) {
                               "; compile the program again without its cached executable");
 }
 
-// ---- stage: instantiate -------------------------------------------------------------------------
-
-// Only the first call with a key in a module brings the image; XLA instantiates all calls of a
-// module before it executes any.
-ffi::Error Instantiate(Call call) {
-  if (call.image.empty()) return ffi::Error::Success();
-  std::unique_lock<std::shared_mutex> lock(table_mutex);
-  Entry& entry = Table()[std::string(call.key)];
-  if (entry.image.empty()) entry.image = call.image;
-  return ffi::Error::Success();
-}
-
 // ---- stage: initialize --------------------------------------------------------------------------
 
-// The kernel of the table, loaded if this is its first use. Holds: table_mutex, exclusively.
-ffi::Error Load(const Driver& driver, Entry& entry, std::string_view name, Kernel& kernel) {
+// Finds the kernel `name` in the image, which is loaded first if need be.
+ffi::Error Load(const Driver& driver, Entry& entry, const std::string& name, Loaded& loaded) {
   if (entry.library == nullptr) {
     Status status = driver.LoadLibrary(&entry.library, entry.image.data(), nullptr, nullptr, 0,
                                        nullptr, nullptr, 0);
@@ -166,15 +147,11 @@ ffi::Error Load(const Driver& driver, Entry& entry, std::string_view name, Kerne
       return Failed("cuLibraryLoadData", status, name);
     }
   }
-  auto found = entry.kernels.find(name);
-  if (found == entry.kernels.end()) {
-    Kernel loaded = nullptr;
-    Status status = driver.GetKernel(&loaded, entry.library, std::string(name).c_str());
-    if (status != 0) return Failed("cuLibraryGetKernel", status, name);
-    found = entry.kernels.emplace(std::string(name), loaded).first;
-  }
-  kernel = found->second;
-  return ffi::Error::Success();
+  if (loaded.kernel != nullptr) return ffi::Error::Success();
+  Status status = driver.GetKernel(&loaded.kernel, entry.library, name.c_str());
+  if (status == 0) return ffi::Error::Success();
+  loaded.kernel = nullptr;
+  return Failed("cuLibraryGetKernel", status, name);
 }
 
 // Loads the code into the stream's context now, not lazily at the first launch, which may be inside
@@ -206,47 +183,60 @@ ffi::Error Prepare(const Driver& driver, Context context, Kernel kernel, std::st
   return status == 0 ? ffi::Error::Success() : Failed(call, status, name);
 }
 
-ffi::Error Initialize(Stream stream, Call call) {
+// Images are registered here and not at the instantiate stage, which XLA skips for executables out
+// of its persistent cache. Only one call of a module brings the image of a key; the others may come
+// before it, so what they ask for waits. XLA initializes all calls before it executes any.
+ffi::Error Initialize(Stream stream, std::string_view key, std::string_view image,
+                      std::string_view name, int64_t, int64_t, int64_t shared, int64_t) {
   const Driver& driver = TheDriver();
   if (!driver.missing.empty()) return ffi::Error::Internal("fusionstitch: " + driver.missing);
   Context context = nullptr;
   if (Status status = driver.StreamContext(stream, &context); status != 0) {
-    return Failed("cuStreamGetCtx", status, call.entry);
+    return Failed("cuStreamGetCtx", status, name);
   }
   {
     std::shared_lock<std::shared_mutex> lock(table_mutex);
-    auto found = Table().find(call.key);
-    if (found == Table().end()) return Missing(call.key);
-    auto kernel = found->second.kernels.find(call.entry);
-    if (kernel != found->second.kernels.end()) {
-      auto done = found->second.prepared.find({context, kernel->second});
-      if (done != found->second.prepared.end() && done->second >= call.shared) {
-        return ffi::Error::Success();
+    if (auto found = Table().find(key); found != Table().end()) {
+      auto loaded = found->second.kernels.find(name);
+      if (loaded != found->second.kernels.end()) {
+        auto use = loaded->second.uses.find(context);
+        if (use != loaded->second.uses.end() && use->second.allowed >= shared) {
+          return ffi::Error::Success();
+        }
       }
     }
   }
   std::unique_lock<std::shared_mutex> lock(table_mutex);
-  Entry& found = Table().find(call.key)->second;
-  Kernel kernel = nullptr;
-  if (ffi::Error error = Load(driver, found, call.entry, kernel); error.failure()) return error;
-  auto done = found.prepared.find({context, kernel});
-  if (done != found.prepared.end() && done->second >= call.shared) return ffi::Error::Success();
-  ffi::Error error = Prepare(driver, context, kernel, call.entry, call.shared);
-  if (error.success()) found.prepared[{context, kernel}] = call.shared;
-  return error;
+  Entry& entry = Table()[std::string(key)];
+  Use& own = entry.kernels[std::string(name)].uses[context];
+  own.asked = std::max(own.asked, shared);
+  if (entry.image.empty()) entry.image = image;
+  if (entry.image.empty()) return ffi::Error::Success();
+  for (auto& [kernel, loaded] : entry.kernels) {
+    for (auto& [where, use] : loaded.uses) {
+      if (use.allowed >= use.asked) continue;
+      ffi::Error error = Load(driver, entry, kernel, loaded);
+      if (error.success()) error = Prepare(driver, where, loaded.kernel, kernel, use.asked);
+      if (error.failure()) return error;
+      use.allowed = use.asked;
+    }
+  }
+  return ffi::Error::Success();
 }
 
 // ---- stage: execute -----------------------------------------------------------------------------
 
-ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets rets, Call call) {
+ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                   std::string_view key, std::string_view, std::string_view name, int64_t grid,
+                   int64_t block, int64_t shared, int64_t cooperative) {
   Kernel kernel = nullptr;
   {
     std::shared_lock<std::shared_mutex> lock(table_mutex);
-    auto found = Table().find(call.key);
-    if (found == Table().end()) return Missing(call.key);
-    auto loaded = found->second.kernels.find(call.entry);
-    if (loaded == found->second.kernels.end()) return Missing(call.key);
-    kernel = loaded->second;
+    auto found = Table().find(key);
+    if (found == Table().end()) return Missing(key);
+    auto loaded = found->second.kernels.find(name);
+    if (loaded != found->second.kernels.end()) kernel = loaded->second.kernel;
+    if (kernel == nullptr) return Missing(key);
   }
   std::vector<void*> pointers;
   pointers.reserve(args.size() + rets.size());
@@ -268,33 +258,42 @@ ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets re
   attribute.id = kLaunchAttributeCooperative;
   attribute.value.cooperative = 1;
   LaunchConfig config = {};
-  config.grid_x = static_cast<unsigned>(call.grid);
-  config.block_x = static_cast<unsigned>(call.block);
+  config.grid_x = static_cast<unsigned>(grid);
+  config.block_x = static_cast<unsigned>(block);
   config.grid_y = config.grid_z = config.block_y = config.block_z = 1;
-  config.shared_bytes = static_cast<unsigned>(call.shared);
+  config.shared_bytes = static_cast<unsigned>(shared);
   config.stream = stream;
   config.attributes = &attribute;
-  config.attribute_count = call.cooperative != 0 ? 1 : 0;
+  config.attribute_count = cooperative != 0 ? 1 : 0;
   // A kernel handle stands for its function in the context of the stream.
   Status status = TheDriver().Launch(&config, reinterpret_cast<Function>(kernel),
                                      parameters.data(), nullptr);
-  return status == 0 ? ffi::Error::Success() : Failed("cuLaunchKernelEx", status, call.entry);
+  return status == 0 ? ffi::Error::Success() : Failed("cuLaunchKernelEx", status, name);
+}
+
+// Attributes bound one by one are decoded twice as fast as a struct of them.
+template <typename Binding>
+auto WithAttributes(Binding binding) {
+  return std::move(binding)
+      .template Attr<std::string_view>("key")
+      .template Attr<std::string_view>("image")
+      .template Attr<std::string_view>("entry")
+      .template Attr<int64_t>("grid")
+      .template Attr<int64_t>("block")
+      .template Attr<int64_t>("shared")
+      .template Attr<int64_t>("cooperative");
 }
 
 }  // namespace
 
 // XLA wants the trait on every stage of a target that it may capture.
-XLA_FFI_DEFINE_HANDLER_SYMBOL(FusionStitchInstantiate, Instantiate,
-                              ffi::Ffi::BindInstantiate().Attrs<Call>(),
-                              {ffi::Traits::kCmdBufferCompatible});
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     FusionStitchInitialize, Initialize,
-    ffi::Ffi::BindInitialize().Ctx<ffi::PlatformStream<Stream>>().Attrs<Call>(),
+    WithAttributes(ffi::Ffi::BindInitialize().Ctx<ffi::PlatformStream<Stream>>()),
     {ffi::Traits::kCmdBufferCompatible});
 XLA_FFI_DEFINE_HANDLER_SYMBOL(FusionStitchExecute, Execute,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<Stream>>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs<Call>(),
+                              WithAttributes(ffi::Ffi::Bind()
+                                                 .Ctx<ffi::PlatformStream<Stream>>()
+                                                 .RemainingArgs()
+                                                 .RemainingRets()),
                               {ffi::Traits::kCmdBufferCompatible});

@@ -78,6 +78,22 @@ def architectures() -> tuple[str, ...]:
 
 
 @functools.cache
+def _uncached() -> tuple[str, ...]:
+    """The option against NVRTC's own cache, a hit in which leaves the resource report out of the
+    log. Releases from before that cache do not know the option."""
+    nvrtc = _require()
+    option = "--no-cache"
+    program = nvrtc.createProgram("", "probe.cu", [], [])
+    try:
+        nvrtc.compileProgram(program, [option])
+    except nvrtc.NVRTCError:
+        return ()
+    finally:
+        nvrtc.destroyProgram(program)
+    return (option,)
+
+
+@functools.cache
 def headers() -> tuple[tuple[str, str], ...]:
     """(name, text) of every device header generated code may include, sorted by name."""
     folder = resources.files("codegen") / "cuda"
@@ -105,7 +121,7 @@ def compile(source: str, arch: str = "sm_90", options: tuple[str, ...] = ()) -> 
     names, texts = ([pair[i].encode() for pair in headers()] for i in (0, 1))
     program = nvrtc.createProgram(source, "kernel.cu", texts, names)
     try:
-        nvrtc.compileProgram(program, [f"-arch={arch}", *BASE_OPTIONS, *options])
+        nvrtc.compileProgram(program, [f"-arch={arch}", *BASE_OPTIONS, *_uncached(), *options])
         log = nvrtc.getProgramLog(program)
         image = bytes(nvrtc.getCUBIN(program))
     except nvrtc.NVRTCError as error:

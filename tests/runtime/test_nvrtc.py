@@ -42,6 +42,11 @@ def test_equal_sources_give_equal_cubins() -> None:
     assert nvrtc.compile(COPY).image == nvrtc.compile(COPY).image
 
 
+def test_compiling_again_reports_the_same_resources() -> None:
+    first, again = nvrtc.compile(STAGED), nvrtc.compile(STAGED)
+    assert first.resources == again.resources != ()
+
+
 def test_static_shared_memory_and_barriers_are_reported() -> None:
     ((_, used),) = nvrtc.compile(STAGED).resources
     assert (used.shared_bytes, used.barriers) == (1024, 1)
