@@ -9,7 +9,7 @@ from codegen.facts import kernel_facts
 from codegen.groups import form_groups
 from codegen.kernel import Kernel
 from codegen.program import write_kernel
-from codegen.schedule import KernelPlan, schedule
+from codegen.schedule import KernelPlan, made_resident, schedule
 from codegen.split import split_reductions
 from codegen.stages import find_stages
 from codegen.storage import SharedLayout, plan_layout
@@ -59,6 +59,7 @@ def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = N
         except CodegenError as error:
             refused = error
             continue
+        plan = made_resident(plan, layout.total, device)
         return Scheduled(graph, plan, layout, kernel_facts(graph, plan, layout, device))
     raise refused or CodegenError(f"Region {graph.name} has no schedule.")
 

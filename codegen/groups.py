@@ -17,6 +17,8 @@ from costmodel.devices import Device
 
 #: Threads of one SM that keep its memory pipes busy.
 BUSY_THREADS = 1024
+#: Neighbouring elements a block should read together.
+COALESCED = 32
 #: Blocks per SM from which on more of them do not help.
 FULL_WAVES = 8
 
@@ -57,6 +59,29 @@ class Group:
         """Grid points: independent pieces of work, before several are given to one block."""
         return self.axes.size(self.grid)
 
+    @property
+    def least_points(self) -> int:
+        """Grid points a tile must have for its blocks to read whole lines of memory.
+
+        Where a stage loops inside the block but its minor-most axis runs over the grid, one point
+        is one column: neighbouring columns belong to the same block.
+        """
+        for stage in self.stages:
+            visited = self.block_size(stage) * self.inner_size(stage)
+            if visited > 1 and self._minor(stage) in self.grid[-1:]:
+                return COALESCED
+        return 1
+
+    def _minor(self, stage: Stage) -> int | None:
+        """The axis along which neighbouring elements of what the stage reads lie in memory."""
+        if stage.op.opcode == "reduce":
+            dims = stage.op.operands[0].dims
+            minor = max((d for d, extent in enumerate(dims) if extent > 1), default=0)
+            if minor in stage.op.attrs["dimensions"]:
+                return None
+        leaves = self.axes.leaves(stage)
+        return leaves[-1] if leaves else None
+
     def in_block(self, stage: Stage) -> list[int]:
         """The axes of a stage that stay inside a block, in memory order."""
         return [leaf for leaf in self.axes.leaves(stage) if leaf not in self.grid]
@@ -86,8 +111,8 @@ def shared_values(group: Group) -> list[Stage]:
 
 
 def shared_bytes(group: Group) -> int:
-    """Shared memory one grid point of the group needs if nothing is reused."""
-    return sum(
+    """Shared memory the smallest tile of the group needs if nothing is reused."""
+    return group.least_points * sum(
         group.block_size(s) * compute_bytes(s.op.dtype)
         for s in shared_values(group)
         if group.block_size(s) > 1 or not s.optional
@@ -164,12 +189,14 @@ class _Merger:
     def _us(self, group: Group) -> float:
         """Modelled time of a group: each stage's elements over the threads that work on them."""
         full = self.device.sm_count * BUSY_THREADS
+        points = group.least_points
+        tiles = -(-group.tiles // points)
         per_us = self.device.dram_bytes_per_s / 4 / 1e6
         total = 0.0
         for stage in group.stages:
             visited = stage.op.shape.size * group.inner_size(stage)
-            width = group.block_size(stage) * (group.inner_size(stage) if stage.is_reduction else 1)
-            busy = min(group.tiles * min(width, BUSY_THREADS), full)
+            width = points * group.block_size(stage) * group.inner_size(stage)
+            busy = min(tiles * min(width, BUSY_THREADS), full)
             total += visited / (per_us * busy / full)
         return total
 

@@ -47,7 +47,8 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     source = ['#include "fusionstitch.cuh"', ""]
     source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
     source += [f"// {line}".rstrip() for line in _summary(scheduled)]
-    source += [f'extern "C" __global__ void __launch_bounds__({plan.block})', f"{graph.name}("]
+    bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.cooperative else f"{plan.block}"
+    source += [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{graph.name}("]
     source += ["    " + ",\n    ".join(parameters) + ") {"]
     if layout.total:
         source.append("  FS_DYNAMIC_SHARED(shared_memory);")

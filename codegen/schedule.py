@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from codegen.groups import Group, phases
+from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, form_nests
 from costmodel.devices import Device
 
@@ -19,6 +19,8 @@ LONG_ROW = 512
 #: Elements of a long row per thread.
 PER_THREAD = 8
 DEFAULT_BLOCK = 256
+#: Threads per SM of a cooperative launch: with launch bounds they leave each 64 registers.
+RESIDENT_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,15 @@ class GroupPlan:
 
 @dataclass(eq=False)
 class KernelPlan:
-    """Threads per block, groups by phase (a grid barrier between phases), blocks."""
+    """Threads per block, groups by phase (a grid barrier between phases), blocks.
+
+    `blocks_per_sm` is how many blocks the launch counts on having on each SM at once (0: any).
+    """
 
     block: int
     phases: list[list[GroupPlan]]
     grid: int
+    blocks_per_sm: int = 0
 
     @property
     def cooperative(self) -> bool:
@@ -95,13 +101,19 @@ def schedule(groups: Sequence[Group], device: Device) -> KernelPlan:
     for phase in phases(groups, group_of):
         plans.append([_plan_group(g, nests[g], block, device) for g in phase])
     most = max(_number_tiles(p) for p in plans)
-    grid = min(most, resident_blocks(device)) if len(plans) > 1 else most
-    return KernelPlan(block, plans, grid)
+    return KernelPlan(block, plans, most)
 
 
-def resident_blocks(device: Device) -> int:
-    """Blocks a cooperative launch may count on: one per SM always fits."""
-    return device.cooperative_limit or device.sm_count
+def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPlan:
+    """`plan` with no more blocks than a cooperative launch can have on the device at once."""
+    if not plan.cooperative:
+        return plan
+    per_sm = max(1, RESIDENT_THREADS // plan.block)
+    if shared_bytes:
+        # every resident block also takes 1 KB of system shared memory
+        per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + 1024)))
+    limit = device.cooperative_limit or device.sm_count * per_sm
+    return replace(plan, grid=min(plan.grid, limit), blocks_per_sm=per_sm)
 
 
 def _size(group: Group, leaves: Sequence[int]) -> int:
@@ -145,9 +157,9 @@ def _plan_group(group: Group, nests: list[Nest], block: int, device: Device) -> 
 
 def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
-    least = 1
+    least = group.least_points
     if all(_size(group, n.rows) * _lanes(n, group, block) == 1 for n in nests):
-        least = 32  # rows lie along the lanes: give a warp neighbours
+        least = COALESCED  # rows lie along the lanes: give a warp neighbours
     points = 1
     while points < group.tiles:
         filled = any(
