@@ -396,9 +396,9 @@ def test_two_thousand_ops_are_fast():
     assert len(module.entry) > 2000
     best = float("inf")
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         simplify(module.entry)
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, time.process_time() - begin)
     assert best < 0.15
 
 

@@ -1,0 +1,127 @@
+"""Plain calls disappear; calls that say more stay."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hlo.errors import ImportModuleError
+from hlo.evaluate import evaluate
+from hlo.importer import from_proto, parse
+from hlo.inline import inline_calls
+from hlo.text import text_to_proto
+from hlo.verify import verify_module
+
+HALF = """
+inner {
+  a = f32[] parameter(0)
+  ROOT t = f32[] tanh(a), metadata={op_name="tanh"}
+}
+same {
+  ROOT a = f32[] parameter(0)
+}
+twice {
+  a = f32[] parameter(0)
+  b = f32[] call(a), to_apply=inner, metadata={op_name="jit(inner)"}
+  c = f32[] call(b), to_apply=inner
+  ROOT s = f32[] add(b, c)
+}
+"""
+
+
+def module(body):
+    return text_to_proto(
+        f"HloModule m\n{HALF}\nENTRY main {{\n  x = f32[] parameter(0)\n{body}\n}}\n"
+    )
+
+
+def opcodes(data):
+    return [op.opcode for op in from_proto(data).entry]
+
+
+def test_nested_calls_are_inlined_and_callees_dropped():
+    data = inline_calls(module("  ROOT r = f32[] call(x), to_apply=twice"))
+    verify_module(data)
+    assert opcodes(data) == ["parameter", "tanh", "tanh", "add"]
+    assert [c.name for c in parse(data).computations] == ["same", "main"]
+    [got] = evaluate(from_proto(data).entry, [np.float32(0.5).reshape(())])
+    once = np.tanh(np.float32(0.5))
+    assert got == once + np.tanh(once)
+
+
+def test_op_names_get_the_calls_as_prefix():
+    body = '  ROOT r = f32[] call(x), to_apply=twice, metadata={op_name="jit(f)"}'
+    names = [op.source.op_name for op in from_proto(inline_calls(module(body))).entry]
+    assert names == ["", "jit(f)/jit(inner)/tanh", "jit(f)/tanh", "jit(f)"]
+
+
+def test_a_callee_that_returns_its_argument():
+    data = inline_calls(module("  c = f32[] call(x), to_apply=same\n  ROOT r = f32[] negate(c)"))
+    assert opcodes(data) == ["parameter", "negate"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        'frontend_attributes={_xla_compute_type="host"}',
+        'backend_config="{}"',
+        "sharding={replicated}",
+    ],
+)
+def test_calls_that_say_more_stay(more):
+    data = module(f"  ROOT r = f32[] call(x), to_apply=inner, {more}")
+    assert opcodes(inline_calls(data)) == ["parameter", "call"]
+
+
+def test_callees_on_other_threads_stay():
+    proto = parse(module("  ROOT r = f32[] call(x), to_apply=inner"))
+    proto.computations[0].execution_thread = "host"
+    data = proto.SerializeToString()
+    assert inline_calls(data) == data
+
+
+def test_control_dependences_hold_for_what_was_inside():
+    body = (
+        "  e = f32[] sine(x)\n  c = f32[] call(x), to_apply=twice, control-predecessors={e}\n"
+        "  ROOT r = f32[] negate(x), control-predecessors={c}"
+    )
+    data = inline_calls(module(body))
+    verify_module(data)
+    graph = from_proto(data).entry
+    before = {op.opcode: op for op in graph}
+    assert opcodes(data) == ["parameter", "sine", "tanh", "tanh", "add", "negate"]
+    assert all(op.control == (before["sine"].origin,) for op in graph.ops[2:5])
+    assert set(before["negate"].control) == {op.origin for op in graph.ops[2:5]}
+
+
+def test_loops_inside_callees_survive_being_inlined_twice():
+    @jax.jit
+    def power(x):
+        return jax.lax.fori_loop(0, 3, lambda _, c: c * x, x)
+
+    def fun(x):
+        return power(x) + power(x + 1)
+
+    x = jnp.float32(2)
+    data = jax.jit(fun).lower(x).compiler_ir("hlo").as_serialized_hlo_module_proto()
+    inlined = inline_calls(data)
+    verify_module(inlined)
+    assert sum(code == "while" for code in opcodes(inlined)) == 2
+    assert evaluate(from_proto(inlined).entry, [np.asarray(x)]) == [2**4 + 3**4]
+
+
+def test_recursion_is_refused():
+    proto = parse(module("  ROOT r = f32[] call(x), to_apply=twice"))
+    inner = proto.computations[0]
+    call = inner.instructions[1]
+    call.opcode = "call"
+    call.called_computation_ids.append(inner.id)
+    with pytest.raises(ImportModuleError, match="inner calls itself"):
+        inline_calls(proto.SerializeToString())
+
+
+def test_missing_callees_are_refused():
+    proto = parse(module("  ROOT r = f32[] call(x), to_apply=inner"))
+    proto.computations[-1].instructions[1].called_computation_ids[:] = [99]
+    with pytest.raises(ImportModuleError, match="its callee is missing"):
+        inline_calls(proto.SerializeToString())
