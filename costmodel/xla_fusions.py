@@ -4,7 +4,7 @@ XLA compiles a fusion to one kernel with one hero. The rules here restate what i
 do (openxla/xla, xla/service/gpu/transforms); they are a model for scoring, not a copy:
 
     loop            elementwise and index ops fuse into all their consumers (PriorityFusion), unless
-                    recomputing is dear: special functions, or more than one large operand
+                    computing them again is dear: much arithmetic, or many large arrays to read
     multi-output    a value also needed elsewhere is written by the kernel of its consumer when the
                     shapes agree; siblings that read the same array join (MultiOutputFusion)
     reduction       the hero of its kernel; its producers and an epilogue of its own shape fuse,
@@ -39,8 +39,10 @@ class Hero(enum.Enum):
     GEMM = "gemm"
 
 
-#: Elementwise ops of at least this many operations per element are not recomputed.
-DEAR_FLOPS = 8
+#: A value is computed again in each consumer up to so many operations per element,
+DEAR_FLOPS = 64
+#: and up to so many arrays of its size that it is computed from.
+DEAR_SOURCES = 2
 #: Ops a gemm takes as its epilogue at most.
 EPILOGUE_OPS = 4
 #: Ops that fold into a gemm's operand when only gemms read them.
@@ -112,25 +114,27 @@ def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
         us = kernel_time_us(works, kernel.bits, kernel.written)
         return XlaKernel(kernel.hero, kernel.bits, kernel.written, us)
 
-    kernels = _Fuser(works.graph, bits).run()
+    kernels = _Fuser(works.graph, bits, works.free).run()
     return XlaPlan(works, bits, tuple(map(priced, kernels)))
 
 
 class _Fuser:
     """Walks from the results to the inputs and puts each op into the kernels of its users."""
 
-    def __init__(self, graph: Graph, bits: int):
+    def __init__(self, graph: Graph, bits: int, free: int):
         self.graph = graph
         self.bits = bits
+        self.free = free
         self.homes: dict[int, list[_Kernel]] = {}
         self.kernels: list[_Kernel] = []
+        self.cheap = _cheap(graph, bits)
 
     def run(self) -> list[_Kernel]:
         for i in reversed(list(ids(self.bits))):
             self._place(self.graph.ops[i])
         live = [k for k in self.kernels if k.bits]
         live.reverse()
-        return _join_siblings(self.graph, live)
+        return _join_siblings(self.graph, self.free, live)
 
     def _place(self, op: Op) -> None:
         users = self.graph.users[op.id]
@@ -206,7 +210,7 @@ class _Fuser:
             return
         hosts = _distinct(k for u in inside if u not in by_gemm for k in self.homes[u.id])
         written = escapes or bool(by_gemm)
-        if not written and (len(hosts) == 1 or _cheap(op)):
+        if not written and (len(hosts) == 1 or self.cheap >> op.id & 1):
             self._join(op, hosts)
             return
         for kernel in hosts:
@@ -233,35 +237,48 @@ def is_row(reduce: Op) -> bool:
     return bool(reduced) and reduced[-1] and reduced == sorted(reduced) and not all(reduced)
 
 
-def _cheap(op: Op) -> bool:
-    large = {o.id for o in op.operands if o.shape.size == op.shape.size and o.shape.size > 1}
-    return spec_of(op.opcode).flops < DEAR_FLOPS and len(large) <= 1
+def _cheap(graph: Graph, bits: int) -> int:
+    """The loop ops worth computing again instead of reading: by the arithmetic from memory to
+    their value, and the arrays of their size that are read on the way."""
+    found = 0
+    flops: dict[int, int] = {}
+    sources: dict[int, frozenset[int]] = {}
+    for i in ids(bits):
+        op = graph.ops[i]
+        if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT):
+            continue
+        size = op.shape.size
+        flops[i] = spec_of(op.opcode).flops + sum(flops.get(o.id, 0) for o in set(op.operands))
+        read = frozenset[int]()
+        for o in op.operands:
+            read |= sources.get(o.id, frozenset((o.id,)))
+        sources[i] = read if len(read) <= 2 * DEAR_SOURCES else frozenset(sorted(read)[:5])
+        large = sum(graph.ops[j].shape.size >= size > 1 for j in read)
+        if flops[i] < DEAR_FLOPS and large <= DEAR_SOURCES:
+            found |= 1 << i
+    return found
 
 
 def _distinct(kernels: Iterable[_Kernel]) -> list[_Kernel]:
     return list(dict.fromkeys(kernels))
 
 
-def _join_siblings(graph: Graph, kernels: list[_Kernel]) -> list[_Kernel]:
-    """Independent loop or reduction kernels of one shape that read the same array become one."""
-    by_input: dict[tuple[object, int], list[_Kernel]] = {}
+def _join_siblings(graph: Graph, free: int, kernels: list[_Kernel]) -> list[_Kernel]:
+    """Loop or reduction kernels of one shape that read the same array become one; loop kernels
+    also where one reads what the other writes."""
+    by_value: dict[tuple[object, int], list[_Kernel]] = {}
     for kernel in kernels:
         if kernel.hero not in (Hero.LOOP, Hero.REDUCTION):
             continue
         reduction = kernel.reduction
-        shape: object = (
-            (reduction.operands[0].dims, reduction.attrs["dimensions"])
-            if reduction is not None
-            else kernel.root.dims
-        )
-        read = {
-            operand.id
-            for i in ids(kernel.bits)
-            for operand in graph.ops[i].operands
-            if operand.shape.size > 1
-        }
-        for i in sorted(read):
-            by_input.setdefault((shape, i), []).append(kernel)
+        shape: object = kernel.root.dims
+        shared = _read(graph, free, kernel)
+        if reduction is not None:
+            shape = (reduction.operands[0].dims, reduction.attrs["dimensions"])
+        else:
+            shared |= set(ids(kernel.written))
+        for i in sorted(shared):
+            by_value.setdefault((shape, i), []).append(kernel)
     into: dict[_Kernel, _Kernel] = {}
 
     def final(kernel: _Kernel) -> _Kernel:
@@ -269,18 +286,33 @@ def _join_siblings(graph: Graph, kernels: list[_Kernel]) -> list[_Kernel]:
             kernel = into[kernel]
         return kernel
 
-    for group in by_input.values():
+    for group in by_value.values():
         first = final(group[0])
-        for other in group[1:]:
-            other = final(other)
-            if other is not first and _independent(graph, first, other):
+        for other in map(final, group[1:]):
+            if other is not first and _may_join(graph, first, other):
                 first.bits |= other.bits
                 first.written |= other.written
                 into[other] = first
     return [k for k in kernels if k not in into]
 
 
-def _independent(graph: Graph, a: _Kernel, b: _Kernel) -> bool:
-    return not any(graph.reach[i] & b.written for i in ids(a.bits)) and not any(
-        graph.reach[i] & a.written for i in ids(b.bits)
-    )
+def _read(graph: Graph, free: int, kernel: _Kernel) -> set[int]:
+    """The arrays, not scalars, that a kernel reads from memory."""
+    inside = kernel.bits | free
+    return {
+        operand.id
+        for i in ids(kernel.bits)
+        for operand in graph.ops[i].operands
+        if operand.shape.size > 1 and not inside >> operand.id & 1
+    }
+
+
+def _may_join(graph: Graph, a: _Kernel, b: _Kernel) -> bool:
+    """Whether nothing between the two, or in them if they hold reductions, keeps them apart."""
+    apart = a.bits | b.bits if a.hero is Hero.LOOP else 0
+    for kernel, other in ((a, b), (b, a)):
+        for i in ids(kernel.bits):
+            for operand in graph.ops[i].operands:
+                if not apart >> operand.id & 1 and graph.reach[operand.id] & other.written:
+                    return False
+    return True

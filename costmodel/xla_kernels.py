@@ -12,10 +12,12 @@ from costmodel.work import Work, dot_flops
 from hlo.graph import Op, ids
 from hlo.semantics import Kind, kind_of
 
-#: Elements per block of XLA's loop kernels: 128 threads of four elements and more.
+#: Elements and threads per block of XLA's loop and row reduction kernels.
 LOOP_TILE = 1024
+LOOP_THREADS = 256
 #: A column reduction gives each block this many columns and rows.
 COLUMN_TILE = (32, 4096)
+COLUMN_THREADS = 1024
 #: A row reduction longer than this takes a second kernel.
 LONGEST_ROW = 16_384
 
@@ -33,16 +35,17 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
         return sum(_gemm_us(op, work, device) for op in gemms)
     reductions = [op for op in ops if kind_of(op.opcode) is Kind.REDUCTION]
     blocks = max(-(-op.shape.size // LOOP_TILE) for op in ops)
-    us = 0.0
+    us, threads = 0.0, LOOP_THREADS
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
         kept, reduced, is_column = _extents(reductions[0])
         if is_column:
             blocks = -(-kept // COLUMN_TILE[0]) * -(-reduced // COLUMN_TILE[1])
+            threads = COLUMN_THREADS
         if reduced > (COLUMN_TILE[1] if is_column else LONGEST_ROW):
             us = _second_pass_us(reductions, blocks, device)
-    return us + kernel_us(replace(work, blocks=blocks), device)
+    return us + kernel_us(replace(work, blocks=blocks), device, threads)
 
 
 def _extents(reduce: Op) -> tuple[int, int, bool]:
