@@ -94,18 +94,20 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 @pytest.fixture(scope="session")
 def host_compiler() -> str:
     """Path of the C++ compiler."""
-    path = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
-    if path is None:
-        pytest.skip("no C++ compiler")
-    return path
+    from fusionstitch.runtime.toolchain import compiler
+    from hlo.errors import ToolchainError
+
+    try:
+        return compiler()[0]
+    except ToolchainError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def nvrtc() -> ModuleType:
-    """CuPy's NVRTC, which compiles for GPUs that are not there."""
-    module = pytest.importorskip("cupy.cuda.nvrtc", exc_type=ImportError)
-    try:
-        module.getVersion()
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"NVRTC cannot be loaded: {error}")
-    return module
+    """`fusionstitch.runtime.nvrtc`, where NVRTC can be loaded: it needs no GPU."""
+    from fusionstitch.runtime import nvrtc
+
+    if not (found := nvrtc.available()):
+        pytest.skip(found.reason)
+    return nvrtc

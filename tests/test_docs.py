@@ -1,0 +1,44 @@
+"""What the documentation lists is what there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from fusionstitch import Options, env
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_every_option_and_variable_is_documented() -> None:
+    text = (ROOT / "docs" / "options.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    options = [field.name for field in dataclasses.fields(Options)]
+    variables = [variable.name for variable in env.VARIABLES]
+    assert rows[: len(options)] == options
+    others = rows[len(options) :]
+    assert [name for name in variables if name not in others] == []
+    assert set(others) - set(variables) <= {"CXX", "FUSIONSTITCH_EXAMPLE_SCALE"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "examples/README.md",
+        *(f"docs/{p.name}" for p in sorted(ROOT.glob("docs/*.md"))),
+    ],
+)
+def test_paths_and_targets_in_the_pages_exist(page: str) -> None:
+    path = ROOT / page
+    text = path.read_text()
+    links = re.findall(r"\]\((?!http)([^)#]+)", text)
+    assert [link for link in links if not (path.parent / link).exists()] == []
+    files = re.findall(r"`((?:hlo|costmodel|codegen|fusionstitch|tests|examples)/[\w./]+)`", text)
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    for module, name in re.findall(r"\b(?:examples/)?(\w+\.py):([a-z]\w+)", text):
+        if (ROOT / "examples" / module).exists():
+            assert f"def {name}()" in (ROOT / "examples" / module).read_text()
