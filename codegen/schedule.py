@@ -19,6 +19,8 @@ LONG_ROW = 512
 #: Elements of a long row per thread.
 PER_THREAD = 8
 DEFAULT_BLOCK = 256
+#: Elements per thread of a purely elementwise tile.
+VECTOR_ELEMENTS = 4
 #: Threads per SM of a cooperative launch: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
 
@@ -160,10 +162,12 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> 
     least = group.least_points
     if all(_size(group, n.rows) * _lanes(n, group, block) == 1 for n in nests):
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
+    # elementwise tiles leave each thread a vector of elements
+    target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
     points = 1
     while points < group.tiles:
         filled = any(
-            points * _size(group, n.rows) * _lanes(n, group, block) >= block for n in nests
+            points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests
         )
         busy = group.tiles // (points * 2) >= 2 * device.sm_count
         if filled or not (busy or points < least):

@@ -1,0 +1,500 @@
+"""Emission of one nest: a loop over rows, and at each row the sweeps of every level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from codegen.expressions import combine, literal
+from codegen.index import Index, Var, delinearize, linearize, render, variable
+from codegen.maps import Indices
+from codegen.nests import Place
+from codegen.rows import row_loop
+from codegen.schedule import GroupPlan, NestPlan
+from codegen.stages import Stage, closure
+from codegen.types import c_type, compute_bytes
+from codegen.values import Placed, Values
+from codegen.vectors import ACCESS_BYTES, Vector, aligned_base
+from hlo.errors import CodegenError
+from hlo.graph import ITEM_BYTES, Op
+
+if TYPE_CHECKING:
+    from codegen.emit import KernelEmitter
+
+#: Registers per thread that caching a row may take (4-byte units).
+CACHE_REGISTERS = 48
+#: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
+CACHE_STEPS = 16
+#: Trial names: vector widths are tried on indices that are never printed.
+_TRIAL = Var("trial_lane", 1)
+
+Key = tuple[Op, Indices]
+
+
+@dataclass
+class Sweep:
+    """How each row is walked: `steps` vectors of `width` elements per thread (0 steps: a plain
+    loop), and what is kept: (op, index) -> (register array, level of the sweep that fills it)."""
+
+    unit: Index = field(default_factory=Index)
+    steps: int = 0
+    kept: dict[Key, tuple[str, int]] = field(default_factory=dict)
+
+
+class NestEmitter:
+    """Prints one nest of a group inside one tile."""
+
+    def __init__(
+        self,
+        kernel: KernelEmitter,
+        group: GroupPlan,
+        nest: NestPlan,
+        tile: str,
+        shared_names: dict[Stage, str],
+    ):
+        self.memory = kernel.memory
+        self.block = kernel.plan.block
+        self.busy = kernel.plan.grid * kernel.plan.block
+        self.int = kernel.int
+        self.writer = kernel.writer
+        self.values = Values(self.writer, self._stored, kernel.numerics, self.memory.tables)
+        self.group = group
+        self.axes = group.group.axes
+        self.plan = nest
+        self.nest = nest.nest
+        self.tile = tile
+        self.shared_names = shared_names
+        #: the stages that the loops of this group read whole, by op id
+        self.whole = {p.op.id: p for s in group.group.stages for p, _ in s.reads}
+        self.digits: dict[int, Index] = {}
+        self.point = Index()
+        self.sweep = Sweep()
+        self.width = 1
+        self._element = Index()
+        self.vector: Vector | None = None
+        self.pending: list[tuple[str, str, str, str]] = []
+        self.live = self.first = self.lane = ""
+
+    # ---- rows -----------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        """Prints the nest into the writer's innermost block."""
+        writer, plan = self.writer, self.plan
+        for stage in self.nest.stages:
+            writer.line(f"// {describe(stage.op)}")
+        flat = plan.inner == 1 and plan.teams.threads == 1
+        self.width = self._vector_width(flat)
+        if self.width > 1:
+            self._element = variable(writer.name("v"), self.width)
+        rows = plan.rows // self.width if flat else plan.rows
+        limit = self._row_limit(self.width if flat else 1)
+        row = variable(writer.name("row"), rows)
+        loop = row_loop(render(row), rows, limit, plan.teams, self.block, self.int)
+        with writer.nested(loop.header, pinned=True):
+            if loop.row:
+                writer.line(loop.row)
+            if row.terms:
+                writer.declare(render(row))
+            self.live = loop.live
+            if loop.lane:
+                self.lane = writer.name("lane")
+                writer.line(f"const int {self.lane} = {loop.lane};")
+                self.first = f"{self.lane} == 0"
+            if flat and self.width > 1:
+                self._flat_vectors(row)
+            else:
+                self._bind_rows(row, self._position(row, 1))
+                self.sweep = self._plan_sweep()
+                for level in range(self.nest.levels):
+                    self._level(level)
+
+    def _row_limit(self, width: int) -> str:
+        """C text of the rows in this tile, in units of `width`."""
+        group, rows = self.group, self.plan.rows
+        if not group.ragged:
+            return str(rows // width)
+        limit = self.writer.name("row_count")
+        left = f"{group.grid_points} - {self.tile} * {group.points}"
+        count = f"fs_min({group.points}, {left})"
+        scale = rows // group.points
+        count += f" * {scale}" if scale > 1 else ""
+        count += f" / {width}" if width > 1 else ""
+        self.writer.line(f"const {self.int} {limit} = {count};")
+        return limit
+
+    def _flat_vectors(self, row: Index) -> None:
+        """Rows of one element each: a thread takes `width` neighbours."""
+        unit = self._position(row, self.width)
+        with self._vector_loop() as lane:
+            self._bind_rows(row * self.width + lane, unit * self.width + lane)
+            for level in range(self.nest.levels):
+                self._step(self.nest.at(level), {})
+
+    def _position(self, row: Index, width: int) -> Index:
+        """The grid point of `row`, in units of `width`."""
+        group = self.group
+        kept = self.plan.rows // group.points
+        point = row // kept if width == 1 else row
+        if width > 1 and kept > 1:
+            return Index()  # rows inside a block are not split off grid points
+        position = variable(self.tile, group.tiles) * (group.points // width) + point
+        if not group.ragged:
+            return position
+        name = self.writer.name("point")  # a variable of its own has the exact range
+        self.writer.line(f"const {self.int} {name} = {render(position)};")
+        self.writer.declare(name)
+        return variable(name, group.grid_points // width)
+
+    def _bind_rows(self, row: Index, position: Index) -> None:
+        """Digits of every grid and row axis in terms of the tile and row variables."""
+        leaves, grid = self.nest.rows, self.group.group.grid
+        extents = [self.group.points, *(self.axes.extent(leaf) for leaf in leaves)]
+        self.point, *row_digits = delinearize(row, extents)
+        grid_digits = delinearize(position, [self.axes.extent(leaf) for leaf in grid])
+        self.digits = dict(zip(grid, grid_digits, strict=True))
+        self.digits |= dict(zip(leaves, row_digits, strict=True))
+
+    def _bind_column(self, column: Index) -> None:
+        leaves = self.nest.inner
+        digits = delinearize(column, [self.axes.extent(leaf) for leaf in leaves])
+        self.digits |= dict(zip(leaves, digits, strict=True))
+
+    def _index(self, stage: Stage) -> Indices:
+        """The index of a stage's op at the current grid point, row and column."""
+        return self._digits_of(self.axes.dims[stage.number])
+
+    def _inner(self, stage: Stage) -> Indices:
+        return self._digits_of(self.axes.inner[stage.number])
+
+    def _digits_of(self, chains: Sequence[int]) -> Indices:
+        found = []
+        for axis in chains:
+            leaves = [leaf for leaf in self.axes.set.leaves(axis) if self.axes.extent(leaf) != 1]
+            extents = [self.axes.extent(leaf) for leaf in leaves]
+            found.append(linearize([self.digits[leaf] for leaf in leaves], extents))
+        return tuple(found)
+
+    # ---- vectors --------------------------------------------------------------------------------
+
+    def _vector_width(self, flat: bool) -> int:
+        """Elements per access: the most for which every store and some load is one vector."""
+        plan, group = self.plan, self.group
+        team = plan.teams.threads
+        if not flat and (team == 1 or plan.teams.columns or plan.inner == 1):
+            return 1
+        if flat and group.tiles * plan.rows < self.busy:
+            return 1
+        sizes = [ITEM_BYTES[s.op.dtype] for s in self.nest.stages if self._stores(s)]
+        sizes += [ITEM_BYTES[op.dtype] for s in self.nest.stages for op, _ in s.loads]
+        width = ACCESS_BYTES // max(sizes, default=ACCESS_BYTES)
+        while width > 1 and not self._fits(width, flat):
+            width //= 2
+        return width
+
+    def _fits(self, width: int, flat: bool) -> bool:
+        """Tries `width` on indices made of trial variables."""
+        plan, group = self.plan, self.group
+        lane = Index(((Var(_TRIAL.name, width), 1),))
+        tile = variable("trial_tile", group.tiles)
+        if flat:
+            if plan.rows != group.points or group.points % width or group.grid_points % width:
+                return False
+            row = variable("trial_row", plan.rows // width) * width + lane
+            self._bind_rows(row, tile * group.points + row)
+        else:
+            if plan.inner % (width * plan.teams.threads):
+                return False
+            row = variable("trial_row", plan.rows)
+            self._bind_rows(row, tile * group.points + row // (plan.rows // group.points))
+            self._bind_column(variable("trial_column", plan.inner // width) * width + lane)
+        loads = 0
+        for stage in self.nest.stages:
+            if self.nest.place[stage] is Place.ROW:
+                continue
+            index = self._index(stage)
+            if self._stores(stage) and self.nest.place[stage] is Place.SWEEP:
+                address = linearize(index, stage.op.dims)
+                if aligned_base(address, Var(_TRIAL.name, width), width) is None:
+                    return False
+            for op, at in closure(stage.op, index, self._inner(stage), self.whole)[0]:
+                if op.opcode == "parameter" and _in_range(op, at):
+                    address = linearize(at, op.dims)
+                    base = aligned_base(address, Var(_TRIAL.name, width), width)
+                    loads += base is not None
+        return loads > 0
+
+    def _stores(self, stage: Stage) -> bool:
+        return stage.op.id in self.memory.outputs or stage.op.id in self.memory.scratch
+
+    @contextmanager
+    def _vector_loop(self) -> Iterator[Index]:
+        """The unrolled loop over a vector; its stores follow as vector stores."""
+        if self.width == 1:
+            yield Index()
+            return
+        writer, name = self.writer, render(self._element)
+        self.vector = Vector(self.width, Var(name, self.width), writer.depth)
+        with writer.nested(f"FS_UNROLL for (int {name} = 0; {name} < {self.width}; ++{name})"):
+            writer.declare(name)
+            yield self._element
+        self.vector = None
+        for target, address, values, condition in self.pending:
+            store = f"fs_store_vec({target} + {address}, {values});"
+            writer.line(f"if ({condition}) {store}" if condition else store)
+        self.pending.clear()
+
+    # ---- levels and sweeps ----------------------------------------------------------------------
+
+    def _level(self, level: int) -> None:
+        """The values of each row first, then one sweep for all that runs along the row."""
+        stages = self.nest.at(level)
+        for stage in stages:
+            if self.nest.place[stage] is Place.ROW:
+                text = self.values.computed(stage.op, self._index(stage))[0]
+                self.writer.block.memo[stage.op.id, self._index(stage)] = text
+                self._store(stage, text, [self.first, self.live])
+        sweep = [s for s in stages if self.nest.place[s] is not Place.ROW]
+        if not sweep:
+            return
+        totals: dict[Stage, str] = {}
+        for stage in sweep:
+            if self.nest.place[stage] is Place.REDUCE:
+                totals[stage] = self.writer.name(f"{stage.op.name or stage.op.opcode}_partial")
+                start = literal(0, stage.op.dtype)
+                if stage.op.opcode == "reduce":
+                    start, _ = combine(stage.op.attrs["reducer"], stage.op.dtype)
+                compute = c_type(stage.op.dtype).compute
+                self.writer.line(f"{compute} {totals[stage]} = {start};")
+        self._run_sweep(level, sweep, totals)
+        for stage, name in totals.items():
+            self._finish(stage, name)
+
+    def _run_sweep(self, level: int, stages: list[Stage], totals: dict[Stage, str]) -> None:
+        writer, sweep, int_ = self.writer, self.sweep, self.int
+        if self.plan.inner == 1:
+            self._step(stages, totals)
+            return
+        name, threads = render(sweep.unit), self.plan.teams.threads
+        units = self.plan.inner // self.width
+        if threads >= units and self.lane:
+            header = f"if (const {int_} {name} = {self.lane}; {name} < {units})"
+            with writer.nested(header):
+                writer.declare(name)
+                self._cached_step(level, stages, totals, "0")
+        elif sweep.steps:
+            inside = f"if ({name} < {units})" if units % threads else ""
+            with writer.nested(f"FS_UNROLL for (int step = 0; step < {sweep.steps}; ++step)"):
+                place = f"step * {threads} + {self.lane}" if self.lane else "step"
+                writer.line(f"const {int_} {name} = {place};")
+                writer.declare(name)
+                with writer.nested(inside, pinned=True) if inside else nullcontext():
+                    self._cached_step(level, stages, totals, "step")
+        else:
+            advance = f"{name} += {threads}" if threads > 1 else f"++{name}"
+            start = self.lane or "0"
+            with writer.nested(f"for ({int_} {name} = {start}; {name} < {units}; {advance})"):
+                writer.declare(name)
+                self._cached_step(level, stages, totals, "")
+
+    def _plan_sweep(self) -> Sweep:
+        """Names the column variable and picks the values kept from sweep to sweep."""
+        nest, inner = self.nest, self.plan.inner
+        if inner == 1:
+            return Sweep()
+        unit = variable(self.writer.name("column"), inner // self.width)
+        steps = -(-inner // (self.plan.teams.threads * self.width))
+        if nest.levels == 1 or steps * self.width > CACHE_STEPS:
+            return Sweep(unit=unit)
+        sweep = Sweep(unit=unit, steps=steps)
+        registers = 0
+        for (op, at), levels in self._uses(unit * self.width + self._element).items():
+            need = steps * self.width * max(4, compute_bytes(op.dtype)) // 4
+            if len(levels) < 2 or registers + need > CACHE_REGISTERS:
+                continue
+            registers += need
+            name = self.writer.name(f"{op.name or op.opcode}_row")
+            self.writer.line(f"{c_type(op.dtype).compute} {name}[{steps * self.width}];")
+            sweep.kept[op, at] = (name, min(levels))
+        return sweep
+
+    def _uses(self, column: Index) -> dict[Key, set[int]]:
+        """Values that lie along the row, by the levels of the sweeps that need them."""
+        self._bind_column(column)
+        uses: dict[Key, set[int]] = {}
+        for stage in self.nest.stages:
+            if self.nest.place[stage] is Place.ROW:
+                continue
+            index, level = self._index(stage), self.nest.level[stage]
+            if self.nest.place[stage] is Place.SWEEP and stage.op.id in self.whole:
+                uses.setdefault((stage.op, index), set()).add(level)
+            for op, at in closure(stage.op, index, self._inner(stage), self.whole)[0]:
+                if _in_range(op, at) and any(column.variables & i.variables for i in at):
+                    uses.setdefault((op, at), set()).add(level)
+        return uses
+
+    def _cached_step(
+        self, level: int, stages: list[Stage], totals: dict[Stage, str], step: str
+    ) -> None:
+        """One vector of a sweep, reading from or filling the values kept in registers."""
+        sweep = self.sweep
+        with self._vector_loop() as lane:
+            self._bind_column(sweep.unit * self.width + lane)
+            where = self._slot(step, lane)
+            for (op, at), (name, first) in sweep.kept.items():
+                if first < level:
+                    self.writer.block.memo[op.id, at] = f"{name}[{where}]"
+            self._step(stages, totals)
+            for (op, at), (name, first) in sweep.kept.items():
+                if first == level:
+                    self.writer.line(f"{name}[{where}] = {self.values.value(op, at)};")
+
+    def _slot(self, step: str, lane: Index) -> str:
+        """The place in a register array of the current element."""
+        if not lane.terms:
+            return step or "0"
+        if not step or step == "0":
+            return render(lane)
+        return f"{step} * {self.width} + {render(lane)}"
+
+    def _step(self, stages: list[Stage], totals: dict[Stage, str]) -> None:
+        """The body of a sweep: all values first, then all stores, so in-place updates are safe."""
+        stores: list[tuple[Stage, str]] = []
+        for stage in stages:
+            index = self._index(stage)
+            if stage in totals:
+                term = self.values.accumulated(stage.op, index, self._inner(stage))
+                total = totals[stage]
+                if stage.op.opcode == "dot":
+                    self.writer.line(f"{total} += {term};")
+                else:
+                    _, functor = combine(stage.op.attrs["reducer"], stage.op.dtype)
+                    self.writer.line(f"{total} = {functor}::apply({total}, {term});")
+                continue
+            found = self.writer.find((stage.op.id, index))
+            text = found[0] if found else self.values.computed(stage.op, index)[0]
+            self.writer.block.memo[stage.op.id, index] = text
+            stores.append((stage, text))
+        for stage, text in stores:
+            self._store(stage, text, [self.live])
+
+    def _finish(self, stage: Stage, partial: str) -> None:
+        """Joins the partial results of a row's team; every thread of the team gets the result."""
+        teams, op = self.plan.teams, stage.op
+        total = partial
+        if teams.threads > 1:
+            compute = c_type(op.dtype).compute
+            functor = "FsAdd" if op.opcode == "dot" else combine(op.attrs["reducer"], op.dtype)[1]
+            scratch = f"({compute}*)shared_memory"
+            if teams.columns:
+                total = f"fs_reduce_strided<{teams.columns}, {functor}>({partial}, {scratch})"
+            elif teams.threads <= 32:
+                total = f"fs_reduce_lanes<{teams.threads}, {functor}>({partial})"
+            else:
+                total = f"fs_reduce_block<{functor}>({partial}, {scratch})"
+        result = self.values.finished(op, total)
+        name = self.writer.name(op.name or op.opcode)
+        self.writer.line(f"const {c_type(op.dtype).compute} {name} = {result};")
+        self.writer.block.memo[op.id, self._index(stage)] = name
+        self._store(stage, name, [self.first, self.live])
+
+    # ---- memory ---------------------------------------------------------------------------------
+
+    def _store(self, stage: Stage, text: str, conditions: Sequence[str]) -> None:
+        """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
+        op, index = stage.op, self._index(stage)
+        places = [*self.memory.outputs.get(op.id, ())]
+        if op.id in self.memory.scratch:
+            places.append(self.memory.scratch[op.id])
+        kind = c_type(op.dtype)
+        stored = text if kind.storage == kind.compute else f"fs_store_as<{kind.storage}>({text})"
+        address = linearize(index, op.dims)
+        condition = " && ".join(c for c in conditions if c)
+        base = self.vector.base(address) if self.vector else None
+        lines: list[str] = []
+        for place in places:
+            if base is None or self.vector is None:
+                lines.append(f"{place}[{render(address)}] = {stored};")
+                continue
+            values = self.writer.name(f"{place}_vector")
+            self.writer.line(f"fs_vec<{kind.storage}, {self.width}> {values};", self.vector.depth)
+            self.writer.line(f"{values}[{self.vector.lane.name}] = {stored};")
+            self.pending.append((place, render(base), values, condition))
+        if stage in self.memory.shared:
+            lines.append(f"{self.shared_names[stage]}[{self._shared_address(stage)}] = {text};")
+        if not lines:
+            return
+        with self.writer.nested(f"if ({condition})", pinned=True) if condition else nullcontext():
+            for line in lines:
+                self.writer.line(line)
+
+    def _shared_address(self, stage: Stage) -> str:
+        leaves = self.group.group.in_block(stage)
+        digits = [self.point, *(self.digits[leaf] for leaf in leaves)]
+        return render(linearize(digits, [self.group.points, *map(self.axes.extent, leaves)]))
+
+    def _stored(self, op: Op, index: Indices) -> Placed | None:
+        """How to read `op` at `index` from memory, if it lives there."""
+        if op.opcode == "parameter":
+            return self._loaded(op, self.memory.inputs[op.id], index)
+        stage = self.whole.get(op.id)
+        if stage is None:
+            return None
+        if stage in self.group.group.stages:
+            return self._stored_in_block(stage, index)
+        names = self.memory.outputs.get(op.id, ())
+        return self._loaded(op, names[0] if names else self.memory.scratch[op.id], index)
+
+    def _loaded(self, op: Op, name: str, index: Indices) -> Placed:
+        kind = c_type(op.dtype)
+        address = linearize(index, op.dims)
+        text = f"{name}[{render(address)}]"
+        vector = self.vector
+        if vector and self.writer.pinned_depth <= vector.depth and _in_range(op, index):
+            base = vector.base(address)
+            if base is not None:
+                text = f"{self._vector_of(op, name, base)}[{vector.lane.name}]"
+        return (text if kind.storage == kind.compute else f"fs_load({text})"), 0
+
+    def _vector_of(self, op: Op, name: str, base: Index) -> str:
+        """The vector at `base`, loaded once before the loop over its elements."""
+        assert self.vector is not None
+        block = self.writer.chain[self.vector.depth]
+        found = block.memo.get((name, base))
+        if found is None:
+            found = self.writer.name(f"{name}_vector")
+            load = f"fs_load_vec<{c_type(op.dtype).storage}, {self.width}>({name} + {render(base)})"
+            self.writer.line(f"const auto {found} = {load};", self.vector.depth)
+            block.memo[name, base] = found
+        return found
+
+    def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
+        if stage in self.nest.level or stage not in self.memory.shared:
+            if stage.is_reduction:
+                raise CodegenError(f"{stage.op.name} is read in its own loop at another index.")
+            return None
+        digits: list[Index] = [self.point]
+        extents = [self.group.points]
+        for axis, position in zip(self.axes.dims[stage.number], index, strict=True):
+            leaves = [x for x in self.axes.set.leaves(axis) if self.axes.extent(x) != 1]
+            places = delinearize(position, [self.axes.extent(x) for x in leaves])
+            for leaf, digit in zip(leaves, places, strict=True):
+                if leaf not in self.group.group.grid:
+                    digits.append(digit)
+                    extents.append(self.axes.extent(leaf))
+                elif digit != self.digits[leaf]:
+                    raise CodegenError(f"{stage.op.name} is read from another tile.")
+        return f"{self.shared_names[stage]}[{render(linearize(digits, extents))}]", 0
+
+
+def _in_range(op: Op, index: Indices) -> bool:
+    return all(i.lo >= 0 and i.hi < dim for i, dim in zip(index, op.dims, strict=True))
+
+
+def describe(op: Op) -> str:
+    """One line about an op for a comment: its name, type, and place in the user's program."""
+    where = op.source.op_name
+    if op.source.file:
+        where = f"{where} ({op.source.file.rsplit('/', 1)[-1]}:{op.source.line})".strip()
+    return f"{op.name or op.opcode}: {op.shape} {op.opcode}" + (f"  {where}" if where else "")

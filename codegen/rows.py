@@ -1,0 +1,75 @@
+"""How the threads of a block walk the rows of a nest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.schedule import Teams
+
+
+@dataclass(frozen=True)
+class RowLoop:
+    """`header` opens the loop, `row` is the statement that finds this thread's row ('' if the
+    header does), `live` the condition under which the row is its own ('' if always), `lane` the
+    C text of the thread's place in its team ('' if it is alone)."""
+
+    header: str
+    row: str
+    live: str
+    lane: str
+
+
+def row_loop(name: str, rows: int, limit: str, teams: Teams, block: int, int_: str) -> RowLoop:
+    """The loop over `rows` rows of which `limit` (C text) are there in this tile.
+
+    Loops whose body joins lanes of different rows must not diverge: there a team without a row of
+    its own repeats the last one, and `live` keeps it from storing.
+    """
+    threads = teams.threads
+    per_pass = block // threads
+    exact = limit == str(rows) and rows % per_pass == 0
+    lane = _lane(teams, block)
+    free = threads in (1, 32) and not teams.columns  # warps may go separate ways
+    team = f"threadIdx.x % {teams.columns}" if teams.columns else f"threadIdx.x / {threads}"
+    if threads == 1:
+        team = "threadIdx.x"
+    if rows == 1:
+        return _single_row(teams, team, lane, block)
+    if threads == block:
+        return RowLoop(f"for ({int_} {name} = 0; {name} < {limit}; ++{name})", "", "", lane)
+    once = rows <= per_pass
+    if once and exact:
+        return RowLoop("", f"const {int_} {name} = {team};", "", lane)
+    if once and free:
+        return RowLoop(f"if (const {int_} {name} = {team}; {name} < {limit})", "", "", lane)
+    if free:
+        step = f"{name} += {per_pass}"
+        return RowLoop(f"for ({int_} {name} = {team}; {name} < {limit}; {step})", "", "", lane)
+    if once:
+        row = f"const {int_} {name} = fs_min<{int_}>({team}, {limit} - 1);"
+        return RowLoop("", row, f"{team} < {limit}", lane)
+    base = f"{name}_base"
+    header = f"for ({int_} {base} = 0; {base} < {limit}; {base} += {per_pass})"
+    if exact:
+        return RowLoop(header, f"const {int_} {name} = {base} + {team};", "", lane)
+    row = f"const {int_} {name} = fs_min<{int_}>({base} + {team}, {limit} - 1);"
+    return RowLoop(header, row, f"{base} + {team} < {limit}", lane)
+
+
+def _lane(teams: Teams, block: int) -> str:
+    if teams.threads == 1:
+        return ""
+    if teams.columns:
+        return f"threadIdx.x / {teams.columns}"
+    return "threadIdx.x" if teams.threads == block else f"threadIdx.x % {teams.threads}"
+
+
+def _single_row(teams: Teams, team: str, lane: str, block: int) -> RowLoop:
+    if teams.columns:
+        return RowLoop("", "", f"{team} == 0" if teams.columns > 1 else "", lane)
+    if teams.threads == block:
+        return RowLoop("", "", "", lane)
+    if teams.threads == 1:
+        return RowLoop("if (threadIdx.x == 0)", "", "", lane)
+    live = "" if teams.threads == 32 else f"{team} == 0"
+    return RowLoop("if (threadIdx.x < 32)", "", live, lane)
