@@ -55,9 +55,11 @@ def build(kernels: Sequence[Kernel], store: Store | None = None) -> list[Artifac
     """
     if not kernels:
         return []
-    entries = [_entry(kernel) for kernel in kernels]
+    texts = [_without_name(kernel) for kernel in kernels]
+    distinct = dict(zip(reversed(texts), reversed(kernels), strict=True))
+    entry_of = {text: _entry(kernel, text) for text, kernel in distinct.items()}
     image = compile_shared(
-        _translation_unit(dict(zip(entries, kernels, strict=True))),
+        _translation_unit({entry_of[text]: kernel for text, kernel in distinct.items()}),
         flags=KERNEL_FLAGS,
         include=(header_folder(),),
         depends=header_digest(),
@@ -65,8 +67,8 @@ def build(kernels: Sequence[Kernel], store: Store | None = None) -> list[Artifac
     )
     key = "emulated-" + hashlib.sha256(image).hexdigest()
     return [
-        Artifact(key, image, entry, k.grid, k.block, k.shared_bytes, k.cooperative)
-        for entry, k in zip(entries, kernels, strict=True)
+        Artifact(key, image, entry_of[text], k.grid, k.block, k.shared_bytes, k.cooperative)
+        for text, k in zip(texts, kernels, strict=True)
     ]
 
 
@@ -149,10 +151,13 @@ def launch(artifact: Artifact, addresses: Sequence[int], store: Store | None = N
 # --- translation units ----------------------------------------------------------------------------
 
 
-def _entry(kernel: Kernel) -> str:
-    """The kernel's name in its image: kernels with equal text but for the name get one entry."""
-    text = re.sub(rf"\b{re.escape(kernel.name)}\b", "@", kernel.source)
-    return "fs_" + hashlib.sha256(text.encode()).hexdigest()[:16]
+def _without_name(kernel: Kernel) -> str:
+    return re.sub(rf"\b{re.escape(kernel.name)}\b", "@", kernel.source)
+
+
+def _entry(kernel: Kernel, text: str) -> str:
+    """The kernel's name in its image: names of different kernels may be equal."""
+    return f"{kernel.name}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _translation_unit(kernels: dict[str, Kernel]) -> str:

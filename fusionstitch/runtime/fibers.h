@@ -48,7 +48,9 @@ fs_fiber_switch:
   ret
 .size fs_fiber_switch, .-fs_fiber_switch
 )");
-constexpr size_t kSavedWords = 6;  // then the return address
+constexpr size_t kReturnWord = 6;
+// After the return the stack pointer is 8 short of a multiple of 16, as after a call.
+constexpr size_t kFrameWords = 8;
 #else
 __asm__(R"(
 .text
@@ -82,14 +84,16 @@ fs_fiber_switch:
   ret
 .size fs_fiber_switch, .-fs_fiber_switch
 )");
-constexpr size_t kSavedWords = 19;  // the return address is the last of the 20 saved words
+constexpr size_t kReturnWord = 19;
+constexpr size_t kFrameWords = 22;
 #endif
 
-// A context that will run `entry`, which never returns, on the stack that ends at `top`.
+// A context that will run `entry`, which never returns, on the stack that ends at `top`, a
+// multiple of 16.
 inline Context fresh_context(char* top, void (*entry)()) {
-  auto* words = reinterpret_cast<uintptr_t*>(top) - kSavedWords - 3;
-  words[kSavedWords] = reinterpret_cast<uintptr_t>(entry);
-  words[kSavedWords + 1] = 0;  // a null return address ends stack walks
+  auto* words = reinterpret_cast<uintptr_t*>(top) - kFrameWords;
+  words[kReturnWord] = reinterpret_cast<uintptr_t>(entry);
+  words[kReturnWord + 1] = 0;  // a null return address ends stack walks
   return words;
 }
 

@@ -1,0 +1,176 @@
+"""What the emulator is for: faults of kernels are found, and said in words."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from codegen.kernel import Kernel
+from fusionstitch.runtime import emulate
+from hlo.errors import ToolchainError, VerifyError
+from hlo.graph import Shape
+
+BLOCK = 64
+BARRIER = "__syncthreads();"
+ARRAY = (Shape("f32", (BLOCK,)),)
+
+
+def kernel(body, *, inputs=ARRAY, grid=1, block=BLOCK, shared=0, **kw):
+    source = f"""#include "fusionstitch.cuh"
+extern "C" __global__ void faulty(const float* x, float* y) {{
+{body}
+}}
+"""
+    kw = {"scratch": (), "cooperative": False, "template": "hand-written", **kw}
+    return Kernel(
+        "faulty", source, inputs, ARRAY, grid=grid, block=block, shared_bytes=shared, **kw
+    )
+
+
+X = np.arange(BLOCK, dtype=np.float32)
+
+# Shifts twice through one buffer: each of the three barriers protects against another race.
+SHIFT = kernel(
+    """
+  FS_DYNAMIC_SHARED(memory);
+  float* tile = (float*)memory;
+  const unsigned t = threadIdx.x;
+  tile[t] = x[t];
+  __syncthreads();
+  const float left = tile[(t + 63) % 64], right = tile[(t + 1) % 64];
+  __syncthreads();
+  tile[t] = left * right;
+  __syncthreads();
+  y[t] = tile[(t + 63) % 64] - tile[(t + 1) % 64];""",
+    shared=4 * BLOCK,
+)
+
+
+def outcomes(faulty):
+    try:
+        for order in ("forward", "reversed", "random"):
+            emulate.set_order(order, 5)
+            [y] = emulate.run(faulty, [X])
+            yield y.tobytes()
+    finally:
+        emulate.set_order("forward")
+
+
+def test_complete_barriers_give_one_result():
+    product = np.roll(X, 1) * np.roll(X, -1)
+    assert set(outcomes(SHIFT)) == {(np.roll(product, 1) - np.roll(product, -1)).tobytes()}
+
+
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_a_missing_barrier_changes_the_result_under_some_order(removed):
+    parts = SHIFT.source.split(BARRIER)
+    assert len(parts) == 4
+    text = BARRIER.join(parts[: removed + 1]) + BARRIER.join(parts[removed + 1 :])
+    mutant = replace(SHIFT, source=text)
+    assert len(set(outcomes(mutant))) > 1
+
+
+def test_a_missing_grid_barrier_changes_the_result_under_some_order():
+    body = """
+  const unsigned i = blockIdx.x * 32 + threadIdx.x;
+  y[i] = x[i];
+  BARRIER
+  const float other = y[(i + 32) % 64];
+  fs_emulated_grid_barrier();
+  y[i] = other;"""
+    shape = {"grid": 2, "block": 32, "cooperative": True}
+    complete = kernel(body.replace("BARRIER", "fs_emulated_grid_barrier();"), **shape)
+    assert len(set(outcomes(complete))) == 1
+    assert len(set(outcomes(kernel(body.replace("BARRIER", ""), **shape)))) > 1
+
+
+def test_blocks_that_read_each_other_change_the_result_under_some_order():
+    body = "y[blockIdx.x] = blockIdx.x == 0 ? 1.0f : y[blockIdx.x - 1] + 1.0f;"
+    assert len(set(outcomes(kernel(body, grid=BLOCK, block=1)))) > 1
+
+
+FAULTS = {
+    "a shuffle that some lanes skip": (
+        "if (threadIdx.x % 32 < 16) y[threadIdx.x] = __shfl_sync(~0u, x[0], 0); __syncthreads();",
+        {},
+        r"deadlock in block 0: 32 threads wait at __syncthreads, 0 at the grid barrier, 32 at a "
+        r"warp collective, 0 have exited; thread 0 waits for the lanes 0xffffffff",
+    ),
+    "two different barriers": (
+        "if (threadIdx.x < 32) {\n __syncthreads();\n y[0] = 0;\n } else {\n __syncthreads();\n }",
+        {},
+        r"kernel faulty_\w+: threads of block 0 wait at different __syncthreads, in lines 4 and 7",
+    ),
+    "a shuffle that meets a vote": (
+        "y[threadIdx.x] = threadIdx.x % 32 == 0 ? __shfl_sync(~0u, x[0], 1) : __any_sync(~0u, 1);",
+        {},
+        "thread 0 waits for the lanes 0xffffffff of its warp, others wait at another collective",
+    ),
+    "a mask without its caller": (
+        "y[threadIdx.x] = __shfl_sync(1u, x[0], 0);",
+        {},
+        "thread 1 calls a warp collective whose mask 0x00000001 leaves it out",
+    ),
+    "a grid barrier in an ordinary launch": (
+        "fs_emulated_grid_barrier();",
+        {},
+        "a grid barrier in a launch that is not cooperative",
+    ),
+    "a block that skips the grid barrier": (
+        "if (blockIdx.x == 0) fs_emulated_grid_barrier(); else { __syncthreads();"
+        " if (threadIdx.x < 16) fs_emulated_grid_barrier(); else __syncthreads(); }",
+        {"grid": 2, "block": 32, "cooperative": True},
+        "deadlock in block 0: 0 threads wait at __syncthreads, 32 at the grid barrier",
+    ),
+    "waiting for nobody": (
+        "while (((volatile float*)y)[0] != 3.0f) __nanosleep(10);",
+        {"block": 1},
+        "1 threads wait in loops for something that no other thread does",
+    ),
+    "a trap": ("if (threadIdx.x == 5) __trap();", {}, r"__trap\(\) \(block 0, thread 5\)"),
+    "a write past shared memory": (
+        "FS_DYNAMIC_SHARED(m); ((float*)m)[threadIdx.x] = 1; y[threadIdx.x] = 0;",
+        {"shared": 4 * BLOCK - 4},
+        "block 0 wrote shared memory at byte 252, past its 252 bytes",
+    ),
+    "a write past an output": ("y[threadIdx.x + 1] = 0;", {}, "outside output 0 of kernel faulty"),
+    "a write to an input": ("((float*)x)[0] = 7;", {}, "Kernel faulty wrote to its input 0"),
+    "too many threads": ("", {"block": 1025}, "1 blocks of 1025 threads and 0 bytes"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_reported(fault):
+    body, shape, message = FAULTS[fault]
+    with pytest.raises(VerifyError, match=message):
+        emulate.run(kernel(body, **shape), [X])
+    # the emulator is fine afterwards
+    assert len(set(outcomes(SHIFT))) == 1
+
+
+def test_wrong_inputs_are_refused():
+    with pytest.raises(VerifyError, match=r"takes f32\[64\], but was given float64\[64\]"):
+        emulate.run(SHIFT, [X.astype(np.float64)])
+    with pytest.raises(VerifyError, match=r"takes f32\[64\], but was given \."):
+        emulate.run(SHIFT, [])
+
+
+def test_a_large_local_array_is_refused_when_compiling():
+    body = "volatile float local[20000]; local[threadIdx.x] = x[0]; y[0] = local[3];"
+    with pytest.raises(ToolchainError, match="frame size"):
+        emulate.run(kernel(body), [X])
+
+
+def test_code_that_does_not_compile_shows_the_line_of_the_kernel():
+    with pytest.raises(ToolchainError, match=r"faulty.cu:3:\d+: error: .*nonsense"):
+        emulate.run(kernel("nonsense;"), [X])
+
+
+def test_static_shared_memory_is_refused():
+    with pytest.raises(ToolchainError, match="this_emulator_has_only_FS_DYNAMIC_SHARED"):
+        emulate.run(kernel("__shared__ float tile[4];"), [X])
+
+
+def test_a_kernel_with_another_number_of_parameters_is_refused():
+    with pytest.raises(ToolchainError, match="too many arguments"):
+        emulate.run(kernel("", scratch=ARRAY), [X])
