@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 from common import Random, Workload, size
 
@@ -35,13 +33,13 @@ def runge_kutta(point: Point) -> Point:
     return x, y, z
 
 
-def integrate(point: Point, steps: int) -> Point:
-    return jax.lax.scan(lambda p, _: (runge_kutta(p), None), point, length=steps)[0]
-
-
 def scan() -> Workload:
     """200 steps of 1024 systems f32 (small: 20 steps of 64)."""
     draw = Random()
     steps, systems = size((200, 1024), (20, 64))
     x, y, z = (draw.uniform(systems, low=-10, high=10) for _ in range(3))
-    return functools.partial(integrate, steps=steps), ((x, y, z),)
+
+    def integrate(point: Point) -> Point:
+        return jax.lax.scan(lambda p, _: (runge_kutta(p), None), point, length=steps)[0]
+
+    return integrate, ((x, y, z),)
