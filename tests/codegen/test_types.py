@@ -5,48 +5,20 @@ import numpy as np
 import pytest
 
 from codegen.types import C_TYPES, c_type
+from fusionstitch.runtime import emulate
 from hlo.errors import CodegenError
 from hlo.graph import ITEM_BYTES
-from tests.codegen.cuda_on_host import build, call
+from tests.codegen.small_kernels import Launch, on_emulator
 
 # NumPy warns when it asks a signalling bfloat16 NaN whether it is one.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 
 SIXTEEN = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 
-SOURCE = """
-#define CONVERT(name, From, To, function) \\
-  KERNEL(name)(const From* a, To* out, int n) { EACH(i, n) out[i] = function(a[i]); }
-CONVERT(load_bf16, bf16, float, fs_load)
-CONVERT(load_f16, f16, float, fs_load)
-CONVERT(store_bf16, float, bf16, fs_store_as<bf16>)
-CONVERT(store_f16, float, f16, fs_store_as<f16>)
-CONVERT(round_bf16, float, float, fs_round_bf16)
-CONVERT(round_f16, float, float, fs_round_f16)
-KERNEL(reverse_bf16)(const bf16* a, bf16* out, int n) {
-  EACH(i, n / 8) {
-    fs_vec<bf16, 8> v = fs_load_vec<bf16, 8>(a + 8 * i), w;
-    for (int j = 0; j < 8; ++j) w[j] = v[7 - j];
-    fs_store_vec(out + 8 * i, w);
-  }
-}
-KERNEL(sizes)(int32_t* out, int n) {
-  int32_t found[] = {SIZES};
-  EACH(i, n) out[i] = found[i];
-}
-"""
 
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    sizes = ", ".join(f"(int32_t)sizeof({kind.storage})" for kind in C_TYPES.values())
-    return build(SOURCE.replace("SIZES", sizes), tmp_path_factory.mktemp("types"))
-
-
-def run(library, name, argument, dtype):
-    out = np.zeros(argument.shape, dtype)
-    call(library, name, argument, out)
-    return out
+def run(text, argument, result):
+    """out[i] = text of a[i]."""
+    return on_emulator([Launch.elementwise("convert", text, [argument], result)])[0]
 
 
 def every(dtype):
@@ -58,9 +30,9 @@ def bits(floats):
 
 
 @pytest.mark.parametrize("dtype", SIXTEEN)
-def test_every_16_bit_float_is_loaded_exactly(library, dtype):
+def test_every_16_bit_float_is_loaded_exactly(dtype):
     values = every(dtype)
-    loaded = run(library, f"load_{dtype}", values, np.float32)
+    loaded = run("fs_load(a[i])", values, "f32")
     numbers = ~np.isnan(values)
     np.testing.assert_array_equal(bits(loaded[numbers]), bits(values[numbers].astype(np.float32)))
     assert np.isnan(loaded[~numbers]).all()
@@ -68,7 +40,7 @@ def test_every_16_bit_float_is_loaded_exactly(library, dtype):
 
 
 @pytest.mark.parametrize("dtype", SIXTEEN)
-def test_stores_round_to_nearest_even_everywhere(library, dtype):
+def test_stores_round_to_nearest_even_everywhere(dtype):
     # every representable number, every midpoint to the next, and the floats beside both
     exact = every(dtype)[np.isfinite(every(dtype))].astype(np.float32)
     step = {"bf16": 1 << 15, "f16": 1 << 12}[dtype]
@@ -83,36 +55,41 @@ def test_stores_round_to_nearest_even_everywhere(library, dtype):
     values = values[~np.isnan(values)]
     with np.errstate(over="ignore"):
         expected = values.astype(SIXTEEN[dtype])
-    stored = run(library, f"store_{dtype}", values, SIXTEEN[dtype])
+    stored = run("a[i]", values, dtype)
     np.testing.assert_array_equal(bits(stored), bits(expected))
-    rounded = run(library, f"round_{dtype}", values, np.float32)
+    rounded = run(f"fs_round_{dtype}(a[i])", values, "f32")
     np.testing.assert_array_equal(bits(rounded), bits(expected.astype(np.float32)))
 
 
 @pytest.mark.parametrize("dtype", SIXTEEN)
-def test_nan_stays_nan_with_its_sign(library, dtype):
+def test_nan_stays_nan_with_its_sign(dtype):
     patterns = np.array([0x7F800001, 0x7FFFFFFF, 0x7FC00000, 0xFF800001, 0xFFFFFFFF], np.uint32)
-    stored = run(library, f"store_{dtype}", patterns.view(np.float32), SIXTEEN[dtype])
+    stored = run("a[i]", patterns.view(np.float32), dtype)
     assert np.isnan(stored).all()
     assert np.signbit(stored).tolist() == [False, False, False, True, True]
 
 
-def test_a_vector_is_one_16_byte_access_in_order(library):
+def test_a_vector_is_one_access_in_order():
     values = np.arange(64, dtype=np.uint16).view(SIXTEEN["bf16"])
-    aligned = np.zeros(64 + 16, np.uint16)
-    source, out = (aligned.copy() for _ in range(2))
-    starts = [-array.ctypes.data % 16 // 2 for array in (source, out)]
-    source[starts[0] : starts[0] + 64] = bits(values)
-    into = out[starts[1] : starts[1] + 64]
-    call(library, "reverse_bf16", source[starts[0] : starts[0] + 64], into)
-    np.testing.assert_array_equal(into, bits(values).reshape(8, 8)[:, ::-1].ravel())
+    body = """
+  for (int i = 0; i < 8; ++i) {
+    fs_vec<bf16, 8> v = fs_load_vec<bf16, 8>(a + 8 * i), w;
+    for (int j = 0; j < 8; ++j) w[j] = v[7 - j];
+    fs_store_vec(out + 8 * i, w);
+  }
+  static_assert(sizeof(fs_vec<bf16, 8>) == 16 && alignof(fs_vec<bf16, 8>) == 16, "");"""
+    kernel = Launch.of("reverse", body, [values], "bf16", 64).kernel
+    (out,) = emulate.run(kernel, [values])
+    np.testing.assert_array_equal(bits(out), bits(values).reshape(8, 8)[:, ::-1].ravel())
 
 
-def test_storage_types_are_as_large_as_hlo_says(library):
-    sizes = np.zeros(len(C_TYPES), np.int32)
-    call(library, "sizes", sizes)
-    assert sizes.tolist() == [kind.bytes for kind in C_TYPES.values()]
-    assert sizes.tolist() == [ITEM_BYTES[dtype] for dtype in C_TYPES]
+def test_storage_types_are_as_large_as_hlo_says():
+    sizes = ", ".join(f"(int32_t)sizeof({kind.storage})" for kind in C_TYPES.values())
+    body = f"  const int32_t sizes[] = {{{sizes}}};\n"
+    body += f"  for (int i = 0; i < {len(C_TYPES)}; ++i) out[i] = sizes[i];"
+    (found,) = on_emulator([Launch.of("sizes", body, [], "s32", len(C_TYPES))])
+    assert found.tolist() == [kind.bytes for kind in C_TYPES.values()]
+    assert found.tolist() == [ITEM_BYTES[dtype] for dtype in C_TYPES]
 
 
 def test_a_type_without_c_type_says_what_to_do():
