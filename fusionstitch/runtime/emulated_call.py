@@ -71,7 +71,7 @@ def stitched(program: Program, hlo: bytes, **jit_options: Any) -> Any:
     ImportModuleError if XLA refuses the module.
     """
     emulate.register()
-    exported = dataclasses.replace(program.exported, mlir_module_serialized=_artifact(hlo))
+    exported = dataclasses.replace(program.exported, mlir_module_serialized=portable_artifact(hlo))
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return exported.call(*args, **kwargs)
@@ -100,8 +100,9 @@ def _context() -> JaxIrContext:
     return context
 
 
-def _artifact(hlo: bytes) -> bytes:
-    """The portable StableHLO artifact of an HLO module."""
+def portable_artifact(hlo: bytes) -> bytes:
+    """The portable StableHLO artifact of an HLO module, as `Exported.mlir_module_serialized`
+    holds it. Raises ImportModuleError if XLA refuses the module."""
     try:
         bytecode = extend_mlir.hlo_to_stablehlo(hlo)
     except Exception as error:  # the binding raises whatever XLA's status maps to
