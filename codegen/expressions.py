@@ -317,6 +317,7 @@ def _convert(op: Op, args: Sequence[str]) -> str:
 
 
 def _bitcast_convert(op: Op, args: Sequence[str]) -> str:
+    """Exact, but a NaN of bf16 or f16 becomes the GPU's own: values travel as float."""
     source, target = c_type(op.operands[0].dtype), c_type(op.dtype)
     if source.bytes != target.bytes:
         raise CodegenError(
