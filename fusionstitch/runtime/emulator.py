@@ -12,13 +12,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fusionstitch.runtime import cache
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
 
 _FLAGS = ("-O2", "-w", "-ldl")
 _SOURCES = ("launcher_cpu.cc", "emulator.h", "emulator_sync.h", "fibers.h")
 
-#: Where images go when a caller names no store: nothing outlives the process.
+#: Where kernels go when a caller names no store: nothing outlives the process.
 process_store = MemoryStore()
 
 _lock = threading.Lock()
@@ -28,11 +29,12 @@ _loaded: list[ctypes.CDLL] = []
 def library(store: Store | None = None) -> Any:
     """The emulator as a ctypes library, registered with XLA for the platform "cpu".
 
-    Built at most once per process. Raises ToolchainError without a host compiler.
+    Loaded once per process; `store` keeps the build, by default in the user's cache folder.
+    Raises ToolchainError without a host compiler.
     """
     with _lock:
         if not _loaded:
-            _loaded.append(_register(_load(_build(store or process_store))))
+            _loaded.append(_register(_load(_build(store or cache.Store()))))
         return _loaded[0]
 
 
