@@ -11,6 +11,17 @@ from costmodel.xla_kernels import kernel_time_us
 from hlo.graph import ids
 
 
+def covers_kernel(plan: XlaPlan, bits: int) -> bool:
+    """Whether at least one of XLA's kernels lies wholly inside `bits`."""
+    return any(not plan.kernels[number].bits & ~bits for number in touched(plan, bits))
+
+
+def touched(plan: XlaPlan, bits: int) -> list[int]:
+    """The indices of XLA's kernels that compute any of `bits`."""
+    homes = plan.homes
+    return list(dict.fromkeys(number for i in ids(bits) for number in homes.get(i, ())))
+
+
 def saved_us(plan: XlaPlan, bits: int) -> float:
     """Microseconds XLA saves when the ops `bits` are computed by somebody else.
 
@@ -20,21 +31,20 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
     XLA write a value it kept on chip may save less than nothing.
     """
     graph = plan.graph
-    touched: dict[int, None] = {}
-    read = 0
+    numbers = touched(plan, bits)
+    read = above = 0
     for i in ids(bits):
-        for number in plan.homes.get(i, ()):
-            touched[number] = None
+        above |= graph.reach[i]
         for operand in graph.ops[i].operands:
             read |= 1 << operand.id
     read &= ~bits
     # values that XLA writes anyway cost nothing more
     wanted = read & plan.bits
     for number, kernel in enumerate(plan.kernels) if wanted else ():
-        if number not in touched or kernel.written & ~bits:
+        if number not in numbers or kernel.written & ~bits:
             wanted &= ~kernel.written
     saved = 0.0
-    for number in touched:
+    for number in numbers:
         kernel = plan.kernels[number]
         rest = kernel.bits & ~bits
         if not rest:
@@ -42,12 +52,13 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
             continue
         needed = (kernel.written | wanted) & rest
         wanted &= ~needed
-        saved += kernel.us - _remainder_us(plan, rest, needed, bits)
+        saved += kernel.us - _remainder_us(plan, rest, needed, bits, above)
     return saved
 
 
-def _remainder_us(plan: XlaPlan, rest: int, needed: int, bits: int) -> float:
-    """Time of the kernels that still compute `needed` out of `rest` around `bits`."""
+def _remainder_us(plan: XlaPlan, rest: int, needed: int, bits: int, above: int) -> float:
+    """Time of the kernels that still compute `needed` out of `rest` around `bits`, which depend on
+    `above`."""
     graph, live = plan.graph, needed
     stack = list(ids(needed))
     while stack:
@@ -60,7 +71,7 @@ def _remainder_us(plan: XlaPlan, rest: int, needed: int, bits: int) -> float:
         if graph.reach[i] & bits:
             after |= 1 << i
     before = live & ~after
-    if not after or not before or not _needed_by(plan, before, bits):
+    if not after or not before & above:
         return kernel_time_us(plan.works, live, needed)
     handed = 0
     for i in ids(after):
@@ -68,7 +79,3 @@ def _remainder_us(plan: XlaPlan, rest: int, needed: int, bits: int) -> float:
             handed |= 1 << operand.id
     first = kernel_time_us(plan.works, before, (needed | handed) & before)
     return first + kernel_time_us(plan.works, after, needed & after)
-
-
-def _needed_by(plan: XlaPlan, before: int, bits: int) -> bool:
-    return any(plan.graph.reach[i] & before for i in ids(bits))

@@ -253,7 +253,8 @@ def topological(root: Op, others: Iterable[Op]) -> list[Op]:
 
 def ids(bits: int) -> Iterator[int]:
     """The positions of the set bits of `bits`, ascending."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
+    digits = bin(bits)[:1:-1]
+    at = digits.find("1")
+    while at >= 0:
+        yield at
+        at = digits.find("1", at + 1)

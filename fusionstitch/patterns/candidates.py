@@ -8,9 +8,9 @@ from itertools import chain
 
 from costmodel.devices import Device
 from fusionstitch.options import Options
-from fusionstitch.patterns.convex import borders, is_convex
+from fusionstitch.patterns.convex import borders, escaping, is_convex
 from fusionstitch.patterns.exploratory import exploratory
-from fusionstitch.patterns.packing import packing, pointer_bound
+from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits
 from fusionstitch.patterns.substitution import substitution
 from fusionstitch.patterns.windows import windows
@@ -39,7 +39,7 @@ def candidates(
     pointers = device.parameter_bytes // POINTER_BYTES
     sources: list[Iterator[tuple[int, str]]] = [substitution(graph, fusible)]
     if options.packing:
-        sources.append(packing(graph, inside, pointers))
+        sources.append(packing(graph, inside, pointers, options.max_pattern_ops))
     sources.append((unit, "unit") for unit in inside)
     sources.append(windows(graph, fusible))
     if options.exploratory:
@@ -99,15 +99,19 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
         )
     if not is_convex(graph, bits):
         return forbid("A path leaves it and comes back: it would wait for itself.")
-    pointers = pointer_bound(graph, bits & ~free_bits(graph))
+    written = escaping(graph, bits)
+    if not written:
+        return forbid("Nobody reads what it computes.")
+    read = borders(graph, bits) & ~free_bits(graph)
+    pointers = (read | written).bit_count()
     if pointers * POINTER_BYTES > device.parameter_bytes:
         return forbid(
             "It reads and writes more arrays than a kernel has parameters for.",
             arrays=pointers,
             limit=device.parameter_bytes // POINTER_BYTES,
         )
-    pattern = Pattern(graph, bits, "")
-    for op in (*pattern.inputs, *pattern.outputs):
-        if op.origin is None:
-            return forbid("A value at its border was made by the simplifier.", op=op.name)
+    for i in ids(read | written):
+        if graph.ops[i].origin is None:
+            name = graph.ops[i].name
+            return forbid("A value at its border was made by the simplifier.", op=name)
     return allow()

@@ -1,30 +1,80 @@
-"""Equal patterns get equal keys, so that each structure is scored, generated and compiled once."""
+"""Equal patterns get equal orders and equal keys, so that each structure is scored, generated and
+compiled once, wherever it stands in the graph."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fusionstitch.patterns.pattern import Pattern
 from hlo.graph import Graph, Op
+
+if TYPE_CHECKING:
+    from fusionstitch.patterns.pattern import Pattern
+
+
+@dataclass(frozen=True)
+class Order:
+    """The ops of a pattern (topological), its inputs and its outputs in an order that follows from
+    its structure, not from where it stands."""
+
+    ops: tuple[Op, ...]
+    inputs: tuple[Op, ...]
+    outputs: tuple[Op, ...]
+
+
+def canonical_order(ops: Sequence[Op], outputs: Sequence[Op]) -> Order:
+    """Depth first from the outputs, operands left to right. Outputs go by a hash of what computes
+    them; equal hashes (parallel copies of one computation) by their place in the graph."""
+    inside = {op.id: op for op in ops}
+    digest = _digests(ops)
+    ranked = sorted(outputs, key=lambda op: (digest[op.id], op.id))
+    order: dict[int, Op] = {}
+    inputs: dict[int, Op] = {}
+    stack = list(reversed(ranked))
+    while stack:
+        op = stack[-1]
+        if op.id not in inside:
+            inputs.setdefault(op.id, op)
+            stack.pop()
+            continue
+        waiting = [o for o in op.operands if o.id not in order and o.id not in inputs]
+        if waiting:
+            stack += reversed(waiting)
+        else:
+            order.setdefault(op.id, op)
+            stack.pop()
+    return Order(tuple(order.values()), tuple(inputs.values()), tuple(ranked))
 
 
 def canonical_key(pattern: Pattern) -> str:
-    """A hash of opcodes, shapes, attributes, wiring, and which ops are outputs.
+    """The key of a pattern's structure, see `order_key`."""
+    return pattern.key
 
-    Two patterns with one key have the same kernel with the same order of operands and results:
-    ops, inputs and outputs are numbered in the pattern's own order. Names, source lines and ids
-    do not enter. A permuted copy of a pattern may get another key.
-    """
-    number = {op.id: f"i{k}" for k, op in enumerate(pattern.inputs)}
-    lines = [f"{op.shape}" for op in pattern.inputs]
-    for k, op in enumerate(pattern.ops):
+
+def order_key(order: Order) -> str:
+    """A hash of opcodes, shapes, attributes, wiring, and which ops are outputs; no names, source
+    lines or ids. Equal keys mean: the same kernel, its operands and results in the same order."""
+    number = {op.id: f"i{k}" for k, op in enumerate(order.inputs)}
+    lines = [f"{op.shape}" for op in order.inputs]
+    for k, op in enumerate(order.ops):
         number[op.id] = f"o{k}"
         lines.append(_line(op, [number[o.id] for o in op.operands]))
-    lines.append(" ".join(number[op.id] for op in pattern.outputs))
+    lines.append(" ".join(number[op.id] for op in order.outputs))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _digests(ops: Sequence[Op]) -> Mapping[int, bytes]:
+    """Per op a hash of the expression tree above it, inputs known by their shape only."""
+    digests: dict[int, bytes] = {}
+    for op in ops:
+        known = [digests.get(o.id, b"").hex() or str(o.shape) for o in op.operands]
+        text = _line(op, known).encode()
+        digests[op.id] = hashlib.blake2b(text, digest_size=8).digest()
+    return digests
 
 
 def _line(op: Op, operands: list[str]) -> str:

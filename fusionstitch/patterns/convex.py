@@ -25,6 +25,18 @@ def predecessors(graph: Graph) -> tuple[int, ...]:
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=64)
+def users(graph: Graph) -> tuple[int, ...]:
+    """Per op, the bitset of the ops that read it."""
+    found = []
+    for readers in graph.users:
+        bits = 0
+        for reader in readers:
+            bits |= 1 << reader.id
+        found.append(bits)
+    return tuple(found)
+
+
 def ancestors(graph: Graph, bits: int) -> int:
     """All ops that `bits` depend on, themselves included."""
     reach, found = graph.reach, 0
@@ -40,6 +52,15 @@ def borders(graph: Graph, bits: int) -> int:
     for i in ids(bits):
         found |= before[i]
     return found & ~bits
+
+
+def escaping(graph: Graph, bits: int) -> int:
+    """The members of `bits` that are read outside it or are the graph's result."""
+    readers, root, found = users(graph), graph.root.id, 0
+    for i in ids(bits):
+        if readers[i] & ~bits or i == root:
+            found |= 1 << i
+    return found
 
 
 def is_convex(graph: Graph, bits: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from fusionstitch.patterns.canonical import Order, canonical_order, order_key
 from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of
 
@@ -15,7 +16,8 @@ class Pattern:
 
     Free ops (see `free_bits`) are not in `bits`: every pattern that reads one computes it itself,
     so `ops` holds them and `inputs` does not. Inputs are the values read from outside, outputs
-    the ops read outside or by the caller; all three in topological order.
+    the ops read outside or by the caller. `ops` is topological; all three stand in the canonical
+    order, so that patterns with equal `key` correspond position by position.
     """
 
     graph: Graph
@@ -28,34 +30,43 @@ class Pattern:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pattern) and self.graph is other.graph and self.bits == other.bits
 
-    @functools.cached_property
+    @property
     def ops(self) -> tuple[Op, ...]:
-        """The members and the free ops they need, in topological order."""
+        """The members and the free ops they need."""
+        return self._order.ops
+
+    @property
+    def inputs(self) -> tuple[Op, ...]:
+        return self._order.inputs
+
+    @property
+    def outputs(self) -> tuple[Op, ...]:
+        return self._order.outputs
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A hash of the structure: the key of plans and kernels. Equal keys, equal kernels."""
+        return order_key(self._order)
+
+    @functools.cached_property
+    def _order(self) -> Order:
+        members = [self.graph.ops[i] for i in ids(self.bits)]
         free = free_bits(self.graph)
         needed = 0
-        stack = [self.graph.ops[i] for i in ids(self.bits)]
+        stack = list(members)
         while stack:
             for operand in stack.pop().operands:
                 bit = 1 << operand.id
                 if free & bit and not needed & bit:
                     needed |= bit
                     stack.append(operand)
-        return tuple(self.graph.ops[i] for i in ids(self.bits | needed))
-
-    @functools.cached_property
-    def inputs(self) -> tuple[Op, ...]:
-        inside = self.bits | free_bits(self.graph)
-        read = {o.id: o for op in self.ops for o in op.operands if not inside >> o.id & 1}
-        return tuple(read[i] for i in sorted(read))
-
-    @functools.cached_property
-    def outputs(self) -> tuple[Op, ...]:
-        return tuple(
+        outputs = [
             op
-            for op in (self.graph.ops[i] for i in ids(self.bits))
+            for op in members
             if op is self.graph.root
             or any(not self.bits >> user.id & 1 for user in self.graph.users[op.id])
-        )
+        ]
+        return canonical_order([self.graph.ops[i] for i in ids(self.bits | needed)], outputs)
 
 
 _FREE_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})

@@ -56,6 +56,7 @@ class Program:
     cuts: dict[frozenset[int], None] = field(default_factory=dict)
     solves: int = 0
     _known: dict[object, tuple[tuple[int, ...], bool]] = field(default_factory=dict)
+    _known_rows: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)
     _above: dict[int, int] = field(default_factory=dict)
 
     def solve(self, scores: Mapping[int, float]) -> Solution:
@@ -100,27 +101,26 @@ class Program:
 
     def _parts(self, active: list[int]) -> list[list[int]]:
         """Candidates connected through a shared op or a cut."""
-        parent = {i: i for i in active}
-
-        def find(i: int) -> int:
-            while parent[i] != i:
-                parent[i] = parent[parent[i]]
-                i = parent[i]
-            return i
-
-        holder: dict[int, int] = {}
+        parts: list[tuple[int, list[int]]] = []  # ops, candidates
         for i in active:
-            for op in ids(self.bits[i]):
-                parent[find(i)] = find(holder.setdefault(op, i))
+            bits, members = self.bits[i], [i]
+            apart = []
+            for part in parts:
+                if part[0] & bits:
+                    bits, members = bits | part[0], part[1] + members
+                else:
+                    apart.append(part)
+            parts = [*apart, (bits, members)]
+        home = {i: n for n, (_, members) in enumerate(parts) for i in members}
+        joined = {n: list(members) for n, (_, members) in enumerate(parts)}
         for cut in self.cuts:
-            if cut <= parent.keys():
-                first = min(cut)
-                for i in cut:
-                    parent[find(i)] = find(first)
-        parts: dict[int, list[int]] = {}
-        for i in active:
-            parts.setdefault(find(i), []).append(i)
-        return list(parts.values())
+            if cut <= home.keys():
+                first, *others = sorted({home[i] for i in cut})
+                for other in others:
+                    moved = joined.pop(other)
+                    joined[first] += moved
+                    home.update(dict.fromkeys(moved, first))
+        return sorted(sorted(members) for members in joined.values())
 
     def _solve_part(
         self, part: list[int], scores: Mapping[int, float]
@@ -133,7 +133,9 @@ class Program:
         key = (tuple((i, scores[i]) for i in part), frozenset(cuts))
         if key not in self._known:
             self.solves += 1
-            rows = _rows({i: self.bits[i] for i in part})
+            if tuple(part) not in self._known_rows:
+                self._known_rows[tuple(part)] = _rows({i: self.bits[i] for i in part})
+            rows = self._known_rows[tuple(part)]
             self._known[key] = _solve(part, scores, rows, cuts, self.limits)
         return self._known[key]
 

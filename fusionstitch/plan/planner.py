@@ -18,7 +18,6 @@ from costmodel.xla_fusions import XlaPlan, xla_fusions
 from costmodel.xla_saved import saved_us
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
-from fusionstitch.patterns.canonical import canonical_key
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits
@@ -83,7 +82,8 @@ def plan(
         rest = [unit & fusible.bits & ~_union(chosen) for unit in units]
 
         def unions(chosen: list[int] = chosen, rest: list[int] = rest) -> Iterator[tuple[int, str]]:
-            yield from packing(graph, chosen + [unit for unit in rest if unit], pointers)
+            pieces = chosen + [unit for unit in rest if unit]
+            yield from packing(graph, pieces, pointers, options.max_pattern_ops)
             yield from neighbours(graph, chosen)
 
         seen = frozenset(search.index)
@@ -170,7 +170,7 @@ class _Search:
 
     def _evaluate(self, number: int) -> None:
         pattern = self.patterns[number]
-        key = self.keys[number] = canonical_key(pattern)
+        key = self.keys[number] = pattern.key
         self.inspected += 1
         if key not in self.facts:
             self.facts[key] = self.inspect(pattern)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from costmodel.bandwidth import memory_us
@@ -13,7 +13,7 @@ from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.work import op_work
 from costmodel.xla_fusions import XlaPlan
-from costmodel.xla_saved import saved_us
+from costmodel.xla_saved import covers_kernel, saved_us
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.substitution import Class, partition_class
 from hlo.graph import Op, ids
@@ -58,6 +58,7 @@ class ModelScorer:
     works: GraphWork
     xla: XlaPlan
     in_loop: bool = False
+    _saved: dict[int, float] = field(default_factory=dict, compare=False)
 
     @property
     def device(self) -> Device:
@@ -67,13 +68,22 @@ class ModelScorer:
     def call_us(self) -> float:
         return self.device.loop_call_us if self.in_loop else 0.0
 
+    def saved_us(self, bits: int) -> float:
+        """What XLA saves without the ops `bits`."""
+        if bits not in self._saved:
+            self._saved[bits] = saved_us(self.xla, bits)
+        return self._saved[bits]
+
     def bound(self, pattern: Pattern) -> float:
         bits = pattern.bits
+        if not covers_kernel(self.xla, bits):
+            # XLA still needs every kernel it had: there is nothing to win
+            return 0.0
         work = self.works.fused(bits, self.works.outputs(bits))
-        return saved_us(self.xla, bits) - best_case_us(work, self.device) - self.call_us
+        return self.saved_us(bits) - best_case_us(work, self.device) - self.call_us
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
-        xla = saved_us(self.xla, pattern.bits)
+        xla = self.saved_us(pattern.bits)
         warm = self.works.warm(pattern.inputs, pattern.outputs)
         ours = facts_us(facts.warmed(*warm), self.device) + self.call_us
         return _against(ours, xla, "XLA's own kernels are estimated to be as fast.")
