@@ -27,7 +27,8 @@ class SharedRequest:
     `bytes` is what its result needs in shared memory (0: it writes outputs only), `scratch` what
     it needs only while it runs (partials of a block reduction). `reads` are the ops whose shared
     results it reads; of those in `in_place` each thread reads only the element that it itself
-    then writes, so a result of the same size may overwrite them.
+    then writes, so a result of the same size may overwrite them. Schedules of one `nest` run
+    interleaved, row by row: among them a buffer changes hands only in place.
     """
 
     op: Hashable
@@ -36,6 +37,7 @@ class SharedRequest:
     in_place: frozenset[Hashable] = frozenset()
     scratch: int = 0
     align: int = 16
+    nest: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -132,16 +134,6 @@ class _Buffer:
     writer: int
     readers: Sequence[int]
 
-    def last_access_before(self, position: int) -> int | None:
-        """The last earlier position a taker at `position` must be kept apart from by a barrier.
-
-        A taker that reads the content stands behind the barrier after its writer already.
-        """
-        touched = [p for p in self.readers if p < position]
-        if position not in self.readers:
-            touched.append(self.writer)
-        return max(touched, default=None)
-
 
 @dataclass
 class _Planner:
@@ -161,7 +153,7 @@ class _Planner:
         for position, schedule in enumerate(self.schedules):
             dead = self._dead(position)
             if schedule.bytes:
-                heirlooms = [b for b in dead if _may_overwrite(schedule, b)]
+                heirlooms = [b for b in dead if self._may_overwrite(position, b)]
                 buffer = self._take(position, schedule.bytes, heirlooms)
                 buffer.readers = self.readers[schedule.op]
                 results[schedule.op] = buffer
@@ -191,20 +183,54 @@ class _Planner:
     def _take(self, position: int, size: int, heirlooms: Sequence[_Buffer] = ()) -> _Buffer:
         """A buffer for `size` bytes: a dead operand's, one from the free list, or a new one."""
         schedule = self.schedules[position]
-        pool = heirlooms or [b for b in self.buffers if b.owner is None]
+        pool = heirlooms or [
+            b for b in self.buffers if b.owner is None and not self._touched_in_nest(position, b)
+        ]
         if not pool:
             new = _Buffer(len(self.buffers), size, schedule.align, schedule, position, ())
             self.buffers.append(new)
             return new
         # The tightest fit: first the least growth, then the least waste.
         buffer = min(pool, key=lambda b: (max(size - b.bytes, 0), b.bytes, b.number))
-        before = buffer.last_access_before(position)
+        before = self._last_access(position, buffer)
         if before is not None:
             self.barriers[position] = max(before, self.barriers.get(position, before))
         buffer.bytes = max(buffer.bytes, size)
         buffer.align = max(buffer.align, schedule.align)
         buffer.owner, buffer.writer, buffer.readers = schedule, position, ()
         return buffer
+
+    def _may_overwrite(self, position: int, buffer: _Buffer) -> bool:
+        """Whether the schedule at `position` may write over a dead owner while it runs.
+
+        Reading in place keeps threads apart only if both results have the same number of bytes:
+        then element i of the one lies exactly on element i of the other.
+        """
+        schedule, owner = self.schedules[position], buffer.owner
+        if owner is None or position not in buffer.readers:
+            return not self._touched_in_nest(position, buffer)
+        beside = [p for p in buffer.readers if self._interleaved(p, position)]
+        in_place = all(owner.op in self.schedules[p].in_place for p in (position, *beside))
+        return in_place and owner.bytes == schedule.bytes
+
+    def _last_access(self, position: int, buffer: _Buffer) -> int | None:
+        """The last earlier position a taker at `position` must be kept apart from by a barrier.
+
+        A taker that reads the content stands behind the barrier after its writer already, and the
+        threads of its own nest read in place as it does.
+        """
+        touched = [p for p in buffer.readers if p < position and not self._interleaved(p, position)]
+        if position not in buffer.readers:
+            touched.append(buffer.writer)
+        return max(touched, default=None)
+
+    def _touched_in_nest(self, position: int, buffer: _Buffer) -> bool:
+        return any(self._interleaved(p, position) for p in (buffer.writer, *buffer.readers))
+
+    def _interleaved(self, a: int, b: int) -> bool:
+        """Whether the schedules at two positions belong to one nest."""
+        nest = self.schedules[a].nest
+        return nest is not None and nest == self.schedules[b].nest
 
     def _reclaim(self, buffers: Iterable[_Buffer]) -> None:
         if self.may_take is None:
@@ -235,18 +261,6 @@ class _Planner:
             reclaims=self.reclaims,
             barriers=tuple((q, p) for p, q in sorted(self.barriers.items())),
         )
-
-
-def _may_overwrite(schedule: SharedRequest, buffer: _Buffer) -> bool:
-    """Whether `schedule` may write over the owner of `buffer` while it runs.
-
-    Reading in place keeps threads apart only if both results have the same number of bytes: then
-    element i of the one lies exactly on element i of the other.
-    """
-    owner = buffer.owner
-    if owner is None or owner.op not in schedule.reads:
-        return True
-    return owner.op in schedule.in_place and owner.bytes == schedule.bytes
 
 
 def _pack(blocks: Sequence[tuple[int, int]]) -> tuple[list[int], int]:

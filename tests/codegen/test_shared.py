@@ -145,6 +145,39 @@ def test_packed_chains_share_after_the_last_reader_when_the_limit_asks_for_it():
     assert (tight.total, tight.barriers) == (64, ((1, 2),))
 
 
+def test_inside_a_nest_a_buffer_changes_hands_in_place_only():
+    def plan(**nest):
+        schedules = [
+            request("v", 64),
+            request("narrow", 16, in_place=["v"], **nest),  # too small to take v's place
+            request("other", 64, **nest),
+            request("out", reads=["narrow", "other"]),
+        ]
+        return plan_shared(schedules, after("v", "narrow", "other", "out"), LIMIT)
+
+    apart = plan()
+    assert apart.slots["other"].buffer == apart.slots["v"].buffer
+    interleaved = plan(nest=1)
+    assert interleaved.allocations == 3
+    assert interleaved.barriers == ()
+
+
+def test_in_place_beside_a_reader_of_the_same_nest():
+    def plan(**how):
+        schedules = [
+            request("v", 64),
+            request("s", 4, nest=1, **how),
+            request("w", 64, in_place=["v"], nest=1),
+            request("out", reads=["s", "w"]),
+        ]
+        return plan_shared(schedules, after("v", "s", "w", "out"), LIMIT)
+
+    assert plan(reads=["v"]).allocations == 3
+    same_element = plan(in_place=["v"])
+    assert same_element.slots["w"] == same_element.slots["v"]
+    assert same_element.barriers == ()
+
+
 def test_alignment_is_kept():
     schedules = [request("a", 4), request("b", 4, align=128), request("out", reads=["a", "b"])]
     plan = plan_shared(schedules, nothing, LIMIT)
@@ -171,6 +204,7 @@ def random_schedules(seed):
     outputs = [op for op in ops if op not in used or rng.random() < 0.05]
     shared = {op for op in ops if rng.random() < 0.6}
     shared_reads, schedules = {}, []
+    nest = 0
     for op in ops:
         reads = frozenset().union(
             *({o} if o in shared else shared_reads[o] for o in op.operands), frozenset()
@@ -182,7 +216,8 @@ def random_schedules(seed):
         size = rng.choice([4, 64, 64, 100]) if op in shared else 0
         scratch = rng.choice([0, 0, 32])
         align = rng.choice([16, 16, 128])
-        schedules.append(SharedRequest(op, size, reads, in_place, scratch, align))
+        nest += rng.random() < 0.5
+        schedules.append(SharedRequest(op, size, reads, in_place, scratch, align, nest))
     return ops, outputs, schedules
 
 
@@ -226,6 +261,17 @@ def accesses(schedule, plan):
     return own + [(plan.slots[op], op) for op in schedule.reads]
 
 
+def disjoint(a, b):
+    return a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
+
+
+def check_same_element(earlier, later, op, slot, plan):
+    """Two schedules of one nest may touch the same bytes only thread by thread, in place."""
+    assert op == earlier.op or op in earlier.in_place
+    assert slot == plan.slots[later.op]
+    assert any(plan.slots[o] == slot for o in later.in_place)
+
+
 def check_barriers(schedules, plan):
     """Every overwrite of bytes that an earlier schedule touched stands behind a barrier.
 
@@ -239,8 +285,10 @@ def check_barriers(schedules, plan):
         for slot in writes:
             for q in range(p):
                 for other, op in accesses(schedules[q], plan):
-                    apart = slot.offset + slot.bytes <= other.offset
-                    if apart or other.offset + other.bytes <= slot.offset:
+                    if disjoint(slot, other):
+                        continue
+                    if schedules[q].nest == schedule.nest:
+                        check_same_element(schedules[q], schedule, op, other, plan)
                         continue
                     assert any(q <= start and end <= p for start, end in intervals), (q, p, op)
 
@@ -270,5 +318,5 @@ def test_the_fuzz_exercises_every_way_of_reuse():
         plans.append(plan_shared(schedules, DominanceTree(ops, outputs).dominates, LIMIT))
     assert sum(p.shares for p in plans) > 150
     assert sum(p.reclaims for p in plans) > 1500
-    assert sum(len(p.barriers) for p in plans) > 1000
+    assert sum(len(p.barriers) for p in plans) > 900
     assert any(p.total < p.unshared / 2 for p in plans)
