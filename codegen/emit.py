@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from codegen.nest_emitter import NestEmitter
+from codegen.functions import Signature, function_text, shared_texts, signature
+from codegen.nest_emitter import NestEmitter, describe
 from codegen.schedule import GroupPlan, KernelPlan
 from codegen.source import Writer
 from codegen.stages import Stage
 from codegen.types import c_type
+from hlo.graph import Op
 
 
 @dataclass
@@ -34,15 +37,60 @@ class KernelEmitter:
         self.numerics = numerics
         self.int = "long long" if wide else "int"
         self.writer = writer
+        self.anonymous = False
+        self.functions: list[str] = []
+        self._calls: dict[GroupPlan, str] = {}
+
+    def label(self, op: Op) -> str:
+        """What a value is called: the user's name for it, or its opcode in a shared function."""
+        return op.opcode if self.anonymous else op.name or op.opcode
+
+    def comment(self, op: Op) -> str:
+        """What a loop says about an op it computes."""
+        return f"// {op.opcode}" if self.anonymous else f"// {describe(op)}"
 
     def body(self) -> str:
-        """The statements of the kernel function."""
+        """The statements of the kernel function; `functions` holds what they call."""
+        for phase in self.plan.phases:
+            self._share_functions(phase)
         for number, phase in enumerate(self.plan.phases):
             if number:
                 self.writer.line("fs_grid_barrier();")
                 self.writer.line()
             self._phase(phase)
         return self.writer.text()
+
+    def _share_functions(self, groups: list[GroupPlan]) -> None:
+        """Turns elementwise groups that differ only in their tensors into calls."""
+        flat = [g for g in groups if g.group.is_flat]
+        if len(flat) < 2:
+            return
+        signatures = {g: signature(g, self.memory.outputs) for g in flat}
+        texts = {g: self._function(g, signatures[g]) for g in flat}
+        for text in shared_texts(texts):
+            name = self.writer.name("elementwise")
+            self.functions.append(text.replace("NAME", name, 1))
+            for group in flat:
+                if texts[group] == text:
+                    arguments = signatures[group].arguments("TILE", group, self.memory.inputs)
+                    self._calls[group] = f"{name}({', '.join(arguments)});"
+
+    def _function(self, group: GroupPlan, signature: Signature) -> str:
+        """The text of a function that computes one tile of an elementwise group."""
+        outputs: dict[int, list[str]] = {}
+        for i, (op, _) in enumerate(signature.stores):
+            outputs.setdefault(op.id, []).append(f"out_{i}")
+        inputs = {op.id: f"in_{i}" for i, op in enumerate(signature.loads)}
+        memory = Memory(inputs, outputs, {}, {}, self.memory.tables)
+        inner = KernelEmitter(self.plan, memory, self.numerics, self.int == "long long", Writer())
+        inner.anonymous = True
+        for name in ("tile", "points", *inputs.values(), *itertools.chain(*outputs.values())):
+            inner.writer.name(name)
+        inner.writer.declare("tile")
+        for nest in group.nests:
+            NestEmitter(inner, group, nest, "tile", {}, "points").emit()
+        body = "\n".join(f"  {line}" for line in inner.writer.text().splitlines())
+        return function_text(signature, self.int, body)
 
     def _phase(self, groups: list[GroupPlan]) -> None:
         """The tiles of all groups, numbered through; a block takes every grid-th one."""
@@ -63,15 +111,27 @@ class KernelEmitter:
             if len(groups) == 1:
                 self._group(groups[0], work, looped)
                 return
-            for number, group in enumerate(groups):
-                test = f"if ({work} < {group.first_tile + group.tiles})"
-                header = ("", "else ")[number > 0] + ("", test)[number < len(groups) - 1]
-                with writer.nested(header.strip(), pinned=True):
-                    self._group(group, f"{work} - {group.first_tile}" if number else work, looped)
+            self._dispatch(groups, work, looped)
+
+    def _dispatch(self, groups: list[GroupPlan], work: str, looped: bool) -> None:
+        """Finds the group a tile belongs to, by halves."""
+        if len(groups) == 1:
+            first = groups[0].first_tile
+            self._group(groups[0], f"{work} - {first}" if first else work, looped)
+            return
+        middle = len(groups) // 2
+        with self.writer.nested(f"if ({work} < {groups[middle].first_tile})", pinned=True):
+            self._dispatch(groups[:middle], work, looped)
+        with self.writer.nested("else", pinned=True):
+            self._dispatch(groups[middle:], work, looped)
 
     def _group(self, group: GroupPlan, tile_text: str, looped: bool) -> None:
         """One tile of a group: its nests in order, a barrier between them where they share."""
         writer = self.writer
+        if group in self._calls:
+            writer.line(f"// {', '.join(self.label(s.op) for s in group.group.stages)}")
+            writer.line(self._calls[group].replace("TILE", tile_text, 1))
+            return
         tile = writer.name("tile")
         if group.tiles > 1:
             writer.line(f"const {self.int} {tile} = {tile_text};")
@@ -79,7 +139,7 @@ class KernelEmitter:
         names: dict[Stage, str] = {}
         for stage in group.group.stages:
             if stage in self.memory.shared:
-                names[stage] = writer.name(f"{stage.op.name or stage.op.opcode}_shared")
+                names[stage] = writer.name(f"{self.label(stage.op)}_shared")
                 compute, offset = c_type(stage.op.dtype).compute, self.memory.shared[stage]
                 place = f"({compute}*)(shared_memory + {offset})"
                 writer.line(f"{compute}* const {names[stage]} = {place};")

@@ -53,13 +53,19 @@ class NestEmitter:
         nest: NestPlan,
         tile: str,
         shared_names: dict[Stage, str],
+        points: str = "",
     ):
+        self.label = kernel.label
+        self.comment = kernel.comment
+        self.points = points or str(group.grid_points)
         self.memory = kernel.memory
         self.block = kernel.plan.block
         self.busy = kernel.plan.grid * kernel.plan.block
         self.int = kernel.int
         self.writer = kernel.writer
-        self.values = Values(self.writer, self._stored, kernel.numerics, self.memory.tables)
+        self.values = Values(
+            self.writer, self._stored, kernel.numerics, self.memory.tables, kernel.label
+        )
         self.group = group
         self.axes = group.group.axes
         self.plan = nest
@@ -83,7 +89,7 @@ class NestEmitter:
         """Prints the nest into the writer's innermost block."""
         writer, plan = self.writer, self.plan
         for stage in self.nest.stages:
-            writer.line(f"// {describe(stage.op)}")
+            writer.line(self.comment(stage.op))
         flat = plan.inner == 1 and plan.teams.threads == 1
         self.width = self._vector_width(flat)
         if self.width > 1:
@@ -116,7 +122,9 @@ class NestEmitter:
         if not group.ragged:
             return str(rows // width)
         limit = self.writer.name("row_count")
-        left = f"{group.grid_points} - {self.tile} * {group.points}"
+        left = self.points
+        if group.tiles > 1:
+            left += f" - {self.tile} * {group.points}"
         count = f"fs_min({group.points}, {left})"
         scale = rows // group.points
         count += f" * {scale}" if scale > 1 else ""
@@ -261,7 +269,7 @@ class NestEmitter:
         totals: dict[Stage, str] = {}
         for stage in sweep:
             if self.nest.place[stage] is Place.REDUCE:
-                totals[stage] = self.writer.name(f"{stage.op.name or stage.op.opcode}_partial")
+                totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
                 start = literal(0, stage.op.dtype)
                 if stage.op.opcode == "reduce":
                     start, _ = combine(stage.op.attrs["reducer"], stage.op.dtype)
@@ -314,7 +322,7 @@ class NestEmitter:
             if len(levels) < 2 or registers + need > CACHE_REGISTERS:
                 continue
             registers += need
-            name = self.writer.name(f"{op.name or op.opcode}_row")
+            name = self.writer.name(f"{self.label(op)}_row")
             self.writer.line(f"{c_type(op.dtype).compute} {name}[{steps * self.width}];")
             sweep.kept[op, at] = (name, min(levels))
         return sweep
@@ -394,7 +402,7 @@ class NestEmitter:
             else:
                 total = f"fs_reduce_block<{functor}>({partial}, {scratch})"
         result = self.values.finished(op, total)
-        name = self.writer.name(op.name or op.opcode)
+        name = self.writer.name(self.label(op))
         self.writer.line(f"const {c_type(op.dtype).compute} {name} = {result};")
         self.writer.block.memo[op.id, self._index(stage)] = name
         self._store(stage, name, [self.first, self.live])

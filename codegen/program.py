@@ -34,7 +34,8 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     tables = {op.id: writer.name(op.name or "table") for op in graph if is_table(op)}
     memory = Memory(inputs, outputs, scratch, layout.offsets, tables)
     aliases = in_place(graph, plan)
-    body = KernelEmitter(plan, memory, numerics, _is_wide(graph), writer).body()
+    emitter = KernelEmitter(plan, memory, numerics, _is_wide(graph), writer)
+    body = emitter.body()
 
     overwritten = {i for _, i in aliases}
     parameters = [
@@ -46,6 +47,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     parameters += [f"{_storage(op)}* {scratch[op.id]}" for op in passed]
     source = ['#include "fusionstitch.cuh"', ""]
     source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
+    source += emitter.functions
     source += [f"// {line}".rstrip() for line in _summary(scheduled)]
     bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.cooperative else f"{plan.block}"
     source += [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{graph.name}("]

@@ -173,7 +173,7 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> 
         if filled or not (busy or points < least):
             break
         points *= 2
-    return min(points, group.tiles)
+    return points if group.is_flat else min(points, group.tiles)
 
 
 def _lanes(nest: Nest, group: Group, block: int) -> int:

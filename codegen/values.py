@@ -33,7 +33,9 @@ class Values:
         stored: Callable[[Op, Indices], Placed | None],
         numerics: str,
         tables: dict[int, str],
+        label: Callable[[Op], str],
     ):
+        self.label = label
         self.writer = writer
         self.stored = stored
         self.numerics = numerics
@@ -104,7 +106,7 @@ class Values:
         return render(linearize(index, dims))
 
     def _keep(self, op: Op, index: Indices, text: str, depth: int) -> Placed:
-        name = self.writer.name(op.name or op.opcode)
+        name = self.writer.name(self.label(op))
         self.writer.line(f"const {c_type(op.dtype).compute} {name} = {text};", depth)
         self.writer.chain[depth].memo[op.id, index] = name
         return name, depth
