@@ -1,0 +1,140 @@
+// Reducers, and reductions across lanes, columns and blocks. Included by fusionstitch.cuh.
+#pragma once
+
+// ---- reducers: apply(a, b) and the value that changes nothing -----------------------------------
+
+struct FsAdd {
+  template <class T>
+  static FS_METHOD T apply(T a, T b) {
+    return fs_add(a, b);
+  }
+  template <class T>
+  static FS_METHOD T identity() {
+    return (T)0;
+  }
+};
+struct FsMultiply {
+  template <class T>
+  static FS_METHOD T apply(T a, T b) {
+    return fs_mul(a, b);
+  }
+  template <class T>
+  static FS_METHOD T identity() {
+    return (T)1;
+  }
+};
+struct FsMaximum {
+  template <class T>
+  static FS_METHOD T apply(T a, T b) {
+    return fs_max(a, b);
+  }
+  template <class T>
+  static FS_METHOD T identity() {
+    return fs_limits<T>::lowest();
+  }
+};
+struct FsMinimum {
+  template <class T>
+  static FS_METHOD T apply(T a, T b) {
+    return fs_min(a, b);
+  }
+  template <class T>
+  static FS_METHOD T identity() {
+    return fs_limits<T>::highest();
+  }
+};
+struct FsAnd {
+  template <class T>
+  static FS_METHOD T apply(T a, T b) {
+    return (T)(a & b);
+  }
+  template <class T>
+  static FS_METHOD T identity() {
+    return (T)-1;
+  }
+};
+struct FsOr {
+  template <class T>
+  static FS_METHOD T apply(T a, T b) {
+    return (T)(a | b);
+  }
+  template <class T>
+  static FS_METHOD T identity() {
+    return (T)0;
+  }
+};
+struct FsXor {
+  template <class T>
+  static FS_METHOD T apply(T a, T b) {
+    return (T)(a ^ b);
+  }
+  template <class T>
+  static FS_METHOD T identity() {
+    return (T)0;
+  }
+};
+
+// ---- reductions across threads ------------------------------------------------------------------
+
+// The value of the lane whose number differs in `mask`; all 32 lanes of the warp take part.
+template <class T>
+FS_FN T fs_shuffle_xor(T value, int mask) {
+  return (T)__shfl_xor_sync(0xffffffffu, (typename fs_word<T>::type)value, mask);
+}
+FS_FN float fs_shuffle_xor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+FS_FN double fs_shuffle_xor(double value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+// Reduces over each aligned group of WIDTH lanes (a power of two up to 32). Every lane gets its
+// group's result. All 32 lanes of the warp must call it together.
+template <int WIDTH, class Op, class T>
+FS_FN T fs_reduce_lanes(T value) {
+  static_assert(WIDTH >= 1 && WIDTH <= 32 && (WIDTH & (WIDTH - 1)) == 0, "a power of two");
+  FS_UNROLL
+  for (int mask = WIDTH / 2; mask > 0; mask /= 2)
+    value = Op::apply(value, fs_shuffle_xor(value, mask));
+  return value;
+}
+
+// Reduces over the whole block; blockDim.x is a multiple of 32 and all threads call it. Every
+// thread gets the result. `scratch` holds blockDim.x / 32 values of T in shared memory.
+// Barriers: one between the writes and the reads of `scratch`, one after the reads. So on return
+// `scratch` may be overwritten at once, but what used it before must be behind a barrier already.
+template <class Op, class T>
+FS_FN T fs_reduce_block(T value, T* scratch) {
+  int lane = (int)threadIdx.x & 31;
+  int warps = (int)blockDim.x / 32;
+  value = fs_reduce_lanes<32, Op>(value);
+  if (warps == 1) return value;
+  if (lane == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = fs_reduce_lanes<32, Op>(lane < warps ? scratch[lane] : Op::template identity<T>());
+  __syncthreads();
+  return value;
+}
+
+// Reduces over the threads whose numbers are equal modulo COLUMNS; blockDim.x is a multiple of
+// COLUMNS and all threads call it. Every thread gets its column's result. `scratch` holds blockDim.x
+// values of T in shared memory. Barriers: one after every write to `scratch`, one at the end. So on
+// return `scratch` may be overwritten at once, but what used it before must be behind a barrier.
+template <int COLUMNS, class Op, class T>
+FS_FN T fs_reduce_strided(T value, T* scratch) {
+  int row = (int)threadIdx.x / COLUMNS, column = (int)threadIdx.x % COLUMNS;
+  scratch[threadIdx.x] = value;
+  __syncthreads();
+  for (int rows = (int)blockDim.x / COLUMNS; rows > 1;) {
+    int half = (rows + 1) / 2;
+    if (row + half < rows) {
+      value = Op::apply(value, scratch[(row + half) * COLUMNS + column]);
+      scratch[threadIdx.x] = value;
+    }
+    rows = half;
+    __syncthreads();
+  }
+  value = scratch[column];
+  __syncthreads();
+  return value;
+}

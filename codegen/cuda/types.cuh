@@ -1,0 +1,193 @@
+// Element types in memory and in registers, vectors, limits. Included by fusionstitch.cuh.
+#pragma once
+
+// ---- bits ---------------------------------------------------------------------------------------
+
+template <class To, class From>
+FS_FN To fs_bitcast(From value) {
+  static_assert(sizeof(To) == sizeof(From), "a bitcast keeps the number of bytes");
+  union {
+    From from;
+    To to;
+  } both;
+  both.from = value;
+  return both.to;
+}
+
+// fs_bits<N>: the unsigned integer of N bytes. fs_word<T>: where T is computed without promotion
+// to a signed int, so that every overflow wraps.
+template <int BYTES>
+struct fs_bits;
+template <>
+struct fs_bits<1> {
+  typedef uint8_t type;
+};
+template <>
+struct fs_bits<2> {
+  typedef uint16_t type;
+};
+template <>
+struct fs_bits<4> {
+  typedef uint32_t type;
+};
+template <>
+struct fs_bits<8> {
+  typedef uint64_t type;
+};
+template <class T>
+struct fs_word {
+  typedef typename fs_bits<(sizeof(T) < 4 ? 4 : sizeof(T))>::type type;
+};
+
+// ---- element types ------------------------------------------------------------------------------
+
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  uint16_t bits;
+};
+
+// fs_compute<T>::type: the type in which elements stored as T are computed.
+template <class T>
+struct fs_compute {
+  typedef T type;
+};
+template <>
+struct fs_compute<bf16> {
+  typedef float type;
+};
+template <>
+struct fs_compute<f16> {
+  typedef float type;
+};
+
+// fs_load: stored element -> compute value, exact.
+template <class T>
+FS_FN T fs_load(T stored) {
+  return stored;
+}
+
+FS_FN float fs_load(bf16 stored) { return fs_bitcast<float>((uint32_t)stored.bits << 16); }
+
+FS_FN float fs_load(f16 stored) {
+#ifdef FUSIONSTITCH_EMULATE
+  uint32_t sign = (uint32_t)(stored.bits & 0x8000u) << 16;
+  uint32_t magnitude = stored.bits & 0x7fffu;
+  if (magnitude >= 0x7c00u)  // infinities and NaN
+    return fs_bitcast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  if (magnitude < 0x400u) {  // zero and subnormals: multiples of 2^-24
+    float value = (float)magnitude * 0x1p-24f;
+    return fs_bitcast<float>(sign | fs_bitcast<uint32_t>(value));
+  }
+  return fs_bitcast<float>(sign | ((magnitude << 13) + 0x38000000u));
+#else
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored.bits));
+  return value;
+#endif
+}
+
+// fs_store_as<T>(value): compute value -> stored element, to nearest even, NaN kept.
+template <class T>
+struct fs_stored {
+  static FS_METHOD T from(T value) { return value; }
+};
+
+template <>
+struct fs_stored<bf16> {
+  static FS_METHOD bf16 from(float value) {
+    bf16 stored;
+#if !defined(FUSIONSTITCH_EMULATE) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(stored.bits) : "f"(value));
+#else
+    uint32_t bits = fs_bitcast<uint32_t>(value);
+    uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    stored.bits = (uint16_t)((is_nan ? bits | 0x400000u : rounded) >> 16);
+#endif
+    return stored;
+  }
+};
+
+template <>
+struct fs_stored<f16> {
+  static FS_METHOD f16 from(float value) {
+    f16 stored;
+#ifndef FUSIONSTITCH_EMULATE
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored.bits) : "f"(value));
+#else
+    uint32_t bits = fs_bitcast<uint32_t>(value);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    uint32_t result;
+    if (magnitude > 0x7f800000u) {  // NaN: quiet, payload kept
+      result = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+    } else if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
+      result = 0x7c00u;
+    } else if (magnitude < 0x38800000u) {  // subnormal: adding 1/2 leaves ulps of 2^-24 behind
+      float shifted = fs_bitcast<float>(magnitude) + 0.5f;
+      result = fs_bitcast<uint32_t>(shifted) - 0x3f000000u;
+    } else {
+      result = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    }
+    stored.bits = (uint16_t)(sign | result);
+#endif
+    return stored;
+  }
+};
+
+template <class T>
+FS_FN T fs_store_as(typename fs_compute<T>::type value) {
+  return fs_stored<T>::from(value);
+}
+
+// The rounding points that strict numerics keeps.
+FS_FN float fs_round_bf16(float value) { return fs_load(fs_store_as<bf16>(value)); }
+FS_FN float fs_round_f16(float value) { return fs_load(fs_store_as<f16>(value)); }
+
+// ---- vectors of up to 16 bytes: one memory access -----------------------------------------------
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) FS_MAY_ALIAS fs_vec {
+  T at[N];
+  FS_METHOD T& operator[](int i) { return at[i]; }
+  FS_METHOD const T& operator[](int i) const { return at[i]; }
+};
+
+// `from` and `to` must be aligned to sizeof(T) * N bytes.
+template <class T, int N>
+FS_FN fs_vec<T, N> fs_load_vec(const T* from) {
+  static_assert(sizeof(T) * N <= 16, "one access moves at most 16 bytes");
+  return *(const fs_vec<T, N>*)from;
+}
+
+template <class T, int N>
+FS_FN void fs_store_vec(T* to, fs_vec<T, N> values) {
+  static_assert(sizeof(T) * N <= 16, "one access moves at most 16 bytes");
+  *(fs_vec<T, N>*)to = values;
+}
+
+// ---- limits -------------------------------------------------------------------------------------
+
+template <class T>
+struct fs_limits {
+  static const bool is_signed = (T)-1 < (T)1;
+  static FS_METHOD T lowest() { return is_signed ? (T)(1ull << (sizeof(T) * 8 - 1)) : (T)0; }
+  static FS_METHOD T highest() { return (T)~lowest(); }
+};
+template <>
+struct fs_limits<bool> {
+  static FS_METHOD bool lowest() { return false; }
+  static FS_METHOD bool highest() { return true; }
+};
+template <>
+struct fs_limits<float> {
+  static FS_METHOD float lowest() { return fs_bitcast<float>(0xff800000u); }
+  static FS_METHOD float highest() { return fs_bitcast<float>(0x7f800000u); }
+};
+template <>
+struct fs_limits<double> {
+  static FS_METHOD double lowest() { return fs_bitcast<double>(0xfff0000000000000ull); }
+  static FS_METHOD double highest() { return fs_bitcast<double>(0x7ff0000000000000ull); }
+};
