@@ -7,6 +7,8 @@ from fusionstitch.api import uninstall as uninstall
 from fusionstitch.errors import FusionStitchError as FusionStitchError
 from fusionstitch.errors import FusionStitchWarning as FusionStitchWarning
 from fusionstitch.options import Options as Options
+from fusionstitch.report import Report as Report
+from fusionstitch.report import report as report
 
 __version__ = "0.1.0.dev0"
 

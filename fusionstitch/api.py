@@ -66,15 +66,15 @@ class Jitted:
 
     def __init__(self, fun: Callable[..., Any], *, options: Options, keywords: dict[str, Any]):
         self._plain = plain_jit()(fun, **keywords)
-        self._options = options
-        self._keywords = keywords
+        self.options = options
+        self.keywords = keywords
         functools.update_wrapper(self, fun)
         self.__wrapped__ = fun
 
     @functools.cached_property
     def _road(self) -> Road:
         # on first use, not on decoration: it initializes JAX's backends
-        return choose(self.__wrapped__, self._plain, plain_jit(), self._keywords, self._options)
+        return choose(self.__wrapped__, self._plain, plain_jit(), self.keywords, self.options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._road.call(*args, **kwargs)
@@ -105,7 +105,7 @@ class Jitted:
     def _lower(self, args: Any, kwargs: Any, **keywords: Any) -> Lowered:
         road = self._road
         traced = road.trace(args, kwargs, keywords.get("lowering_platforms"))
-        call = Call(self.__wrapped__, args, kwargs, self._options, self._keywords)
+        call = Call(self.__wrapped__, args, kwargs, self.options, self.keywords)
         return Lowered(traced.lower(**keywords), call, functools.partial(road.compile, traced))
 
 

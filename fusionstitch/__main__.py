@@ -1,0 +1,7 @@
+"""`python -m fusionstitch`."""
+
+import sys
+
+from fusionstitch.cli import main
+
+sys.exit(main())

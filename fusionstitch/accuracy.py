@@ -1,0 +1,122 @@
+"""Errors against a float64 run of the same program (design rule 5)."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusionstitch.counting import repeats
+from hlo.errors import FusionStitchError
+from hlo.evaluate import evaluate
+from hlo.importer import from_proto
+from hlo.inline import inline_calls
+from hlo.simplify import simplify_module
+
+logger = logging.getLogger(__name__)
+
+#: Relative L2 error every output may have, by type, when XLA's own is smaller.
+FLOORS = {"float16": 5e-4, "bfloat16": 4e-3}
+_FLOOR = 1e-6
+#: A program is allowed this many times XLA's own error.
+XLA_FACTOR = 2.0
+#: Elements computed, over all ops, above which NumPy takes too long.
+MAX_ELEMENTS = 2_000_000_000
+
+
+def reference(module: bytes, leaves: Sequence[Any]) -> list[np.ndarray] | None:
+    """The outputs of `module` (HloModuleProto bytes) for its parameters, floats in float64.
+
+    Random bits are those of the program itself, since integers are computed as they are. None
+    where the interpreter lacks an op or the program is too large for it.
+    """
+    try:
+        entry = simplify_module(from_proto(inline_calls(module))).entry
+        if len(entry.parameters) != len(leaves):
+            return None
+        size = sum(n * sum(op.shape.size for op in g) for g, n in repeats(entry).items())
+        if size > MAX_ELEMENTS:
+            return None
+        return evaluate(entry, [host(leaf) for leaf in leaves], float64=True)
+    except FusionStitchError as error:
+        logger.info("no float64 reference: %s", error)
+        return None
+
+
+#: Primitives whose bits depend on the types around them: not the same program in float64.
+_RANDOM = re.compile("random_.*|threefry.*|rng_.*")
+
+
+def rerun(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[np.ndarray] | None:
+    """The outputs of the Python function for its arguments in float64; None if it draws random
+    bits, or does not take float64."""
+    import jax
+
+    from fusionstitch.api import plain_jit
+
+    if _draws(jax.make_jaxpr(fun)(*args, **kwargs).jaxpr):
+        return None
+    try:
+        with jax.enable_x64(True):
+            wide_args, wide_kwargs = jax.tree.map(_wide, (args, kwargs))
+            outputs = plain_jit()(fun)(*wide_args, **wide_kwargs)
+            return [host(leaf) for leaf in jax.tree.leaves(outputs)]
+    except Exception as error:  # the user's function may insist on its types
+        logger.info("no float64 run: %s", error)
+        return None
+
+
+def _wide(leaf: Any) -> Any:
+    import jax.numpy as jnp
+
+    value = host(leaf)
+    return jnp.asarray(value, jnp.float64) if jnp.issubdtype(value.dtype, jnp.floating) else leaf
+
+
+def _draws(jaxpr: Any) -> bool:
+    import jax.extend.core as jax_core
+
+    return any(
+        _RANDOM.fullmatch(equation.primitive.name)
+        or any(map(_draws, jax_core.jaxprs_in_params(equation.params)))
+        for equation in jaxpr.eqns
+    )
+
+
+def host(leaf: Any) -> np.ndarray:
+    """An argument or output as a NumPy array; a PRNG key as its words."""
+    import jax
+
+    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    if isinstance(leaf, (bool, int, float, complex)):
+        leaf = jax.numpy.asarray(leaf)
+    return np.asarray(leaf)
+
+
+def relative_error(value: np.ndarray, wanted: np.ndarray) -> float:
+    """L2 norm of the difference over that of `wanted`; integers: 0 when equal, else infinite.
+
+    Where both are the same infinity or both are no number, the element counts as equal.
+    """
+    if wanted.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(value, wanted) else float("inf")
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    a, b = value.astype(wide), wanted.astype(wide)
+    with np.errstate(all="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        difference = float(np.linalg.norm(np.where(same, 0, a - b)))
+        size = float(np.linalg.norm(np.where(np.isfinite(b), b, 0)))
+    if not np.isfinite(difference):
+        return float("inf")
+    return difference / size if size else difference
+
+
+def limit(dtype: np.dtype[Any], xla: float) -> float:
+    """The error an output of `dtype` may have when XLA's own is `xla`."""
+    if dtype.name not in FLOORS and dtype.kind not in "fc":
+        return 0.0
+    return max(XLA_FACTOR * xla, FLOORS.get(dtype.name, _FLOOR))

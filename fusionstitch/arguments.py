@@ -1,0 +1,64 @@
+"""Arguments for lowering and running: static ones bound, missing ones drawn."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+_STATIC = ("static_argnums", "static_argnames")
+
+
+def bind_static(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], keywords: dict[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """`fun` with the arguments that jax.jit's `keywords` call static filled in, and the others."""
+    if not any(keywords.get(name) is not None for name in _STATIC):
+        return fun, tuple(args), dict(kwargs)
+    parameters = list(inspect.signature(fun).parameters)
+    numbers = {n % len(args) for n in _as_list(keywords.get("static_argnums")) if args}
+    names = {str(name) for name in _as_list(keywords.get("static_argnames"))}
+    names |= {parameters[n] for n in numbers if n < len(parameters)}
+    numbers |= {n for n, name in enumerate(parameters[: len(args)]) if name in names}
+    fixed = {n: args[n] for n in numbers}
+    fixed_kwargs = {name: value for name, value in kwargs.items() if name in names}
+
+    def bound(*rest: Any, **more: Any) -> Any:
+        given = iter(rest)
+        filled = [fixed[n] if n in fixed else next(given) for n in range(len(args))]
+        return fun(*filled, **fixed_kwargs, **more)
+
+    bound.__name__ = bound.__qualname__ = getattr(fun, "__name__", "fun")
+    rest = tuple(arg for n, arg in enumerate(args) if n not in fixed)
+    return bound, rest, {k: v for k, v in kwargs.items() if k not in fixed_kwargs}
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+def concrete(tree: Any) -> Any:
+    """`tree` with values drawn for every jax.ShapeDtypeStruct, always the same ones."""
+    import jax
+
+    draw = np.random.default_rng(0)
+
+    def value(leaf: Any) -> Any:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return random_value(draw, leaf.shape, leaf.dtype)
+        return leaf
+
+    return jax.tree.map(value, tree)
+
+
+def random_value(draw: np.random.Generator, shape: Sequence[int], dtype: Any) -> Any:
+    """Standard normal floats, integers below 2 (valid as an index of most things), coin flips."""
+    import jax.numpy as jnp
+
+    if jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.complexfloating):
+        return jnp.asarray(draw.standard_normal(shape), dtype)
+    return jnp.asarray(draw.integers(0, 2, shape), dtype)

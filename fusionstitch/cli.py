@@ -1,0 +1,178 @@
+"""The command `fusionstitch`: report, explain, emit, doctor, cache."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fusionstitch import env
+from fusionstitch.errors import FusionStitchError
+from fusionstitch.options import Options
+
+if TYPE_CHECKING:
+    from fusionstitch.stages import Call
+
+_EXIT_FAILURE = 1
+_EXIT_USER_ERROR = 2
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code: 0, 2 for what the user can put right, else 1."""
+    parsed = _parser().parse_args(arguments)
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    run: Callable[[argparse.Namespace], int] = parsed.run
+    try:
+        return run(parsed)
+    except FusionStitchError as error:
+        print(f"fusionstitch: {error}", file=sys.stderr)
+        return _EXIT_USER_ERROR
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        logger.debug("the command failed", exc_info=True)
+        print(
+            f"fusionstitch: {type(error).__name__}: {error}\n"
+            "FUSIONSTITCH_LOG=debug shows where this comes from.",
+            file=sys.stderr,
+        )
+        return _EXIT_FAILURE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fusionstitch",
+        description="Stitches memory-bound ops of JAX programs into single CUDA kernels.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    target = argparse.ArgumentParser(add_help=False)
+    target.add_argument(
+        "target",
+        metavar="TARGET",
+        help="file.py:name or package.module:name, where name() returns (function, arguments); "
+        "or a file of HLO text, StableHLO or an HloModuleProto",
+    )
+    target.add_argument("--device", help="profile to plan for, such as h200; need not be here")
+    target.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
+    target.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
+    target.add_argument("--scorer", choices=env.SCORERS, help="what a pattern is worth")
+    target.add_argument("--fallback", choices=env.FALLBACKS, help="what a failure does")
+
+    report = commands.add_parser(
+        "report", parents=[target], help="kernels, traffic, times and errors against XLA"
+    )
+    report.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write it as JSON ('-': stdout)"
+    )
+    report.set_defaults(run=_report)
+
+    explain = commands.add_parser(
+        "explain", parents=[target], help="every pattern and every rejection, with the reason"
+    )
+    explain.set_defaults(run=_explain)
+
+    emit = commands.add_parser("emit", parents=[target], help="write the generated kernels")
+    emit.add_argument(
+        "-o", "--output", type=Path, default=Path("kernels"), metavar="DIR", help="default: kernels"
+    )
+    emit.set_defaults(run=_emit)
+
+    doctor = commands.add_parser("doctor", help="what this machine has and what is missing")
+    doctor.set_defaults(run=_doctor)
+
+    cache = commands.add_parser("cache", help="the cache of compiled kernels, plans and timings")
+    cache.add_argument("action", choices=("status", "clear"))
+    cache.set_defaults(run=_cache)
+    return parser
+
+
+def _version() -> str:
+    from fusionstitch import __version__
+
+    return __version__
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def _call(parsed: argparse.Namespace) -> Call:
+    from fusionstitch import targets
+    from fusionstitch.api import Jitted
+    from fusionstitch.stages import Call
+
+    chosen = ("device", "backend", "numerics", "scorer", "fallback")
+    given = {name: value for name in chosen if (value := getattr(parsed, name)) is not None}
+    fun, args = targets.load(parsed.target)
+    if isinstance(fun, Jitted):
+        return Call(fun.__wrapped__, args, {}, fun.options.replace(**given), fun.keywords)
+    return Call(fun, args, {}, Options(**given), {})
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from fusionstitch.report import report_call
+
+    report = report_call(_call(parsed), _workload(parsed.target))
+    data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
+    if parsed.json == Path("-"):
+        print(data)
+        return 0
+    print(report)
+    if parsed.json is not None:
+        try:
+            parsed.json.write_text(data + "\n")
+        except OSError as error:
+            raise FusionStitchError(f"{parsed.json} cannot be written: {error.strerror}.") from None
+    return 0
+
+
+def _workload(target: str) -> str:
+    place, colon, name = target.rpartition(":")
+    return f"{Path(place).stem}:{name}" if colon else Path(target).stem
+
+
+def _explain(parsed: argparse.Namespace) -> int:
+    from fusionstitch import trial
+    from fusionstitch.explain import explain
+
+    print(explain(trial.plan(_call(parsed))))
+    return 0
+
+
+def _emit(parsed: argparse.Namespace) -> int:
+    from fusionstitch import trial
+    from fusionstitch.emitted import write
+
+    for path in write(trial.plan(_call(parsed)), parsed.output):
+        print(path)
+    return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from fusionstitch.doctor import examine
+
+    print(examine())
+    return 0
+
+
+def _cache(parsed: argparse.Namespace) -> int:
+    from fusionstitch.runtime.cache import Database, Store
+
+    store, database = Store(), Database()
+    if parsed.action == "clear":
+        store.clear()
+        database.clear()
+    entries, size = store.usage()
+    print(f"folder   {store.folder}{'' if store.persistent else ' (not usable, see the log)'}")
+    print(f"objects  {entries}, {size / 1e6:.1f} MB")
+    database.close()
+    return 0

@@ -1,0 +1,193 @@
+"""How many kernels a program is, and what they move: op by op, under XLA, and stitched.
+
+Loop bodies count as often as they run, where the number of iterations can be read off the loop.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from costmodel.devices import Device
+from costmodel.graph_work import GraphWork
+from costmodel.work import op_work
+from costmodel.xla_fusions import XlaPlan, xla_fusions
+from fusionstitch.patterns.fusible import fusible_ops
+from fusionstitch.patterns.pattern import free_bits
+from fusionstitch.plan.plan import Plan
+from hlo.graph import Graph, Op
+from hlo.importer import from_proto
+from hlo.inline import inline_calls
+from hlo.semantics import Kind, kind_of
+
+#: Ops that are no kernel although the table gives them work: a view of the same bytes.
+_VIEWS = frozenset({"reshape", "bitcast"})
+#: Ops that run other graphs, or nothing at all.
+_CONTROL = frozenset(
+    {
+        *("while", "conditional", "call", "optimization-barrier", "add-dependency", "domain"),
+        *("async-start", "async-update", "async-done", "copy-done", "send-done", "recv-done"),
+        *("all-reduce-done", "all-gather-done", "collective-permute-done"),
+        *("partition-id", "replica-id", "opaque-constant", "layout-bitcast"),
+    }
+)
+#: Custom calls that only carry annotations.
+_ANNOTATIONS = re.compile(
+    "Sharding|SPMDFullToShardShape|SPMDShardToFullShape|annotate_.*|xla.sdy.*"
+)
+
+
+@dataclass(frozen=True)
+class Count:
+    """Kernels of one run of the program, and the bytes they move through DRAM."""
+
+    kernels: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.kernels + other.kernels, self.bytes + other.bytes)
+
+    def times(self, n: int) -> Count:
+        return Count(self.kernels * n, self.bytes * n)
+
+
+def entry(module: bytes) -> Graph:
+    """The entry graph of a lowered program, its calls inlined."""
+    return from_proto(inline_calls(module)).entry
+
+
+def is_kernel(op: Op) -> bool:
+    """Whether op-by-op execution launches a kernel for `op`."""
+    kind = kind_of(op.opcode)
+    if kind in (Kind.STRUCTURE, Kind.SOURCE) or op.opcode in _VIEWS or op.opcode in _CONTROL:
+        return False
+    return not (op.opcode == "custom-call" and _ANNOTATIONS.fullmatch(op.attrs["target"]))
+
+
+def unfused(program: Graph) -> Count:
+    """One kernel per op that does something; constants and what follows from them are free."""
+    total = Count()
+    for graph, n in repeats(program).items():
+        free = free_bits(graph)
+        ops = [op for op in graph if is_kernel(op) and not free >> op.id & 1]
+        total += Count(len(ops), sum(_moved(op) for op in ops)).times(n)
+    return total
+
+
+def ops(program: Graph) -> int:
+    """Ops of the program that are neither parameters, constants nor tuples, each counted once."""
+    structure = (Kind.STRUCTURE, Kind.SOURCE)
+    return sum(kind_of(op.opcode) not in structure for graph in repeats(program) for op in graph)
+
+
+def modelled_xla(plan: Plan, device: Device) -> Count:
+    """What XLA is estimated to make of the plan's graph."""
+    works, bits = _fusable(plan.graph, device)
+    return _estimate(xla_fusions(works, bits)) + _outside(plan.graph, bits)
+
+
+def modelled_stitched(plan: Plan, device: Device, dropped: frozenset[int] = frozenset()) -> Count:
+    """The plan's kernels and XLA's for what remains. `dropped` patterns (bitsets) stay XLA's."""
+    works, bits = _fusable(plan.graph, device)
+    chosen = [c for c in plan.chosen if c.pattern.bits not in dropped]
+    covered = 0
+    for one in chosen:
+        covered |= one.pattern.bits
+    own = Count(len(chosen), sum(c.facts.work.bytes for c in chosen))
+    return own + _estimate(xla_fusions(works, bits & ~covered)) + _outside(plan.graph, bits)
+
+
+def compiled(module: bytes) -> int:
+    """Kernels of a module as XLA's GPU compiler leaves it: fusions, custom calls, copies, ..."""
+    program = from_proto(module).entry
+    return sum(n * sum(map(is_kernel, graph)) for graph, n in repeats(program).items())
+
+
+def _fusable(graph: Graph, device: Device) -> tuple[GraphWork, int]:
+    fusible = fusible_ops(graph, device)
+    large = sum(1 << op.id for op, _ in fusible.refused if op.opcode == "dot")
+    return GraphWork(graph, free_bits(graph), device), fusible.bits | large
+
+
+def _estimate(plan: XlaPlan) -> Count:
+    return Count(
+        len(plan.kernels),
+        sum(plan.works.fused(k.bits, k.written).bytes for k in plan.kernels),
+    )
+
+
+def _outside(graph: Graph, bits: int) -> Count:
+    """Ops that neither side fuses: one kernel each."""
+    inside = bits | free_bits(graph)
+    rest = [op for op in graph if is_kernel(op) and not inside >> op.id & 1]
+    return Count(len(rest), sum(_moved(op) for op in rest))
+
+
+def _moved(op: Op) -> int:
+    if kind_of(op.opcode) is not Kind.PARTITION:
+        return op_work(op).bytes
+    return op.shape.bytes + sum(operand.shape.bytes for operand in op.operands)
+
+
+# ---- loops --------------------------------------------------------------------------------------
+
+
+def repeats(program: Graph) -> dict[Graph, int]:
+    """How often each graph that runs as kernels runs: the entry once, bodies per iteration."""
+    found: dict[Graph, int] = {}
+
+    def visit(graph: Graph, n: int) -> None:
+        found[graph] = found.get(graph, 0) + n
+        for op in graph:
+            if op.opcode == "while":
+                trips = trip_count(op) or 1
+                for called in op.called:
+                    visit(called, n * trips)
+            elif op.opcode in ("conditional", "call", "async-start"):
+                for called in op.called:
+                    visit(called, n)
+
+    visit(program, 1)
+    return found
+
+
+def trip_count(loop: Op) -> int | None:
+    """Iterations of a loop that counts up to a constant in steps of a constant, else None."""
+    condition, body = loop.called
+    root = condition.root
+    if root.opcode != "compare" or root.attrs["direction"] != "LT":
+        return None
+    index, limit = _counter(root.operands[0]), _scalar(root.operands[1])
+    if index is None or limit is None or body.root.opcode != "tuple":
+        return None
+    step = _step(body.root.operands[index], index)
+    init = loop.operands[0]
+    start = _scalar(init.operands[index]) if init.opcode == "tuple" else None
+    if start is None or step is None or step <= 0:
+        return None
+    return max(0, -(-(limit - start) // step))
+
+
+def _counter(op: Op) -> int | None:
+    """The index i when `op` is element i of its graph's parameter."""
+    if op.opcode == "get-tuple-element" and op.operands[0].opcode == "parameter":
+        index: int = op.attrs["index"]
+        return index
+    return None
+
+
+def _step(op: Op, index: int) -> int | None:
+    if op.opcode != "add":
+        return None
+    for counter, step in (op.operands, op.operands[::-1]):
+        if _counter(counter) == index:
+            return _scalar(step)
+    return None
+
+
+def _scalar(op: Op) -> int | None:
+    while op.opcode in ("copy", "convert", "reshape", "broadcast") and op.shape.size == 1:
+        op = op.operands[0]
+    if op.opcode != "constant" or op.shape.size != 1 or op.dtype[0] not in "su":
+        return None
+    return int(op.attrs["value"].reshape(()))

@@ -1,0 +1,197 @@
+"""`fs.report`: what stitching does to a function, next to XLA and to op-by-op execution."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fusionstitch.options import Options
+
+if TYPE_CHECKING:
+    from fusionstitch.core import Stitched
+    from fusionstitch.stages import Call
+    from fusionstitch.trial import Trial
+
+#: Passes that count as planning.
+_PLANNING = ("import", "simplify", "plan", "export")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A comparison; None is what could not be measured.
+
+    `kernels` are per run, loop bodies counted as often as they run; on a GPU XLA's are counted in
+    what it compiled, elsewhere they are modelled. `time_us` are wall times of a call, medians of
+    interleaved, chained runs. `modelled_us` is the model's time of the stitched program,
+    `traffic_bytes` crosses DRAM. `max_rel_error` is the largest relative L2 error of an output
+    against a float64 run. `compile_s` are seconds: XLA's whole compile next to our passes.
+    """
+
+    workload: str
+    device: str
+    backend: str
+    ops: int
+    kernels: dict[str, int]
+    compression: dict[str, float | None]
+    time_us: dict[str, float | None]
+    speedup_vs_xla: float | None
+    modelled_us: float
+    traffic_bytes: dict[str, int]
+    patterns: tuple[dict[str, Any], ...]
+    rejected: tuple[dict[str, Any], ...]
+    max_rel_error: float | None
+    compile_s: dict[str, float | None]
+    fallbacks: tuple[dict[str, Any], ...]
+    #: for the text only
+    modelled_xla_us: float = 0.0
+    max_rel_error_xla: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, ready for JSON."""
+        data = dataclasses.asdict(self)
+        for private in ("modelled_xla_us", "max_rel_error_xla", "notes"):
+            del data[private]
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in data.items()}
+
+    def __str__(self) -> str:
+        from fusionstitch.report_text import text
+
+        return text(self)
+
+
+def report(
+    fun: Any,
+    /,
+    *args: Any,
+    options: Options | None = None,
+    device: str | None = None,
+    **kwargs: Any,
+) -> Report:
+    """Stitches `fun` for `args`, runs it where that is possible, and compares.
+
+    On a GPU everything is measured. Without one the emulator runs the kernels, which gives the
+    error but no times; with `device` (a profile such as "h200") of a GPU that is not there, the
+    program is only planned. Raises what `fun` raises, and StitchError under fallback="error".
+    """
+    from fusionstitch.api import Jitted
+    from fusionstitch.stages import Call
+
+    keywords: dict[str, Any] = {}
+    if isinstance(fun, Jitted):
+        options = options or fun.options
+        fun, keywords = fun.__wrapped__, fun.keywords
+    options = options or Options()
+    if device is not None:
+        options = options.replace(device=device)
+    return report_call(Call(fun, args, kwargs, options, keywords))
+
+
+def report_call(call: Call, name: str = "") -> Report:
+    """The report of a call; `name` is the workload's, by default the function's."""
+    from fusionstitch import trial
+
+    return report_trial(trial.run(call, name))
+
+
+def report_trial(trial: Trial) -> Report:
+    """The report of a trial."""
+    from fusionstitch import counting
+
+    stitched, program = trial.stitched, counting.entry(trial.module)
+    unfused = counting.unfused(program)
+    xla, ours = _modelled_counts(stitched)
+    kernels = {
+        "unfused": unfused.kernels,
+        "xla": xla.kernels if trial.xla_kernels is None else trial.xla_kernels,
+        "fusionstitch": ours.kernels if trial.kernels is None else trial.kernels,
+    }
+    xla_us, modelled_us = _modelled_us(stitched)
+    timings = stitched.timings
+    return Report(
+        workload=trial.name,
+        device=stitched.device.name,
+        backend=trial.backend,
+        ops=counting.ops(program),
+        kernels=kernels,
+        compression={
+            "vs_unfused": _ratio(kernels["unfused"], kernels["fusionstitch"]),
+            "vs_xla": _ratio(kernels["xla"], kernels["fusionstitch"]),
+        },
+        time_us={
+            "unfused": trial.unfused_us,
+            "xla": trial.xla_us,
+            "fusionstitch": trial.stitched_us,
+        },
+        speedup_vs_xla=_ratio(trial.xla_us, trial.stitched_us),
+        modelled_us=modelled_us,
+        traffic_bytes={"unfused": unfused.bytes, "fusionstitch": ours.bytes},
+        patterns=tuple(_patterns(stitched)),
+        rejected=tuple(
+            {"ops": [op.name for op in r.ops], "reason": str(r.verdict)} for r in stitched.rejected
+        ),
+        max_rel_error=trial.error,
+        compile_s={
+            "xla": trial.xla_s,
+            "plan": sum(timings.get(name, 0.0) for name in _PLANNING),
+            "codegen": timings.get("codegen", 0.0),
+            "toolchain": timings.get("build"),
+        },
+        fallbacks=tuple({"ops": list(f.ops), "reason": f.reason} for f in stitched.fallbacks),
+        modelled_xla_us=xla_us,
+        max_rel_error_xla=trial.error_xla,
+        notes=trial.notes,
+    )
+
+
+def _repeated(stitched: Stitched) -> dict[Any, int]:
+    from fusionstitch import counting
+
+    return counting.repeats(stitched.plans[-1].graph) if stitched.plans else {}
+
+
+def _modelled_counts(stitched: Stitched) -> tuple[Any, Any]:
+    """(XLA's, ours) as counts of the whole program."""
+    from fusionstitch import counting
+
+    carried = {id(one.chosen) for one in stitched.stitches}
+    xla = ours = counting.Count()
+    repeats = _repeated(stitched)
+    for plan in stitched.plans:
+        dropped = frozenset(c.pattern.bits for c in plan.chosen if id(c) not in carried)
+        n = repeats.get(plan.graph, 0)
+        xla += counting.modelled_xla(plan, stitched.device).times(n)
+        ours += counting.modelled_stitched(plan, stitched.device, dropped).times(n)
+    return xla, ours
+
+
+def _modelled_us(stitched: Stitched) -> tuple[float, float]:
+    repeats = _repeated(stitched)
+    weighted = [(repeats.get(plan.graph, 0), plan) for plan in stitched.plans]
+    return (
+        sum(n * plan.xla_us for n, plan in weighted),
+        sum(n * plan.modelled_us for n, plan in weighted),
+    )
+
+
+def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
+    from fusionstitch.plan.scores import kind_of_pattern
+
+    return [
+        {
+            "id": number,
+            "kind": kind_of_pattern(one.chosen.pattern.ops),
+            "ops": [op.name for op in one.chosen.pattern.ops],
+            "scope": one.chosen.facts.scope,
+            "score_us": one.chosen.score_us,
+            "template": one.kernel.template,
+            "shared_bytes": one.kernel.shared_bytes,
+            "registers": one.built.registers if one.built else None,
+        }
+        for number, one in enumerate(stitched.stitches)
+    ]
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b else None

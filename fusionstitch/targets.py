@@ -1,0 +1,156 @@
+"""What a command works on: a function of the user's with its arguments, or a module in a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from fusionstitch.errors import FusionStitchError
+
+#: Endings of files that hold a module.
+MODULE_FILES = (".hlo", ".txt", ".mlir", ".stablehlo", ".bc", ".pb")
+HOW = (
+    "A target is file.py:name or package.module:name, where name() returns (function, arguments), "
+    f"or a file with a module ({', '.join(MODULE_FILES)})."
+)
+
+
+class TargetError(FusionStitchError):
+    """A command's target cannot be found, or is not what a target has to be."""
+
+
+def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The function and the arguments that `target` names.
+
+    A module in a file becomes a function of its parameters; random values are drawn for them.
+    Raises TargetError, which says what is wrong with the target.
+    """
+    path = Path(target)
+    if path.suffix in MODULE_FILES:
+        if not path.is_file():
+            raise TargetError(f"There is no file {target}. {HOW}")
+        return _module(path)
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise TargetError(f"{target!r} names no function. {HOW}")
+    made = _call(getattr(_python(place), name, None), target)
+    if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
+        raise TargetError(f"{target} returned {type(made).__name__}. {HOW}")
+    fun, args = made
+    return fun, tuple(args) if isinstance(args, (tuple, list)) else (args,)
+
+
+def _call(maker: Any, target: str) -> Any:
+    if maker is None:
+        raise TargetError(f"{target}: its module has no such name. {HOW}")
+    if not callable(maker):
+        raise TargetError(f"{target} is a {type(maker).__name__}, not a function. {HOW}")
+    if required := _required(maker):
+        raise TargetError(f"{target} needs arguments ({', '.join(required)}). {HOW}")
+    try:
+        return maker()
+    except Exception as error:
+        raise TargetError(f"{target} {_failed(error)}") from error
+
+
+def _required(maker: Callable[..., Any]) -> list[str]:
+    """Names of the parameters without a default."""
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except ValueError:
+        return []
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+
+
+def _failed(error: BaseException) -> str:
+    """What an error in the user's own code was, and where."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"raised {type(error).__name__}{where}: {error}"
+
+
+def _python(place: str) -> ModuleType:
+    if place.endswith(".py"):
+        return _python_file(Path(place))
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (place == error.name or place.startswith(error.name + ".")):
+            raise TargetError(f"There is no module {place}. {HOW}") from None
+        raise TargetError(f"{place} {_failed(error)}") from error
+    except Exception as error:
+        raise TargetError(f"{place} {_failed(error)}") from error
+
+
+def _python_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TargetError(f"There is no file {path}. {HOW}")
+    # as python runs a script: what lies beside it can be imported
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise TargetError(f"{path} {_failed(error)}") from error
+    return module
+
+
+def _module(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The module as a function of its parameters, and random values for them."""
+    import jax
+    from jax import export
+
+    from fusionstitch.arguments import random_value
+    from fusionstitch.runtime.emulated_call import portable_artifact
+    from hlo.importer import from_proto
+    from hlo.literals import NUMPY_DTYPES
+    from hlo.load import load as load_module
+
+    data = load_module(path)
+    entry = from_proto(data).entry
+    results = entry.root.shape.elements if entry.root.shape.is_tuple else (entry.root.shape,)
+    shapes = [p.shape for p in entry.parameters]
+    for shape in (*shapes, *results):
+        if shape.dtype not in NUMPY_DTYPES:
+            raise TargetError(f"{path}: a parameter or result of type {shape} is not supported.")
+        if NUMPY_DTYPES[shape.dtype].itemsize == 8:
+            jax.config.update("jax_enable_x64", True)
+    outputs = [jax.ShapeDtypeStruct(s.dims, NUMPY_DTYPES[s.dtype]) for s in results]
+
+    def stand_in(*args: Any) -> Any:
+        made = [jax.numpy.zeros(out.shape, out.dtype) for out in outputs]
+        return tuple(made) if entry.root.shape.is_tuple else made[0]
+
+    draw = np.random.default_rng(0)
+    args = tuple(random_value(draw, s.dims, NUMPY_DTYPES[s.dtype]) for s in shapes)
+    # its signature is exported; the module takes the place of its body
+    exported = export.export(
+        jax.jit(stand_in, keep_unused=True),
+        disabled_checks=[export.DisabledSafetyCheck.platform()],
+    )(*args)
+    exported = dataclasses.replace(
+        exported, fun_name=path.stem, mlir_module_serialized=portable_artifact(data)
+    )
+
+    def module(*args: Any) -> Any:
+        return exported.call(*args)
+
+    module.__name__ = module.__qualname__ = re.sub(r"\W", "_", path.stem)
+    return module, args

@@ -1,0 +1,118 @@
+"""fs.report and Compiled.report: keys, counts, errors, fallbacks."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from fusionstitch import accuracy, counting
+from fusionstitch.errors import FusionStitchWarning, OptionError
+from fusionstitch.trial import _hlo
+from hlo.graph import Graph
+
+EMULATE = fs.Options(backend="emulate")
+X = jnp.asarray(np.random.default_rng(0).standard_normal((16, 24), np.float32))
+
+
+def mixed(x: jax.Array) -> jax.Array:
+    s = jax.nn.softmax(x)
+    return s * (s * x).sum(0)
+
+
+def test_of_a_function() -> None:
+    report = fs.report(mixed, X, options=EMULATE)
+    data = report.to_dict()
+    assert data["workload"] == "mixed"
+    assert data["kernels"]["fusionstitch"] == 1
+    assert data["time_us"]["xla"] is None
+    assert data["speedup_vs_xla"] is None
+    assert 0 < data["traffic_bytes"]["fusionstitch"] < data["traffic_bytes"]["unfused"]
+    assert 0 < data["max_rel_error"] < 1e-6
+    assert data["compile_s"]["xla"] > 0
+    assert data["compile_s"]["plan"] > 0
+    assert "fewer kernels" in str(report)
+
+
+def test_of_a_jitted_function_with_static_arguments() -> None:
+    def power(x: jax.Array, n: int, *, flip: bool) -> jax.Array:
+        assert isinstance(n, int)
+        return mixed(-x if flip else x) ** n
+
+    jitted = fs.jit(power, static_argnums=1, static_argnames="flip", options=EMULATE)
+    report = fs.report(jitted, X, 2, flip=True)
+    assert report.workload == "power"
+    assert report.max_rel_error is not None
+    assert report.max_rel_error < 1e-6
+
+
+def test_of_a_compiled_function() -> None:
+    jitted = fs.jit(lambda p, x: p * mixed(x), donate_argnums=0, options=EMULATE)
+    compiled = jitted.lower(X, jax.ShapeDtypeStruct((16, 24), jnp.float32)).compile()
+    assert compiled.report().kernels["fusionstitch"] == 1
+    assert not X.is_deleted()
+
+
+def test_random_bits_are_the_programs_own() -> None:
+    def noisy(key: jax.Array, x: jax.Array) -> jax.Array:
+        return mixed(x) + jax.random.uniform(key, x.shape)
+
+    report = fs.report(noisy, jax.random.key(1), X, options=EMULATE)
+    assert report.max_rel_error is not None
+    assert report.max_rel_error < 1e-6
+
+
+def test_fallbacks_are_listed() -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda _: None, x[0, 0])
+        return mixed(x)
+
+    with pytest.warns(FusionStitchWarning):
+        report = fs.report(fun, X, options=EMULATE)
+    [fallback] = report.to_dict()["fallbacks"]
+    assert fallback["ops"] == []
+    assert "callback" in fallback["reason"]
+    assert report.kernels["fusionstitch"] == report.kernels["xla"]
+
+
+def test_absent_backends_are_refused() -> None:
+    if jax.default_backend() == "gpu":
+        pytest.skip("there is a GPU")
+    with pytest.raises(OptionError, match="no GPU to stitch for"):
+        fs.report(mixed, X, options=fs.Options(backend="cuda"))
+
+
+def test_loops_count_as_often_as_they_run() -> None:
+    def entry(length: int) -> Graph:
+        def scan(x: jax.Array) -> jax.Array:
+            return jax.lax.scan(lambda c, _: (jnp.tanh(c) * 2, None), x, None, length=length)[0]
+
+        return counting.entry(_hlo(jax.jit(scan).lower(X)))
+
+    [loop] = [op for op in entry(5) if op.opcode == "while"]
+    assert counting.trip_count(loop) == 5
+    # each iteration: tanh, multiply, the counter's add and its comparison
+    assert counting.unfused(entry(7)).kernels - counting.unfused(entry(5)).kernels == 2 * 4
+
+    def dynamic(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda c: c.sum() < 9.0, lambda c: c + 1, x)
+
+    program = counting.entry(_hlo(jax.jit(dynamic).lower(X)))
+    [loop] = [op for op in program if op.opcode == "while"]
+    assert counting.trip_count(loop) is None
+
+
+def test_relative_errors() -> None:
+    wanted = np.array([3.0, 4.0])
+    assert accuracy.relative_error(np.array([3.0, 4.5], np.float32), wanted) == 0.1
+    assert accuracy.relative_error(np.array([np.nan, 4.0]), wanted) == float("inf")
+    special = np.array([np.nan, np.inf, 1.0])
+    assert accuracy.relative_error(special.astype(np.float32), special) == 0.0
+    assert accuracy.relative_error(np.array([1, 2]), np.array([1, 2])) == 0.0
+    assert accuracy.relative_error(np.array([1, 2]), np.array([1, 3])) == float("inf")
+    assert accuracy.limit(np.dtype(np.float32), 1e-7) == 1e-6
+    assert accuracy.limit(np.dtype(np.float32), 1e-3) == 2e-3
+    assert accuracy.limit(np.dtype(jnp.bfloat16), 0.0) == 4e-3
+    assert accuracy.limit(np.dtype(np.int32), 0.0) == 0.0
