@@ -40,6 +40,7 @@ KERNEL_FLAGS = (
     "-ffp-contract=off",
     "-fno-strict-aliasing",
     "-fvisibility=hidden",
+    f"-Wframe-larger-than={_FRAME_BYTES}",
     f"-Werror=frame-larger-than={_FRAME_BYTES}",
 )
 _ERROR_BYTES = 4096
