@@ -2,7 +2,7 @@
 
 Each dim of each stage is a chain of atomic axes, major to minor. A read of one stage by another
 makes axes equal; a reshape splits them until the digits agree. An axis can be spread over blocks
-if every stage carries it exactly once under matching maps and no stage of the group sums over it.
+if every stage of the group carries it under matching maps and none sums over it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from codegen.stages import Stage
 
 
 class AxisSet:
-    """A union-find of axes whose classes can be split into digits."""
+    """A union-find of axes whose classes can be split into digits.
+
+    `owners` is a bitset: two axes with an owner in common never become the same.
+    """
 
     def __init__(self) -> None:
         self._extent: list[int] = []
+        self._owners: list[int] = []
         self._link: list[int | None] = []
         self._digits: list[tuple[int, int] | None] = []
 
-    def new(self, extent: int) -> int:
+    def new(self, extent: int, owners: int = 0) -> int:
         self._extent.append(extent)
+        self._owners.append(owners)
         self._link.append(None)
         self._digits.append(None)
         return len(self._extent) - 1
@@ -43,7 +48,9 @@ class AxisSet:
 
     def split(self, leaf: int, minor: int) -> None:
         """Makes a leaf of extent e the digits (e / minor, minor)."""
-        self._digits[leaf] = (self.new(self._extent[leaf] // minor), self.new(minor))
+        owners = self._owners[leaf]
+        major = self._extent[leaf] // minor
+        self._digits[leaf] = (self.new(major, owners), self.new(minor, owners))
 
     def range(self, axis: int, divisor: int, extent: int) -> list[int] | None:
         """The leaves that form the digit (axis / divisor) % extent, or None if none do."""
@@ -73,7 +80,10 @@ class AxisSet:
         return below == position
 
     def unify(self, left: Sequence[int], right: Sequence[int]) -> bool:
-        """Makes two chains of axes of equal extent the same; False if their digits do not align."""
+        """Makes two chains of axes of equal extent the same.
+
+        False if their digits do not align, or if an owner would have one axis twice.
+        """
         while True:
             a = [leaf for axis in left for leaf in self.leaves(axis)]
             b = [leaf for axis in right for leaf in self.leaves(axis)]
@@ -82,6 +92,9 @@ class AxisSet:
                     continue
                 small, large = sorted((self._extent[x], self._extent[y]))
                 if small == large:
+                    if self._owners[x] & self._owners[y]:
+                        return False
+                    self._owners[y] |= self._owners[x]
                     self._link[x] = y
                 elif large % small:
                     return False
@@ -98,16 +111,20 @@ class GroupAxes:
     def __init__(self, stages: Sequence[Stage], share_inputs: bool = False):
         self.set = AxisSet()
         self.stages = tuple(stages)
-        self.dims = {s.number: [self.set.new(e) for e in s.op.dims] for s in stages}
-        self.inner = {s.number: [self.set.new(e) for e in s.inner_extents] for s in stages}
+        self.dims: dict[int, list[int]] = {}
+        self.inner: dict[int, list[int]] = {}
+        for s in stages:  # a loop has each axis once: x + x.T and x @ x.T do not fold onto one
+            own = 1 << s.number
+            self.dims[s.number] = [self.set.new(e, own) for e in s.op.dims]
+            self.inner[s.number] = [self.set.new(e, own) for e in s.inner_extents]
         self._by_var: dict[str, int] = {}
         for s in stages:
-            for own, axis in zip(
+            for index, axis in zip(
                 (*s.dims, *s.inner),
                 (*self.dims[s.number], *self.inner[s.number]),
                 strict=True,
             ):
-                for term, _ in own.terms:
+                for term, _ in index.terms:
                     if isinstance(term, Var):
                         self._by_var[term.name] = axis
         matched: dict[tuple[int, int], list[int]] = {}
@@ -209,10 +226,8 @@ class GroupAxes:
         """The axes that may be spread over blocks, in the memory order of the last stage."""
         allowed: set[int] | None = None
         for stage in self.stages:
-            own = self.leaves(stage)
-            once = {leaf for leaf in own if own.count(leaf) == 1}
-            once -= set(self.inner_leaves(stage))
-            allowed = once if allowed is None else allowed & once
+            own = set(self.leaves(stage))
+            allowed = own if allowed is None else allowed & own
         for carried in self.carried.values():
             allowed = (allowed or set()) & carried
         return [leaf for leaf in self.leaves(self.stages[-1]) if leaf in (allowed or set())]

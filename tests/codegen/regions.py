@@ -1,0 +1,160 @@
+"""Regions from JAX functions and graphs, and many generated kernels in one translation unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from codegen.generate import CodegenOptions, generate
+from codegen.kernel import Kernel
+from codegen.region import region
+from costmodel.devices import Device, device
+from fusionstitch.accuracy import FLOORS, relative_error
+from fusionstitch.runtime import emulate
+from fusionstitch.runtime.artifact import Artifact
+from hlo.evaluate import evaluate
+from hlo.graph import Graph
+from hlo.importer import from_proto
+from hlo.inline import inline_calls
+from hlo.literals import NUMPY_DTYPES
+from hlo.simplify import simplify
+from hlo.verify import verify
+
+#: A big device whose cooperative grids stay small on fibers.
+H200 = replace(device("h200"), cooperative_limit=4)
+#: The same with one multiprocessor: blocks own more, so more passes through shared memory.
+SMALL = replace(H200, sm_count=1)
+ORDERS: tuple[tuple[emulate.Order, int], ...] = (("forward", 0), ("reversed", 0), ("random", 7))
+_RED_ZONE = 64
+_POISON = 0xA5
+
+
+def lowered(fun: Callable[..., Any], *args: Any) -> Graph:
+    """The simplified entry of a jitted function, as the emulator's road sees it."""
+    wide = any(getattr(a, "dtype", None) in (np.int64, np.float64) for a in jax.tree.leaves(args))
+    with jax.enable_x64(wide):
+        module = jax.jit(fun).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()
+    return simplify(from_proto(inline_calls(module)).entry)
+
+
+def whole(graph: Graph, name: str = "kernel") -> Graph:
+    """The region of all ops of a graph; each result once, results that are parameters left out."""
+    roots = graph.root.operands if graph.root.opcode == "tuple" else (graph.root,)
+    outputs = list(dict.fromkeys(o for o in roots if o.opcode != "parameter"))
+    ops = [o for o in graph if o.opcode != "parameter" and o not in (graph.root, *())]
+    if graph.root.opcode != "tuple":
+        ops.append(graph.root)
+    made = region(name, ops, graph.parameters, outputs)
+    verify(made)
+    return made
+
+
+def whole_of(fun: Callable[..., Any], *args: Any, name: str = "kernel") -> Graph:
+    """The region of all ops of a jitted function of `args` (arrays or ShapeDtypeStructs)."""
+    return whole(lowered(fun, *args), name)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A region with values for its parameters; how it is generated; the error it may have."""
+
+    graph: Graph
+    args: Sequence[np.ndarray]
+    device: Device = H200
+    options: CodegenOptions = CodegenOptions()
+    #: of every float output, against a float64 run; None: the floor of its type
+    limit: float | None = None
+
+    def kernel(self) -> Kernel:
+        return generate(self.graph, self.device, self.options)
+
+
+@dataclass(eq=False)
+class Built:
+    """Kernels of one translation unit, by case."""
+
+    kernels: dict[Case, Kernel] = field(default_factory=dict)
+    artifacts: dict[Case, Artifact] = field(default_factory=dict)
+    _wanted: dict[Graph, list[np.ndarray]] = field(default_factory=dict)
+
+    def run(
+        self, case: Case, order: emulate.Order = "forward", seed: int = 0, in_place: bool = False
+    ) -> list[np.ndarray]:
+        emulate.set_order(order, seed)
+        try:
+            return launched(self.kernels[case], self.artifacts[case], case.args, in_place)
+        finally:
+            emulate.set_order("forward")
+
+    def wanted(self, case: Case) -> list[np.ndarray]:
+        if case.graph not in self._wanted:
+            self._wanted[case.graph] = evaluate(case.graph, case.args, float64=True)
+        return self._wanted[case.graph]
+
+    def check(
+        self, case: Case, order: emulate.Order = "forward", seed: int = 0, in_place: bool = False
+    ) -> None:
+        """Asserts that every output is near the float64 run."""
+        for n, (got, wanted) in enumerate(
+            zip(self.run(case, order, seed, in_place), self.wanted(case), strict=True)
+        ):
+            error, most = relative_error(got, wanted), allowed(got.dtype, case.limit)
+            what = f"output {n} of {case.graph.name}, {order} order"
+            assert error <= most, f"{what}: error {error:.2e} where {most:.0e} is allowed"
+
+
+def allowed(dtype: np.dtype[Any], wanted: float | None) -> float:
+    """The error an output of `dtype` may have: integers none."""
+    floor = {"float64": 1e-13, "float32": 1e-6, **FLOORS}.get(dtype.name)
+    return 0.0 if floor is None else (floor if wanted is None else wanted)
+
+
+def build(cases: Iterable[Case]) -> Built:
+    """Generates the kernels of all cases and compiles them in one translation unit."""
+    built = Built({case: case.kernel() for case in cases})
+    artifacts = emulate.build(list(built.kernels.values()))
+    built.artifacts = dict(zip(built.kernels, artifacts, strict=True))
+    return built
+
+
+def launched(
+    kernel: Kernel, artifact: Artifact, args: Sequence[np.ndarray], in_place: bool = False
+) -> list[np.ndarray]:
+    """Runs a built kernel on poisoned outputs between red zones; checks what it may not touch."""
+    inputs = [_Memory(a.shape, a.dtype, a) for a in args]
+    over = dict(kernel.in_place) if in_place else {}
+    outputs = [
+        inputs[over[n]] if n in over else _Memory(s.dims, NUMPY_DTYPES[s.dtype])
+        for n, s in enumerate(kernel.outputs)
+    ]
+    scratch = [_Memory(s.dims, NUMPY_DTYPES[s.dtype]) for s in kernel.scratch]
+    emulate.launch(artifact, [m.address for m in (*inputs, *outputs, *scratch)])
+    assert all(m.intact for m in (*inputs, *outputs, *scratch)), f"{kernel.name}: out of bounds"
+    for number, (memory, value) in enumerate(zip(inputs, args, strict=True)):
+        kept = number in over.values() or memory.value.tobytes() == value.tobytes()
+        assert kept, f"{kernel.name} wrote to its input {number}"
+    return [
+        m.value.view(NUMPY_DTYPES[s.dtype]) for m, s in zip(outputs, kernel.outputs, strict=True)
+    ]
+
+
+class _Memory:
+    """An array between red zones, 64-byte aligned, poisoned unless it has a value."""
+
+    def __init__(self, dims: Sequence[int], dtype: Any, value: np.ndarray | None = None):
+        size = int(np.prod(dims, dtype=np.int64)) * np.dtype(dtype).itemsize
+        self._whole = np.full(size + 3 * _RED_ZONE, _POISON, np.uint8)
+        start = _RED_ZONE + -self._whole.ctypes.data % _RED_ZONE
+        self._zones = self._whole[:start], self._whole[start + size :]
+        self.address = self._whole.ctypes.data + start
+        self.value = self._whole[start : start + size].view(dtype).reshape(dims)
+        if value is not None:
+            self.value[...] = value
+
+    @property
+    def intact(self) -> bool:
+        return all(bool((zone == _POISON).all()) for zone in self._zones)
