@@ -10,6 +10,8 @@ from fusionstitch.options import Options
 
 if TYPE_CHECKING:
     from fusionstitch.core import Stitched
+    from fusionstitch.counting import Count
+    from fusionstitch.plan.plan import Chosen, Plan
     from fusionstitch.stages import Call
     from fusionstitch.trial import Trial
 
@@ -151,15 +153,20 @@ def _repeated(stitched: Stitched) -> dict[Any, int]:
     return counting.repeats(stitched.plans[-1].graph) if stitched.plans else {}
 
 
-def _modelled_counts(stitched: Stitched) -> tuple[Any, Any]:
+def _dropped(stitched: Stitched, plan: Plan) -> list[Chosen]:
+    """Patterns of the plan that were not carried out."""
+    carried = {id(one.chosen) for one in stitched.stitches}
+    return [chosen for chosen in plan.chosen if id(chosen) not in carried]
+
+
+def _modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
     """(XLA's, ours) as counts of the whole program."""
     from fusionstitch import counting
 
-    carried = {id(one.chosen) for one in stitched.stitches}
     xla = ours = counting.Count()
     repeats = _repeated(stitched)
     for plan in stitched.plans:
-        dropped = frozenset(c.pattern.bits for c in plan.chosen if id(c) not in carried)
+        dropped = frozenset(c.pattern.bits for c in _dropped(stitched, plan))
         n = repeats.get(plan.graph, 0)
         xla += counting.modelled_xla(plan, stitched.device).times(n)
         ours += counting.modelled_stitched(plan, stitched.device, dropped).times(n)
@@ -167,12 +174,14 @@ def _modelled_counts(stitched: Stitched) -> tuple[Any, Any]:
 
 
 def _modelled_us(stitched: Stitched) -> tuple[float, float]:
-    repeats = _repeated(stitched)
-    weighted = [(repeats.get(plan.graph, 0), plan) for plan in stitched.plans]
-    return (
-        sum(n * plan.xla_us for n, plan in weighted),
-        sum(n * plan.modelled_us for n, plan in weighted),
-    )
+    """(XLA's, ours) as microseconds of the whole program."""
+    repeats, xla, ours = _repeated(stitched), 0.0, 0.0
+    for plan in stitched.plans:
+        n = repeats.get(plan.graph, 0)
+        xla += n * plan.xla_us
+        lost = sum(c.xla_us - c.modelled_us for c in _dropped(stitched, plan))
+        ours += n * (plan.modelled_us + lost)
+    return xla, ours
 
 
 def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
