@@ -145,14 +145,14 @@ def fused_work(ops: Sequence[Op], outputs: Iterable[Op]) -> Work:
 
     An input read only in parts (slices) counts what is touched.
     """
-    inside = {op.id for op in ops}
-    read: dict[int, int] = {}
+    inside = set(ops)
+    read: dict[Op, int] = {}
     total = NOTHING
     for op in ops:
         total += arithmetic(op)
         for operand in dict.fromkeys(op.operands):
-            if operand.id not in inside:
-                touched = read.get(operand.id, 0) + touched_bytes(op, operand)
-                read[operand.id] = min(touched, operand.shape.bytes)
+            if operand not in inside:
+                touched = read.get(operand, 0) + touched_bytes(op, operand)
+                read[operand] = min(touched, operand.shape.bytes)
     written = sum(op.shape.bytes for op in outputs)
     return replace(total, bytes_read=sum(read.values()), bytes_written=written)

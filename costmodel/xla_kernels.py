@@ -15,10 +15,11 @@ from hlo.semantics import Kind, kind_of
 #: Elements and threads per block of XLA's loop and row reduction kernels.
 LOOP_TILE = 1024
 LOOP_THREADS = 256
-#: A column reduction gives each block this many columns and rows.
-COLUMN_TILE = (32, 4096)
+#: Columns and threads per block of a column reduction.
+COLUMN_WIDTH = 32
 COLUMN_THREADS = 1024
-#: A row reduction longer than this takes a second kernel.
+#: Longer reductions take a second kernel.
+LONGEST_COLUMN = 4096
 LONGEST_ROW = 16_384
 
 
@@ -41,9 +42,10 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
         kept, reduced, is_column = _extents(reductions[0])
         if is_column:
-            blocks = -(-kept // COLUMN_TILE[0]) * -(-reduced // COLUMN_TILE[1])
-            threads = COLUMN_THREADS
-        if reduced > (COLUMN_TILE[1] if is_column else LONGEST_ROW):
+            blocks, threads = -(-kept // COLUMN_WIDTH), COLUMN_THREADS
+        if reduced > (LONGEST_COLUMN if is_column else LONGEST_ROW):
+            # the first pass splits the reduced elements evenly with the second
+            blocks *= math.isqrt(reduced) if is_column else 1
             us = _second_pass_us(reductions, blocks, device)
     return us + kernel_us(replace(work, blocks=blocks), device, threads)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from hlo.graph import Graph, Op, Shape
 
@@ -199,3 +200,37 @@ def adam(b: Builder, p: Op, m: Op, v: Op, g: Op) -> tuple[Op, Op, Op]:
     v = b.add(b.mul(v, splat(0.999)), b.mul(b.mul(g, g), splat(0.001)))
     step = b.div(m, b.add(b.unary("sqrt", v), splat(1e-8)))
     return b.sub(p, b.mul(step, splat(1e-3))), m, v
+
+
+@st.composite
+def random_graphs(draw: st.DrawFn, max_ops: int = 24) -> Graph:
+    """Graphs of rows [4, 8]: elementwise ops, row, column and scalar reductions broadcast back,
+    transposes, square dots, and sorts that nothing can fuse; one to three results."""
+    b = Builder()
+    values = [b.parameter((4, 8)) for _ in range(draw(st.integers(1, 3)))]
+
+    def value() -> Op:
+        # recent values more often, so that graphs are deep and not only wide
+        back = min(draw(st.integers(0, 9)), draw(st.integers(0, 9)))
+        return values[-1 - back % len(values)]
+
+    for _ in range(draw(st.integers(1, max_ops))):
+        x = value()
+        match draw(st.integers(0, 9)):
+            case 0:
+                made = b.sort(x)
+            case 1:
+                made = b.like(b.reduce(x, (1,)), x, (1,))
+            case 2:
+                made = b.like(b.reduce(x, (0,)), x, (0,))
+            case 3:
+                made = b.like(b.reduce(x, (0, 1)), x, (0, 1))
+            case 4:
+                made = b.dot(x, b.dot(b.transpose(x, (1, 0)), value()))
+            case 5 | 6:
+                made = b.exp(x)
+            case _:
+                made = b.add(x, value())
+        values.append(made)
+    roots = [v for v in values if not any(v in op.operands for op in b.ops)]
+    return b.graph(*roots)

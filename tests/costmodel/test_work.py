@@ -1,0 +1,122 @@
+"""Bytes and operations of ops, alone and fused."""
+
+from __future__ import annotations
+
+import pytest
+
+from costmodel.devices import device
+from costmodel.graph_work import GraphWork
+from costmodel.work import RULES, Work, dot_flops, fused_work, op_work, touched_bytes
+from fusionstitch.patterns.fusible import fusible_ops
+from fusionstitch.patterns.pattern import Pattern, free_bits
+from hlo.semantics import Kind
+from tests.graphs import Builder, layernorm
+
+
+def test_side_by_side() -> None:
+    one = Work(bytes_read=1, bytes_written=2, flops=3, phases=2, blocks=4)
+    two = Work(bytes_read=10, l2_bytes=20, special=30, phases=3, blocks=40)
+    assert one + two == Work(
+        bytes_read=11, bytes_written=2, l2_bytes=20, flops=3, special=30, phases=3, blocks=44
+    )
+    assert (one + two).bytes == 13
+
+
+def test_every_kind_has_a_rule() -> None:
+    assert set(RULES) == set(Kind)
+
+
+def test_an_elementwise_op() -> None:
+    b = Builder()
+    x, y = b.parameter((100,)), b.parameter((100,))
+    assert op_work(b.add(x, y)) == Work(bytes_read=800, bytes_written=400, flops=100)
+    assert op_work(b.add(x, x)) == Work(bytes_read=400, bytes_written=400, flops=100)
+    assert op_work(b.tanh(x)) == Work(bytes_read=400, bytes_written=400, flops=2000, special=100)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("f64", Work(bytes_read=800, bytes_written=800, flops64=100)),
+        ("bf16", Work(bytes_read=200, bytes_written=200, flops=100)),
+        ("s32", Work(bytes_read=400, bytes_written=400, int_ops=100)),
+        ("u64", Work(bytes_read=800, bytes_written=800, int_ops=200)),
+    ],
+)
+def test_the_unit_follows_the_type(dtype: str, expected: Work) -> None:
+    b = Builder()
+    x = b.parameter((100,), dtype)
+    assert op_work(b.add(x, x)) == expected
+
+
+def test_movement_reads_what_it_touches() -> None:
+    b = Builder()
+    x = b.parameter((100, 10))
+    part = b.slice(x, (10, 0), (20, 10))
+    assert op_work(part) == Work(bytes_read=400, bytes_written=400, int_ops=100)
+    assert touched_bytes(part, x) == 400
+    assert op_work(b.broadcast(b.parameter((10,)), (100, 10), (1,))).bytes_read == 40
+    assert op_work(b.transpose(x, (1, 0))).bytes_read == 4000
+
+
+def test_slices_of_one_array_together_read_it_once_at_most() -> None:
+    b = Builder()
+    x = b.parameter((100,))
+    halves = [b.slice(x, (0,), (50,)), b.slice(x, (50,), (100,)), b.slice(x, (10,), (60,))]
+    assert fused_work(halves[:2], halves[:2]).bytes_read == 400
+    assert fused_work(halves, halves).bytes_read == 400
+
+
+def test_reductions_and_dots() -> None:
+    b = Builder()
+    x = b.parameter((8, 16))
+    total = op_work(b.reduce(x, (1,)))
+    assert total.flops == 128
+    assert total.bytes_written == 32
+    dot = b.dot(b.parameter((3, 8, 16)), b.parameter((3, 16, 4)), batch=1)
+    assert dot_flops(dot) == 2 * 3 * 8 * 16 * 4
+    assert op_work(dot) == Work(
+        bytes_read=4 * 3 * (8 * 16 + 16 * 4), bytes_written=4 * 3 * 8 * 4, dot_flops=3072
+    )
+
+
+def test_fused_ops_keep_intermediates_on_chip() -> None:
+    b = Builder()
+    x, s = b.parameter((64, 128)), b.parameter((128,))
+    graph = b.graph(layernorm(b, x, s, s))
+    pattern = Pattern(graph, fusible_ops(graph, device("h200")).bits, "")
+    work = fused_work(pattern.ops, pattern.outputs)
+    assert work.bytes_read == 64 * 128 * 4 + 128 * 4
+    assert work.bytes_written == 64 * 128 * 4
+    alone = sum((op_work(op) for op in pattern.ops), Work())
+    assert alone.flops == work.flops
+    assert alone.bytes > 10 * work.bytes
+
+
+def test_the_fast_path_agrees() -> None:
+    b = Builder()
+    x, s = b.parameter((64, 128)), b.parameter((128,))
+    graph = b.graph(layernorm(b, x, s, s))
+    works = GraphWork(graph, free_bits(graph), device("h200"))
+    pattern = Pattern(graph, fusible_ops(graph, device("h200")).bits, "")
+    assert works.fused(pattern.bits, 1 << graph.root.id) == fused_work(pattern.ops, pattern.outputs)
+    assert works.outputs(pattern.bits) == 1 << graph.root.id
+
+
+def test_small_values_between_kernels_stay_in_l2() -> None:
+    b = Builder()
+    x = b.parameter((64, 128))
+    middle = b.exp(x)
+    last = b.tanh(b.sort(middle))
+    graph = b.graph(last)
+    works = GraphWork(graph, free_bits(graph), device("h200"))
+    size = 64 * 128 * 4
+    first = works.fused(1 << middle.id, 1 << middle.id)
+    assert (first.bytes_read, first.bytes_written, first.l2_bytes) == (size, 0, size)
+    second = works.fused(1 << last.id, 1 << last.id)
+    assert (second.bytes_read, second.bytes_written, second.l2_bytes) == (0, size, size)
+    assert works.warm([x], [middle]) == (0, size)
+    assert works.warm([middle], [last]) == (size, 0)
+    large = b.exp(b.parameter((4096, 4096)))
+    graph = b.graph(b.tanh(large))
+    assert GraphWork(graph, 0, device("h200")).warm([large], []) == (0, 0)

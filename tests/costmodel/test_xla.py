@@ -1,0 +1,192 @@
+"""The model of XLA's own kernels, and what it saves without a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+
+from costmodel.devices import device
+from costmodel.graph_work import GraphWork
+from costmodel.xla_fusions import Hero, XlaPlan, xla_fusions
+from costmodel.xla_saved import covers_kernel, saved_us
+from fusionstitch.patterns.fusible import fusible_ops
+from fusionstitch.patterns.pattern import free_bits
+from hlo.graph import Graph, Op, ids
+from tests.graphs import (
+    Builder,
+    adam,
+    layernorm,
+    layernorm_backward,
+    random_graphs,
+    softmax,
+)
+
+H200 = device("h200")
+
+
+def _xla(graph: Graph) -> XlaPlan:
+    return xla_fusions(GraphWork(graph, free_bits(graph), H200), fusible_ops(graph, H200).bits)
+
+
+def _chain(b: Builder) -> Sequence[Op]:
+    x = b.parameter((256, 256))
+    return [b.transpose(b.add(b.exp(x), b.tanh(x)), (1, 0))]
+
+
+def _softmax(b: Builder) -> Sequence[Op]:
+    return [softmax(b, b.parameter((256, 256)))]
+
+
+def _layernorm(b: Builder) -> Sequence[Op]:
+    x, s = b.parameter((256, 256)), b.parameter((256,))
+    return [layernorm(b, x, s, s)]
+
+
+def _column(b: Builder) -> Sequence[Op]:
+    x = b.parameter((256, 256))
+    return [b.add(x, b.like(b.reduce(x, (0,)), x, (0,)))]
+
+
+def _siblings(b: Builder) -> Sequence[Op]:
+    x = b.parameter((256, 256))
+    return [b.reduce(x, (0,)), b.reduce(b.mul(x, x), (0,))]
+
+
+def _two_directions(b: Builder) -> Sequence[Op]:
+    x = b.parameter((256, 256))
+    return [b.reduce(x, (0,)), b.reduce(x, (1,))]
+
+
+def _mlp(b: Builder) -> Sequence[Op]:
+    x, w, bias = b.parameter((64, 64)), b.parameter((64, 64)), b.parameter((64,))
+    hidden = b.binary("maximum", b.add(b.dot(x, w), b.like(bias, x, (0,))), b.splat(0, (64, 64)))
+    return [b.dot(hidden, b.transpose(w, (1, 0)))]
+
+
+def _independent(b: Builder) -> Sequence[Op]:
+    return [b.exp(b.parameter((64,))) for _ in range(5)]
+
+
+def _adam(b: Builder) -> Sequence[Op]:
+    return [op for _ in range(7) for op in adam(b, *[b.parameter((64, 64)) for _ in range(4)])]
+
+
+def _multi_output(b: Builder) -> Sequence[Op]:
+    x = b.exp(b.parameter((256, 256)))
+    return [x, b.tanh(x)]
+
+
+@pytest.mark.parametrize(
+    ("make", "heroes"),
+    [
+        (_chain, ["loop"]),
+        (_softmax, ["normalisation"]),
+        (_layernorm, ["normalisation"]),
+        (_column, ["loop", "reduction"]),
+        (_siblings, ["reduction"]),
+        (_two_directions, ["reduction", "reduction"]),
+        (_mlp, ["gemm", "gemm"]),
+        (_independent, ["loop"] * 5),
+        (_adam, ["loop"] * 7),
+        (_multi_output, ["loop"]),
+    ],
+)
+def test_kernels(make: Callable[[Builder], Sequence[Op]], heroes: list[str]) -> None:
+    b = Builder()
+    found = _xla(b.graph(*make(b)))
+    assert sorted(kernel.hero.value for kernel in found.kernels) == heroes
+
+
+def test_layernorm_backward_takes_several_kernels() -> None:
+    b = Builder()
+    x, g = b.parameter((256, 512)), b.parameter((256, 512))
+    found = _xla(b.graph(*layernorm_backward(b, x, b.parameter((512,)), g)))
+    heroes = [kernel.hero for kernel in found.kernels]
+    assert len(heroes) > 2
+    assert Hero.REDUCTION in heroes
+
+
+def test_expensive_values_with_many_readers_are_written_once() -> None:
+    b = Builder()
+    x = b.parameter((256, 256))
+    costly = x
+    for _ in range(4):
+        costly = b.tanh(costly)
+    found = _xla(b.graph(b.reduce(costly, (0,)), b.reduce(costly, (1,))))
+    assert sum(kernel.bits >> costly.id & 1 for kernel in found.kernels) == 1
+    b = Builder()
+    cheap = b.exp(b.parameter((256, 256)))
+    found = _xla(b.graph(b.reduce(cheap, (0,)), b.reduce(cheap, (1,))))
+    assert sum(kernel.bits >> cheap.id & 1 for kernel in found.kernels) == 2
+
+
+def test_long_column_reductions_take_a_second_pass() -> None:
+    def us(rows: int) -> float:
+        b = Builder()
+        return _xla(b.graph(b.reduce(b.parameter((rows, 8192)), (0,)))).us
+
+    assert us(4097) > us(4096) + H200.launch_us
+
+
+@given(random_graphs())
+def test_every_op_is_computed_and_every_result_written_once(graph: Graph) -> None:
+    found = _xla(graph)
+    computed = written = 0
+    for kernel in found.kernels:
+        assert not kernel.written & ~kernel.bits
+        assert not kernel.written & written
+        assert kernel.us > 0
+        computed |= kernel.bits
+        written |= kernel.written
+    assert computed == found.bits
+    outside = [op for op in graph if op.opcode in ("sort", "tuple")]
+    for i in ids(found.bits):
+        if any(graph.ops[i] in op.operands for op in outside) or graph.ops[i] is graph.root:
+            assert written >> i & 1
+
+
+@given(random_graphs())
+def test_kernels_read_only_what_is_written(graph: Graph) -> None:
+    found = _xla(graph)
+    written = 0
+    for kernel in found.kernels:
+        written |= kernel.written
+    for kernel in found.kernels:
+        for i in ids(kernel.bits):
+            for operand in graph.ops[i].operands:
+                if found.bits >> operand.id & 1 and not kernel.bits >> operand.id & 1:
+                    assert written >> operand.id & 1
+
+
+@given(random_graphs())
+def test_without_all_its_ops_xla_saves_everything(graph: Graph) -> None:
+    found = _xla(graph)
+    assert saved_us(found, found.bits) == pytest.approx(found.us)
+    assert saved_us(found, 0) == 0.0
+
+
+def test_a_part_of_a_kernel_saves_little() -> None:
+    b = Builder()
+    x = b.parameter((1024, 1024))
+    first = b.exp(x)
+    last = b.tanh(first)
+    found = _xla(b.graph(last))
+    [kernel] = found.kernels
+    assert saved_us(found, 1 << first.id | 1 << last.id) == kernel.us
+    # XLA still launches a kernel for the rest, which reads as much
+    assert not covers_kernel(found, 1 << first.id)
+    assert saved_us(found, 1 << first.id) < kernel.us - H200.launch_us
+    # taking the reader forces XLA to write what it kept on chip
+    assert saved_us(found, 1 << last.id) < kernel.us - H200.launch_us
+
+
+def test_a_hole_in_a_kernel_makes_it_two() -> None:
+    b = Builder()
+    x = b.parameter((1024, 1024))
+    first = b.exp(x)
+    middle = b.tanh(first)
+    last = b.exp(middle)
+    found = _xla(b.graph(last))
+    assert saved_us(found, 1 << middle.id) < 0

@@ -1,0 +1,143 @@
+"""Exploratory fusion, packing, and the union of all generators."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given
+
+from costmodel.devices import device
+from costmodel.graph_work import GraphWork
+from costmodel.xla_fusions import xla_fusions
+from fusionstitch.options import Options
+from fusionstitch.patterns.candidates import Candidates, candidates
+from fusionstitch.patterns.convex import components, is_convex
+from fusionstitch.patterns.exploratory import MAX_PER_SEED, exploratory
+from fusionstitch.patterns.fusible import fusible_ops
+from fusionstitch.patterns.packing import packing
+from fusionstitch.patterns.pattern import free_bits
+from hlo.graph import Graph, Op
+from tests.graphs import Builder, random_graphs
+
+H200 = device("h200")
+
+
+def _bits(*ops: Op) -> int:
+    return sum(1 << op.id for op in ops)
+
+
+def _candidates(graph: Graph, **options: object) -> Candidates:
+    fusible = fusible_ops(graph, H200).bits
+    xla = xla_fusions(GraphWork(graph, free_bits(graph), H200), fusible)
+    units = [kernel.bits for kernel in xla.kernels]
+    return candidates(graph, fusible, units, H200, Options(**options))  # type: ignore[arg-type]
+
+
+def test_exploration_grows_along_large_tensors_only() -> None:
+    b = Builder()
+    large, small = b.parameter((1024, 2048)), b.parameter((2048,))
+    tiny = b.exp(small)
+    total = b.add(b.exp(large), b.broadcast(tiny, (1024, 2048), (1,)))
+    graph = b.graph(total, b.tanh(small))
+    fusible = fusible_ops(graph, H200).bits
+    found = {bits for bits, _ in exploratory(graph, fusible, H200, 100)}
+    exp, broadcast = total.operands
+    assert found == {_bits(exp, total), _bits(broadcast, total), _bits(exp, broadcast, total)}
+    assert not any(bits >> tiny.id & 1 for bits in found)
+
+
+def test_exploration_leaves_out_ops_with_many_operands() -> None:
+    b = Builder()
+    parts = [b.exp(b.parameter((1024, 1024))) for _ in range(11)]
+    graph = b.graph(b.tanh(b.concatenate(parts)))
+    fusible = fusible_ops(graph, H200).bits
+    assert list(exploratory(graph, fusible, H200, 100)) == []
+
+
+def test_exploration_is_bounded_by_counts() -> None:
+    b = Builder()
+    x = b.parameter((1024, 2048))
+    for _ in range(100):
+        x = b.add(b.exp(x), b.tanh(x))
+    graph = b.graph(x)
+    fusible = fusible_ops(graph, H200).bits
+    found = [bits for bits, _ in exploratory(graph, fusible, H200, 500)]
+    assert len(found) == len(set(found)) <= 500
+    assert len(found) > MAX_PER_SEED
+
+
+@given(random_graphs())
+def test_explored_patterns_are_convex_and_connected(graph: Graph) -> None:
+    fusible = fusible_ops(graph, H200).bits
+    everything_is_large = dataclasses.replace(H200, large_tensor_bytes=1)
+    for bits, _ in exploratory(graph, fusible, everything_is_large, 60):
+        assert is_convex(graph, bits)
+        assert len(list(components(graph, bits))) == 1
+
+
+def test_packing_joins_independent_units_of_one_depth() -> None:
+    b = Builder()
+    x, y = b.parameter((8,)), b.parameter((8,))
+    first = [b.exp(x), b.tanh(y)]
+    second = [b.add(first[0], first[1]), b.mul(first[0], first[1])]
+    graph = b.graph(*second)
+    found = {bits for bits, _ in packing(graph, [_bits(op) for op in first + second], 99, 99)}
+    assert found == {_bits(*first), _bits(*second)}
+
+
+def test_packing_splits_by_pointers_and_ops() -> None:
+    b = Builder()
+    ops = [b.exp(b.parameter((8,))) for _ in range(10)]
+    graph = b.graph(*ops)
+    units = [_bits(op) for op in ops]
+    by_pointers = [bits.bit_count() for bits, _ in packing(graph, units, 8, 99)]
+    by_ops = [bits.bit_count() for bits, _ in packing(graph, units, 99, 3)]
+    assert by_pointers == [4, 4, 2]
+    assert by_ops == [3, 3, 3]
+
+
+def test_candidates_are_distinct_and_convex() -> None:
+    b = Builder()
+    x = b.parameter((64, 64))
+    y = b.exp(x)
+    graph = b.graph(b.add(y, b.sort(y)), b.tanh(y))
+    found = _candidates(graph)
+    sets = [pattern.bits for pattern in found.patterns]
+    assert len(sets) == len(set(sets))
+    assert all(is_convex(graph, bits) for bits in sets)
+
+
+def test_a_kernel_has_so_many_parameters() -> None:
+    b = Builder()
+    graph = b.graph(*[b.exp(b.parameter((8,))) for _ in range(3000)])
+    found = _candidates(graph, max_pattern_ops=5000)
+    limit = H200.parameter_bytes // 8
+    assert max(pattern.bits.bit_count() for pattern in found.patterns) == limit // 2
+    [(bits, _, verdict), *_] = found.refused
+    assert bits.bit_count() == 3000
+    assert str(verdict) == (
+        "It reads and writes more arrays than a kernel has parameters for. "
+        "(arrays 6000, limit 4095)"
+    )
+
+
+def test_ops_of_the_simplifier_stay_inside() -> None:
+    b = Builder()
+    x = b.parameter((64,))
+    made = b.exp(x)
+    made.origin = None
+    user = b.add(made, x)
+    after = b.sort(b.tanh(user))
+    graph = b.graph(after)
+    for pattern in _candidates(graph).patterns:
+        assert pattern.bits >> made.id & 1 or not pattern.bits >> user.id & 1
+        assert all(op.origin is not None for op in (*pattern.inputs, *pattern.outputs))
+
+
+def test_max_patterns_bounds_the_search() -> None:
+    b = Builder()
+    x = b.parameter((64, 64))
+    for _ in range(20):
+        x = b.like(b.reduce(b.exp(x), (1,)), x, (1,))
+    graph = b.graph(x)
+    assert len(_candidates(graph, max_patterns=7).patterns) == 7

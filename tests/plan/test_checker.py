@@ -1,0 +1,108 @@
+"""The independent check refuses every kind of bad plan."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.checker import check_plan, verify_plan
+from hlo.errors import VerifyError
+from hlo.graph import Graph, Op
+from tests.graphs import Builder
+
+
+def _pattern(graph: Graph, *ops: Op) -> Pattern:
+    return Pattern(graph, sum(1 << op.id for op in ops), "test")
+
+
+def _chain() -> tuple[Graph, list[Op]]:
+    b = Builder()
+    x = b.parameter((8,))
+    first = b.exp(x)
+    middle = b.sort(first)
+    last = b.add(first, middle)
+    return b.graph(last), [x, first, middle, last]
+
+
+def test_a_legal_plan() -> None:
+    graph, (_, first, _, last) = _chain()
+    assert check_plan(graph, [_pattern(graph, first), _pattern(graph, last)], [0.0, 1.0])
+
+
+def test_an_empty_plan_is_legal() -> None:
+    graph, _ = _chain()
+    assert check_plan(graph, [], [])
+
+
+def test_overlap() -> None:
+    b = Builder()
+    first = b.exp(b.parameter((8,)))
+    last = b.tanh(first)
+    graph = b.graph(last)
+    verdict = check_plan(graph, [_pattern(graph, first), _pattern(graph, first, last)], [1, 1])
+    assert str(verdict) == "Two patterns overlap. (first 0, second 1, op exponential.1)"
+
+
+def test_not_convex() -> None:
+    graph, (_, first, _, last) = _chain()
+    verdict = check_plan(graph, [_pattern(graph, first, last)], [1.0])
+    assert str(verdict) == "A pattern is not convex. (pattern 0, through sort.2)"
+
+
+def test_cycle_between_convex_patterns() -> None:
+    b = Builder()
+    x, y = b.parameter((8,)), b.parameter((8,))
+    a, c = b.exp(x), b.exp(y)
+    d, e = b.tanh(c), b.tanh(a)
+    graph = b.graph(d, e)
+    patterns = [_pattern(graph, a, d), _pattern(graph, c, e)]
+    assert check_plan(graph, patterns[:1], [1.0])
+    verdict = check_plan(graph, patterns, [1.0, 1.0])
+    assert verdict.reason == "The contracted graph has a cycle."
+
+
+def test_a_cycle_by_control_dependence() -> None:
+    b = Builder()
+    x = b.parameter((8,))
+    a = b.exp(x)
+    middle = b.op("sort", (8,), x, control=(a.origin or 0,), dimension=0)
+    c = b.tanh(middle)
+    graph = b.graph(c, a)
+    verdict = check_plan(graph, [_pattern(graph, a, c)], [1.0])
+    assert verdict.reason == "A pattern is not convex."
+
+
+@pytest.mark.parametrize("score", [-0.5, math.nan, math.inf])
+def test_scores(score: float) -> None:
+    graph, (_, first, _, _) = _chain()
+    verdict = check_plan(graph, [_pattern(graph, first)], [score])
+    assert verdict.reason == "A pattern has a negative score."
+
+
+def test_members() -> None:
+    graph, (x, _, middle, _) = _chain()
+    assert check_plan(graph, [_pattern(graph, x)], [1.0]).reason == "A parameter can be no member."
+    assert check_plan(graph, [_pattern(graph, middle)], [1.0]).reason == "A sort can be no member."
+    assert check_plan(graph, [Pattern(graph, 0, "")], [1.0]).reason == "A pattern has no ops."
+
+
+def test_values_at_the_border_need_an_instruction() -> None:
+    graph, (_, first, _, _) = _chain()
+    first.origin = None
+    verdict = check_plan(graph, [_pattern(graph, first)], [1.0])
+    assert verdict.reason == "A value at the border has no instruction in the module."
+
+
+def test_another_graph_and_other_lengths() -> None:
+    graph, (_, first, _, _) = _chain()
+    other, _ = _chain()
+    assert not check_plan(other, [_pattern(graph, first)], [1.0])
+    assert not check_plan(graph, [_pattern(graph, first)], [])
+
+
+def test_verify_raises() -> None:
+    graph, (_, first, _, last) = _chain()
+    with pytest.raises(VerifyError, match=r"The plan of main is not legal: A pattern is not conv"):
+        verify_plan(graph, [_pattern(graph, first, last)], [1.0])

@@ -1,0 +1,255 @@
+"""Whole plans: what is chosen, what is turned down and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+
+from costmodel.devices import device
+from costmodel.facts import KernelFacts
+from costmodel.graph_work import GraphWork
+from costmodel.work import fused_work
+from costmodel.xla_fusions import xla_fusions
+from fusionstitch.options import Options
+from fusionstitch.patterns.fusible import fusible_ops
+from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.plan.plan import Plan
+from fusionstitch.plan.planner import Inspect, make_scorer, plan
+from fusionstitch.plan.scores import (
+    MeasuredScorer,
+    ModelScorer,
+    PaperScorer,
+    is_complex,
+    kind_of_pattern,
+)
+from hlo.graph import Graph
+from hlo.verdict import Verdict, forbid
+from tests.graphs import Builder, adam, layernorm_backward, random_graphs, softmax
+
+H200 = device("h200")
+SERIAL = frozenset({"reduce", "dot"})
+
+
+def kernel_of(pattern: Pattern) -> KernelFacts:
+    """A plain code generator: everything in one phase, all on chip."""
+    work = fused_work(pattern.ops, pattern.outputs)
+    blocks = max(1, math.ceil(max(op.shape.size for op in pattern.ops) / 1024))
+    return KernelFacts(dataclasses.replace(work, blocks=blocks))
+
+
+def phased(pattern: Pattern) -> KernelFacts:
+    """One that needs a grid barrier at every reduction and dot."""
+    facts = kernel_of(pattern)
+    phases = 1 + sum(op.opcode in SERIAL for op in pattern.ops)
+    return dataclasses.replace(facts, work=dataclasses.replace(facts.work, phases=phases))
+
+
+def _plan(graph: Graph, inspect: Inspect = kernel_of, **options: object) -> Plan:
+    return plan(graph, H200, Options(**options), inspect)  # type: ignore[arg-type]
+
+
+def _adds(count: int) -> Graph:
+    b = Builder()
+    return b.graph(*[b.add(b.parameter((64,)), b.parameter((64,))) for _ in range(count)])
+
+
+@pytest.mark.parametrize("count", [2, 3, 40])
+def test_independent_adds_become_one_pattern(count: int) -> None:
+    graph = _adds(count)
+    found = _plan(graph)
+    [only] = found.chosen
+    assert only.pattern.bits.bit_count() == count
+    # each of XLA's kernels costs at least its launch; one launch is left
+    assert only.score_us > (count - 1) * H200.launch_us
+    assert found.modelled_us == pytest.approx(found.xla_us - only.score_us)
+
+
+def test_optimizer_steps_of_many_tensors_become_one_pattern() -> None:
+    b = Builder()
+    results = []
+    for size in range(1, 31):
+        results += adam(b, *[b.parameter((size, 8)) for _ in range(4)])
+    graph = b.graph(*results)
+    found = _plan(graph)
+    [only] = found.chosen
+    assert len(only.pattern.inputs) == 120
+    assert len(only.pattern.outputs) == 90
+
+
+def test_what_xla_does_as_well_is_left_to_it() -> None:
+    b = Builder()
+    found = _plan(b.graph(softmax(b, b.parameter((8192, 4096)))))
+    assert found.chosen == ()
+    assert found.modelled_us == found.xla_us
+    assert {r.reason for r in found.rejected} == {"Even the best kernel would win nothing."}
+
+
+def test_several_heroes_are_stitched() -> None:
+    b = Builder()
+    x, g = b.parameter((512, 1024)), b.parameter((512, 1024))
+    graph = b.graph(*layernorm_backward(b, x, b.parameter((1024,)), g))
+    [only] = _plan(graph).chosen
+    assert only.pattern.bits == fusible_ops(graph, H200).bits
+
+
+def test_large_gemms_stay_and_the_rest_is_stitched_around_them() -> None:
+    b = Builder()
+    x, w = b.parameter((512, 512)), b.parameter((512, 512))
+
+    def both(y: object) -> object:
+        column = b.like(b.reduce(y, (0,)), y, (0,))  # type: ignore[arg-type]
+        return b.add(b.exp(y), column)  # type: ignore[arg-type]
+
+    graph = b.graph(both(b.dot(both(b.dot(both(x), w)), w)))  # type: ignore[arg-type]
+    found = _plan(graph)
+    dots = sum(1 << op.id for op in graph if op.opcode == "dot")
+    assert len(found.chosen) == 3
+    assert not any(c.pattern.bits & dots for c in found.chosen)
+    reasons = [r.reason for r in found.rejected if r.bits & dots and r.rule == "op"]
+    assert reasons == ["A library kernel does a GEMM of this size better."] * 2
+
+
+def test_every_refusal_keeps_its_reason_and_facts() -> None:
+    def refuse(pattern: Pattern) -> Verdict:
+        return forbid("Too little shared memory.", shared_bytes=99, limit=9)
+
+    found = _plan(_adds(3), refuse)
+    assert found.chosen == ()
+    assert "Too little shared memory. (shared_bytes 99, limit 9)" in {
+        str(r.verdict) for r in found.rejected
+    }
+    assert all(r.ops for r in found.rejected)
+
+
+def test_equal_structures_are_inspected_once() -> None:
+    b = Builder()
+    x = b.parameter((64, 64))
+    for _ in range(6):
+        x = b.sort(b.add(b.exp(x), b.like(b.reduce(x, (0,)), x, (0,))))
+    asked: list[str] = []
+
+    def inspect(pattern: Pattern) -> KernelFacts:
+        asked.append(pattern.key)
+        return kernel_of(pattern)
+
+    found = _plan(b.graph(x), inspect)
+    assert len(found.chosen) == 6
+    assert len(asked) == len(set(asked)) == found.stats.distinct < found.stats.inspected
+
+
+@given(random_graphs())
+def test_lazy_scoring_finds_what_scoring_everything_finds(graph: Graph) -> None:
+    """Without bounds every candidate is inspected before the program is solved."""
+    works = GraphWork(graph, free_bits(graph), H200)
+    model = ModelScorer(works, xla_fusions(works, fusible_ops(graph, H200).bits))
+
+    @dataclasses.dataclass(frozen=True)
+    class Eager:
+        def bound(self, pattern: Pattern) -> float:
+            score = model.score(pattern, phased(pattern))
+            return score.gain_us if score.wins else 0.0
+
+        def score(self, pattern: Pattern, facts: KernelFacts) -> object:
+            return model.score(pattern, facts)
+
+    options = Options(packing=False)
+    lazy = plan(graph, H200, options, phased)
+    eager = plan(graph, H200, options, phased, scorer=Eager())  # type: ignore[arg-type]
+    total = sum(c.score_us for c in lazy.chosen)
+    assert total == pytest.approx(sum(c.score_us for c in eager.chosen), abs=0.02)
+
+
+@given(random_graphs())
+def test_plans_repeat(graph: Graph) -> None:
+    one, two = (_plan(graph, phased) for _ in range(2))
+    assert [c.pattern for c in one.chosen] == [c.pattern for c in two.chosen]
+    assert one.rejected == two.rejected
+
+
+def test_a_loop_body_needs_a_larger_gain() -> None:
+    graph = _adds(8)
+    outside = plan(graph, H200, Options(), kernel_of)
+    inside = plan(graph, H200, Options(), kernel_of, in_loop=True)
+    assert len(outside.chosen) == 1
+    assert outside.chosen[0].score_us < 7 * 1.5
+    assert H200.loop_call_us < outside.chosen[0].score_us or inside.chosen == ()
+    assert plan(_adds(4), H200, Options(), kernel_of, in_loop=True).chosen == ()
+
+
+def test_the_paper_s_score() -> None:
+    b = Builder()
+    x = b.parameter((1024, 1024))
+    graph = b.graph(b.tanh(b.exp(x)))
+    found = _plan(graph, scorer="paper")
+    [only] = found.chosen
+    # the intermediate is neither written nor read: 8 MB of traffic, and one launch is saved
+    assert only.score_us == pytest.approx(2.45 - 1.27 + H200.paper_launch_us)
+
+
+def test_the_paper_s_score_drops_what_shared_memory_cannot_hold() -> None:
+    def huge(pattern: Pattern) -> KernelFacts:
+        return dataclasses.replace(kernel_of(pattern), shared_bytes=H200.shared_per_block + 1)
+
+    found = _plan(_adds(2), huge, scorer="paper")
+    assert found.chosen == ()
+    assert "It needs more shared memory." in {r.reason for r in found.rejected}
+
+
+def test_measured_times_overrule_the_model() -> None:
+    graph = _adds(4)
+    won = plan(graph, H200, Options(), kernel_of, measure=lambda _: (1.0, 3.0))
+    lost = plan(graph, H200, Options(), kernel_of, measure=lambda _: (3.0, 3.0))
+    assert won.chosen[0].score_us == 2.0
+    assert lost.chosen == ()
+    assert "XLA's own kernels were measured to be as fast." in {r.reason for r in lost.rejected}
+
+
+def test_measuring_while_compiling_runs_complex_patterns_only() -> None:
+    b = Builder()
+    x, g = b.parameter((512, 1024)), b.parameter((512, 1024))
+    graph = b.graph(*layernorm_backward(b, x, b.parameter((1024,)), g), b.exp(b.parameter((8,))))
+    ran: list[Pattern] = []
+
+    def measure(pattern: Pattern) -> None:
+        ran.append(pattern)
+
+    plan(graph, H200, Options(scorer="measured"), kernel_of, measure=measure)
+    assert ran
+    assert all(is_complex(pattern) for pattern in ran)
+
+
+def test_the_scorers_by_name() -> None:
+    graph = _adds(2)
+    works = GraphWork(graph, free_bits(graph), H200)
+    model = ModelScorer(works, xla_fusions(works, fusible_ops(graph, H200).bits))
+    assert make_scorer(Options(), model, None) is model
+    assert isinstance(make_scorer(Options(scorer="paper"), model, None), PaperScorer)
+    assert isinstance(make_scorer(Options(), model, lambda _: None), MeasuredScorer)
+
+
+def test_the_paper_s_classes_of_patterns() -> None:
+    b = Builder()
+    x = b.parameter((8, 8))
+    elementwise, row = b.exp(x), b.reduce(x, (1,))
+    column, dot = b.reduce(x, (0,)), b.dot(x, x)
+    graph = b.graph(elementwise, row, column, dot)
+
+    def of(*ops: object) -> Pattern:
+        return Pattern(graph, sum(1 << op.id for op in ops), "")  # type: ignore[attr-defined]
+
+    assert kind_of_pattern(of(elementwise).ops) == "elemwise"
+    assert kind_of_pattern(of(elementwise, row).ops) == "reduction"
+    assert kind_of_pattern(of(elementwise, row, dot).ops) == "gemm"
+    assert not is_complex(of(elementwise, row))
+    assert not is_complex(of(column))
+    assert is_complex(of(row, column))
+    assert is_complex(of(row, dot))
+
+
+def test_the_limits_of_the_search_are_kept() -> None:
+    found = _plan(_adds(10), max_pattern_ops=4)
+    assert [c.pattern.bits.bit_count() for c in found.chosen] == [4, 4, 2]
+    assert _plan(_adds(10), packing=False, max_pattern_ops=4).chosen == ()
