@@ -161,10 +161,14 @@ class Emulated:
 
     def stitch(self, flat: Any, values: list[Any]) -> tuple[Stitched, Callable[..., Any]]:
         """What was stitched, and the function of `values` to run."""
+        import jax
+
         from fusionstitch import builders, core
         from fusionstitch.runtime import emulated_call
 
         device = builders.profile(self.options)
+        if any(jax.typeof(value).sharding.mesh.size > 1 for value in values):
+            return self.unstitched(device, "Its arguments live on several devices."), flat
         try:
             _nesting.active = True
             program = emulated_call.lower(flat, values)
