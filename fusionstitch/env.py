@@ -48,7 +48,7 @@ def _one_of(*values: str) -> tuple[Callable[[str], str], str]:
             raise ValueError(text)
         return text.lower()
 
-    return parse, ", ".join(values[:-1]) + f" or {values[-1]}"
+    return parse, f"{', '.join(values[:-1])} or {values[-1]}"
 
 
 def _choice(name: str, default: str, values: Sequence[str], doc: str) -> Variable[str]:
@@ -88,6 +88,9 @@ PROGRESS: Variable[bool | None] = Variable(
 )
 CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, plans and timings.")
 DUMP_DIR = _path("DUMP_DIR", "Folder that every generated kernel is written to before it is built.")
+EXAMPLE_SCALE = _choice(
+    "EXAMPLE_SCALE", "", ("full", "small"), "Size of the programs in examples/; unset: by device."
+)
 
 VARIABLES: tuple[Variable[str] | Variable[bool | None] | Variable[Path | None], ...] = (
     BACKEND,
@@ -98,6 +101,7 @@ VARIABLES: tuple[Variable[str] | Variable[bool | None] | Variable[Path | None], 
     PROGRESS,
     CACHE_DIR,
     DUMP_DIR,
+    EXAMPLE_SCALE,
 )
 
 
