@@ -119,12 +119,12 @@ class GroupAxes:
             self.inner[s.number] = [self.set.new(e, own) for e in s.inner_extents]
         self._by_var: dict[str, int] = {}
         for s in stages:
-            for index, axis in zip(
+            for at, axis in zip(
                 (*s.dims, *s.inner),
                 (*self.dims[s.number], *self.inner[s.number]),
                 strict=True,
             ):
-                for term, _ in index.terms:
+                for term, _ in at.terms:
                     if isinstance(term, Var):
                         self._by_var[term.name] = axis
         matched: dict[tuple[int, int], list[int]] = {}

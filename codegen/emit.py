@@ -61,8 +61,8 @@ class KernelEmitter:
         return self.writer.text()
 
     def _share_functions(self, groups: list[GroupPlan]) -> None:
-        """Turns elementwise groups that differ only in their tensors into calls."""
-        flat = [g for g in groups if g.group.is_flat]
+        """Turns elementwise groups of inputs that differ only in their tensors into calls."""
+        flat = [g for g in groups if g.group.is_flat and not any(s.reads for s in g.group.stages)]
         if len(flat) < 2:
             return
         signatures = {g: signature(g, self.memory.outputs) for g in flat}

@@ -99,10 +99,10 @@ def template(plan: KernelPlan, layout: SharedLayout) -> Template:
         for nest in group.nests:
             rows, inner = _levels(nest.teams.threads, nest.teams.columns, plan.block)
             for stage in nest.nest.stages:
-                attrs = _attrs(stage, group, nest.nest.rows, rows, inner)
-                if attrs:
-                    name = stage.op.name or stage.op.opcode
-                    schedules.append(Schedule(name, tuple(attrs), stage in layout.offsets))
+                # a scalar has no dim, and one thread computes it
+                attrs = _attrs(stage, group, nest.nest.rows, rows, inner) or [attr(Level.THREAD)]
+                name = stage.op.name or stage.op.opcode
+                schedules.append(Schedule(name, tuple(attrs), stage in layout.offsets))
     return Template(tuple(schedules), plan.grid, plan.block)
 
 

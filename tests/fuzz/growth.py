@@ -1,0 +1,529 @@
+"""Hypothesis strategy that grows typed graphs op by op; shapes are valid by construction.
+
+Floats are drawn so that comparing with a float64 run is fair: inputs are small multiples of 1/4,
+exact arithmetic stays exact, and what may be off by a rounding (`Value.exact` is false) is never
+compared, rounded to an integer, or fed to a function that magnifies its error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hlo.graph import Graph, Op, Shape
+from hlo.literals import NUMPY_DTYPES
+from hlo.verify import verify
+from tests.graphs import Builder
+
+FLOATS = ("f32", "bf16")
+DTYPES = ("f32", "f32", "f32", "bf16", "s32", "pred")
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 100, 128)
+LONG = (257, 512, 1000, 1024, 2048, 5000)
+#: Largest number of elements of a value, by how large the graph may be.
+SIZES = (600, 4096, 20_000, 140_000)
+#: Largest magnitude of a float; sums and products beyond it are scaled down.
+BOUND = 256.0
+COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
+
+
+@dataclass(frozen=True)
+class Value:
+    """An op, whether its floats have no rounding error, and a bound of their magnitude."""
+
+    op: Op
+    exact: bool = True
+    bound: float = 2.0
+
+    @property
+    def dtype(self) -> str:
+        return self.op.dtype
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.op.dims
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """A graph and values for its parameters."""
+
+    graph: Graph
+    args: tuple[np.ndarray, ...]
+
+    def __repr__(self) -> str:
+        return source(self.graph)
+
+
+class Growth:
+    """A graph in the making. `draw` picks one of a sequence, the simplest first."""
+
+    def __init__(self, pick: Callable[[Sequence[Any]], Any]):
+        self.pick = pick
+        self.b = Builder()
+        self.values: list[Value] = []
+        self.most = SIZES[0]
+
+    # ---- choices --------------------------------------------------------------------------------
+
+    def flag(self) -> bool:
+        return self.pick((False, True))
+
+    def number(self, low: int, high: int) -> int:
+        return self.pick(range(low, high + 1))
+
+    def subset(self, items: Sequence[Any]) -> tuple[Any, ...]:
+        """At least one of `items`, in order."""
+        chosen = [i for i in items if self.flag()]
+        return tuple(chosen) or (self.pick(items),)
+
+    def permutation(self, rank: int) -> tuple[int, ...]:
+        left, order = list(range(rank)), []
+        while left:
+            order.append(left.pop(self.number(0, len(left) - 1)))
+        return tuple(order)
+
+    def dims(self) -> tuple[int, ...]:
+        found: list[int] = []
+        for _ in range(self.pick((2, 1, 3, 0, 4))):
+            extents = LONG if self.most > SIZES[1] and self.pick(range(4)) == 3 else EXTENTS
+            fits = [e for e in extents if math.prod(found) * e <= self.most] or [1]
+            found.append(self.pick(fits))
+        return tuple(found)
+
+    def any(self, dtypes: Sequence[str] = (), least_rank: int = 0) -> Value | None:
+        """A value, the latest first."""
+        fits = [
+            v
+            for v in reversed(self.values)
+            if (not dtypes or v.dtype in dtypes) and len(v.dims) >= least_rank
+        ]
+        return self.pick(fits) if fits else None
+
+    # ---- making values --------------------------------------------------------------------------
+
+    def keep(self, op: Op, exact: bool = True, bound: float = 2.0) -> Value:
+        """Enters a value; floats that may be too large are scaled down."""
+        value = Value(op, exact and op.dtype != "bf16", bound)
+        if op.dtype in FLOATS and bound > BOUND:
+            scale = 2.0 ** -math.ceil(math.log2(bound / 2))
+            op = self.b.mul(op, self.splat(scale, op))
+            value = Value(op, value.exact and scale >= 2**-12, bound * scale)
+        self.values.append(value)
+        return value
+
+    def splat(self, number: float, like: Op) -> Op:
+        return self.b.broadcast(self.constant(number, like.dtype), like.dims)
+
+    def constant(self, value: Any, dtype: str) -> Op:
+        array = np.asarray(value).astype(NUMPY_DTYPES[dtype])
+        return self.b.op("constant", Shape(dtype, array.shape), value=array)
+
+    def parameter(self) -> Value:
+        dtype, dims = self.pick(DTYPES), self.dims()
+        value = Value(self.b.parameter(dims, dtype))
+        self.values.append(value)
+        return value
+
+    def source(self) -> Value | None:
+        """An iota or a small table."""
+        dims = self.dims()
+        if dims and self.flag():
+            dtype = self.pick(("s32", "f32"))
+            dim = self.number(0, len(dims) - 1)
+            op = self.b.op("iota", dims, dtype=dtype, dimension=dim)
+            return self.keep(op, bound=dims[dim])
+        if math.prod(dims) > 64:
+            return None
+        dtype = self.pick(("f32", "s32", "bf16", "pred"))
+        return self.keep(self.constant(drawn(dims, dtype, self.number(0, 3)), dtype))
+
+    def shaped(self, wanted: Value) -> Value:
+        """A value of the dtype and dims of `wanted`: another one, or one brought into that shape."""
+        fits = [v for v in reversed(self.values) if v.op.shape == wanted.op.shape]
+        ways: list[Callable[[], Value]] = [lambda: self.pick(fits)]
+        dims = wanted.dims
+        for v in self.values:
+            if v.dtype != wanted.dtype or v.dims == dims:
+                continue
+            if len(v.dims) < len(dims):
+                mapping = embedding(v.dims, dims)
+                if mapping is not None:
+                    ways.append(lambda v=v, m=mapping: self._broadcast(v, dims, m))
+            if sorted(v.dims) == sorted(dims):
+                ways.append(lambda v=v: self._permuted(v, dims))
+            elif math.prod(v.dims) == math.prod(dims):
+                ways.append(lambda v=v: self._moved(v, self.b.reshape(v.op, dims)))
+        square = len(dims) >= 2 and dims[-1] == dims[-2]
+        if square:
+            order = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
+            ways.append(lambda: self._moved(wanted, self.b.transpose(wanted.op, order)))
+        return self.pick(ways[:6])()
+
+    def _moved(self, x: Value, op: Op) -> Value:
+        value = Value(op, x.exact, x.bound)
+        self.values.append(value)
+        return value
+
+    def _broadcast(self, x: Value, dims: tuple[int, ...], mapping: tuple[int, ...]) -> Value:
+        return self._moved(x, self.b.broadcast(x.op, dims, mapping))
+
+    def _permuted(self, x: Value, dims: tuple[int, ...]) -> Value:
+        left = list(range(len(dims)))
+        order = []
+        for extent in dims:
+            d = next(d for d in left if x.dims[d] == extent)
+            left.remove(d)
+            order.append(d)
+        return self._moved(x, self.b.transpose(x.op, order))
+
+    # ---- elementwise ----------------------------------------------------------------------------
+
+    def unary(self) -> Value | None:
+        x = self.any()
+        if x is None:
+            return None
+        b, op = self.b, x.op
+        if x.dtype == "pred":
+            return self.keep(b.unary("not", op))
+        if x.dtype == "s32":
+            return self.keep(b.unary(self.pick(("negate", "abs", "not", "sign", "popcnt")), op))
+        name = self.pick(
+            ("negate", "abs", "tanh", "logistic", "exponential", "sine", "rsqrt", "sqrt", "floor")
+        )
+        if name in ("negate", "abs"):
+            return self.keep(b.unary(name, op), x.exact, x.bound)
+        if name == "floor":
+            if not x.exact:
+                return None
+            return self.keep(b.unary(name, op), True, x.bound)
+        if name == "exponential":  # of -|x|
+            return self.keep(b.exp(b.unary("negate", b.unary("abs", op))), False, 1.0)
+        if name in ("rsqrt", "sqrt"):  # of 1 + |x|
+            safe = b.add(b.unary("abs", op), self.splat(1, op))
+            return self.keep(b.unary(name, safe), False, math.sqrt(1 + x.bound))
+        if name == "sine" and x.bound > 8:
+            return None
+        return self.keep(b.unary(name, op), False, 1.0)
+
+    def binary(self) -> Value | None:
+        x = self.any()
+        if x is None:
+            return None
+        y = self.shaped(x)
+        b, exact = self.b, x.exact and y.exact
+        if x.dtype == "pred":
+            return self.keep(b.binary(self.pick(("and", "or", "xor")), x.op, y.op))
+        if x.dtype == "s32":
+            names = "add subtract multiply maximum minimum and xor divide remainder".split()
+            return self.keep(b.binary(self.pick(names), x.op, y.op))
+        name = self.pick(("add", "multiply", "subtract", "maximum", "minimum", "divide"))
+        if name == "divide":  # by 1 + |y|
+            safe = b.add(b.unary("abs", y.op), self.splat(1, y.op))
+            return self.keep(b.div(x.op, safe), False, x.bound)
+        bound = {
+            "add": x.bound + y.bound,
+            "subtract": x.bound + y.bound,
+            "multiply": x.bound * y.bound,
+        }.get(name, max(x.bound, y.bound))
+        # products of long fractions no longer fit a float
+        return self.keep(b.binary(name, x.op, y.op), exact and name != "multiply", bound)
+
+    def compare(self) -> Value | None:
+        x = self.any(("f32", "s32", "bf16"))
+        if x is None or not (x.exact or x.op.opcode == "parameter"):
+            return None
+        y = self.shaped(x)
+        if not (y.exact or y.op.opcode == "parameter"):
+            return None
+        direction = self.pick(COMPARISONS)
+        op = self.b.op(
+            "compare", x.dims, x.op, y.op, dtype="pred", direction=direction, total_order=False
+        )
+        return self.keep(op)
+
+    def select(self) -> Value | None:
+        which = self.any(("pred",))
+        if which is None:
+            return None
+        fits = [v for v in self.values if v.dims == which.dims and v.dtype != "pred"]
+        if not fits:
+            return None
+        x = self.pick(fits[::-1])
+        y = self.shaped(x)
+        op = self.b.op("select", x.op.shape, which.op, x.op, y.op)
+        return self.keep(op, x.exact and y.exact, max(x.bound, y.bound))
+
+    def clamp(self) -> Value | None:
+        x = self.any(("f32", "s32", "bf16"))
+        if x is None:
+            return None
+        low, high = self.constant(-1, x.dtype), self.constant(1, x.dtype)
+        return self.keep(self.b.op("clamp", x.op.shape, low, x.op, high), x.exact, 1.0)
+
+    def convert(self) -> Value | None:
+        x = self.any()
+        if x is None:
+            return None
+        target = self.pick([t for t in ("f32", "s32", "bf16", "pred") if t != x.dtype])
+        if target in ("s32", "pred") and not x.exact:
+            return None
+        op = self.b.op("convert", x.dims, x.op, dtype=target)
+        if x.dtype == "s32" and target in FLOATS:  # may be as large as 2^31
+            scale = 2.0**-30
+            return self.keep(self.b.mul(op, self.splat(scale, op)), False, 2.0)
+        return self.keep(op, x.exact, x.bound)
+
+    # ---- movement -------------------------------------------------------------------------------
+
+    def broadcast(self) -> Value | None:
+        x = self.any()
+        if x is None or len(x.dims) > 3:
+            return None
+        extent = self.pick([e for e in EXTENTS if e * math.prod(x.dims) <= self.most] or [1])
+        at = self.number(0, len(x.dims))
+        dims = (*x.dims[:at], extent, *x.dims[at:])
+        return self._broadcast(x, dims, tuple(d for d in range(len(dims)) if d != at))
+
+    def transpose(self) -> Value | None:
+        x = self.any(least_rank=2)
+        if x is None:
+            return None
+        return self._moved(x, self.b.transpose(x.op, self.permutation(len(x.dims))))
+
+    def reshape(self) -> Value | None:
+        x = self.any()
+        if x is None:
+            return None
+        left, dims = math.prod(x.dims), []
+        for _ in range(self.number(0, 3)):
+            divisors = [d for d in range(1, left + 1) if left % d == 0][:24]
+            dims.append(self.pick(divisors))
+            left //= dims[-1]
+        at = self.number(0, len(dims))
+        return self._moved(x, self.b.reshape(x.op, (*dims[:at], left, *dims[at:])))
+
+    def slice(self) -> Value | None:
+        x = self.any(least_rank=1)
+        if x is None:
+            return None
+        bounds = []
+        for n in x.dims:
+            start = self.number(0, min(n - 1, 40))
+            limit = n - self.number(0, min(n - 1 - start, 40))
+            bounds.append((start, limit, self.pick((1, 1, 2, 3))))
+        start, limit, stride = zip(*bounds, strict=True)
+        dims = [-(-(b - a) // s) for a, b, s in bounds]
+        op = self.b.op("slice", dims, x.op, start=start, limit=limit, stride=stride)
+        return self._moved(x, op)
+
+    def pad(self) -> Value | None:
+        x = self.any(least_rank=1)
+        if x is None:
+            return None
+        edges, dims = [], []
+        for n in x.dims:
+            low, high = self.pick((0, 1, 3, -1)), self.pick((0, 2, 1, -1))
+            interior = self.pick((0, 0, 0, 1, 2))
+            total = low + high + n + (n - 1) * interior
+            if total < 1:
+                low, high, total = 0, 0, n + (n - 1) * interior
+            edges.append((low, high, interior))
+            dims.append(total)
+        if math.prod(dims) > 2 * self.most:
+            return None
+        low, high, interior = zip(*edges, strict=True)
+        value = self.constant(self.pick((0, 1)), x.dtype)
+        op = self.b.op("pad", dims, x.op, value, low=low, high=high, interior=interior)
+        return self._moved(x, op)
+
+    def concatenate(self) -> Value | None:
+        x = self.any(least_rank=1)
+        if x is None:
+            return None
+        axis = self.number(0, len(x.dims) - 1)
+
+        def fits(v: Value) -> bool:
+            same = v.dtype == x.dtype and len(v.dims) == len(x.dims)
+            return same and all(
+                a == b for d, (a, b) in enumerate(zip(v.dims, x.dims, strict=True)) if d != axis
+            )
+
+        others = [v for v in reversed(self.values) if fits(v)]
+        parts = [x, *(self.pick(others) for _ in range(self.number(1, 2)))]
+        if sum(v.op.shape.size for v in parts) > 2 * self.most:
+            return None
+        op = self.b.concatenate([v.op for v in parts], axis)
+        value = Value(op, all(v.exact for v in parts), max(v.bound for v in parts))
+        self.values.append(value)
+        return value
+
+    def reverse(self) -> Value | None:
+        x = self.any(least_rank=1)
+        if x is None:
+            return None
+        flipped = self.subset(range(len(x.dims)))
+        return self._moved(x, self.b.op("reverse", x.op.shape, x.op, dimensions=flipped))
+
+    # ---- reductions and dots --------------------------------------------------------------------
+
+    def reduce(self) -> Value | None:
+        x = self.any(least_rank=1)
+        if x is None:
+            return None
+        dimensions = self.subset(range(len(x.dims)))
+        count = math.prod(x.dims[d] for d in dimensions)
+        names = {"pred": ("and", "or"), "s32": ("add", "maximum", "minimum", "multiply", "xor")}
+        name = self.pick(names.get(x.dtype, ("add", "maximum", "minimum", "add")))
+        dims = [n for d, n in enumerate(x.dims) if d not in dimensions]
+        top = {"f32": math.inf, "bf16": math.inf, "s32": 2**31 - 1}.get(x.dtype, 1)
+        low = {"f32": -math.inf, "bf16": -math.inf, "s32": -(2**31)}.get(x.dtype, 0)
+        neutral = {"maximum": low, "minimum": top, "multiply": 1, "and": 1}.get(name, 0)
+        if self.pick(range(4)) == 3 and name != "multiply":
+            neutral = 1  # an init that counts
+        init = self.constant(neutral, x.dtype)
+        op = self.b.op("reduce", dims, x.op, init, dimensions=dimensions, reducer=name)
+        bound = x.bound * count + 1 if name == "add" else max(x.bound, 1.0)
+        return self.keep(op, x.exact, bound)
+
+    def dot(self) -> Value | None:
+        """x times y over one dim or two; y is another value, x itself, or one made to fit."""
+        x = self.any(FLOATS, least_rank=1)
+        if x is None:
+            return None
+        others = [v for v in self.values if v.dtype == x.dtype and set(v.dims) & set(x.dims)]
+        y = self.pick(others[::-1])
+        pairs: list[tuple[int, int]] = []
+        for d, n in enumerate(x.dims):
+            fits = [e for e, m in enumerate(y.dims) if m == n and e not in [p[1] for p in pairs]]
+            if fits and len(pairs) < 3 and self.flag():
+                pairs.append((d, self.pick(fits)))
+        if not pairs:
+            d = next((d for d in reversed(range(len(x.dims))) if x.dims[d] in y.dims), None)
+            if d is None:
+                return None
+            pairs.append((d, y.dims.index(x.dims[d])))
+        split = self.number(0, len(pairs) - 1)
+        batch, contract = pairs[:split], pairs[split:]
+        used_x, used_y = {p[0] for p in pairs}, {p[1] for p in pairs}
+        dims = [x.dims[p[0]] for p in batch]
+        dims += [n for d, n in enumerate(x.dims) if d not in used_x]
+        dims += [n for d, n in enumerate(y.dims) if d not in used_y]
+        count = math.prod(x.dims[p[0]] for p in contract)
+        if math.prod(dims) > self.most or math.prod(dims) * count > 40 * self.most:
+            return None
+        op = self.b.op(
+            "dot",
+            dims,
+            x.op,
+            y.op,
+            lhs_batch=tuple(p[0] for p in batch),
+            rhs_batch=tuple(p[1] for p in batch),
+            lhs_contract=tuple(p[0] for p in contract),
+            rhs_contract=tuple(p[1] for p in contract),
+            precision="default",
+        )
+        return self.keep(op, False, x.bound * y.bound * count)
+
+    # ---- the graph ------------------------------------------------------------------------------
+
+    STEPS = (
+        *("unary", "binary", "binary", "reduce", "reduce", "dot", "broadcast", "transpose"),
+        *("reshape", "slice", "pad", "concatenate", "reverse", "compare", "select", "clamp"),
+        *("convert", "source", "parameter"),
+    )
+
+    def grow(self) -> Grown:
+        self.most = self.pick((SIZES[0], SIZES[1], SIZES[0], SIZES[2], SIZES[1], SIZES[3]))
+        seed = self.number(0, 3)
+        for _ in range(self.number(1, 3)):
+            self.parameter()
+        for _ in range(self.number(2, 14)):
+            getattr(self, self.pick(self.STEPS))()
+        read = {o for op in self.b.ops for o in op.operands}
+        sinks = [v.op for v in self.values if v.op not in read]
+        others = [v.op for v in self.values if v.op in read]
+        roots = [op for op in sinks if op.opcode != "parameter"]
+        if others and self.flag():
+            roots.append(self.pick(others))
+        roots = [op for op in roots if op.opcode != "parameter"]
+        if not roots:
+            roots = [
+                self.b.unary("not" if v.dtype == "pred" else "negate", v.op)
+                for v in self.values[:1]
+            ]
+        graph = pruned(self.b, roots)
+        verify(graph)
+        args = tuple(drawn(p.dims, p.dtype, seed + n) for n, p in enumerate(graph.parameters))
+        return Grown(graph, args)
+
+
+def embedding(small: Sequence[int], large: Sequence[int]) -> tuple[int, ...] | None:
+    """Ascending dims of `large` that have the extents of `small`, or None."""
+    found: list[int] = []
+    for extent in small:
+        start = found[-1] + 1 if found else 0
+        d = next((d for d in range(start, len(large)) if large[d] == extent), None)
+        if d is None:
+            return None
+        found.append(d)
+    return tuple(found)
+
+
+def drawn(dims: Sequence[int], dtype: str, seed: int) -> np.ndarray:
+    """Small multiples of 1/4, small integers, or coin tosses."""
+    rng = np.random.default_rng([seed, *dims])
+    if dtype == "pred":
+        return rng.random(dims) < 0.5
+    if dtype == "s32":
+        return np.asarray(rng.integers(-9, 10, dims, np.int32))
+    return np.asarray(rng.integers(-8, 9, dims) / 4).astype(NUMPY_DTYPES[dtype])
+
+
+def pruned(b: Builder, roots: Sequence[Op]) -> Graph:
+    """The graph of what `roots` need, its parameters numbered anew."""
+    needed: set[Op] = set(roots)
+    for op in reversed(b.ops):
+        if op in needed:
+            needed.update(op.operands)
+    ops = [op for op in b.ops if op in needed]
+    for index, op in enumerate(p for p in ops if p.opcode == "parameter"):
+        op.attrs = {"index": index}
+    shape = Shape("tuple", elements=tuple(r.shape for r in roots))
+    root = Op("tuple", shape, tuple(roots), name="outputs")
+    return Graph("fuzz", [*ops, root], root)
+
+
+def source(graph: Graph) -> str:
+    """Python that builds the graph again: a reproducer to paste into a test."""
+    lines = ["b = Builder()"]
+    for op in graph.ops[:-1]:
+        args = [repr(op.opcode), repr(op.dims), *(f"v{o.id}" for o in op.operands)]
+        args.append(f"dtype={op.dtype!r}")
+        for name, value in op.attrs.items():
+            shown = value.tolist() if isinstance(value, np.ndarray) else value
+            text = f"np.array({shown}, {value.dtype.name!r})" if shown is not value else repr(value)
+            args.append(f"{name}={text}")
+        lines.append(f"v{op.id} = b.op({', '.join(args)})")
+    roots = ", ".join(f"v{o.id}" for o in graph.root.operands)
+    return "\n".join([*lines, f"graph = pruned(b, [{roots}])"])
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Grown:
+    """Grown graphs."""
+
+    def pick(items: Sequence[Any]) -> Any:
+        return items[draw(st.integers(0, len(items) - 1))]
+
+    return Growth(pick).grow()
+
+
+def from_seed(seed: int) -> Grown:
+    """The graph of a seed, without Hypothesis: for long runs."""
+    rng = np.random.default_rng(seed)
+    return Growth(lambda items: items[int(rng.integers(len(items)))]).grow()
