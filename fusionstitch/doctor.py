@@ -26,7 +26,7 @@ def examine() -> str:
     lines = []
     for title, section in sections.items():
         lines.append(title)
-        lines += [f"  {name:<24} {value}" for name, value in section()]
+        lines += [f"  {name:<26} {value}" for name, value in section()]
     return "\n".join(lines)
 
 

@@ -103,7 +103,7 @@ def test_report_is_measured(tmp_path: Path) -> None:
     found = json.loads(path.read_text())
     assert found["backend"] == "cuda"
     assert all(value > 0 for value in found["time_us"].values())
-    assert found["kernels"]["fusionstitch"] == 1
+    assert 0 < found["kernels"]["fusionstitch"] < found["kernels"]["unfused"]
     assert found["patterns"][0]["registers"] > 0
     assert found["max_rel_error"] < 1e-6
 

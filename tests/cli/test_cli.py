@@ -200,7 +200,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     assert jax.__version__ in text
     assert "FUSIONSTITCH_SCORER='bogus' is not allowed" in text
-    assert "FUSIONSTITCH_BAKEND      is set but unknown" in text
+    assert "FUSIONSTITCH_BAKEND        is set but unknown" in text
 
 
 def test_cache(
