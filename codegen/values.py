@@ -128,11 +128,12 @@ class Values:
         name = writer.name(op.name or op.opcode)
         writer.line(f"{compute} {name};")
         keyword = "if"
-        for read in alternatives:
-            header = f"{keyword} ({guards_text(read.guards)})" if read.guards else "else"
-            with writer.nested(header, pinned=True):
-                writer.line(f"{name} = {self.value(op.operands[read.operand], read.index)};")
-            keyword = "else if"
+        with writer.nested(""):  # what a branch hoists comes before all of them
+            for read in alternatives:
+                header = f"{keyword} ({guards_text(read.guards)})" if read.guards else "else"
+                with writer.nested(header, pinned=True):
+                    writer.line(f"{name} = {self.value(op.operands[read.operand], read.index)};")
+                keyword = "else if"
         writer.block.memo[op.id, index] = name
         return name, writer.depth
 
