@@ -1,0 +1,114 @@
+"""The road inside XLA: a marked function, whose module XLA hands to the pass while compiling."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fusionstitch import progress
+from fusionstitch.errors import StitchError
+from fusionstitch.options import Options
+from fusionstitch.roads import Find, Jit, name_of, warn
+
+if TYPE_CHECKING:
+    from costmodel.devices import Device
+
+
+#: What decides the code of a marked module, by the token in its mark.
+_marked: dict[str, tuple[Options, Device]] = {}
+#: What compiles inside calls left behind for the caller: errors and reasons, with the name.
+_left: deque[tuple[str, StitchError | str]] = deque()
+
+
+class Cuda:
+    """A jax.jit of the function under a marked name: XLA hands its module to the pass."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        plain: Any,
+        jit: Jit,
+        keywords: Any,
+        options: Options,
+        device: Device,
+    ):
+        from fusionstitch import __version__, builders
+        from fusionstitch.runtime import cuda, xla_pass
+
+        content = f"{__version__} {options.token} {device}"
+        self.token = hashlib.sha256(content.encode()).hexdigest()[:16]
+        self.name = name_of(fun)
+        for verdict in (
+            cuda.register_launcher(builders.store()),
+            xla_pass.register(_inside_xla),
+        ):
+            if not verdict:
+                raise StitchError(verdict.reason)
+        _marked[self.token] = (options, device)
+
+        @functools.wraps(fun)
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            return fun(*args, **kwargs)
+
+        marked.__name__ = marked.__qualname__ = xla_pass.mark(self.name, self.token)
+        self.plain = plain
+        self.jitted = jit(marked, **keywords)
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.jitted(*args, **kwargs)
+        if _left:
+            _settle()
+        return result
+
+    def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
+        return self.jitted.trace(*args, **kwargs)
+
+    def compile(self, traced: Any, lowered: Any, *args: Any, **keywords: Any) -> tuple[Any, Find]:
+        from fusionstitch import recall
+        from fusionstitch.runtime import xla_pass
+
+        with xla_pass.collect(self.token) as events:
+            stage = lowered.compile(*args, **keywords)
+        _settle()
+        return stage, lambda: recall.find(stage.as_text(), events)
+
+    def clear_cache(self) -> None:
+        self.plain.clear_cache()
+        self.jitted.clear_cache()
+
+
+def _inside_xla(module: bytes, token: str) -> bytes | None:
+    """The pass: what XLA compiles instead of a marked module, or None to leave it."""
+    from fusionstitch import builders, core, recall
+    from fusionstitch.runtime import xla_pass
+
+    found = _marked.get(token)
+    if found is None:
+        return None
+    options, device = found
+    name = (xla_pass.read_mark(module) or ("a program", ""))[0]
+    try:
+        with progress.line(name) as step:
+            builder = builders.cuda(device, options)
+            result = core.stitch(module, options, device, builder, aliasing=True, step=step)
+    except StitchError as error:
+        _left.append((name, error))
+        raise
+    xla_pass.publish(result)
+    _left.extend((name, fallback.reason) for fallback in result.fallbacks)
+    if not result.stitches:
+        return None
+    recall.keep(module, options, result)
+    return result.module
+
+
+def _settle() -> None:
+    """Raises the errors and warns of the reasons that the pass left behind."""
+    while _left:
+        name, left = _left.popleft()
+        if isinstance(left, StitchError):
+            raise left
+        warn(name, left)

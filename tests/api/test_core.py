@@ -1,0 +1,207 @@
+"""The core: bytes in, bytes and a plan out; what fails is left to XLA with the reason kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from codegen.kernel import Kernel
+from costmodel.devices import device
+from fusionstitch import builders, core
+from fusionstitch.core import Built, Stitched
+from fusionstitch.errors import CodegenError, StitchError, ToolchainError
+from fusionstitch.options import Options
+from fusionstitch.runtime.artifact import Artifact
+from hlo.importer import from_proto
+
+DEVICE = device("emulated")
+
+
+def mixed(x: jax.Array) -> jax.Array:
+    s = jax.nn.softmax(x)
+    return s * (s * x).sum(0)
+
+
+def module(fun: Any, *shapes: tuple[int, ...]) -> bytes:
+    specs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    data: bytes = jax.jit(fun).lower(*specs).compiler_ir("hlo").as_serialized_hlo_module_proto()
+    return data
+
+
+def fake(kernels: Sequence[Kernel]) -> list[Built | ToolchainError]:
+    return [
+        Built(Artifact(f"key-{k.name}", b"image", k.name, k.grid, k.block, 0, k.cooperative), 32)
+        for k in kernels
+    ]
+
+
+def stitch(data: bytes, builder: Any = fake, **options: Any) -> Stitched:
+    return core.stitch(data, Options(**options), DEVICE, builder)
+
+
+def calls(data: bytes) -> list[str]:
+    return [
+        op.name
+        for graph in from_proto(data).graphs
+        for op in graph
+        if op.opcode == "custom-call" and op.attrs["target"] == "fusionstitch_launch"
+    ]
+
+
+def test_a_pattern_becomes_a_custom_call() -> None:
+    data = module(mixed, (16, 24))
+    result = stitch(data)
+    assert len(calls(result.module)) == 1
+    assert [s.built.registers for s in result.stitches if s.built] == [32]
+    assert list(result.timings) == ["import", "simplify", "plan", "codegen", "build", "export"]
+    assert result.fallbacks == ()
+    assert stitch(data).module == result.module
+
+
+def test_nothing_to_stitch_returns_the_module() -> None:
+    data = module(jnp.sort, (16, 16))
+    result = stitch(data)
+    assert result.module == data
+    assert result.kernels == ()
+    assert result.fallbacks == ()
+
+
+def test_without_a_builder_nothing_is_built() -> None:
+    data = module(mixed, (16, 24))
+    result = stitch(data, builder=None)
+    assert result.module == data
+    assert len(result.kernels) == 1
+    assert result.artifacts == ()
+
+
+def test_equal_patterns_share_a_kernel_and_its_image() -> None:
+    def twice(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return mixed(x) @ jnp.ones((24, 4096)), mixed(y) @ jnp.ones((24, 4096))
+
+    result = stitch(module(twice, (16, 24), (16, 24)), packing=False)
+    names = [one.kernel.name for one in result.stitches]
+    assert len(result.kernels) == len(set(names))
+    assert result.module.count(b"image") >= len(names)
+    images = [config.count(b'image = "image"') for config in [result.module]]
+    assert images == [len(result.kernels)]
+
+
+def test_loop_bodies_are_stitched_and_equal_ones_planned_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned: list[str] = []
+    plan_graph = core.planning.plan_graph
+
+    def counted(graph: Any, *rest: Any) -> Any:
+        planned.append(graph.name)
+        return plan_graph(graph, *rest)
+
+    monkeypatch.setattr(core.planning, "plan_graph", counted)
+
+    def loops(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def run(x: jax.Array) -> jax.Array:
+            return jax.lax.while_loop(lambda c: c.sum() < 9.0, lambda c: mixed(c) + 1, x)
+
+        return run(x), run(y)
+
+    result = stitch(module(loops, (64, 24), (64, 24)), scorer="paper")
+    assert len(result.plans) == 5  # two bodies, two conditions, the entry
+    assert len(planned) == 3
+    bodies = [plan for plan in result.plans if len(plan.graph) > 10]
+    assert [len(plan.chosen) for plan in bodies] == [1, 1]
+    assert bodies[0].graph is not bodies[1].graph
+    assert len(calls(result.module)) == sum(len(plan.chosen) for plan in result.plans)
+
+
+@pytest.mark.parametrize("data", [b"", b"no module", b"\x0a\x03abc"])
+def test_bad_bytes(data: bytes) -> None:
+    result = stitch(data)
+    assert result.module == data
+    [fallback] = result.fallbacks
+    assert fallback.ops == ()
+    assert "HloModuleProto" in fallback.reason
+    with pytest.raises(StitchError, match=r"could not be stitched: .*HloModuleProto"):
+        stitch(data, fallback="error")
+
+
+def test_kernels_the_toolchain_refuses() -> None:
+    def refuse(kernels: Sequence[Kernel]) -> list[ToolchainError]:
+        return [ToolchainError(f"{k.name} is refused.") for k in kernels]
+
+    data = module(mixed, (16, 24))
+    result = stitch(data, builder=refuse)
+    assert result.module == data
+    [fallback] = result.fallbacks
+    assert fallback.reason.endswith("is refused.")
+    assert len(fallback.ops) > 5
+    with pytest.raises(StitchError, match=r"A pattern of jit_mixed .* could not be stitched: fs_"):
+        stitch(data, builder=refuse, fallback="error")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (CodegenError("No schedule fits."), "No schedule fits."),
+        (ValueError("oops"), "Defect in fusionstitch: ValueError: oops. Please report it"),
+    ],
+)
+def test_patterns_without_a_kernel(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    def fail(*_: Any) -> Kernel:
+        raise error
+
+    monkeypatch.setattr(core, "generate", fail)
+    data = module(mixed, (16, 24))
+    result = stitch(data)
+    assert result.module == data
+    assert result.fallbacks[0].reason.startswith(reason)
+
+
+def test_a_defect_in_planning_leaves_the_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(core.planning, "plan_graph", fail)
+    data = module(mixed, (16, 24))
+    assert stitch(data).module == data
+    with pytest.raises(StitchError, match="Defect in fusionstitch: KeyError: 'lost'"):
+        stitch(data, fallback="error")
+
+
+def test_dump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(tmp_path / "dump"))
+    [kernel] = stitch(module(mixed, (16, 24))).kernels
+    assert (tmp_path / "dump" / f"{kernel.name}.cu").read_text() == kernel.source
+
+
+def test_donated_parameters_are_overwritten() -> None:
+    def step(params: list[jax.Array], grads: list[jax.Array]) -> list[jax.Array]:
+        return [p - 0.1 * g for p, g in zip(params, grads, strict=True)]
+
+    def aliases(aliasing: bool, **keywords: Any) -> list[tuple[int, int]]:
+        specs = [jax.ShapeDtypeStruct((512, 384 + i), jnp.float32) for i in range(3)]
+        ir = jax.jit(step, **keywords).lower(specs, specs).compiler_ir("hlo")
+        data = ir.as_serialized_hlo_module_proto()
+        result = core.stitch(data, Options(), DEVICE, fake, aliasing=aliasing)
+        assert len(calls(result.module)) == 1
+        return [
+            (pair.output_shape_index[0], pair.operand_index)
+            for computation in from_proto(result.module).proto.computations
+            for instruction in computation.instructions
+            for pair in instruction.output_operand_aliasing
+        ]
+
+    assert aliases(True) == []
+    assert aliases(False, donate_argnums=0) == []
+    assert aliases(True, donate_argnums=0) == [(0, 0), (1, 2), (2, 4)]
+
+
+def test_profiles_follow_the_options() -> None:
+    assert builders.profile(Options(device="a100")).name == "a100"
+    assert builders.profile(Options(backend="emulate")).name == "emulated"
