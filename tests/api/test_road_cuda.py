@@ -1,0 +1,127 @@
+"""The road inside XLA without a GPU: the pass is called by hand, kernels are compiled by NVRTC."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import fusionstitch as fs
+from fusionstitch import builders, recall, road_cuda
+from fusionstitch.errors import FusionStitchWarning, StitchError
+from fusionstitch.runtime import cuda, xla_pass
+from fusionstitch.runtime.cache import Store
+from hlo.verdict import allow, forbid
+
+SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
+
+
+def mixed(x: jax.Array) -> jax.Array:
+    s = jax.nn.softmax(x)
+    return s * (s * x).sum(0)
+
+
+@pytest.fixture(autouse=True)
+def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    store = Store(tmp_path / "cache")
+    monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
+    monkeypatch.setattr(builders, "store", lambda: store)
+    monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
+    monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
+    road_cuda._left.clear()
+
+
+def marked(jitted: Any) -> tuple[bytes, str]:
+    """The module of `mixed` as XLA would offer it, and the token of its mark."""
+    lowered = jitted._road.jitted.lower(SPEC)
+    module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    found = xla_pass.read_mark(module)
+    assert found is not None
+    assert found[0] == "mixed"
+    return module, found[1]
+
+
+def test_the_pass_stitches_marked_modules(nvrtc: ModuleType) -> None:
+    module, token = marked(fs.jit(mixed))
+    stitched = road_cuda._inside_xla(module, token)
+    assert stitched is not None
+    assert b"fusionstitch_launch" in stitched
+    assert road_cuda._inside_xla(module, "0123") is None  # a mark of nobody in this process
+    assert not road_cuda._left
+
+
+def test_options_and_device_are_in_the_mark() -> None:
+    tokens = {
+        marked(fs.jit(mixed, options=options))[1]
+        for options in (
+            fs.Options(),
+            fs.Options(numerics="strict"),
+            fs.Options(device="a100"),
+            fs.Options(device="h200"),
+        )
+    }
+    assert len(tokens) == 4
+    assert marked(fs.jit(mixed))[1] == marked(fs.jit(mixed))[1]
+
+
+def test_plans_are_found_again_by_the_keys_in_the_compiled_text(nvrtc: ModuleType) -> None:
+    module, token = marked(fs.jit(mixed))
+    with xla_pass.collect(token) as events:
+        xla_pass._stitch(module, road_cuda._inside_xla, "mixed", token)
+    result = events[0].result
+    text = "\n".join(
+        f'custom_call_target="fusionstitch_launch", {{key = "{artifact.key}"}}'
+        for artifact in result.artifacts  # type: ignore[union-attr]
+    )
+    assert recall.find(text, events) is result
+    again = recall._again(xla_pass.keys_in(text))
+    assert again is not None
+    assert again.kernels == result.kernels  # type: ignore[union-attr]
+    assert recall.find("no kernels here", events) is result
+    assert recall.find("no kernels here", []) is None
+
+
+def test_failures_are_left_for_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise StitchError("asked for.")
+
+    module, token = marked(fs.jit(mixed))
+    monkeypatch.setattr("fusionstitch.core.stitch", fail)
+    with pytest.raises(StitchError):
+        road_cuda._inside_xla(module, token)
+    with pytest.raises(StitchError, match="asked for"):
+        road_cuda._settle()
+    road_cuda._left.append(("mixed", "Something was missing."))
+    with pytest.warns(FusionStitchWarning, match="mixed runs as under jax.jit: Something was"):
+        road_cuda._settle()
+
+
+def test_missing_pieces_mean_jax_jit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "register_launcher", lambda store: forbid("There is no compiler."))
+    x = jnp.ones((4, 4))
+    with pytest.warns(FusionStitchWarning, match="There is no compiler"):
+        assert fs.jit(mixed)(x).shape == (4, 4)
+    with pytest.raises(StitchError, match="There is no compiler"):
+        fs.jit(mixed, options=fs.Options(fallback="error"))(x)
+
+
+def test_install_replaces_jax_jit() -> None:
+    before = jax.jit
+    assert fs.install()
+    try:
+        assert fs.install()
+        jitted = jax.jit(mixed, static_argnames=())
+        assert isinstance(jitted, type(fs.jit(mixed)))
+        assert jax.jit(static_argnames=())(mixed).__name__ == "mixed"
+    finally:
+        fs.uninstall()
+    assert jax.jit is before
+
+
+def test_unknown_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA B999"))
+    with pytest.warns(FusionStitchWarning, match="no device profile for 'NVIDIA B999'"):
+        fs.jit(mixed)(jnp.ones((4, 4)))
