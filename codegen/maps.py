@@ -30,6 +30,10 @@ class Guard:
     def always(self) -> bool:
         return self.lower <= self.index.lo and self.index.hi < self.upper and self.stride == 1
 
+    @property
+    def never(self) -> bool:
+        return self.index.hi < self.lower or self.upper <= self.index.lo
+
 
 @dataclass(frozen=True)
 class Read:
@@ -99,9 +103,11 @@ def _pad(op: Op, index: Indices) -> list[Read]:
         shifted = i - low[d]
         stride = interior[d] + 1
         guard = Guard(shifted, 0, (dim - 1) * stride + 1, stride)
+        if guard.never:
+            return [Read(1, ())]
         if not guard.always:
             guards.append(guard)
-        source.append(shifted // stride)
+        source.append(shifted // stride if dim > 1 else Index())
     if not guards:
         return [Read(0, tuple(source))]
     return [Read(0, tuple(source), tuple(guards)), Read(1, ())]
@@ -116,9 +122,10 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
         here = index[axis] - start
         guard = Guard(here, 0, extent)
         start += extent
-        if here.hi < 0 or here.lo >= extent:
+        if guard.never:
             continue
-        source = (*index[:axis], here, *index[axis + 1 :])
+        place = here if extent > 1 else Index()
+        source = (*index[:axis], place, *index[axis + 1 :])
         last = here.hi < extent  # earlier pieces took what lies below
         found.append(Read(number, source, () if last else (guard,)))
         if last:
