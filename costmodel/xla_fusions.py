@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from costmodel.graph_work import GraphWork
 from costmodel.xla_kernels import kernel_time_us
@@ -69,6 +69,8 @@ class XlaPlan:
     works: GraphWork
     bits: int
     kernels: tuple[XlaKernel, ...]
+    #: times of what is left of kernels, filled by `costmodel.xla_saved`
+    remainders: dict[tuple[int, ...], float] = field(default_factory=dict, compare=False)
 
     @property
     def graph(self) -> Graph:

@@ -12,8 +12,8 @@ from hlo.graph import ids
 
 
 def covers_kernel(plan: XlaPlan, bits: int) -> bool:
-    """Whether at least one of XLA's kernels lies wholly inside `bits`."""
-    return any(not plan.kernels[number].bits & ~bits for number in touched(plan, bits))
+    """Whether `bits` take all that at least one of XLA's kernels writes."""
+    return any(not plan.kernels[number].written & ~bits for number in touched(plan, bits))
 
 
 def touched(plan: XlaPlan, bits: int) -> list[int]:
@@ -52,13 +52,27 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
             continue
         needed = (kernel.written | wanted) & rest
         wanted &= ~needed
-        saved += kernel.us - _remainder_us(plan, rest, needed, bits, above)
+        saved += kernel.us - _remainder_us(plan, number, rest, needed, bits, above)
     return saved
 
 
-def _remainder_us(plan: XlaPlan, rest: int, needed: int, bits: int, above: int) -> float:
-    """Time of the kernels that still compute `needed` out of `rest` around `bits`, which depend on
-    `above`."""
+def _remainder_us(
+    plan: XlaPlan, number: int, rest: int, needed: int, bits: int, above: int
+) -> float:
+    """Time of the kernels that still compute `needed` out of `rest`, what is left of kernel
+    `number` around `bits`, which depend on `above`."""
+    reach = plan.graph.reach
+    after = 0
+    for i in ids(rest):
+        if reach[i] & bits:
+            after |= 1 << i
+    key = number, rest, needed, after, above & rest
+    if key not in plan.remainders:
+        plan.remainders[key] = _split_us(plan, rest, needed, after, above & rest)
+    return plan.remainders[key]
+
+
+def _split_us(plan: XlaPlan, rest: int, needed: int, after: int, above: int) -> float:
     graph, live = plan.graph, needed
     stack = list(ids(needed))
     while stack:
@@ -66,10 +80,7 @@ def _remainder_us(plan: XlaPlan, rest: int, needed: int, bits: int, above: int) 
             if rest >> operand.id & 1 and not live >> operand.id & 1:
                 live |= 1 << operand.id
                 stack.append(operand.id)
-    after = 0
-    for i in ids(live):
-        if graph.reach[i] & bits:
-            after |= 1 << i
+    after &= live
     before = live & ~after
     if not after or not before & above:
         return kernel_time_us(plan.works, live, needed)

@@ -8,12 +8,13 @@ from itertools import chain
 
 from costmodel.devices import Device
 from fusionstitch.options import Options
+from fusionstitch.patterns.contract import overlap
 from fusionstitch.patterns.convex import borders, escaping, is_convex
 from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits
 from fusionstitch.patterns.substitution import substitution
-from fusionstitch.patterns.windows import windows
+from fusionstitch.patterns.windows import unit_windows, windows
 from hlo.graph import Graph, ids
 from hlo.verdict import Verdict, allow, forbid
 
@@ -40,8 +41,10 @@ def candidates(
     sources: list[Iterator[tuple[int, str]]] = [substitution(graph, fusible)]
     if options.packing:
         sources.append(packing(graph, inside, pointers, options.max_pattern_ops))
-    sources.append((unit, "unit") for unit in inside)
-    sources.append(windows(graph, fusible))
+    # cheap ops may be in several units, of which only one could be chosen then
+    several = overlap(inside)
+    sources.append((bits, "unit") for unit in inside for bits in (unit, unit & ~several))
+    sources += [unit_windows(graph, inside), windows(graph, fusible)]
     if options.exploratory:
         limit = max(1, options.max_patterns // EXPLORATORY_SHARE)
         sources.append(exploratory(graph, fusible, device, limit))

@@ -47,10 +47,7 @@ class Contracted:
 def contract(graph: Graph, units: Sequence[int]) -> Contracted:
     """Contracts the bitsets `units`. An op in several of them stays a node of its own."""
     k = len(units)
-    several, covered = 0, 0
-    for bits in units:
-        several |= covered & bits
-        covered |= bits
+    several = overlap(units)
     node = {op.id: k + op.id for op in graph}
     for number, bits in enumerate(units):
         for i in ids(bits & ~several):
@@ -64,3 +61,12 @@ def contract(graph: Graph, units: Sequence[int]) -> Contracted:
         needs[number].update(node[i] for i in ids(bits & several))
         needs[number].discard(number)
     return Contracted(k, needs)
+
+
+def overlap(units: Sequence[int]) -> int:
+    """The ops that more than one of `units` holds."""
+    seen = several = 0
+    for bits in units:
+        several |= seen & bits
+        seen |= bits
+    return several

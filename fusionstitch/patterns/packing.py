@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fusionstitch.patterns.contract import contract
+from fusionstitch.patterns.contract import contract, overlap
 from fusionstitch.patterns.convex import borders, escaping
 from hlo.graph import Graph
 
@@ -15,32 +15,33 @@ def packing(
     """Unions of `units` of equal depth as (bitset, rule): all of a depth, and those of a depth
     that have the same number of ops; each split where a kernel would need more than `max_pointers`
     pointers or `max_ops` ops. Depth is the longest chain of units before a unit, so equals are
-    independent."""
+    independent. Ops that several chunks hold (cheap ones that XLA computes repeatedly) are left out
+    of all, or only one of the chunks could be chosen."""
     by_depth: dict[int, list[int]] = {}
     for number, depth in sorted(contract(graph, units).depths().items()):
         by_depth.setdefault(depth, []).append(units[number])
     for depth in sorted(by_depth):
         level = by_depth[depth]
-        yield from _chunks(graph, level, max_pointers, max_ops)
         alike: dict[int, list[int]] = {}
         for unit in level:
             alike.setdefault(unit.bit_count(), []).append(unit)
-        if len(alike) > 1:
-            for group in alike.values():
-                yield from _chunks(graph, group, max_pointers, max_ops)
+        groups = [level, *alike.values()] if len(alike) > 1 else [level]
+        for group in groups:
+            chunks = _chunks(graph, group, max_pointers, max_ops)
+            several = overlap(chunks)
+            yield from ((bits & ~several, "packing") for bits in chunks)
 
 
-def _chunks(
-    graph: Graph, units: Sequence[int], max_pointers: int, max_ops: int
-) -> Iterator[tuple[int, str]]:
+def _chunks(graph: Graph, units: Sequence[int], max_pointers: int, max_ops: int) -> list[int]:
+    """Unions of neighbouring units within the limits; a unit left alone is no chunk."""
+    chunks: list[tuple[int, int]] = []  # ops, units
     bits, members, pointers = 0, 0, 0
     for unit in units:
         need = borders(graph, unit).bit_count() + escaping(graph, unit).bit_count()
         full = pointers + need > max_pointers or (bits | unit).bit_count() > max_ops
         if members and full:
-            if members > 1:
-                yield bits, "packing"
+            chunks.append((bits, members))
             bits, members, pointers = 0, 0, 0
         bits, members, pointers = bits | unit, members + 1, pointers + need
-    if members > 1:
-        yield bits, "packing"
+    chunks.append((bits, members))
+    return [bits for bits, members in chunks if members > 1]

@@ -56,7 +56,8 @@ class Program:
     cuts: dict[frozenset[int], None] = field(default_factory=dict)
     solves: int = 0
     _known: dict[object, tuple[tuple[int, ...], bool]] = field(default_factory=dict)
-    _known_rows: dict[tuple[int, ...], list[tuple[int, ...]]] = field(default_factory=dict)
+    _holders: dict[tuple[int, ...], None] = field(default_factory=dict)
+    _held: int = 0
     _above: dict[int, int] = field(default_factory=dict)
 
     def solve(self, scores: Mapping[int, float]) -> Solution:
@@ -133,20 +134,20 @@ class Program:
         key = (tuple((i, scores[i]) for i in part), frozenset(cuts))
         if key not in self._known:
             self.solves += 1
-            if tuple(part) not in self._known_rows:
-                self._known_rows[tuple(part)] = _rows({i: self.bits[i] for i in part})
-            rows = self._known_rows[tuple(part)]
-            self._known[key] = _solve(part, scores, rows, cuts, self.limits)
+            self._known[key] = _solve(part, scores, self._rows(members), cuts, self.limits)
         return self._known[key]
 
-
-def _rows(bits: Mapping[int, int]) -> list[tuple[int, ...]]:
-    """One constraint per op over the candidates that hold it, equal ones once."""
-    holders: dict[int, list[int]] = {}
-    for i, members in bits.items():
-        for op in ids(members):
-            holders.setdefault(op, []).append(i)
-    return list(dict.fromkeys(tuple(row) for row in holders.values() if len(row) > 1))
+    def _rows(self, members: set[int]) -> list[tuple[int, ...]]:
+        """One constraint per op over the members that hold it, equal ones once."""
+        if self._held != len(self.bits):
+            holders: dict[int, list[int]] = {}
+            for i, bits in enumerate(self.bits):
+                for op in ids(bits):
+                    holders.setdefault(op, []).append(i)
+            self._holders = dict.fromkeys(map(tuple, holders.values()))
+            self._held = len(self.bits)
+        rows = (tuple(i for i in row if i in members) for row in self._holders)
+        return list(dict.fromkeys(row for row in rows if len(row) > 1))
 
 
 def _solve(

@@ -40,6 +40,11 @@ from hlo.verdict import Verdict
 #: What code generation says about a pattern: the kernel it would make, or why it makes none.
 Inspect = Callable[[Pattern], KernelFacts | Verdict]
 
+#: Ops handed to code generation, per op of the graph and for any graph, before planning gives up
+#: on the larger half of what it has not looked at yet: a bound of its cost that is a count.
+INSPECTED_PER_OP = 3
+INSPECTED_ANYWAY = 2_000
+
 #: How often unions of chosen patterns are offered as further candidates.
 MERGE_ROUNDS = 2
 
@@ -132,6 +137,7 @@ class _Search:
     facts: dict[str, KernelFacts | Verdict] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
     inspected: int = 0
+    inspected_ops: int = 0
 
     def __post_init__(self) -> None:
         self.program = Program(self.graph, [], self.limits)
@@ -160,19 +166,32 @@ class _Search:
     def run(self) -> Solution:
         """Solves until every chosen pattern has its true score."""
         self.program.bits = [pattern.bits for pattern in self.patterns]
+        budget = INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph)
         while True:
             solution = self.program.solve(self.values)
-            open_ones = [i for i in solution.chosen if i not in self.scores]
-            if not open_ones:
+            unscored = [i for i in solution.chosen if i not in self.scores]
+            if not unscored:
                 return solution
-            for number in open_ones:
+            for number in unscored:
                 self._evaluate(number)
+            if self.inspected_ops > budget:
+                self.inspected_ops = 0
+                self._narrow()
+
+    def _narrow(self) -> None:
+        """Drops the candidates without a score that have more than half the ops of the largest."""
+        waiting = sorted(self.values.keys() - self.scores.keys())
+        sizes = {number: self.patterns[number].bits.bit_count() for number in waiting}
+        for number in waiting:
+            if 2 * sizes[number] > max(sizes.values()):
+                self._reject(number, "Enough patterns of this size were tried before it.")
 
     def _evaluate(self, number: int) -> None:
         pattern = self.patterns[number]
         key = self.keys[number] = pattern.key
         self.inspected += 1
         if key not in self.facts:
+            self.inspected_ops += len(pattern.ops)
             self.facts[key] = self.inspect(pattern)
         facts = self.facts[key]
         if isinstance(facts, Verdict):

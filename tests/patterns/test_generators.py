@@ -141,3 +141,15 @@ def test_max_patterns_bounds_the_search() -> None:
         x = b.like(b.reduce(b.exp(x), (1,)), x, (1,))
     graph = b.graph(x)
     assert len(_candidates(graph, max_patterns=7).patterns) == 7
+
+
+def test_chunks_of_a_pack_do_not_share_ops() -> None:
+    b = Builder()
+    scale = b.exp(b.parameter(()))
+    ops = [b.mul(b.parameter((8,)), b.broadcast(scale, (8,))) for _ in range(6)]
+    graph = b.graph(*ops)
+    shared = _bits(scale)
+    units = [_bits(op, op.operands[1]) | shared for op in ops]
+    assert [bits for bits, _ in packing(graph, units, 99, 99)] == [sum(units) - 5 * shared]
+    chunks = [bits for bits, _ in packing(graph, units, 99, 7)]
+    assert chunks == [sum(units[:3]) - 3 * shared, sum(units[3:]) - 3 * shared]

@@ -25,7 +25,7 @@ from fusionstitch.plan.scores import (
     is_complex,
     kind_of_pattern,
 )
-from hlo.graph import Graph
+from hlo.graph import Graph, Op
 from hlo.verdict import Verdict, forbid
 from tests.graphs import Builder, adam, layernorm_backward, random_graphs, softmax
 
@@ -69,7 +69,7 @@ def test_independent_adds_become_one_pattern(count: int) -> None:
 
 def test_optimizer_steps_of_many_tensors_become_one_pattern() -> None:
     b = Builder()
-    results = []
+    results: list[Op] = []
     for size in range(1, 31):
         results += adam(b, *[b.parameter((size, 8)) for _ in range(4)])
     graph = b.graph(*results)
@@ -253,3 +253,24 @@ def test_the_limits_of_the_search_are_kept() -> None:
     found = _plan(_adds(10), max_pattern_ops=4)
     assert [c.pattern.bits.bit_count() for c in found.chosen] == [4, 4, 2]
     assert _plan(_adds(10), packing=False, max_pattern_ops=4).chosen == ()
+
+
+def test_planning_narrows_to_smaller_patterns() -> None:
+    """Refusing every large pattern must neither take forever nor hide the small ones."""
+    b = Builder()
+    x = b.parameter((64, 64))
+    for _ in range(60):
+        y = b.tanh(b.tanh(b.tanh(b.tanh(x))))
+        x = b.add(y, b.like(b.reduce(y, (0,)), y, (0,)))
+    graph = b.graph(x)
+    asked = 0
+
+    def picky(pattern: Pattern) -> KernelFacts | Verdict:
+        nonlocal asked
+        asked += len(pattern.ops)
+        return kernel_of(pattern) if len(pattern.ops) <= 20 else forbid("Too large.")
+
+    found = _plan(graph, picky)
+    assert len(found.chosen) >= 20
+    # eight halvings lead from the whole graph to such patterns
+    assert asked < 8 * 2 * (2_000 + 3 * len(graph))
