@@ -16,7 +16,7 @@ from hlo.semantics import Kind, kind_of
 def cache_values(groups: list[Group], graph: Graph, device: Device) -> list[Group]:
     """`groups` with optional stages added wherever a value is worth keeping."""
     number = sum(len(g.stages) for g in groups)
-    whole = {s.op.id: s for g in groups for s in g.stages if s.is_reduction}
+    whole = {s.op.id: s for g in groups for s in g.stages if s.whole}
     result = []
     for group in groups:
         if len(group.stages) > 1 and not group.is_flat:
@@ -29,7 +29,7 @@ def _cache_in(
     group: Group, graph: Graph, whole: dict[int, Stage], number: int, device: Device
 ) -> tuple[Group, int]:
     inlined = {i for s in group.stages for i in s.inlined}
-    inlined |= {s.op.id for s in group.stages if not s.is_reduction}
+    inlined |= {s.op.id for s in group.stages if not s.whole}
     for op_id in sorted(inlined, reverse=True):  # the last values first: they stand on the others
         op = graph.ops[op_id]
         if not (expensive(op) and kind_of(op.opcode) is Kind.ELEMENTWISE):

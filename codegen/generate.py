@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from codegen.caching import cache_values
 from codegen.facts import kernel_facts
@@ -18,6 +20,8 @@ from costmodel.facts import KernelFacts
 from hlo.errors import CodegenError
 from hlo.graph import Graph
 from hlo.verdict import Verdict, forbid
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,24 +48,8 @@ class Scheduled:
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
     """Schedules a region. Raises CodegenError if none of the ways to do it fits the device."""
-    options = options or CodegenOptions()
-    graph = split_reductions(graph, device)
-    if not find_stages(graph):
-        raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
-    refused: CodegenError | None = None
-    for merge in (True, False):
-        groups = form_groups(find_stages(graph), device, merge)
-        if merge:
-            groups = cache_values(groups, graph, device)
-        try:
-            plan = schedule(groups, device)
-            layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)
-        except CodegenError as error:
-            refused = error
-            continue
-        plan = made_resident(plan, layout.total, device)
-        return Scheduled(graph, plan, layout, kernel_facts(graph, plan, layout, device))
-    raise refused or CodegenError(f"Region {graph.name} has no schedule.")
+    settings = options or CodegenOptions()
+    return _first_that_works(lambda merge: _scheduled(graph, device, settings, merge))
 
 
 def inspect(
@@ -76,5 +64,32 @@ def inspect(
 
 def generate(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Kernel:
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
-    options = options or CodegenOptions()
-    return write_kernel(plan_kernel(graph, device, options), options.numerics)
+    settings = options or CodegenOptions()
+    return _first_that_works(
+        lambda merge: write_kernel(_scheduled(graph, device, settings, merge), settings.numerics)
+    )
+
+
+def _first_that_works(attempt: Callable[[bool], T]) -> T:
+    """The attempt with merged groups or, where that does not fit, with a group per stage."""
+    try:
+        return attempt(True)
+    except CodegenError as refused:
+        try:
+            return attempt(False)
+        except CodegenError:
+            raise refused from None
+
+
+def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
+    graph = split_reductions(graph, device)
+    stages = find_stages(graph)
+    if not stages:
+        raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
+    groups = form_groups(stages, device, merge)
+    if merge:
+        groups = cache_values(groups, graph, device)
+    plan = schedule(groups, device)
+    layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)
+    plan = made_resident(plan, layout.total, device)
+    return Scheduled(graph, plan, layout, kernel_facts(graph, plan, layout, device))

@@ -21,6 +21,8 @@ BUSY_THREADS = 1024
 COALESCED = 32
 #: Blocks per SM from which on more of them do not help.
 FULL_WAVES = 8
+#: Stages of one group: longer chains would take long to analyse and seldom fit.
+MOST_STAGES = 32
 
 
 @dataclass(eq=False)
@@ -124,6 +126,7 @@ class _Merger:
         self.device = device
         self.stages = stages
         self.group_of: dict[Stage, Group] = {s: Group([s], device) for s in stages}
+        self.refused: set[tuple[Group, Group]] = set()
 
     def run(self, merge: bool) -> list[Group]:
         if merge:
@@ -149,22 +152,30 @@ class _Merger:
         return pairs
 
     def _try(self, left: Group, right: Group, linked: bool) -> None:
-        if left is right or self._cyclic(left, right):
+        if left is right or (left, right) in self.refused:
             return
+        if not self._merged(left, right, linked):
+            self.refused.add((left, right))
+
+    def _merged(self, left: Group, right: Group, linked: bool) -> bool:
+        """Merges two groups if that is legal and pays; says whether it did."""
+        if len(left.stages) + len(right.stages) > MOST_STAGES or self._cyclic(left, right):
+            return False
         merged = Group([*left.stages, *right.stages], self.device)
         if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
-            return
+            return False
         if not linked and (
             merged.tiles != left.tiles or merged.tiles != right.tiles or not _alike(merged)
         ):
-            return
+            return False
         if shared_bytes(merged) > self.device.shared_per_block:
-            return
+            return False
         saved = self._saved_us(left, right)
         if self._us(merged) > self._us(left) + self._us(right) + saved:
-            return
+            return False
         for stage in merged.stages:
             self.group_of[stage] = merged
+        return True
 
     def _cyclic(self, left: Group, right: Group) -> bool:
         """True if a path between the two groups passes through a third."""

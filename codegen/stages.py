@@ -19,6 +19,10 @@ from hlo.semantics import Kind, kind_of, spec_of
 INLINE_REDUCE = 4
 #: Operations per element from which an op counts as a library routine (exp, log, tanh, ...).
 LIBRARY_ROUTINE = 8
+#: A dot may compute an operand's element this many times before it is kept instead.
+DOT_REPEATS = 8
+#: Operations per element from which a value read by several stages is computed once.
+RECOMPUTE_LIMIT = 64
 
 
 @dataclass(eq=False)
@@ -27,7 +31,8 @@ class Stage:
 
     `inner` are the reduced (or contracted) dims as index variables, empty for elementwise ops.
     `reads` are the values of other stages and `loads` the inputs it reads, each with the index in
-    terms of `dims` and `inner`. An optional stage only caches a value its readers could recompute.
+    terms of `dims` and `inner`. An optional stage only caches a value its readers could recompute;
+    the others that are `whole` are never recomputed, wherever they are read.
     """
 
     op: Op
@@ -36,6 +41,7 @@ class Stage:
     inner: Indices
     inner_extents: tuple[int, ...]
     optional: bool = False
+    whole: bool = False
     reads: list[tuple[Stage, Indices]] = field(default_factory=list)
     loads: list[tuple[Op, Indices]] = field(default_factory=list)
     inlined: frozenset[int] = frozenset()
@@ -51,18 +57,74 @@ class Stage:
 def find_stages(graph: Graph) -> list[Stage]:
     """The mandatory stages of a region in topological order: outputs, reductions and dots."""
     outputs = {o.id for o in graph.root.operands}
+    kept = materialized(graph)
     stages: list[Stage] = []
     by_op: dict[int, Stage] = {}
     for op in graph.ops[:-1]:
-        if op.opcode == "parameter" or not (op.id in outputs or needs_stage(op)):
+        whole = op.id in kept
+        if op.opcode == "parameter" or not (op.id in outputs or whole):
             continue
         stage = new_stage(op, len(stages))
+        stage.whole = whole
         stages.append(stage)
-        if needs_stage(op):  # an elementwise output is recomputed by its readers
+        if whole:  # a cheap elementwise output is recomputed by its readers
             by_op[op.id] = stage
     for stage in stages:
         trace(stage, by_op)
     return stages
+
+
+def materialized(graph: Graph) -> frozenset[int]:
+    """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
+    compute again for each of several stages, or for each column of a dot."""
+    readers = _reading_stages(graph)
+    outputs = {o.id for o in graph.root.operands}
+    kept: set[int] = set()
+    weight: dict[int, float] = {}
+    for op in graph.ops[:-1]:
+        if needs_stage(op):
+            kept.add(op.id)
+        inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in kept)
+        weight[op.id] = inherited + _effort(op)
+        if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
+            continue
+        again = max((_visits(graph.ops[r], op) for r in readers[op.id]), default=1.0)
+        stages = len(readers[op.id]) + (op.id in outputs)
+        if (again >= DOT_REPEATS and weight[op.id] >= LIBRARY_ROUTINE) or (
+            stages > 1 and weight[op.id] >= RECOMPUTE_LIMIT
+        ):
+            kept.add(op.id)
+    return frozenset(kept)
+
+
+def _reading_stages(graph: Graph) -> list[frozenset[int]]:
+    """By op id, the stages (reductions, dots, outputs) that would compute the op inline."""
+    outputs = {o.id for o in graph.root.operands}
+    found: list[frozenset[int]] = [frozenset()] * len(graph.ops)
+    for op in reversed(graph.ops[:-1]):
+        reading: set[int] = set()
+        for user in graph.users[op.id]:
+            if user is graph.root:
+                continue
+            if needs_stage(user):
+                reading.add(user.id)
+            else:
+                reading |= found[user.id] | ({user.id} if user.id in outputs else set())
+        found[op.id] = frozenset(reading)
+    return found
+
+
+def _effort(op: Op) -> float:
+    """Operations per element of an op, library routines at their real weight."""
+    spec = spec_of(op.opcode)
+    return spec.flops if kind_of(op.opcode) is Kind.ELEMENTWISE else 0
+
+
+def _visits(stage: Op, op: Op) -> float:
+    """How often a dot would compute an element of its operand; 1 for other stages."""
+    if stage.opcode != "dot":
+        return 1.0
+    return stage.shape.size * reduced_size(stage) / max(1, op.shape.size)
 
 
 def needs_stage(op: Op) -> bool:

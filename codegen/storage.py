@@ -97,10 +97,10 @@ def _requests(
             if stage in wanted:
                 elements = group.points * group.group.block_size(stage)
                 size = elements * compute_bytes(stage.op.dtype)
-            requests.append(SharedRequest(stage, size, taken, taken))
+            requests.append(SharedRequest(stage, size, taken, taken, nest=number))
         end = ("end of nest", number)
         ends[end] = nest.nest.stages
-        requests.append(SharedRequest(end, 0, frozenset(read - set(takers))))
+        requests.append(SharedRequest(end, 0, frozenset(read - set(takers)), nest=number))
     return requests, ends
 
 
