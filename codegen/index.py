@@ -28,6 +28,10 @@ class Var:
     def hi(self) -> int:
         return self.extent - 1
 
+    @property
+    def key(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True)
 class Quotient:
@@ -35,6 +39,10 @@ class Quotient:
 
     base: Index
     divisor: int
+
+    @functools.cached_property
+    def key(self) -> str:
+        return f"{self.base.key} / {self.divisor}"
 
     @property
     def lo(self) -> int:
@@ -52,6 +60,10 @@ class Remainder:
     base: Index
     divisor: int
 
+    @functools.cached_property
+    def key(self) -> str:
+        return f"{self.base.key} % {self.divisor}"
+
     @property
     def lo(self) -> int:
         return 0
@@ -66,7 +78,7 @@ Term = Var | Quotient | Remainder
 
 @dataclass(frozen=True)
 class Index:
-    """const + sum(coefficient * term); `terms` hold distinct terms in order of first use."""
+    """const + sum(coefficient * term); `terms` hold distinct terms in the order of their keys."""
 
     terms: tuple[tuple[Term, int], ...] = ()
     const: int = 0
@@ -77,6 +89,11 @@ class Index:
 
     def __hash__(self) -> int:
         return self._hash
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Text that orders terms: equal for equal indices."""
+        return " ".join([*(f"{c} ({t.key})" for t, c in self.terms), str(self.const)])
 
     @functools.cached_property
     def lo(self) -> int:
@@ -145,7 +162,7 @@ def _sum(terms: Iterable[tuple[Term, int]], const: int) -> Index:
     total: dict[Term, int] = {}
     for term, coefficient in terms:
         total[term] = total.get(term, 0) + coefficient
-    rest = {t: c for t, c in total.items() if c}
+    rest = dict(sorted(((t, c) for t, c in total.items() if c), key=lambda tc: tc[0].key))
     for low, coefficient in rest.items():
         if not isinstance(low, Remainder):
             continue
@@ -193,6 +210,8 @@ def _quotient(x: Index, d: int) -> Index:
         term = x.terms[0][0]
         if isinstance(term, Quotient):
             return Index(((Quotient(term.base, term.divisor * d), 1),))
+        if isinstance(term, Remainder) and term.divisor % d == 0:  # (x % 56) / 7 = (x / 7) % 8
+            return term.base // d % (term.divisor // d)
     return Index(((Quotient(x, d), 1),))
 
 
@@ -228,9 +247,9 @@ def delinearize(position: Index, dims: Sequence[int]) -> tuple[Index, ...]:
 
 
 def render(index: Index) -> str:
-    """C text of an index."""
+    """C text of an index, large strides first."""
     parts: list[str] = []
-    for term, coefficient in index.terms:
+    for term, coefficient in sorted(index.terms, key=lambda tc: -abs(tc[1])):
         text = _render_term(term)
         if abs(coefficient) != 1:
             text = f"{text} * {abs(coefficient)}"
