@@ -35,7 +35,7 @@ _POISON = 0xA5
 
 def lowered(fun: Callable[..., Any], *args: Any) -> Graph:
     """The simplified entry of a jitted function, as the emulator's road sees it."""
-    wide = any(getattr(a, "dtype", None) in (np.int64, np.float64) for a in jax.tree.leaves(args))
+    wide = any(np.dtype(a.dtype).itemsize == 8 for a in jax.tree.leaves(args))
     with jax.enable_x64(wide):
         module = jax.jit(fun).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()
     return simplify(from_proto(inline_calls(module)).entry)
