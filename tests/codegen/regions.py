@@ -29,6 +29,7 @@ H200 = replace(device("h200"), cooperative_limit=4)
 #: The same with one multiprocessor: blocks own more, so more passes through shared memory.
 SMALL = replace(H200, sm_count=1)
 ORDERS: tuple[tuple[emulate.Order, int], ...] = (("forward", 0), ("reversed", 0), ("random", 7))
+DEFAULT = CodegenOptions()
 _RED_ZONE = 64
 _POISON = 0xA5
 
@@ -45,9 +46,7 @@ def whole(graph: Graph, name: str = "kernel") -> Graph:
     """The region of all ops of a graph; each result once, results that are parameters left out."""
     roots = graph.root.operands if graph.root.opcode == "tuple" else (graph.root,)
     outputs = list(dict.fromkeys(o for o in roots if o.opcode != "parameter"))
-    ops = [o for o in graph if o.opcode != "parameter" and o not in (graph.root, *())]
-    if graph.root.opcode != "tuple":
-        ops.append(graph.root)
+    ops = [o for o in graph if o.opcode not in ("parameter", "tuple")]
     made = region(name, ops, graph.parameters, outputs)
     verify(made)
     return made
@@ -65,7 +64,7 @@ class Case:
     graph: Graph
     args: Sequence[np.ndarray]
     device: Device = H200
-    options: CodegenOptions = CodegenOptions()
+    options: CodegenOptions = DEFAULT
     #: of every float output, against a float64 run; None: the floor of its type
     limit: float | None = None
 

@@ -28,7 +28,7 @@ POINTS = [
     dict(zip(EXTENTS, point, strict=True))
     for point in itertools.product(*(range(n) for n in EXTENTS.values()))
 ]
-I, J, K = (variable(name, extent) for name, extent in EXTENTS.items())
+i_, j_, k_ = (variable(name, extent) for name, extent in EXTENTS.items())
 
 
 class CInt(int):
@@ -177,24 +177,24 @@ def test_reshapes_there_and_back_are_no_reshape(
     [
         (constant(0), "0"),
         (constant(-3), "-3"),
-        (I * 8 + J + 2, "i * 8 + j + 2"),
-        (J + I * 8, "i * 8 + j"),
-        (I * -1 + 2, "-i + 2"),
-        (J - I, "-i + j"),
-        ((I * 8 + J) // 8, "i"),
-        ((I * 8 + J) % 8, "j"),
-        ((K * 8 + J) // 24, "(k / 3)"),
-        ((K * 8 + J) % 24, "(k % 3) * 8 + j"),
-        ((K + I * 6) // 4, "((i * 6 + k) / 4)"),
-        ((K + I * 6) % 18, "i * 6 + k"),
-        (K // 2 // 3, "0"),
+        (i_ * 8 + j_ + 2, "i * 8 + j + 2"),
+        (j_ + i_ * 8, "i * 8 + j"),
+        (i_ * -1 + 2, "-i + 2"),
+        (j_ - i_, "-i + j"),
+        ((i_ * 8 + j_) // 8, "i"),
+        ((i_ * 8 + j_) % 8, "j"),
+        ((k_ * 8 + j_) // 24, "(k / 3)"),
+        ((k_ * 8 + j_) % 24, "(k % 3) * 8 + j"),
+        ((k_ + i_ * 6) // 4, "((i * 6 + k) / 4)"),
+        ((k_ + i_ * 6) % 18, "i * 6 + k"),
+        (k_ // 2 // 3, "0"),
         (variable("p", 99) // 2 // 3, "(p / 6)"),
         (variable("p", 99) % 12 % 4, "(p % 4)"),
         (variable("p", 99) % 12 // 4, "((p / 4) % 3)"),
         ((variable("p", 99) // 4 % 3) * 4 + variable("p", 99) % 4, "(p % 12)"),
         ((variable("p", 99) // 7) * 7 + variable("p", 99) % 7, "p"),
-        ((I - 1) // 2, "((i + 1) / 2) - 1"),
-        ((I * 4 - 1) % 4, "3"),
+        ((i_ - 1) // 2, "((i + 1) / 2) - 1"),
+        ((i_ * 4 - 1) % 4, "3"),
     ],
     ids=str,
 )
@@ -207,19 +207,17 @@ def test_a_variable_of_one_value_is_zero() -> None:
 
 
 def test_terms_know_their_ranges() -> None:
-    x = I * 2 + 1
+    x = i_ * 2 + 1
     assert (Quotient(x, 2).lo, Quotient(x, 2).hi) == (0, 2)
     assert (Remainder(x, 2).lo, Remainder(x, 2).hi) == (0, 1)
     assert (Remainder(x, 9).hi, Var("i", 3).hi) == (5, 2)
 
 
 def test_multiplying_by_zero_leaves_nothing() -> None:
-    assert I * 0 == constant(0)
-    assert (I * 0).variables == frozenset()
+    assert constant(0) == i_ * 0
+    assert (i_ * 0).variables == frozenset()
 
 
 def test_linearize_wants_as_many_dims_as_indices() -> None:
     with pytest.raises(ValueError, match="longer"):
-        linearize([I], [3, 4])
-
-
+        linearize([i_], [3, 4])

@@ -28,6 +28,9 @@ LONG = (257, 512, 1000, 1024, 2048, 5000)
 SIZES = (600, 4096, 20_000, 140_000)
 #: Largest magnitude of a float; sums and products beyond it are scaled down.
 BOUND = 256.0
+INTEGER_OPS = (
+    *("add", "subtract", "multiply", "maximum", "minimum", "and", "xor", "divide", "remainder"),
+)
 COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
@@ -143,7 +146,7 @@ class Growth:
         return self.keep(self.constant(drawn(dims, dtype, self.number(0, 3)), dtype))
 
     def shaped(self, wanted: Value) -> Value:
-        """A value of the dtype and dims of `wanted`: another one, or one brought into that shape."""
+        """A value of the shape of `wanted`: another one, or one brought into that shape."""
         fits = [v for v in reversed(self.values) if v.op.shape == wanted.op.shape]
         ways: list[Callable[[], Value]] = [lambda: self.pick(fits)]
         dims = wanted.dims
@@ -219,8 +222,7 @@ class Growth:
         if x.dtype == "pred":
             return self.keep(b.binary(self.pick(("and", "or", "xor")), x.op, y.op))
         if x.dtype == "s32":
-            names = "add subtract multiply maximum minimum and xor divide remainder".split()
-            return self.keep(b.binary(self.pick(names), x.op, y.op))
+            return self.keep(b.binary(self.pick(INTEGER_OPS), x.op, y.op))
         name = self.pick(("add", "multiply", "subtract", "maximum", "minimum", "divide"))
         if name == "divide":  # by 1 + |y|
             safe = b.add(b.unary("abs", y.op), self.splat(1, y.op))

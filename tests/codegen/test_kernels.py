@@ -1,0 +1,93 @@
+"""Generated kernels on the emulator against a float64 run and against jax.jit."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from fusionstitch.accuracy import limit, relative_error
+from fusionstitch.runtime import emulate
+from hlo.evaluate import evaluate
+from tests.codegen.kernel_cases import CASES, VECTORS
+from tests.codegen.regions import ORDERS, Built, Case, build
+
+NAMES = list(CASES)
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {name: program.case() for name, program in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def built(cases: dict[str, Case], host_compiler: str) -> Built:
+    return build(cases.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernel_is_near_the_float64_run_in_every_order(
+    built: Built, cases: dict[str, Case], name: str
+) -> None:
+    case, program = cases[name], CASES[name]
+    with jax.enable_x64(program.wide):
+        xla = [np.asarray(x) for x in jax.tree.leaves(jax.jit(program.fun)(*program.args))]
+    wanted = built.wanted(case)
+    own = [relative_error(x, w) for x, w in zip(xla, wanted, strict=True)]
+    assert all(e < 0.02 for e in own), "the float64 run itself is far from jax.jit"
+    for order, seed in ORDERS:
+        for value, reference, e in zip(built.run(case, order, seed), wanted, own, strict=True):
+            assert relative_error(value, reference) <= limit(value.dtype, e), order
+
+
+@pytest.mark.parametrize("name", [n for n, p in CASES.items() if p.shows])
+def test_kernel_is_scheduled_as_its_case_says(built: Built, cases: dict, name: str) -> None:
+    source = built.kernels[cases[name]].source
+    for text in CASES[name].shows:
+        assert text in source
+
+
+def test_results_may_overwrite_the_inputs_that_kernels_name(
+    built: Built, cases: dict[str, Case]
+) -> None:
+    overwriting = [c for c, kernel in built.kernels.items() if kernel.in_place]
+    assert len(overwriting) >= 15
+    assert any(VECTORS in built.kernels[c].source for c in overwriting)
+    for case in overwriting:
+        apart = built.run(case)
+        for order, seed in ORDERS:
+            for one, other in zip(built.run(case, order, seed, in_place=True), apart, strict=True):
+                assert one.tobytes() == other.tobytes(), (case.graph.name, order)
+
+
+def test_strict_kernels_round_as_every_op_does(built: Built, cases: dict[str, Case]) -> None:
+    """Elementwise bf16: bit for bit what op by op gives, which is not what default gives."""
+    case = cases["bf16_strict"]
+    [strict] = built.run(case)
+    [by_op] = evaluate(case.graph, case.args)
+    assert strict.tobytes() == by_op.tobytes()
+    loose = build([Case(case.graph, case.args)])
+    [relaxed] = loose.run(next(iter(loose.kernels)))
+    assert relaxed.tobytes() != by_op.tobytes()
+
+
+def test_sharing_changes_memory_and_no_result(built: Built, cases: dict[str, Case]) -> None:
+    shared, unshared = cases["attention"], cases["attention_unshared"]
+    assert built.kernels[shared].shared_bytes < built.kernels[unshared].shared_bytes
+    for one, other in zip(built.run(shared), built.run(unshared), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_orders_change_no_bit_of_any_result(built: Built, cases: dict[str, Case]) -> None:
+    """Reductions join in a fixed order, so runs are reproducible."""
+    for case in cases.values():
+        first, *others = (built.run(case, order, seed) for order, seed in ORDERS)
+        for other in others:
+            for a, b in zip(first, other, strict=True):
+                assert a.tobytes() == b.tobytes(), case.graph.name
+
+
+def test_a_kernel_runs_alone_as_it_does_among_others(built: Built, cases: dict[str, Case]) -> None:
+    case = cases["layer_norm_100"]
+    [alone] = emulate.run(built.kernels[case], case.args)
+    assert alone.tobytes() == built.run(case)[0].tobytes()
