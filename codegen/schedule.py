@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from codegen.coalescing import line_costs
 from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, form_nests
 from costmodel.devices import Device
@@ -143,6 +144,12 @@ def _strided(nest: Nest) -> bool:
     return False
 
 
+def _along_inner(nest: Nest) -> bool:
+    """True if a dot reads memory better with neighbouring threads along the summed dim."""
+    along_row, along_inner = line_costs(nest.stages[0])
+    return along_inner < along_row
+
+
 def _power_of_two(x: int) -> int:
     """The smallest power of two that is at least x."""
     return 1 << max(0, math.ceil(math.log2(max(1, x))))
@@ -181,7 +188,7 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
     inner = _size(group, nest.inner)
     if not nest.inner or _strided(nest):
         return 1
-    if nest.stages[0].op.opcode == "dot":
+    if nest.stages[0].op.opcode == "dot" and not _along_inner(nest):
         return 1
     return block if inner >= LONG_ROW else min(32, _power_of_two(inner))
 
@@ -194,7 +201,7 @@ def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: 
             return Teams(1)
         columns = min(block // 2, max(1, _power_of_two(rows + 1) // 2))
         return Teams(block // columns, columns)
-    if nest.stages[0].op.opcode == "dot":
+    if nest.stages[0].op.opcode == "dot" and not _along_inner(nest):
         wanted = device.sm_count * DEFAULT_BLOCK // max(1, group.tiles * _size(group, nest.rows))
         spare = block // max(1, rows)
         threads = min(32, _power_of_two(max(1, min(wanted, spare))), _power_of_two(inner) // 4)

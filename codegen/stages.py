@@ -19,8 +19,9 @@ from hlo.semantics import Kind, kind_of, spec_of
 INLINE_REDUCE = 4
 #: Operations per element from which an op counts as a library routine (exp, log, tanh, ...).
 LIBRARY_ROUTINE = 8
-#: A dot may compute an operand's element this many times before it is kept instead.
-DOT_REPEATS = 8
+#: Operations a dot may spend on computing an element of an operand again and again; an operand
+#: that would take more is computed once.
+DOT_REPEATS = 32
 #: Operations per element from which a value read by several stages is computed once.
 RECOMPUTE_LIMIT = 64
 
@@ -90,7 +91,7 @@ def materialized(graph: Graph) -> frozenset[int]:
             continue
         again = max((_visits(graph.ops[r], op) for r in readers[op.id]), default=1.0)
         stages = len(readers[op.id]) + (op.id in outputs)
-        if (again >= DOT_REPEATS and weight[op.id] >= LIBRARY_ROUTINE) or (
+        if weight[op.id] * (again - 1) >= DOT_REPEATS or (
             stages > 1 and weight[op.id] >= RECOMPUTE_LIMIT
         ):
             kept.add(op.id)
