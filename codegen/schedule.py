@@ -22,6 +22,8 @@ PER_THREAD = 8
 DEFAULT_BLOCK = 256
 #: Elements per thread of a purely elementwise tile.
 VECTOR_ELEMENTS = 4
+#: Neighbouring threads that read a whole line of memory, 16 bytes each.
+LINE_LANES = 8
 #: Threads per SM of a cooperative launch: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
 
@@ -188,8 +190,8 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
     inner = _size(group, nest.inner)
     if not nest.inner or _strided(nest):
         return 1
-    if nest.stages[0].op.opcode == "dot" and not _along_inner(nest):
-        return 1
+    if nest.stages[0].op.opcode == "dot":
+        return min(LINE_LANES, _power_of_two(inner)) if _along_inner(nest) else 1
     return block if inner >= LONG_ROW else min(32, _power_of_two(inner))
 
 
@@ -208,6 +210,9 @@ def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: 
         return Teams(max(1, threads))
     if inner >= LONG_ROW and rows * 32 < block:
         return Teams(block)
+    if nest.stages[0].op.opcode == "dot":
+        spare = _power_of_two(block // rows) if rows < block else 1
+        return Teams(min(32, _power_of_two(inner), max(LINE_LANES, spare)))
     return Teams(min(32, _power_of_two(inner)))
 
 
