@@ -18,9 +18,9 @@ class Device:
     graph, reads plus writes counted, the launch included, ascending (paper Figure 4).
 
     `large_gemm_flops` is the size of one batch entry from which a GEMM is left to the library. The
-    profiles say 2 * 256^3: below it a library kernel is bound by its launch and its few tiles, so
-    a simple shared-memory GEMM inside a stitched kernel keeps up; above it the library's tiling
-    and tensor cores win by more than a launch (the paper leaves such GEMMs to cuBLAS, 6.6).
+    profiles say 2 * 256^3: from there on the library's tiling and tensor cores win by more
+    than the launch and the traffic that stitching a GEMM saves (the paper leaves such GEMMs to
+    cuBLAS, 6.6). Below it the score decides pattern by pattern.
 
     `large_tensor_bytes` is what exploratory fusion calls a large tensor: what DRAM moves during
     one launch. `loop_call_us` is what a custom call adds to one iteration of an XLA while loop

@@ -7,6 +7,7 @@ import math
 from costmodel.bandwidth import latency_us
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
+from costmodel.occupancy import blocks_per_sm
 from costmodel.work import Work
 
 #: Share of the bandwidth that T threads per multiprocessor draw, each with one 16-byte load in
@@ -20,14 +21,20 @@ BUSY_THREADS = 512
 #: What a value written before a grid barrier and read after it adds to the bare barrier:
 #: a phase of one dependent load and store on an H200 takes 1.54 us at 132 blocks, 1.70 at 264.
 PHASE_LATENCY_US = 0.5
-#: Share of the FMA rate that a simple shared-memory GEMM inside a stitched kernel reaches: an
-#: assumption of the model, replaced by measured times in tuned results.
-STITCHED_DOT_SHARE = 0.25
-#: The same for a library kernel, of the unit it runs on.
+#: One step of a dot inside a stitched kernel, a thread's two loads and its FMA, in sequence with
+#: the next: batched 94x94 dots of depth 2 and 8 and a 100x256x256 one took 0.10..0.14 us a step
+#: on an H200.
+DOT_STEP_US = 0.15
+#: A reduction or a dot that waits for another one inside a kernel: its last loads, the
+#: exchange between threads, and the barriers around it. A softmax cross-entropy with its gradient
+#: on an H200, six of them in one block, took 2.2 us more than a kernel without.
+STAGE_US = 0.35
+#: Share of its unit's rate that a library GEMM reaches when it fills the device.
 LIBRARY_DOT_SHARE = 0.6
-#: The smallest GEMM of a library, launch included: what is left per GEMM of a perceptron step
-#: on an H200 (27 kernels in 45 us) when its other kernels take a launch and a round trip each.
-LIBRARY_GEMM_US = 2.5
+#: The smallest library GEMM, launch included, and what each contracted element adds: GEMMs of
+#: 64^3 to 512^3 and of 100 to 128 rows under jax.jit on an H200 took 1.2 to 5.6 us.
+LIBRARY_GEMM_US = 1.2
+LIBRARY_STEP_US = 0.005
 #: Side of the square tile that one block of a library GEMM computes.
 LIBRARY_TILE = 64
 #: Blocks that a library GEMM splits a long contraction into at most.
@@ -53,23 +60,12 @@ def boundary_us(device: Device, blocks: int) -> float:
     return barrier + PHASE_LATENCY_US if barrier else 0.0
 
 
-def _shares(device: Device, blocks: int, threads: int) -> tuple[float, float]:
-    """(arithmetic, bandwidth): the shares of the device that a grid can use."""
-    if not blocks:
-        return 1.0, 1.0
-    per_sm = min(blocks * threads / device.sm_count, device.max_threads_per_sm)
-    busy = min(1.0, per_sm / BUSY_THREADS, blocks / device.sm_count)
-    return busy, 1 - math.exp(-per_sm / BANDWIDTH_THREADS)
-
-
 def compute_us(work: Work, device: Device, share: float = 1.0) -> float:
-    """The busiest arithmetic unit. Dots share the FMA units with other arithmetic."""
-    fma = (work.flops + work.dot_flops / STITCHED_DOT_SHARE) / device.fp32_flops
-    tensor = work.tensor_flops / LIBRARY_DOT_SHARE / device.tensor_bf16_flops
-    double = work.flops64 / device.fp64_flops
+    """The busiest arithmetic unit, at `share` of its rate."""
     slowest = max(
-        fma + tensor,
-        double,
+        (work.flops + work.dot_flops) / device.fp32_flops,
+        work.tensor_flops / LIBRARY_DOT_SHARE / device.tensor_bf16_flops,
+        work.flops64 / device.fp64_flops,
         work.special / device.special_per_s,
         work.int_ops / device.int32_ops,
     )
@@ -83,39 +79,49 @@ def moved_us(work: Work, device: Device) -> float:
     return (work.bytes / device.dram_bytes_per_s + work.l2_bytes / device.l2_bytes_per_s) * 1e6
 
 
-def busy_us(work: Work, device: Device, threads: int) -> float:
+def busy_us(work: Work, device: Device, threads: int, resident: int) -> float:
     """One phase, neither launch, latency nor barrier included.
 
-    Traffic and arithmetic overlap, so the slower of them counts. A grid that does not fill the
-    device gets a share of it, beyond what its threads' first loads bring within the latency that
-    the caller adds; `work.blocks` 0 stands for a grid that fills the device.
+    Traffic, arithmetic and the steps of dots overlap, so the slowest of them counts. A grid that
+    does not fill the device gets a share of it, beyond what its threads' first loads bring
+    within the latency that the caller adds. `resident` threads fit on a multiprocessor;
+    `work.blocks` 0 stands for a grid that fills the device.
     """
-    compute, bandwidth = _shares(device, work.blocks, threads)
+    launched = (work.blocks or device.sm_count * resident) * threads
+    per_sm = min(launched / device.sm_count, resident)
+    sms = min(1.0, work.blocks / device.sm_count) if work.blocks else 1.0
+    bandwidth = 1 - math.exp(-per_sm / BANDWIDTH_THREADS) if work.blocks else 1.0
     moved = moved_us(work, device)
-    first = work.blocks * threads * FIRST_BYTES / max(1, work.bytes + work.l2_bytes)
+    first = launched * FIRST_BYTES / max(1, work.bytes + work.l2_bytes)
     late = moved * max(0.0, 1 - first) / bandwidth
-    return max(moved, late, compute_us(work, device, compute))
+    steps = work.dot_steps / (per_sm * device.sm_count)
+    arithmetic = compute_us(work, device, min(sms, per_sm / BUSY_THREADS, 1.0))
+    return max(moved, late, steps * DOT_STEP_US, arithmetic)
 
 
 def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
     """Microseconds of one kernel of `threads` per block in a CUDA graph, launch included."""
     boundaries = (work.phases - 1) * boundary_us(device, work.blocks)
-    return device.launch_us + latency_us(device) + busy_us(work, device, threads) + boundaries
+    busy = busy_us(work, device, threads, device.max_threads_per_sm)
+    return device.launch_us + latency_us(device) + busy + boundaries
 
 
 def facts_us(facts: KernelFacts, device: Device) -> float:
     """Microseconds of the kernel that `facts` describe, phase by phase, launch included."""
-    if not facts.phases:
-        return kernel_us(facts.work, device, facts.threads)
-    busy = sum(busy_us(phase, device, facts.threads) for phase in facts.phases)
-    blocks = max(phase.blocks for phase in facts.phases)
-    boundaries = (len(facts.phases) - 1) * boundary_us(device, blocks)
+    phases = facts.phases or (facts.work,)
+    fit = blocks_per_sm(device, facts.threads, facts.registers, facts.shared_bytes)
+    resident = max(1, fit) * facts.threads
+    busy = sum(busy_us(phase, device, facts.threads, resident) for phase in phases)
+    count = len(phases) if facts.phases else facts.work.phases
+    boundaries = (count - 1) * boundary_us(device, max(phase.blocks for phase in phases))
     return device.launch_us + latency_us(device) + busy + boundaries
 
 
 def best_case_us(work: Work, device: Device) -> float:
     """A lower bound of `kernel_us` for any kernel that does at least `work`."""
-    busy = max(moved_us(work, device), compute_us(work, device))
+    threads = device.sm_count * device.max_threads_per_sm
+    steps = work.dot_steps / threads * DOT_STEP_US
+    busy = max(moved_us(work, device), compute_us(work, device), steps)
     return device.launch_us + latency_us(device) + busy
 
 
@@ -130,4 +136,4 @@ def library_gemm_us(
     share = min(1.0, blocks / device.sm_count)
     compute = flops / (unit * LIBRARY_DOT_SHARE * share) * 1e6
     busy = latency_us(device) + max(moved_us(work, device), compute)
-    return max(LIBRARY_GEMM_US, device.launch_us + busy)
+    return max(LIBRARY_GEMM_US + k * LIBRARY_STEP_US, device.launch_us + busy)

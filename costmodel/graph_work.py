@@ -9,6 +9,8 @@ from costmodel.work import L2_SHARE, Work, arithmetic, touched_bytes
 from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of
 
+_STAGES = frozenset({Kind.REDUCTION, Kind.DOT})
+
 
 class GraphWork:
     """`fused_work` for bitsets of ops of `graph`, fast enough for thousands of candidates.
@@ -35,7 +37,7 @@ class GraphWork:
     def fused(self, bits: int, written: int) -> Work:
         """The ops `bits` as one kernel that writes the values `written`."""
         touched: dict[int, int] = {}
-        flops = flops64 = special = int_ops = dots = 0
+        flops = flops64 = special = int_ops = dots = steps = 0
         for i in ids(bits):
             amounts = self._amounts[i]
             flops += amounts[0]
@@ -43,6 +45,7 @@ class GraphWork:
             special += amounts[2]
             int_ops += amounts[3]
             dots += amounts[4]
+            steps += amounts[5]
             for operand, size in self._reads[i]:
                 if not bits >> operand & 1:
                     touched[operand] = touched.get(operand, 0) + size
@@ -62,7 +65,17 @@ class GraphWork:
             special=special,
             int_ops=int_ops,
             dot_flops=dots,
+            dot_steps=steps,
         )
+
+    def chain(self, bits: int) -> int:
+        """Reductions and dots on the longest dependent path inside `bits`."""
+        depth: dict[int, int] = {}
+        for i in ids(bits):
+            op = self.graph.ops[i]
+            before = max((depth.get(o.id, 0) for o in op.operands), default=0)
+            depth[i] = before + (kind_of(op.opcode) in _STAGES)
+        return max(depth.values(), default=0)
 
     def warm(self, inputs: Sequence[Op], outputs: Sequence[Op]) -> tuple[int, int]:
         """Bytes of a pattern's inputs and outputs that stay in L2."""
@@ -88,6 +101,6 @@ def _reads(op: Op) -> list[tuple[Op, int]]:
     return [(operand, touched_bytes(op, operand)) for operand in dict.fromkeys(op.operands)]
 
 
-def _amounts(op: Op) -> tuple[int, int, int, int, int]:
-    work = arithmetic(op)
-    return work.flops, work.flops64, work.special, work.int_ops, work.dot_flops
+def _amounts(op: Op) -> tuple[int, ...]:
+    w = arithmetic(op)
+    return w.flops, w.flops64, w.special, w.int_ops, w.dot_flops, w.dot_steps

@@ -9,6 +9,10 @@ from dataclasses import dataclass, replace
 from hlo.graph import FLOATS, INTEGERS, Op, Shape
 from hlo.semantics import Kind, kind_of, spec_of
 
+#: A step of a dot that is contracted along the rows of neither operand, as a weight gradient is,
+#: counts as so many: in a stitched kernel on an H200, 100x256x256 took 36.5 us so, and 9.2 us else.
+STRIDED_STEPS = 4
+
 #: A value below this share of L2 that was just written or read comes from L2 the next time.
 L2_SHARE = 0.5
 
@@ -20,7 +24,8 @@ class Work:
     Bytes: `bytes_read` and `bytes_written` cross DRAM, `l2_bytes` are intermediates and re-reads
     that fit L2. Operations: `flops` (f16, bf16 and f32 arithmetic), `flops64` (f64), `int_ops`,
     `special` (special-function unit), `dot_flops` (dots on the FMA units), `tensor_flops` (dots on
-    tensor cores). `phases` are separated by grid barriers, `blocks` run at the same time.
+    tensor cores). `dot_steps` are the steps of all threads through the contractions of their
+    dots. `phases` are separated by grid barriers, `blocks` run at the same time.
     """
 
     bytes_read: int = 0
@@ -32,6 +37,7 @@ class Work:
     int_ops: int = 0
     dot_flops: int = 0
     tensor_flops: int = 0
+    dot_steps: int = 0
     phases: int = 1
     blocks: int = 0
 
@@ -47,6 +53,7 @@ class Work:
             self.int_ops + other.int_ops,
             self.dot_flops + other.dot_flops,
             self.tensor_flops + other.tensor_flops,
+            self.dot_steps + other.dot_steps,
             max(self.phases, other.phases),
             self.blocks + other.blocks,
         )
@@ -87,9 +94,16 @@ def _reduction(op: Op) -> Work:
 
 def _dot(op: Op) -> Work:
     flops = dot_flops(op)
+    steps = flops // 2 * (1 if _along_rows(op) else STRIDED_STEPS)
     if op.dtype == "f64":
-        return Work(flops64=flops)
-    return Work(dot_flops=flops)
+        return Work(flops64=flops, dot_steps=steps)
+    return Work(dot_flops=flops, dot_steps=steps)
+
+
+def _along_rows(dot: Op) -> bool:
+    """Whether an operand is contracted along its last dim, where its elements lie together."""
+    sides = zip(dot.operands, (dot.attrs["lhs_contract"], dot.attrs["rhs_contract"]), strict=True)
+    return any(operand.shape.rank - 1 in contracted for operand, contracted in sides)
 
 
 def _none(op: Op) -> Work:

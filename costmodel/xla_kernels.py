@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from costmodel.devices import Device
-from costmodel.estimate import kernel_us, library_gemm_us
+from costmodel.estimate import STAGE_US, kernel_us, library_gemm_us
 from costmodel.graph_work import GraphWork
 from costmodel.work import Work, dot_flops
 from hlo.graph import Op, ids
@@ -36,7 +36,7 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
         return sum(_gemm_us(op, work, device) for op in gemms)
     reductions = [op for op in ops if kind_of(op.opcode) is Kind.REDUCTION]
     blocks = max(-(-op.shape.size // LOOP_TILE) for op in ops)
-    us, threads = 0.0, LOOP_THREADS
+    us, threads = STAGE_US * works.chain(bits), LOOP_THREADS
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
@@ -46,7 +46,7 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
         if reduced > (LONGEST_COLUMN if is_column else LONGEST_ROW):
             # the first pass splits the reduced elements evenly with the second
             blocks *= math.isqrt(reduced) if is_column else 1
-            us = _second_pass_us(reductions, blocks, device)
+            us += _second_pass_us(reductions, blocks, device)
     return us + kernel_us(replace(work, blocks=blocks), device, threads)
 
 

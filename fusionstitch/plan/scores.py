@@ -8,7 +8,7 @@ from typing import Protocol
 
 from costmodel.bandwidth import memory_us
 from costmodel.devices import Device
-from costmodel.estimate import best_case_us, facts_us
+from costmodel.estimate import STAGE_US, best_case_us, facts_us
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.work import op_work
@@ -20,7 +20,7 @@ from hlo.graph import Op, ids
 
 #: A gain below this, or below this share of XLA's time, is within the model's error.
 MARGIN_US = 0.1
-MARGIN_SHARE = 0.02
+MARGIN_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,10 @@ class ModelScorer:
     def device(self) -> Device:
         return self.works.device
 
-    @property
-    def call_us(self) -> float:
-        return self.device.loop_call_us if self.in_loop else 0.0
+    def _extra_us(self, bits: int) -> float:
+        """The latency of what waits inside the kernel, and of the call in a loop."""
+        call = self.device.loop_call_us if self.in_loop else 0.0
+        return call + STAGE_US * self.works.chain(bits)
 
     def saved_us(self, bits: int) -> float:
         """What XLA saves without the ops `bits`."""
@@ -80,12 +81,13 @@ class ModelScorer:
             # XLA still needs every kernel it had: there is nothing to win
             return 0.0
         work = self.works.fused(bits, self.works.outputs(bits))
-        return self.saved_us(bits) - best_case_us(work, self.device) - self.call_us
+        best = best_case_us(work, self.device) + self._extra_us(bits)
+        return self.saved_us(bits) - best
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         xla = self.saved_us(pattern.bits)
         warm = self.works.warm(pattern.inputs, pattern.outputs)
-        ours = facts_us(facts.warmed(*warm), self.device) + self.call_us
+        ours = facts_us(facts.warmed(*warm), self.device) + self._extra_us(pattern.bits)
         return _against(ours, xla, "XLA's own kernels are estimated to be as fast.")
 
 
