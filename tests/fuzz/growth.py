@@ -62,12 +62,20 @@ class Grown:
         return source(self.graph)
 
 
+class TypedBuilder(Builder):
+    """Constants of every type."""
+
+    def constant(self, value: Any, dtype: str = "f32") -> Op:
+        array = np.asarray(value).astype(NUMPY_DTYPES[dtype])
+        return self.op("constant", Shape(dtype, array.shape), value=array)
+
+
 class Growth:
     """A graph in the making. `draw` picks one of a sequence, the simplest first."""
 
     def __init__(self, pick: Callable[[Sequence[Any]], Any]):
         self.pick = pick
-        self.b = Builder()
+        self.b = TypedBuilder()
         self.values: list[Value] = []
         self.most = SIZES[0]
 
@@ -120,11 +128,7 @@ class Growth:
         return value
 
     def splat(self, number: float, like: Op) -> Op:
-        return self.b.broadcast(self.constant(number, like.dtype), like.dims)
-
-    def constant(self, value: Any, dtype: str) -> Op:
-        array = np.asarray(value).astype(NUMPY_DTYPES[dtype])
-        return self.b.op("constant", Shape(dtype, array.shape), value=array)
+        return self.b.splat(number, like.dims, like.dtype)
 
     def parameter(self) -> Value:
         dtype, dims = self.pick(DTYPES), self.dims()
@@ -143,7 +147,7 @@ class Growth:
         if math.prod(dims) > 64:
             return None
         dtype = self.pick(("f32", "s32", "bf16", "pred"))
-        return self.keep(self.constant(drawn(dims, dtype, self.number(0, 3)), dtype))
+        return self.keep(self.b.constant(drawn(dims, dtype, self.number(0, 3)), dtype))
 
     def shaped(self, wanted: Value) -> Value:
         """A value of the shape of `wanted`: another one, or one brought into that shape."""
@@ -264,7 +268,7 @@ class Growth:
         x = self.any(("f32", "s32", "bf16"))
         if x is None:
             return None
-        low, high = self.constant(-1, x.dtype), self.constant(1, x.dtype)
+        low, high = self.b.constant(-1, x.dtype), self.b.constant(1, x.dtype)
         return self.keep(self.b.op("clamp", x.op.shape, low, x.op, high), x.exact, 1.0)
 
     def convert(self) -> Value | None:
@@ -339,7 +343,7 @@ class Growth:
         if math.prod(dims) > 2 * self.most:
             return None
         low, high, interior = zip(*edges, strict=True)
-        value = self.constant(self.pick((0, 1)), x.dtype)
+        value = self.b.constant(self.pick((0, 1)), x.dtype)
         op = self.b.op("pad", dims, x.op, value, low=low, high=high, interior=interior)
         return self._moved(x, op)
 
@@ -387,10 +391,24 @@ class Growth:
         neutral = {"maximum": low, "minimum": top, "multiply": 1, "and": 1}.get(name, 0)
         if self.pick(range(4)) == 3 and name != "multiply":
             neutral = 1  # an init that counts
-        init = self.constant(neutral, x.dtype)
+        init = self.b.constant(neutral, x.dtype)
         op = self.b.op("reduce", dims, x.op, init, dimensions=dimensions, reducer=name)
         bound = x.bound * count + 1 if name == "add" else max(x.bound, 1.0)
         return self.keep(op, x.exact, bound)
+
+    def normalize(self) -> Value | None:
+        """x joined with its own reduction: rows that are walked more than once."""
+        x = self.any(FLOATS, least_rank=1)
+        if x is None:
+            return None
+        b, dimensions = self.b, self.subset(range(len(x.dims))[::-1])
+        top = b.like(b.reduce(x.op, dimensions, "maximum"), x.op, dimensions)
+        centred = b.sub(x.op, top)
+        if self.flag():
+            return self.keep(centred, x.exact, 2 * x.bound)
+        e = b.exp(centred)
+        total = b.like(b.reduce(e, dimensions), x.op, dimensions)
+        return self.keep(b.div(e, total), False, 1.0)
 
     def dot(self) -> Value | None:
         """x times y over one dim or two; y is another value, x itself, or one made to fit."""
@@ -436,7 +454,7 @@ class Growth:
     STEPS = (
         *("unary", "binary", "binary", "reduce", "reduce", "dot", "broadcast", "transpose"),
         *("reshape", "slice", "pad", "concatenate", "reverse", "compare", "select", "clamp"),
-        *("convert", "source", "parameter"),
+        *("convert", "source", "parameter", "normalize", "normalize"),
     )
 
     def grow(self) -> Grown:
@@ -502,7 +520,13 @@ def pruned(b: Builder, roots: Sequence[Op]) -> Graph:
 
 def source(graph: Graph) -> str:
     """Python that builds the graph again: a reproducer to paste into a test."""
-    lines = ["b = Builder()"]
+    lines = [
+        "import numpy as np",
+        "from numpy import inf, nan",
+        "from tests.fuzz.growth import pruned",
+        "from tests.graphs import Builder",
+        "b = Builder()",
+    ]
     for op in graph.ops[:-1]:
         args = [repr(op.opcode), repr(op.dims), *(f"v{o.id}" for o in op.operands)]
         args.append(f"dtype={op.dtype!r}")

@@ -1,0 +1,150 @@
+"""Different legal ways to run one graph as kernels, many graphs in one translation unit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from codegen.generate import CodegenOptions, generate
+from codegen.kernel import Kernel
+from codegen.region import region, rewrite
+from costmodel.devices import Device, device
+from fusionstitch.accuracy import FLOORS, relative_error
+from fusionstitch.runtime import emulate
+from fusionstitch.runtime.artifact import Artifact
+from hlo.evaluate import evaluate
+from hlo.graph import Op
+from hlo.literals import NUMPY_DTYPES
+from hlo.semantics import Kind, kind_of
+from tests.codegen.regions import launched
+from tests.fuzz.growth import FLOATS, Grown, source
+
+#: Cooperative grids stay small on fibers; what else a device has decides the schedules.
+BIG = replace(device("h200"), cooperative_limit=4)
+DEVICES: Mapping[str, Device] = {
+    "132 multiprocessors": BIG,
+    "one multiprocessor": replace(BIG, sm_count=1),
+    "eight multiprocessors": replace(BIG, sm_count=8, cooperative_limit=3),
+    "4 KB of shared memory": replace(BIG, shared_per_block=4096),
+}
+#: What each float op may be off, relative to its value, by type: the bound for what follows.
+NOISE = {"f32": 2.0**-21, "bf16": 2.0**-8}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A kernel that reads and writes values of the graph, by op id."""
+
+    kernel: Kernel
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way to run a grown graph: pieces in order."""
+
+    name: str
+    grown: Grown
+    pieces: tuple[Piece, ...]
+
+    def run(self, artifacts: Sequence[Artifact]) -> list[np.ndarray]:
+        graph = self.grown.graph
+        values = {p.id: a for p, a in zip(graph.parameters, self.grown.args, strict=True)}
+        for piece, artifact in zip(self.pieces, artifacts, strict=True):
+            results = launched(piece.kernel, artifact, [values[i] for i in piece.inputs])
+            values.update(zip(piece.outputs, results, strict=True))
+        return [values[op.id] for op in graph.root.operands]
+
+
+def whole(grown: Grown, name: str, device: Device, options: CodegenOptions) -> Way:
+    """All of the graph as one kernel."""
+    return cut(grown, name, device, options, ())
+
+
+def cut(
+    grown: Grown, name: str, device: Device, options: CodegenOptions, cuts: Sequence[int]
+) -> Way:
+    """The graph's order cut into intervals, each of which is convex, and a kernel for each."""
+    graph = grown.graph
+    ops = [op for op in graph.ops[:-1] if op.opcode != "parameter"]
+    bounds = [0, *sorted({c % len(ops) for c in cuts} - {0}), len(ops)]
+    roots = set(graph.root.operands)
+    pieces = []
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        inside = ops[start:end]
+        known = set(inside)
+        inputs = list(dict.fromkeys(o for op in inside for o in op.operands if o not in known))
+        outputs = [
+            op for op in inside if op in roots or any(u not in known for u in graph.users[op.id])
+        ]
+        part = region(f"fuzz_{number}", inside, inputs, outputs)
+        kernel = generate(part, device, options)
+        ids = tuple(o.id for o in inputs), tuple(o.id for o in outputs)
+        pieces.append(Piece(kernel, *ids))
+    return Way(name, grown, tuple(pieces))
+
+
+def check(ways: Sequence[Way]) -> None:
+    """Builds all ways at once; each must give what a float64 run of its graph gives."""
+    kernels = [piece.kernel for way in ways for piece in way.pieces]
+    artifacts = iter(emulate.build(kernels))
+    orders: tuple[emulate.Order, ...] = ("random", "reversed", "forward")
+    references: dict[Grown, list[np.ndarray]] = {}
+    for number, way in enumerate(ways):
+        grown = way.grown
+        if grown not in references:
+            references[grown] = evaluate(grown.graph, grown.args, float64=True)
+        own = [next(artifacts) for _ in way.pieces]
+        order = orders[number % len(orders)]
+        emulate.set_order(order, number)
+        try:
+            results = way.run(own)
+        except Exception as error:
+            raise AssertionError(report(way, f"{order} order: {error}")) from error
+        finally:
+            emulate.set_order("forward")
+        for n, (value, wanted) in enumerate(zip(results, references[grown], strict=True)):
+            error = relative_error(value, wanted)
+            floor = {"float32": 1e-6, **FLOORS}.get(value.dtype.name, 0.0)
+            if error > floor and error > allowance(grown, references[grown])[n]:
+                raise AssertionError(report(way, f"{order} order, output {n}: error {error:.2e}"))
+
+
+def report(way: Way, found: str) -> str:
+    """A failure and the Python that makes its graph again."""
+    return f"{way.name}, {found}\n\n{source(way.grown.graph)}\n"
+
+
+def allowance(grown: Grown, wanted: Sequence[np.ndarray]) -> list[float]:
+    """How far each output moves when every float op is off by a rounding: its conditioning."""
+    moved = [
+        evaluate(rewrite(grown.graph, _noise(seed)), grown.args, float64=True) for seed in (1, 2, 3)
+    ]
+    return [
+        2 * max(relative_error(run[n], w) if w.dtype.kind == "f" else 0.0 for run in moved)
+        for n, w in enumerate(wanted)
+    ]
+
+
+def _noise(seed: int) -> Callable[[Op], list[Op] | None]:
+    rng = np.random.default_rng(seed)
+
+    def rule(op: Op) -> list[Op] | None:
+        exact = op.opcode == "parameter" or kind_of(op.opcode) in (Kind.MOVEMENT, Kind.SOURCE)
+        if op.dtype not in FLOATS or exact:
+            return None
+        # float64 runs widen constants, but only after they were rounded to their type
+        size = rng.uniform(-1, 1, op.dims) * NOISE[op.dtype]
+        factor = Op("constant", op.shape, attrs={"value": _wide(1 + size)})
+        return [op, factor, Op("multiply", op.shape, (op, factor))]
+
+    return rule
+
+
+def _wide(value: Any) -> np.ndarray:
+    return np.asarray(value, NUMPY_DTYPES["f64"])
