@@ -86,8 +86,10 @@ def test_reductions_and_dots() -> None:
 def test_a_weight_gradient_is_contracted_along_the_rows_of_neither_operand() -> None:
     b = Builder()
     x, g = b.parameter((100, 8)), b.parameter((100, 4))
-    contract = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (0,), "rhs_contract": (0,)}
-    assert op_work(b.op("dot", (8, 4), x, g, **contract)).dot_steps == 4 * 3200
+    dot = b.op(
+        "dot", (8, 4), x, g, lhs_batch=(), rhs_batch=(), lhs_contract=(0,), rhs_contract=(0,)
+    )
+    assert op_work(dot).dot_steps == 4 * 3200
 
 
 def test_fused_ops_keep_intermediates_on_chip() -> None:
