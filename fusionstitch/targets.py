@@ -118,7 +118,7 @@ def _module(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     from jax import export
 
     from fusionstitch.arguments import random_value
-    from fusionstitch.runtime.emulated_call import portable_artifact
+    from fusionstitch.runtime.portable import portable_artifact
     from hlo.importer import from_proto
     from hlo.literals import NUMPY_DTYPES
     from hlo.load import load as load_module

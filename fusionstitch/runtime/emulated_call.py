@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.extend.mlir as extend_mlir
 from jax import export
-from jax.extend.lowering import JaxIrContext, upstream_dialects
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
 
 from fusionstitch.runtime import emulate
-from hlo.errors import ImportModuleError, StitchError
+from fusionstitch.runtime.portable import portable_artifact
+from hlo.errors import StitchError
 from hlo.importer import parse
 
 
@@ -89,26 +85,3 @@ def _custom_call_targets(module: Any) -> list[str]:
             if instruction.opcode == "custom-call"
         }
     )
-
-
-@functools.cache
-def _context() -> JaxIrContext:
-    context = JaxIrContext()
-    context.append_dialect_registry(upstream_dialects)
-    context.load_all_available_dialects()
-    stablehlo.register_dialect(context)
-    return context
-
-
-def portable_artifact(hlo: bytes) -> bytes:
-    """The portable StableHLO artifact of an HLO module, as `Exported.mlir_module_serialized`
-    holds it. Raises ImportModuleError if XLA refuses the module."""
-    try:
-        bytecode = extend_mlir.hlo_to_stablehlo(hlo)
-    except Exception as error:  # the binding raises whatever XLA's status maps to
-        raise ImportModuleError(
-            f"XLA refused the edited module, a defect in fusionstitch: {error}"
-        ) from error
-    with _context():
-        text = str(ir.Module.parse(bytecode))
-    return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())

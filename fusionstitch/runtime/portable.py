@@ -1,0 +1,136 @@
+"""HLO modules as portable StableHLO artifacts, the form in which jax.export holds programs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.extend.mlir as extend_mlir
+from jax.extend.lowering import JaxIrContext, upstream_dialects
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from hlo.errors import ImportModuleError
+from hlo.importer import parse
+
+#: Custom calls of this module's own, on the way to those that XLA reads as its ops.
+_PREFIX = "fusionstitch.portable."
+_TYPED_FFI = 4
+
+
+def portable_artifact(hlo: bytes) -> bytes:
+    """The portable StableHLO artifact of an HLO module, as `Exported.mlir_module_serialized`
+    holds it. Raises ImportModuleError if XLA refuses the module, or if StableHLO lacks an op."""
+    try:
+        bytecode = extend_mlir.hlo_to_stablehlo(_without_foreign_ops(hlo))
+        with _context():
+            module = ir.Module.parse(bytecode)
+            _as_xla_reads_them(module)
+            text = str(module)
+        return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
+    except Exception as error:  # the bindings raise whatever the statuses map to
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ImportModuleError(
+            f"XLA refused the edited module, a defect in fusionstitch: {' '.join(reason)}"
+        ) from error
+
+
+@functools.cache
+def _context() -> JaxIrContext:
+    context = JaxIrContext()
+    context.append_dialect_registry(upstream_dialects)
+    context.load_all_available_dialects()
+    stablehlo.register_dialect(context)
+    return context
+
+
+# --- ops that StableHLO lacks ---------------------------------------------------------------------
+
+
+def _without_foreign_ops(hlo: bytes) -> bytes:
+    """The module with copies left out, which only carry layouts, and other foreign ops as calls."""
+    module = parse(hlo)
+    if not any(i.opcode in _FOREIGN for c in module.computations for i in c.instructions):
+        return hlo
+    for computation in module.computations:
+        _skip_copies(computation)
+        for instruction in computation.instructions:
+            if attributes := _CALLS.get(instruction.opcode):
+                instruction.backend_config = attributes(instruction)
+                instruction.custom_call_target = _PREFIX + instruction.opcode
+                instruction.custom_call_api_version = _TYPED_FFI
+                instruction.opcode = "custom-call"
+    return bytes(module.SerializeToString(deterministic=True))
+
+
+def _skip_copies(computation: Any) -> None:
+    source = {i.id: i.operand_ids[0] for i in computation.instructions if i.opcode == "copy"}
+
+    def resolve(ident: int) -> int:
+        while ident in source:
+            ident = source[ident]
+        return ident
+
+    for instruction in computation.instructions:
+        instruction.operand_ids[:] = [resolve(i) for i in instruction.operand_ids]
+        # the CPU runs a module's ops in the order of their data
+        kept = [i for i in instruction.control_predecessor_ids if i not in source]
+        instruction.control_predecessor_ids[:] = kept
+    computation.root_id = resolve(computation.root_id)
+    for index in reversed(range(len(computation.instructions))):
+        if computation.instructions[index].id in source:
+            del computation.instructions[index]
+
+
+def _topk(instruction: Any) -> bytes:
+    largest = b"true" if instruction.largest else b"false"
+    return b"{k = %d : i64, largest = %s}" % (instruction.k, largest)
+
+
+#: Ops that become custom calls, with the text of their attributes.
+_CALLS: Mapping[str, Callable[[Any], bytes]] = {"erf": lambda _: b"{}", "topk": _topk}
+_FOREIGN = frozenset({"copy", *_CALLS})
+
+
+def _as_xla_reads_them(module: Any) -> None:
+    """Gives the custom calls above the names, attributes and results of XLA's ops."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == "stablehlo.custom_call":
+            target = ir.StringAttr(op.attributes["call_target_name"]).value
+            found.extend([op] if target.startswith(_PREFIX) else [])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in found:
+        target = ir.StringAttr(op.attributes["call_target_name"]).value.removeprefix(_PREFIX)
+        [result] = op.results
+        parts = _parts(result.type)
+        call = ir.Operation.create(
+            "stablehlo.custom_call",
+            results=parts or [result.type],
+            operands=list(op.operands),
+            attributes={
+                "call_target_name": ir.StringAttr.get(f"mhlo.{target}"),
+                "mhlo.attributes": op.attributes["backend_config"],
+            },
+            loc=op.location,
+            ip=ir.InsertionPoint(op),
+        )
+        if parts:
+            for reader in [use.owner for use in result.uses]:
+                index = ir.IntegerAttr(reader.attributes["index"]).value
+                reader.results[0].replace_all_uses_with(call.results[index])
+                reader.operation.erase()
+        else:
+            result.replace_all_uses_with(call.results[0])
+        op.erase()
+
+
+def _parts(kind: Any) -> list[Any]:
+    """The types of a tuple's elements; none for a type that is no tuple."""
+    if not isinstance(kind, ir.TupleType):
+        return []
+    return [kind.get_type(i) for i in range(kind.num_types)]
