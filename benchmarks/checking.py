@@ -1,0 +1,50 @@
+"""Are the results right? Errors of every output against a float64 run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fusionstitch import accuracy
+
+
+def check(
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    module: bytes,
+    ours: list[np.ndarray],
+    xla: list[np.ndarray],
+) -> dict[str, Any]:
+    """The largest relative L2 errors of our and XLA's outputs, and the outputs that are wrong.
+
+    The reference is the function itself in float64; for programs that draw random bits it is
+    the lowered `module` interpreted in float64; and where both are out of reach, XLA's result.
+    An output is right when its error is at most `accuracy.limit`.
+    """
+    import jax
+
+    wanted, reference = accuracy.rerun(fun, args, {}), "float64"
+    if wanted is None:
+        wanted = accuracy.reference(module, jax.tree.leaves(args))
+        reference = "float64 interpreter"
+    if wanted is None or [w.shape for w in wanted] != [v.shape for v in xla]:
+        wanted, reference = xla, "XLA"
+    errors, errors_xla, wrong = [], [], []
+    for number, (mine, theirs, value) in enumerate(zip(ours, xla, wanted, strict=True)):
+        error = accuracy.relative_error(mine, value)
+        error_xla = accuracy.relative_error(theirs, value)
+        # without a better reference XLA's own error is unknown: the usual one of its type
+        allowed = accuracy.limit(mine.dtype, error_xla if reference != "XLA" else 1e-3)
+        errors.append(error)
+        errors_xla.append(error_xla)
+        if not error <= allowed:
+            wrong.append({"output": number, "error": error, "xla": error_xla, "allowed": allowed})
+    return {
+        "reference": reference,
+        "outputs": len(ours),
+        "error": max(errors, default=0.0),
+        "error_xla": max(errors_xla, default=0.0) if reference != "XLA" else None,
+        "wrong": wrong,
+    }

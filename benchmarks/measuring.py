@@ -1,0 +1,73 @@
+"""Wall times: all contestants in turns, several calls in flight, one time per round."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.workloads import Workload
+
+WARM_UP = 3
+#: Calls per time taken, so that dispatch overlaps with the device.
+IN_FLIGHT = 25
+
+
+class Contestant:
+    """A compiled program with its arguments; a chained one keeps its state from call to call."""
+
+    def __init__(self, run: Callable[..., Any], args: tuple[Any, ...], workload: Workload):
+        self.run, self.args, self.workload = run, args, workload
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the first state: a fresh copy, since the program may overwrite it."""
+        import jax
+
+        self.now = self.args
+        if self.workload.chain:
+            state = jax.tree.map(lambda leaf: leaf.copy(), self.args[0])
+            self.now = (jax.block_until_ready(state), *self.args[1:])
+
+    def call(self) -> Any:
+        """One call; its result, whose state may belong to the next call already."""
+        result = self.run(*self.now)
+        if self.workload.chain:
+            self.now = (self.workload.next_state(result), *self.args[1:])
+        return result
+
+    def calls(self, count: int) -> None:
+        """Several calls, the last one's end awaited."""
+        import jax
+
+        for _ in range(count):
+            result = self.call()
+        jax.block_until_ready(result)  # calls of one device end in order
+
+
+def wall_times(
+    contestants: Mapping[str, Contestant], rounds: int, in_flight: int = IN_FLIGHT
+) -> dict[str, list[float]]:
+    """Microseconds per call, one number per contestant and round; the order turns each round."""
+    for one in contestants.values():
+        one.reset()
+        one.calls(WARM_UP)
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds):
+        names = list(contestants)
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            contestants[name].reset()
+            start = time.perf_counter()
+            contestants[name].calls(in_flight)
+            times[name].append((time.perf_counter() - start) / in_flight * 1e6)
+    return times
+
+
+def summary(times: list[float]) -> dict[str, float]:
+    """Median and quartiles of microseconds, to a tenth."""
+    low, median, high = (
+        statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    )
+    return {"median": round(median, 1), "low": round(low, 1), "high": round(high, 1)}

@@ -1,0 +1,79 @@
+"""What is measured: every target of the examples, and how its calls follow each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+#: Which part of the result is the next call's first argument: all of it, its first element, none.
+Chain = Literal["all", "first", ""]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A target of the examples. The state of a chained one is donated, as in training.
+
+    `why_slower` is the reason of a loss against XLA, shown only where one was measured.
+    """
+
+    target: str
+    chain: Chain = ""
+    why_slower: str = ""
+
+    @property
+    def path(self) -> str:
+        """The target as the command line takes it."""
+        return f"examples/{self.target}"
+
+    def next_state(self, result: Any) -> Any:
+        """The first argument of the next call."""
+        return result[0] if self.chain == "first" else result
+
+
+WORKLOADS = (
+    Workload("logistic.py:train_step", "first"),
+    Workload("word2vec.py:train_step", "first"),
+    Workload("word2vec.py:evaluation"),
+    Workload("bi_rnn.py:train_step", "first"),
+    Workload("bi_rnn.py:train_step_last_output", "first"),
+    Workload("dyn_rnn.py:train_step", "first"),
+    Workload("dyn_rnn.py:train_step_scan", "first"),
+    Workload("perceptron.py:train_step", "first"),
+    Workload("var_encoder.py:train_step", "first"),
+    Workload("figure1.py:original"),
+    Workload("figure1.py:deep"),
+    Workload("figure1.py:variant"),
+    Workload("softmax.py:rows"),
+    Workload("norms.py:forward"),
+    Workload("norms.py:residual_norm_gelu"),
+    Workload("norms.py:backward"),
+    Workload("norms.py:rms_backward"),
+    Workload("norms.py:batch_backward"),
+    Workload("norms.py:dropout"),
+    Workload("cross_entropy.py:vocabulary"),
+    Workload("adam.py:gpt2_small", "all"),
+    Workload("rmsprop.py:rmsprop100", "all"),
+    Workload("transformer.py:block_forward"),
+    Workload("transformer.py:block_gradient"),
+    Workload("transformer.py:train_step", "first"),
+    Workload("lorenz.py:scan"),
+    Workload("black_scholes.py:options"),
+)
+
+
+def find(names: list[str]) -> tuple[Workload, ...]:
+    """The workloads whose target contains one of `names`, in the table's order; all for none.
+
+    Raises ValueError for a name that no target contains.
+    """
+    for name in names:
+        if not any(_named(w, name) for w in WORKLOADS):
+            known = ", ".join(w.target for w in WORKLOADS)
+            raise ValueError(f"No target is called {name}. There are: {known}.")
+    return tuple(w for w in WORKLOADS if not names or any(_named(w, name) for name in names))
+
+
+def _named(workload: Workload, name: str) -> bool:
+    name = name.removeprefix("examples/")
+    file, _, _ = workload.target.partition(":")
+    return name in (workload.target, file, file.removesuffix(".py"))
