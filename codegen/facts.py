@@ -13,6 +13,8 @@ from costmodel.work import Work, arithmetic
 from hlo.graph import Graph, Op
 from hlo.semantics import Kind, kind_of
 
+#: Registers per thread that launch bounds leave, and what kernels without them take.
+BOUNDED_REGISTERS, USUAL_REGISTERS = 64, 40
 #: A value below this share of L2 is still there when a later phase reads it.
 L2_SHARE = 0.5
 
@@ -51,6 +53,7 @@ def kernel_facts(
         phases=tuple(works),
         threads=plan.block,
         shared_bytes=layout.total,
+        registers=BOUNDED_REGISTERS if plan.blocks_per_sm else USUAL_REGISTERS,
         template=str(template(plan, layout)),
         scope=scope(plan, layout),
         facts=(

@@ -60,7 +60,7 @@ class NestEmitter:
         self.points = points or str(group.grid_points)
         self.memory = kernel.memory
         self.block = kernel.plan.block
-        self.busy = kernel.plan.grid * kernel.plan.block
+        self.full = kernel.plan.full
         self.int = kernel.int
         self.writer = kernel.writer
         self.values = Values(
@@ -98,7 +98,7 @@ class NestEmitter:
         limit = self._row_limit(self.width if flat else 1)
         row = variable(writer.name("row"), rows)
         loop = row_loop(render(row), rows, limit, plan.teams, self.block, self.int)
-        with writer.nested(loop.header, pinned=True):
+        with writer.nested(loop.header, ordered=True):
             if loop.row:
                 writer.line(loop.row)
             if row.terms:
@@ -192,7 +192,7 @@ class NestEmitter:
         team = plan.teams.threads
         if not flat and (team == 1 or plan.teams.columns or plan.inner == 1):
             return 1
-        if flat and group.tiles * plan.rows < self.busy:
+        if flat and group.tiles * plan.rows < self.full:
             return 1
         sizes = [ITEM_BYTES[s.op.dtype] for s in self.nest.stages if self._stores(s)]
         sizes += [ITEM_BYTES[op.dtype] for s in self.nest.stages for op, _ in s.loads]
@@ -445,16 +445,19 @@ class NestEmitter:
     def _stored(self, op: Op, index: Indices) -> Placed | None:
         """How to read `op` at `index` from memory, if it lives there."""
         if op.opcode == "parameter":
-            return self._loaded(op, self.memory.inputs[op.id], index)
+            # inputs hold still: a load that does not depend on the row may precede the loop
+            floor = self.writer.pinned_depth if _in_range(op, index) else self.writer.ordered_depth
+            return self._loaded(op, self.memory.inputs[op.id], index), floor
         stage = self.whole.get(op.id)
         if stage is None:
             return None
         if stage in self.group.group.stages:
             return self._stored_in_block(stage, index)
         names = self.memory.outputs.get(op.id, ())
-        return self._loaded(op, names[0] if names else self.memory.scratch[op.id], index)
+        name = names[0] if names else self.memory.scratch[op.id]
+        return self._loaded(op, name, index), self.writer.ordered_depth
 
-    def _loaded(self, op: Op, name: str, index: Indices) -> Placed:
+    def _loaded(self, op: Op, name: str, index: Indices) -> str:
         kind = c_type(op.dtype)
         address = linearize(index, op.dims)
         text = f"{name}[{render(address)}]"
@@ -463,7 +466,7 @@ class NestEmitter:
             base = vector.base(address)
             if base is not None:
                 text = f"{self._vector_of(op, name, base)}[{vector.lane.name}]"
-        return (text if kind.storage == kind.compute else f"fs_load({text})"), 0
+        return text if kind.storage == kind.compute else f"fs_load({text})"
 
     def _vector_of(self, op: Op, name: str, base: Index) -> str:
         """The vector at `base`, loaded once before the loop over its elements."""
@@ -493,7 +496,8 @@ class NestEmitter:
                     extents.append(self.axes.extent(leaf))
                 elif digit != self.digits[leaf]:
                     raise CodegenError(f"{stage.op.name} is read from another tile.")
-        return f"{self.shared_names[stage]}[{render(linearize(digits, extents))}]", 0
+        address = render(linearize(digits, extents))
+        return f"{self.shared_names[stage]}[{address}]", self.writer.ordered_depth
 
 
 def _in_range(op: Op, index: Indices) -> bool:

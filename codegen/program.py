@@ -49,7 +49,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
     source += emitter.functions
     source += [f"// {line}".rstrip() for line in _summary(scheduled)]
-    bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.cooperative else f"{plan.block}"
+    bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
     source += [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{graph.name}("]
     source += ["    " + ",\n    ".join(parameters) + ") {"]
     if layout.total:

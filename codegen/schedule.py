@@ -80,12 +80,14 @@ class GroupPlan:
 class KernelPlan:
     """Threads per block, groups by phase (a grid barrier between phases), blocks.
 
-    `blocks_per_sm` is how many blocks the launch counts on having on each SM at once (0: any).
+    `full` counts the threads that keep the device busy; `blocks_per_sm` is how many blocks the
+    launch counts on having on each SM at once (0: any).
     """
 
     block: int
     phases: list[list[GroupPlan]]
     grid: int
+    full: int
     blocks_per_sm: int = 0
 
     @property
@@ -106,14 +108,15 @@ def schedule(groups: Sequence[Group], device: Device) -> KernelPlan:
     for phase in phases(groups, group_of):
         plans.append([_plan_group(g, nests[g], block, device) for g in phase])
     most = max(_number_tiles(p) for p in plans)
-    return KernelPlan(block, plans, most)
+    return KernelPlan(block, plans, most, device.sm_count * RESIDENT_THREADS)
 
 
 def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPlan:
     """`plan` with no more blocks than a cooperative launch can have on the device at once."""
-    if not plan.cooperative:
-        return plan
     per_sm = max(1, RESIDENT_THREADS // plan.block)
+    if not plan.cooperative:
+        flat = all(g.group.is_flat for g in plan.groups)
+        return replace(plan, blocks_per_sm=per_sm if flat else 0)
     if shared_bytes:
         # every resident block also takes 1 KB of system shared memory
         per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + 1024)))

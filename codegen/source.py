@@ -11,11 +11,13 @@ from typing import Any
 
 @dataclass(eq=False)
 class Block:
-    """Statements in order. `memo` maps a value to its C name; `pinned` blocks run conditionally,
+    """Statements in order. `memo` maps a value to its C name. `ordered` blocks stand behind what
+    the kernel itself wrote; `pinned` blocks, besides, run conditionally,
     so nothing that reads memory may move out of them."""
 
     header: str = ""
     pinned: bool = False
+    ordered: bool = False
     items: list[str | Block] = field(default_factory=list)
     memo: dict[Any, str] = field(default_factory=dict)
 
@@ -59,15 +61,20 @@ class Writer:
         return variable
 
     @contextmanager
-    def nested(self, header: str, pinned: bool = False) -> Iterator[Block]:
+    def nested(self, header: str, pinned: bool = False, ordered: bool = False) -> Iterator[Block]:
         """Opens a block; statements hoisted to outer blocks meanwhile precede it."""
-        block = Block(header, pinned)
+        block = Block(header, pinned, ordered or pinned)
         self.chain.append(block)
         try:
             yield block
         finally:
             self.chain.pop()
             self.block.items.append(block)
+
+    @property
+    def ordered_depth(self) -> int:
+        """The innermost block that reads of the kernel's own results must not leave."""
+        return max((d for d, b in enumerate(self.chain) if b.ordered), default=0)
 
     @property
     def pinned_depth(self) -> int:

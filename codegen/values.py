@@ -52,7 +52,7 @@ class Values:
         memory = self.stored(op, index)
         if memory is not None:
             text, depth = memory
-            depth = max(depth, self.writer.pinned_depth, self._index_depth(index))
+            depth = max(depth, self._index_depth(index))
             return self._keep(op, index, text, depth)
         return self.computed(op, index)
 

@@ -24,7 +24,7 @@ PHASE_LATENCY_US = 0.5
 #: One step of a dot inside a stitched kernel, a thread's two loads and its FMA, in sequence with
 #: the next: batched 94x94 dots of depth 2 and 8 and a 100x256x256 one took 0.10..0.14 us a step
 #: on an H200.
-DOT_STEP_US = 0.15
+DOT_STEP_US = 0.06
 #: A reduction or a dot that waits for another one inside a kernel: its last loads, the
 #: exchange between threads, and the barriers around it. A softmax cross-entropy with its gradient
 #: on an H200, six of them in one block, took 2.2 us more than a kernel without.
