@@ -64,6 +64,7 @@ def _split(op: Op, device: Device) -> list[Op] | None:
     axis = _split_dim(op)
     chain: list[Op] = []
     each = -(-source.dims[axis] // count)
+    count = -(-source.dims[axis] // each)  # no part is all padding
     missing = each * count - source.dims[axis]
     zero = Op(
         "constant",

@@ -330,6 +330,17 @@ add(
 )
 add("self_attention", self_attention, normal(3, 17, 24), normal(24, 24), device=SMALL)
 add("heads", heads, normal(4, 10, 15), normal(15, 15), normal(15, 15), device=SMALL)
+
+
+def squares(x):
+    """Three matrices of which two are alive at once."""
+    for _ in range(4):
+        x = jnp.tanh(jnp.einsum("bij,bjk->bik", x, x) * 0.1)
+    return x
+
+
+add("squares", squares, normal(9, 12, 12), device=SMALL, shows=SHARED)
+add("squares_unshared", squares, CASES["squares"].args[0], device=SMALL, options=UNSHARED)
 add("columns_then_rows", lambda x: jax.nn.softmax(x - x.mean(1, keepdims=True), 2),
     normal(9, 20, 30), device=SMALL, shows=SHARED)  # fmt: skip
 add("softmax_both_ways", lambda x: jax.nn.softmax(jax.nn.softmax(x, 1), 2), normal(9, 20, 30),

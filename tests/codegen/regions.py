@@ -31,7 +31,8 @@ SMALL = replace(H200, sm_count=1)
 ORDERS: tuple[tuple[emulate.Order, int], ...] = (("forward", 0), ("reversed", 0), ("random", 7))
 DEFAULT = CodegenOptions()
 _RED_ZONE = 64
-_POISON = 0xA5
+#: As a float no number, so that what was never written shows in every sum.
+_POISON = 0xFF
 
 
 def lowered(fun: Callable[..., Any], *args: Any) -> Graph:
