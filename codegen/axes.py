@@ -140,6 +140,8 @@ class GroupAxes:
             edge: {leaf for a in axes for leaf in self.set.leaves(a)}
             for edge, axes in matched.items()
         }
+        self._leaves = {s.number: self._atoms(self.dims[s.number]) for s in stages}
+        self._inner_leaves = {s.number: self._atoms(self.inner[s.number]) for s in stages}
 
     def _match(self, axes: Sequence[int], extents: Sequence[int], index: Indices) -> list[int]:
         """Unifies the axes of a value with those its reader indexes it by; returns what matched."""
@@ -207,10 +209,10 @@ class GroupAxes:
 
     def leaves(self, stage: Stage) -> list[int]:
         """The atomic axes of a stage's dims in memory order, axes of extent 1 left out."""
-        return self._atoms(self.dims[stage.number])
+        return self._leaves[stage.number]
 
     def inner_leaves(self, stage: Stage) -> list[int]:
-        return self._atoms(self.inner[stage.number])
+        return self._inner_leaves[stage.number]
 
     def _atoms(self, axes: Sequence[int]) -> list[int]:
         found = [leaf for axis in axes for leaf in self.set.leaves(axis)]

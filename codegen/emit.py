@@ -65,7 +65,10 @@ class KernelEmitter:
         flat = [g for g in groups if g.group.is_flat and not any(s.reads for s in g.group.stages)]
         if len(flat) < 2:
             return
-        signatures = {g: signature(g, self.memory.outputs) for g in flat}
+        written = {i: list(names) for i, names in self.memory.outputs.items()}
+        for ident, name in self.memory.scratch.items():
+            written.setdefault(ident, []).append(name)
+        signatures = {g: signature(g, written) for g in flat}
         texts = {g: self._function(g, signatures[g]) for g in flat}
         for text in shared_texts(texts):
             name = self.writer.name("elementwise")

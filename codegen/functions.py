@@ -18,7 +18,7 @@ from hlo.graph import Op
 
 @dataclass(frozen=True)
 class Signature:
-    """What a group reads, in order of first use, and what it writes: (op, output name)."""
+    """What a group reads, in order of first use, and what it writes: (op, buffer)."""
 
     loads: tuple[Op, ...]
     stores: tuple[tuple[Op, str], ...]
@@ -35,10 +35,10 @@ class Signature:
         return [tile, str(group.grid_points), *pointers]
 
 
-def signature(group: GroupPlan, outputs: Mapping[int, Sequence[str]]) -> Signature:
-    """The signature of an elementwise group."""
+def signature(group: GroupPlan, written: Mapping[int, Sequence[str]]) -> Signature:
+    """The signature of an elementwise group; `written` holds the buffers of each op's value."""
     loads = {op.id: op for stage in group.group.stages for op, _ in stage.loads}
-    stores = [(s.op, name) for s in group.group.stages for name in outputs.get(s.op.id, ())]
+    stores = [(s.op, name) for s in group.group.stages for name in written.get(s.op.id, ())]
     return Signature(tuple(loads.values()), tuple(stores))
 
 

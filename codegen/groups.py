@@ -38,13 +38,32 @@ class Group:
         self.stages.sort(key=lambda s: s.op.id)
         self.axes = GroupAxes(self.stages)
         self.grid = self.axes.grid()
-        if len(self.stages) > 1:
+        if self._shares_inputs():
             # Stages that read one input alike share its axes, unless that costs parallelism.
             shared = GroupAxes(self.stages, share_inputs=True)
             grid = shared.grid()
             if shared.size(grid) >= self.axes.size(self.grid):
                 self.axes, self.grid = shared, grid
+        if len(self.stages) > 1:
             self.grid = self._coarse(self.grid)
+        inside = set(self.grid)
+        self._in_block = {
+            s: [leaf for leaf in self.axes.leaves(s) if leaf not in inside] for s in self.stages
+        }
+        self._sizes = {
+            s: (self.axes.size(self._in_block[s]), self.axes.size(self.axes.inner_leaves(s)))
+            for s in self.stages
+        }
+
+    def _shares_inputs(self) -> bool:
+        """True if two stages read one input."""
+        seen: set[int] = set()
+        for stage in self.stages:
+            own = {op.id for op, _ in stage.loads}
+            if seen & own:
+                return True
+            seen |= own
+        return False
 
     def _coarse(self, grid: list[int]) -> list[int]:
         """With dots inside, the major axes alone if they fill the device: a block then reads an
@@ -86,14 +105,15 @@ class Group:
 
     def in_block(self, stage: Stage) -> list[int]:
         """The axes of a stage that stay inside a block, in memory order."""
-        return [leaf for leaf in self.axes.leaves(stage) if leaf not in self.grid]
+        return self._in_block[stage]
 
     def block_size(self, stage: Stage) -> int:
         """Elements of a stage per grid point."""
-        return self.axes.size(self.in_block(stage))
+        return self._sizes[stage][0]
 
     def inner_size(self, stage: Stage) -> int:
-        return self.axes.size(self.axes.inner_leaves(stage))
+        """Elements summed into each result."""
+        return self._sizes[stage][1]
 
     @property
     def is_flat(self) -> bool:
