@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 WORKERS ?= 2
 
 # On a machine with an NVIDIA driver the environment also gets JAX for CUDA.
@@ -48,7 +49,7 @@ gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
 
 bench: $(STAMP) ## measure the examples against jax.jit (needs an NVIDIA GPU)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 fuzz: $(STAMP) ## the property tests with many more examples
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)

@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument(
         "--no-unfused", dest="unfused", action="store_false", help="leave out op-by-op execution"
     )
+    parser.add_argument("--commit", help="the commit, where the checkout has no git")
     options = parser.parse_args()
     try:
         workloads = find(options.targets)
@@ -56,7 +57,7 @@ def main() -> int:
 
     results: dict[str, Any] = {
         "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
-        "environment": describe(),
+        "environment": describe(options.commit),
         "method": {
             "rounds": options.rounds,
             "calls_in_flight": IN_FLIGHT,

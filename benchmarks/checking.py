@@ -17,11 +17,11 @@ def check(
     ours: list[np.ndarray],
     xla: list[np.ndarray],
 ) -> dict[str, Any]:
-    """The largest relative L2 errors of our and XLA's outputs, and the outputs that are wrong.
+    """The largest relative L2 errors of our and XLA's outputs, and which exceed the limit.
 
     The reference is the function itself in float64; for programs that draw random bits it is
     the lowered `module` interpreted in float64; and where both are out of reach, XLA's result.
-    An output is right when its error is at most `accuracy.limit`.
+    The limit is `accuracy.limit`: twice XLA's own error or the usual one of the type.
     """
     import jax
 
@@ -40,7 +40,8 @@ def check(
         errors.append(error)
         errors_xla.append(error_xla)
         if not error <= allowed:
-            wrong.append({"output": number, "error": error, "xla": error_xla, "allowed": allowed})
+            found = {"error": error, "xla": error_xla, "allowed": allowed}
+            wrong.append({"output": number, "elements": mine.size, **found})
     return {
         "reference": reference,
         "outputs": len(ours),

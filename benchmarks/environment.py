@@ -12,8 +12,8 @@ from typing import Any
 _PACKAGES = ("jax", "jaxlib", "cupy-cuda13x", "cupy-cuda12x", "numpy", "pulp", "highspy")
 
 
-def describe() -> dict[str, Any]:
-    """GPU, driver, versions, commit and date. It starts no JAX backend."""
+def describe(commit: str | None = None) -> dict[str, Any]:
+    """GPU, driver, versions, commit (else git's) and date. It starts no JAX backend."""
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "gpu": _gpu("name"),
@@ -21,7 +21,7 @@ def describe() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
-        "commit": _output(["git", "rev-parse", "--short=12", "HEAD"]),
+        "commit": commit or _output(["git", "rev-parse", "--short=12", "HEAD"]),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 

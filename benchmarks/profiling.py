@@ -1,7 +1,6 @@
 """What the GPU did, from a trace of JAX's profiler: kernels, copies and their times.
 
-XLA's command buffers are off while the profiler records: a program is profiled or timed, never both
-at once.
+The profiler changes how XLA launches a program: it is profiled or timed, never both at once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _STREAM = re.compile(r"Stream\b")
 #: Activities that are no kernels. Uploads and downloads are not the program's own work.
 _TRANSFER = re.compile(r"Memcpy(H2D|D2H|H2H)", re.IGNORECASE)
 _COPY = re.compile(r"Mem(cpy|set)", re.IGNORECASE)
-#: Kernels that are listed with their time.
+#: Kernels and copies that are listed with their time.
 LISTED = 8
 
 Activity = dict[str, Any]
@@ -47,8 +46,9 @@ def activity(data: Any, calls: int) -> Activity | None:
     """One call's activity in a `jax.profiler.ProfileData` of `calls` calls.
 
     `kernels`, `copies` (in device memory, memset included) and `transfers` (from and to the host)
-    are counts per call; `launches` is kernels and copies together and `gpu_us` the sum of their
-    times. `top` are the kernels that took longest, with their count and microseconds per call.
+    are counts per call; `kernel_us` and `gpu_us` are the summed times of the kernels, and of
+    kernels and copies. `top` are those that took longest, each with its count and microseconds
+    per call.
     """
     planes = [plane for plane in data.planes if _DEVICE.match(plane.name)]
     if not planes:
@@ -70,10 +70,10 @@ def activity(data: Any, calls: int) -> Activity | None:
 
     longest = sorted(kernels | copies, key=lambda name: (-times[name], name))[:LISTED]
     return {
-        "launches": per_call(kernels | copies),
         "kernels": per_call(kernels),
         "copies": per_call(copies),
         "transfers": per_call(transfers),
+        "kernel_us": round(sum(times[name] for name in kernels) / calls, 2),
         "gpu_us": round(sum(times[name] for name in kernels | copies) / calls, 2),
         "top": [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -84,12 +85,7 @@ class _Worker:
     def measured(self) -> dict[str, Any]:
         """Lets the worker measure; its row."""
         if not self.failure:
-            assert self.process.stdin is not None
-            try:
-                self.process.stdin.write(b"go\n")
-                self.process.stdin.close()
-            except BrokenPipeError:
-                pass  # its exit says why
+            self._close_input(b"go\n")
             self._wait(lambda: False, time.monotonic())
         row = {"target": self.workload.target, **self._row()}
         if self.failure:
@@ -102,6 +98,14 @@ class _Worker:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        self._close_input()
+
+    def _close_input(self, last: bytes = b"") -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # a worker that has ended says why itself
+            if last:
+                self.process.stdin.write(last)
+            self.process.stdin.close()
 
     def _wait(self, reached: Callable[[], bool], since: float) -> None:
         while not reached():

@@ -1,4 +1,5 @@
-"""Results as Markdown, from a file: python -m benchmarks.tables RESULTS.json"""
+"""Results as Markdown, printed or put into a page below its marker:
+python -m benchmarks.tables RESULTS.json [PAGE.md]"""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from benchmarks.workloads import WORKLOADS
 Row = dict[str, Any]
 #: A loss beyond this needs its reason.
 MUCH_SLOWER = 2.0
+MARKER = "<!-- written by python -m benchmarks.tables -->"
 
 
 # ---- one row's numbers --------------------------------------------------------------------------
@@ -26,17 +28,24 @@ def wall(row: Row, side: str) -> float | None:
 
 
 def gpu(row: Row, side: str) -> float | None:
-    """Microseconds of kernels and copies per call."""
-    value = (row.get("profile") or {}).get(side)
-    return value["gpu_us"] if value else None
+    """Microseconds of kernels and copies per call; op by op of kernels alone."""
+    value = _profile(row, side)
+    return value["kernel_us" if side == "unfused" else "gpu_us"] if value else None
 
 
 def launches(row: Row, side: str) -> float | None:
-    """Kernels and copies per call; op by op modelled where it was not traced."""
-    value = (row.get("profile") or {}).get(side)
-    if value:
-        return float(value["launches"])
-    return row.get("unfused_modelled") if side == "unfused" else None
+    """Kernels and copies per call; op by op kernels alone, modelled where they were not traced.
+
+    JAX runs a reshape as a copy when it runs op by op, which says nothing about the program.
+    """
+    value = _profile(row, side)
+    if side == "unfused":
+        return value["kernels"] if value else row.get("unfused_modelled")
+    return value["kernels"] + value["copies"] if value else None
+
+
+def _profile(row: Row, side: str) -> dict[str, Any] | None:
+    return (row.get("profile") or {}).get(side)
 
 
 def ratio(row: Row, number: Callable[[Row, str], float | None], side: str = "xla") -> float | None:
@@ -51,14 +60,15 @@ def ratio(row: Row, number: Callable[[Row, str], float | None], side: str = "xla
 def kernels_table(rows: Sequence[Row]) -> list[str]:
     """Kernels per call and the compression, as the paper's table has them."""
     lines = [
-        "| workload | op by op | XLA | fusionstitch | op by op / fs | XLA / fs |",
+        "| workload | op by op | XLA: kernels + copies | fs: kernels + copies | op by op / fs "
+        "| XLA / fs |",
         "|---|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
-        modelled = "" if (row.get("profile") or {}).get("unfused") else "~"
+        modelled = "" if _profile(row, "unfused") else "~"
         lines.append(
             f"| {row['target']} | {_number(launches(row, 'unfused'), modelled)} "
-            f"| {_number(launches(row, 'xla'))} | {_number(launches(row, 'fusionstitch'))} "
+            f"| {_activity(row, 'xla')} | {_activity(row, 'fusionstitch')} "
             f"| {_ratio(ratio(row, launches, 'unfused'))} | {_ratio(ratio(row, launches))} |"
         )
     means = (_mean(rows, launches, "unfused"), _mean(rows, launches, "xla"))
@@ -86,20 +96,20 @@ def times_table(rows: Sequence[Row]) -> list[str]:
 def checks_table(rows: Sequence[Row]) -> list[str]:
     """Errors, compile times and what was stitched."""
     lines = [
-        "| workload | right | error: fs | XLA | against | compile s: XLA | fs | patterns "
+        "| workload | outputs right | error: fs | XLA | against | compile s: XLA | fs | patterns "
         "| stitched kernels | left to XLA |",
-        "|---|---|--:|--:|---|--:|--:|--:|--:|--:|",
+        "|---|--:|--:|--:|---|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
         check, seconds = row.get("check", {}), row.get("compile_s", {})
         stitched = row.get("stitched", {})
-        right = ("no" if check["wrong"] else "yes") if check else "-"
+        right = f"{check['outputs'] - len(check['wrong'])} of {check['outputs']}" if check else "-"
         lines.append(
             f"| {row['target']} | {right} | {_error(check.get('error'))} "
             f"| {_error(check.get('error_xla'))} | {check.get('reference', '-')} "
             f"| {_seconds(seconds.get('xla'))} | {_seconds(seconds.get('fusionstitch'))} "
-            f"| {stitched.get('patterns', '-')} | {stitched.get('kernels', '-')} "
-            f"| {len(stitched.get('fallbacks', ()))} |"
+            f"| {stitched.get('patterns', '-')} | {_count(stitched.get('kernels'))} "
+            f"| {_count(stitched.get('fallbacks'))} |"
         )
     return lines
 
@@ -117,8 +127,9 @@ def losses(rows: Sequence[Row]) -> list[str]:
                 found.append(f"{bold}{what} {1 / factor:.2f} times XLA's{bold}")
         if wrong := row.get("check", {}).get("wrong"):
             found.append(
-                f"{len(wrong)} outputs wrong, the first with error {wrong[0]['error']:.1e} "
-                f"where {wrong[0]['allowed']:.1e} is allowed"
+                f"{len(wrong)} of {row['check']['outputs']} outputs over the limit, the first, of "
+                f"{wrong[0]['elements']} elements, with error {wrong[0]['error']:.1e} where "
+                f"XLA's is {wrong[0]['xla']:.1e} and {wrong[0]['allowed']:.1e} is allowed"
             )
         if failure := row.get("failure"):
             found.append(f"not measured: {failure}")
@@ -159,6 +170,15 @@ def _number(value: float | None, prefix: str = "") -> str:
     return "-" if value is None else f"{prefix}{value:g}"
 
 
+def _activity(row: Row, side: str) -> str:
+    value = _profile(row, side)
+    return f"{value['kernels']:g} + {value['copies']:g}" if value else "-"
+
+
+def _count(values: Sequence[Any] | None) -> str:
+    return "-" if values is None else str(len(values))
+
+
 def _time(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
@@ -175,5 +195,21 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
+def put(text: str, page: str) -> str:
+    """`page` with `text` in place of everything below its marker."""
+    above, marker, _ = page.partition(MARKER)
+    if not marker:
+        raise ValueError(f"The page has no line {MARKER}: the results go below it.")
+    return f"{above}{MARKER}\n\n{text}"
+
+
+def main(results: str, page: str | None = None) -> None:
+    text = markdown(json.loads(Path(results).read_text()))
+    if page is None:
+        print(text, end="")
+    else:
+        Path(page).write_text(put(text, Path(page).read_text()))
+
+
 if __name__ == "__main__":
-    print(markdown(json.loads(Path(sys.argv[1]).read_text())), end="")
+    main(*sys.argv[1:])

@@ -12,7 +12,6 @@ import os
 import sys
 import time
 import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +121,13 @@ def _stitched(ours: Any) -> dict[str, Any]:
     """What fusionstitch did with the program."""
     found = ours.stitched
     if found is None:
-        return {"patterns": 0, "kernels": 0, "templates": {}, "passes_s": {}, "fallbacks": []}
+        return {"patterns": 0, "kernels": [], "passes_s": {}, "fallbacks": []}
     return {
         "patterns": len(found.stitches),
-        "kernels": len(found.kernels),
-        "templates": dict(sorted(Counter(k.template for k in found.kernels).items())),
+        "kernels": [
+            {"name": k.name, "grid": k.grid, "block": k.block, "shared": k.shared_bytes}
+            for k in found.kernels
+        ],
         "passes_s": _rounded(found.timings),
         "fallbacks": [{"ops": len(f.ops), "reason": f.reason[:300]} for f in found.fallbacks],
     }

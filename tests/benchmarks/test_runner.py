@@ -1,0 +1,43 @@
+"""Workers: what they measured, and what happens to those that fail."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from benchmarks.runner import Settings, measure
+from benchmarks.workloads import Workload, find
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_EXAMPLE_SCALE", "small")
+    monkeypatch.setenv("FUSIONSTITCH_BACKEND", "auto")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.chdir(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+
+
+def test_a_row_of_a_chained_step_and_one_of_a_target_that_is_not_there() -> None:
+    said: list[str] = []
+    workloads = (*find(["rmsprop"]), Workload("softmax.py:columns"))
+    row, missing = measure(workloads, Settings(jobs=2, rounds=2), said.append)
+    assert row["step"] == "done"
+    assert "failure" not in row
+    assert row["check"]["reference"] == "float64"
+    assert row["check"]["outputs"] == 20
+    assert row["check"]["wrong"] == []
+    assert set(row["wall_us"]) == {"xla", "fusionstitch"}
+    assert row["profile"] == {"xla": None, "fusionstitch": None}
+    assert missing["failure"] == "exit code 1 in step 'start'"
+    assert "No target is called softmax.py:columns" in missing["output"]
+    assert said == [
+        "rmsprop.py:rmsprop100: measured",
+        "softmax.py:columns: exit code 1 in step 'start'",
+    ]
+
+
+def test_a_worker_is_stopped_at_its_limit() -> None:
+    [row] = measure(find(["softmax"]), Settings(limit=0.0), lambda text: None)
+    assert row["target"] == "softmax.py:rows"
+    assert row["failure"].startswith("stopped after 0 s in step ")

@@ -1,0 +1,52 @@
+"""The table of workloads against the examples."""
+
+from __future__ import annotations
+
+import importlib
+
+import jax
+import pytest
+
+from benchmarks.workloads import WORKLOADS, Workload, find
+from tests.examples import test_examples
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_EXAMPLE_SCALE", "small")
+
+
+def test_every_target_is_measured_once() -> None:
+    assert sorted(w.target for w in WORKLOADS) == test_examples.TARGETS
+
+
+@pytest.mark.parametrize("workload", [w for w in WORKLOADS if w.chain], ids=lambda w: w.target)
+def test_the_next_state_fits_the_first_argument(workload: Workload) -> None:
+    module, name = workload.target.split(".py:")
+    fun, args = getattr(importlib.import_module(module), name)()
+    state = workload.next_state(jax.eval_shape(fun, *args))
+    shape = lambda leaf: (leaf.shape, leaf.dtype)  # noqa: E731
+    assert jax.tree.map(shape, state) == jax.tree.map(shape, args[0])
+
+
+def test_training_steps_are_chained() -> None:
+    assert [w.target for w in WORKLOADS if ":train_step" in w.target and not w.chain] == []
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["softmax.py:rows"], ["softmax.py:rows"]),
+        (["examples/softmax.py:rows"], ["softmax.py:rows"]),
+        (["word2vec"], ["word2vec.py:train_step", "word2vec.py:evaluation"]),
+        (["adam.py", "softmax"], ["softmax.py:rows", "adam.py:gpt2_small"]),
+    ],
+)
+def test_names_of_targets_and_of_files(names: list[str], found: list[str]) -> None:
+    assert [w.target for w in find(names)] == found
+
+
+def test_an_unknown_name_is_refused() -> None:
+    assert len(find([])) == len(WORKLOADS)
+    with pytest.raises(ValueError, match=r"No target is called soft\. There are: logistic"):
+        find(["soft"])
