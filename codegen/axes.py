@@ -140,8 +140,16 @@ class GroupAxes:
             edge: {leaf for a in axes for leaf in self.set.leaves(a)}
             for edge, axes in matched.items()
         }
-        self._leaves = {s.number: self._atoms(self.dims[s.number]) for s in stages}
-        self._inner_leaves = {s.number: self._atoms(self.inner[s.number]) for s in stages}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Works out the atomic axes of every stage again, after axes were split."""
+        self._leaves = {s.number: self._atoms(self.dims[s.number]) for s in self.stages}
+        self._inner_leaves = {s.number: self._atoms(self.inner[s.number]) for s in self.stages}
+        self.carried = {
+            edge: {leaf for a in carried for leaf in self.set.leaves(a)}
+            for edge, carried in self.carried.items()
+        }
 
     def _match(self, axes: Sequence[int], extents: Sequence[int], index: Indices) -> list[int]:
         """Unifies the axes of a value with those its reader indexes it by; returns what matched."""

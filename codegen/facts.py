@@ -7,11 +7,11 @@ from codegen.schedule import GroupPlan, KernelPlan
 from codegen.stages import Stage
 from codegen.storage import SharedLayout, global_values
 from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
+from codegen.templated import input_axes
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.work import Work, arithmetic
 from hlo.graph import Graph, Op
-from hlo.semantics import Kind, kind_of
 
 #: Registers per thread that launch bounds leave, and what kernels without them take.
 BOUNDED_REGISTERS, USUAL_REGISTERS = 64, 40
@@ -124,16 +124,8 @@ def _attrs(
     stage: Stage, group: GroupPlan, rows: tuple[int, ...], row: Level, inner: Level
 ) -> list[Attr]:
     axes, grid = group.group.axes, group.group.grid
-    chains = list(axes.dims[stage.number])
-    if kind_of(stage.op.opcode) is Kind.REDUCTION:
-        kept, summed = iter(chains), iter(axes.inner[stage.number])
-        reduced = stage.op.attrs["dimensions"]
-        rank = stage.op.operands[0].shape.rank
-        chains = [next(summed) if d in reduced else next(kept) for d in range(rank)]
-    else:
-        chains += axes.inner[stage.number]
     found = []
-    for chain in chains:
+    for chain in input_axes(stage, axes):
         leaves = [leaf for leaf in axes.set.leaves(chain) if axes.extent(leaf) != 1]
         kinds = [Level.GRID if leaf in grid else row if leaf in rows else inner for leaf in leaves]
         if len(set(kinds)) <= 1:

@@ -15,6 +15,8 @@ from codegen.schedule import KernelPlan, made_resident, schedule
 from codegen.split import split_reductions
 from codegen.stages import find_stages
 from codegen.storage import SharedLayout, plan_layout
+from codegen.template import parse_template
+from codegen.templated import follow
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from hlo.errors import CodegenError
@@ -29,11 +31,13 @@ class CodegenOptions:
     """What changes the text of a kernel besides the region and the device.
 
     `numerics`: "default" keeps bf16 and f16 intermediates in float, "strict" rounds each.
-    `sharing`: whether Algorithm 4 may reuse shared memory.
+    `sharing`: whether Algorithm 4 may reuse shared memory. `template`: a schedule to follow
+    instead of the default one, in the paper's grammar (`codegen/template.py`).
     """
 
     numerics: str = "default"
     sharing: bool = True
+    template: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +93,8 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: boo
     groups = form_groups(stages, device, merge)
     if merge:
         groups = cache_values(groups, graph, device)
-    plan = schedule(groups, device)
+    fixed = follow(parse_template(options.template), groups) if options.template else None
+    plan = schedule(groups, device, fixed)
     layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)
     plan = made_resident(plan, layout.total, device)
     return Scheduled(graph, plan, layout, kernel_facts(graph, plan, layout, device))

@@ -46,7 +46,12 @@ class Group:
                 self.axes, self.grid = shared, grid
         if len(self.stages) > 1:
             self.grid = self._coarse(self.grid)
-        inside = set(self.grid)
+        self.spread(self.grid)
+
+    def spread(self, grid: list[int]) -> None:
+        """Spreads the axes `grid` over blocks; the others stay inside."""
+        self.grid = grid
+        inside = set(grid)
         self._in_block = {
             s: [leaf for leaf in self.axes.leaves(s) if leaf not in inside] for s in self.stages
         }

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from codegen.coalescing import line_costs
 from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, form_nests
+from codegen.stages import Stage
 from costmodel.devices import Device
 
 #: A row at least this long is given to the whole block.
@@ -26,6 +28,14 @@ VECTOR_ELEMENTS = 4
 LINE_LANES = 8
 #: Threads per SM of a cooperative launch: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
+
+
+class FixedByTemplate(Protocol):
+    """What `codegen/templated.py` hands over."""
+
+    groups: set[Group]
+    teams: dict[Stage, Teams]
+    block: int | None
 
 
 @dataclass(frozen=True)
@@ -99,14 +109,21 @@ class KernelPlan:
         return [group for phase in self.phases for group in phase]
 
 
-def schedule(groups: Sequence[Group], device: Device) -> KernelPlan:
-    """The schedule of a kernel made of `groups` (in topological order)."""
+def schedule(
+    groups: Sequence[Group], device: Device, fixed: FixedByTemplate | None = None
+) -> KernelPlan:
+    """The schedule of a kernel made of `groups` (in topological order).
+
+    `fixed` are a template's decisions; the rest follows from the groups and the device.
+    """
     group_of = {s: g for g in groups for s in g.stages}
     nests = {g: form_nests(g) for g in groups}
     block = max((_wanted_block(g, nests[g]) for g in groups), default=DEFAULT_BLOCK)
+    if fixed is not None:
+        block = fixed.block or DEFAULT_BLOCK
     plans: list[list[GroupPlan]] = []
     for phase in phases(groups, group_of):
-        plans.append([_plan_group(g, nests[g], block, device) for g in phase])
+        plans.append([_plan_group(g, nests[g], block, device, fixed) for g in phase])
     most = max(_number_tiles(p) for p in plans)
     return KernelPlan(block, plans, most, device.sm_count * RESIDENT_THREADS)
 
@@ -160,12 +177,18 @@ def _power_of_two(x: int) -> int:
     return 1 << max(0, math.ceil(math.log2(max(1, x))))
 
 
-def _plan_group(group: Group, nests: list[Nest], block: int, device: Device) -> GroupPlan:
-    points = _points(group, nests, block, device)
+def _plan_group(
+    group: Group, nests: list[Nest], block: int, device: Device, fixed: FixedByTemplate | None
+) -> GroupPlan:
+    given = fixed is not None and group in fixed.groups
+    points = 1 if given else _points(group, nests, block, device)
     plans = []
     for nest in nests:
         rows, inner = points * _size(group, nest.rows), _size(group, nest.inner)
-        plans.append(NestPlan(nest, rows, inner, _teams(nest, rows, inner, block, group, device)))
+        teams = _teams(nest, rows, inner, block, group, device)
+        if fixed is not None:
+            teams = next((fixed.teams[s] for s in nest.stages if s in fixed.teams), teams)
+        plans.append(NestPlan(nest, rows, inner, teams))
     return GroupPlan(group, plans, points, -(-group.tiles // points))
 
 
