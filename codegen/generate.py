@@ -90,6 +90,9 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: boo
     stages = find_stages(graph)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
+    empty = next((op for op in graph.ops[:-1] if op.shape.size == 0), None)
+    if empty is not None:
+        raise CodegenError(f"{empty.name} has no elements ({empty.shape}): leave it to XLA.")
     groups = form_groups(stages, device, merge)
     if merge:
         groups = cache_values(groups, graph, device)

@@ -54,6 +54,11 @@ def reads(op: Op, index: Indices) -> list[Read]:
         return rule(op, index)
     if kind_of(op.opcode) is not Kind.ELEMENTWISE:
         raise CodegenError(f"{op.opcode} cannot be computed inside a kernel: leave it to XLA.")
+    for operand in op.operands:
+        if operand.dims not in ((), op.dims):
+            raise CodegenError(
+                f"{op.opcode} from {operand.shape} to {op.shape} regroups bytes: leave it to XLA."
+            )
     return [Read(i, index if operand.shape.rank else ()) for i, operand in enumerate(op.operands)]
 
 

@@ -92,7 +92,7 @@ class Writer:
     def name(self, wanted: str) -> str:
         """A C identifier like `wanted` that is not used yet in this kernel."""
         base = re.sub(r"\W+", "_", wanted).strip("_") or "value"
-        if base[0].isdigit() or base in RESERVED:
+        if base[0].isdigit() or base in RESERVED or base.startswith(("fs_", "Fs", "FS_")):
             base = f"v_{base}"
         count = self._names.get(base, 0)
         self._names[base] = count + 1
@@ -109,6 +109,7 @@ enum explicit extern false float for goto if int long new not operator or privat
 return short signed sizeof static struct switch template this throw true try typedef union unsigned
 using virtual void volatile while xor bitand bitor compl main abs exp log sin cos tan sqrt rsqrt
 floor ceil round min max pow erf tanh cbrt exp2 fmod y0 y1 yn j0 j1 jn gamma signgam log1p expm1
-atan2 shared_memory bf16 f16 remainder index div rint
+atan2 shared_memory bf16 f16 remainder index div rint nullptr step threadIdx blockIdx blockDim
+gridDim warpSize NULL NAN INFINITY HUGE_VAL EOF M_PI M_E errno
 """
 RESERVED = frozenset(_WORDS.split())
