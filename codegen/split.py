@@ -19,6 +19,7 @@ from codegen.region import rewrite
 from codegen.stages import reduced_size
 from costmodel.devices import Device
 from hlo.graph import Graph, Op, Shape
+from hlo.literals import NUMPY_DTYPES
 
 #: Reductions of fewer elements are not worth a grid barrier.
 SMALL = 1 << 16
@@ -66,10 +67,11 @@ def _split(op: Op, device: Device) -> list[Op] | None:
     each = -(-source.dims[axis] // count)
     count = -(-source.dims[axis] // each)  # no part is all padding
     missing = each * count - source.dims[axis]
+    dtype = NUMPY_DTYPES[op.dtype]
     zero = Op(
         "constant",
         Shape(op.dtype),
-        attrs={"value": np.asarray(identity(op.attrs["reducer"], op.dtype))},
+        attrs={"value": np.asarray(identity(op.attrs["reducer"], op.dtype), dtype)},
         name=f"{op.name}_identity",
         source=op.source,
     )

@@ -126,7 +126,7 @@ def allowance(grown: Grown, wanted: Sequence[np.ndarray]) -> list[float]:
         evaluate(rewrite(grown.graph, _noise(seed)), grown.args, float64=True) for seed in (1, 2, 3)
     ]
     return [
-        2 * max(relative_error(run[n], w) if w.dtype.kind == "f" else 0.0 for run in moved)
+        4 * max(relative_error(run[n], w) if w.dtype.kind == "f" else 0.0 for run in moved)
         for n, w in enumerate(wanted)
     ]
 
