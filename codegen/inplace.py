@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from codegen.nests import Place
 from codegen.schedule import KernelPlan
 from codegen.stages import Stage
@@ -9,7 +11,7 @@ from hlo.graph import ITEM_BYTES, Graph, Op
 
 
 def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
-    """(output, input) pairs, each output and each input at most once.
+    """All (output, input) pairs that may share memory; see `one_to_one` for using several.
 
     An input qualifies if the whole kernel reads it only in the loop that writes the output, only
     at the element being written, and never in a loop step after the write: all values of a step
@@ -28,14 +30,13 @@ def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
                     own = index == stage.dims
                     readers.setdefault(op.id, []).append((stage, own))
     by_op = {s.op.id: s for s in home if not s.optional}
-    taken: set[int] = set()
     pairs: list[tuple[int, int]] = []
     for number, output in enumerate(graph.root.operands):
         writer = by_op[output.id]
         if place[writer] is not Place.SWEEP:
             continue
         for position, parameter in enumerate(graph.parameters):
-            if position in taken or not _same_layout(parameter, output):
+            if not _same_layout(parameter, output):
                 continue
             reads = readers.get(parameter.id, [])
             if reads and all(
@@ -46,10 +47,19 @@ def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
                 and reader.op.dims == writer.op.dims
                 for reader, own in reads
             ):
-                taken.add(position)
                 pairs.append((number, position))
-                break
     return tuple(pairs)
+
+
+def one_to_one(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Of (output, input) pairs, the first ones in which no output and no input occurs twice."""
+    outputs: set[int] = set()
+    chosen: dict[int, int] = {}
+    for output, operand in pairs:
+        if output not in outputs and operand not in chosen:
+            outputs.add(output)
+            chosen[operand] = output
+    return tuple((output, operand) for operand, output in chosen.items())
 
 
 def _same_layout(a: Op, b: Op) -> bool:

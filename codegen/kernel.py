@@ -13,8 +13,9 @@ class Kernel:
 
     The kernel's parameters are one pointer per input, then one per output, then one per scratch
     buffer, in this order, all row-major. `source` is a complete CUDA-C translation unit that
-    includes only "fusionstitch.cuh". `in_place` lists (output, input) pairs that may share
-    memory: every thread reads an input element before it writes the same output element.
+    includes only "fusionstitch.cuh". `in_place` lists all (output, input) pairs that may share
+    memory: every thread reads an input element before it writes the same output element. Several
+    pairs may be used at once if no output and no input is in two of them.
     """
 
     name: str

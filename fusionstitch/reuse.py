@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
 from fusionstitch.patterns.pattern import Pattern
 from hlo.graph import Graph, Module, Op
 
 #: Ops whose result shares its operand's buffer.
-_SAME_BUFFER = frozenset({"reshape", "bitcast", "get-tuple-element"})
+_VIEWS = frozenset({"reshape", "bitcast"})
+_SAME_BUFFER = _VIEWS | {"get-tuple-element"}
+
+#: A parameter, or one of its elements where it is a tuple.
+Place = tuple[int, int | None]
 
 
 def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[int, int], ...]:
-    """The kernel's (output, input) pairs whose input nothing reads once the pattern runs.
+    """The kernel's (output, input) pairs whose input nothing reads after the pattern.
 
-    An entry parameter counts as dead only when it is donated: XLA would copy any other one.
+    A result that has to end up in the buffer of a donated parameter, or of an element of a loop's
+    carry, overwrites nothing else, and nothing else overwrites that buffer: XLA would copy it.
+    An entry parameter counts as dead only when it is donated.
     """
-    return tuple(
-        (output, operand)
-        for output, operand in kernel.in_place
-        if _dies(module, pattern, pattern.inputs[operand])
-    )
+    homes = _homes(module, pattern.graph)
+    reserved = set(homes.values())
+    pairs = []
+    for output, operand in kernel.in_place:
+        value = pattern.inputs[operand]
+        place, home = _place(value), homes.get(pattern.outputs[output].id)
+        fits = place == home if home or place in reserved else True
+        if fits and _dies(module, pattern, value):
+            pairs.append((output, operand))
+    return one_to_one(pairs)
 
 
 def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
     graph = pattern.graph
     inside = pattern.bits | sum(1 << op.id for op in pattern.ops)
-    before = 0
-    for op in pattern.inputs:
-        before |= graph.reach[op.id]
-    if not _read_only_by(graph, value, inside, before):
+    if value is graph.root or any(not inside >> u.id & 1 for u in graph.users[value.id]):
         return False
     while value.opcode in _SAME_BUFFER:
         value, reader = value.operands[0], value
@@ -39,23 +50,37 @@ def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
         return False
     if value.opcode != "parameter" or graph is not module.entry:
         return True
-    return value.attrs["index"] in _donated(module)
+    return value.attrs["index"] in {e.parameter_number for e in _donated(module)}
 
 
-def _read_only_by(graph: Graph, value: Op, inside: int, before: int) -> bool:
-    """Whether every reader of `value` is in the pattern, or must have run before it starts."""
-    if value is graph.root:
-        return False
-    for user in graph.users[value.id]:
-        if inside >> user.id & 1:
-            continue
-        if user.opcode in _SAME_BUFFER:
-            if not _read_only_by(graph, user, inside, before):
-                return False
-        elif not before >> user.id & 1 or user.opcode in ("tuple", "while", "conditional"):
-            return False  # a tuple or a loop may hand the buffer on
-    return True
+def _homes(module: Module, graph: Graph) -> dict[int, Place]:
+    """Where results must end up: op id -> the parameter whose buffer it is."""
+    whole = graph.root.opcode != "tuple"
+    results = (graph.root,) if whole else graph.root.operands
+    places: dict[int, Place] = {}
+    if graph is module.entry:
+        for entry in _donated(module):
+            number = 0 if whole else entry.output_shape_index[0]
+            places[number] = (entry.parameter_number, None)
+    elif any(op.called[1] is graph for g in module.graphs for op in g if op.opcode == "while"):
+        places = {number: (0, None if whole else number) for number in range(len(results))}
+    return {_buffer(results[number]).id: place for number, place in places.items()}
 
 
-def _donated(module: Module) -> frozenset[int]:
-    return frozenset(entry.parameter_number for entry in module.proto.input_output_alias.entries)
+def _donated(module: Module) -> list[Any]:
+    """Aliases of results and parameters of the entry."""
+    return list(module.proto.input_output_alias.entries)
+
+
+def _buffer(op: Op) -> Op:
+    while op.opcode in _VIEWS:
+        op = op.operands[0]
+    return op
+
+
+def _place(value: Op) -> Place | None:
+    """The place whose buffer holds `value`."""
+    value, element = _buffer(value), None
+    if value.opcode == "get-tuple-element":
+        element, value = value.attrs["index"], _buffer(value.operands[0])
+    return (value.attrs["index"], element) if value.opcode == "parameter" else None

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.emulator import (
@@ -97,13 +98,13 @@ def run(
     """Runs one kernel without XLA and returns its outputs.
 
     `inputs` must have the shapes and dtypes of `kernel.inputs`. Outputs and scratch start as
-    poison. With `in_place`, the outputs of `kernel.in_place` share memory with their inputs.
+    poison. With `in_place`, outputs share memory with inputs as `kernel.in_place` allows.
     Raises VerifyError for a deadlock, a divergent barrier, or a write outside a buffer.
     """
     _check_inputs(kernel, inputs)
     [artifact] = build([kernel], store)
     arguments = [_Buffer.holding(value) for value in inputs]
-    shared = dict(kernel.in_place) if in_place else {}
+    shared = dict(one_to_one(kernel.in_place)) if in_place else {}
     outputs = [
         arguments[shared[i]] if i in shared else _Buffer(shape)
         for i, shape in enumerate(kernel.outputs)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from codegen.generate import CodegenOptions, generate
+from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
 from codegen.region import region
 from costmodel.devices import Device, device
@@ -126,7 +127,7 @@ def launched(
 ) -> list[np.ndarray]:
     """Runs a built kernel on poisoned outputs between red zones; checks what it may not touch."""
     inputs = [_Memory(a.shape, a.dtype, a) for a in args]
-    over = dict(kernel.in_place) if in_place else {}
+    over = dict(one_to_one(kernel.in_place)) if in_place else {}
     outputs = [
         inputs[over[n]] if n in over else _Memory(s.dims, NUMPY_DTYPES[s.dtype])
         for n, s in enumerate(kernel.outputs)
