@@ -1,0 +1,197 @@
+"""Groups: which stages share blocks, and in which phases groups run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from codegen.caching import cache_values
+from codegen.groups import COALESCED, Group, form_groups, phases, shared_bytes
+from codegen.nests import Place, form_nests
+from codegen.split import split_reductions
+from codegen.stages import find_stages
+from costmodel.devices import device
+from hlo.graph import Op
+from tests.codegen.regions import whole
+from tests.graphs import Builder, layernorm, layernorm_backward, softmax
+
+H200 = device("h200")
+ONE = replace(H200, sm_count=1)
+
+
+def groups_of(b: Builder, *roots: Op, on=H200, merge: bool = True) -> list[Group]:
+    return form_groups(find_stages(whole(b.graph(*roots))), on, merge)
+
+
+def phase_sizes(groups: list[Group]) -> list[int]:
+    return [len(p) for p in phases(groups, {s: g for g in groups for s in g.stages})]
+
+
+def opcodes(group: Group) -> list[str]:
+    return [stage.op.opcode for stage in group.stages]
+
+
+def test_a_softmax_is_one_group_of_its_rows() -> None:
+    b = Builder()
+    [group] = groups_of(b, softmax(b, b.parameter((1000, 64))))
+    assert opcodes(group) == ["reduce", "reduce", "divide"]
+    assert group.tiles == 1000
+    assert [group.block_size(s) for s in group.stages] == [1, 1, 64]
+    assert [group.inner_size(s) for s in group.stages] == [64, 64, 1]
+    assert not group.is_flat
+
+
+def test_a_layer_norm_is_one_group() -> None:
+    b = Builder()
+    x, scale, bias = b.parameter((1000, 64)), b.parameter((64,)), b.parameter((64,))
+    [group] = groups_of(b, layernorm(b, x, scale, bias))
+    assert group.tiles == 1000
+
+
+def test_without_merging_every_stage_is_a_group_of_its_own_phase() -> None:
+    b = Builder()
+    groups = groups_of(b, softmax(b, b.parameter((1000, 64))), merge=False)
+    assert [opcodes(g) for g in groups] == [["reduce"], ["reduce"], ["divide"]]
+    assert phase_sizes(groups) == [1, 1, 1]
+
+
+def test_column_sums_of_a_backward_pass_are_apart_from_its_rows() -> None:
+    b = Builder()
+    x, scale, g = b.parameter((4096, 256)), b.parameter((256,)), b.parameter((4096, 256))
+    groups = groups_of(b, *layernorm_backward(b, x, scale, g))
+    rows = {group.tiles for group in groups}
+    assert rows == {4096, 256}
+    by_rows = [group for group in groups if group.tiles == 4096]
+    assert len(by_rows) == 1
+
+
+def test_independent_work_packs_into_one_phase() -> None:
+    b = Builder()
+    roots = [b.exp(b.parameter((n,))) for n in (10, 1000, 64)]
+    groups = groups_of(b, *roots)
+    assert [group.tiles for group in groups] == [10, 1000, 64]
+    assert all(group.is_flat for group in groups)
+    assert phase_sizes(groups) == [3]
+
+
+def test_siblings_that_read_one_input_alike_share_a_loop() -> None:
+    b = Builder()
+    x = b.parameter((1000, 512))
+    groups = groups_of(b, b.reduce(x, (1,)), b.reduce(x, (1,), "maximum"))
+    assert [opcodes(g) for g in groups] == [["reduce", "reduce"]]
+
+
+def test_siblings_with_other_loops_stay_apart() -> None:
+    b = Builder()
+    x = b.parameter((1000, 512))
+    groups = groups_of(b, b.reduce(x, (1,)), b.reduce(x, (0,)))
+    assert len(groups) == 2
+    assert phase_sizes(groups) == [2]
+
+
+def test_a_merge_must_not_starve_the_device() -> None:
+    """A whole-array sum read by all elements: two phases on a big device."""
+    b = Builder()
+    x = b.parameter((4096, 512))
+    total = b.reduce(x, (0, 1))
+    groups = groups_of(b, b.div(x, b.broadcast(total, x.dims)))
+    assert [group.tiles for group in groups] == [1, 4096 * 512]
+    assert phase_sizes(groups) == [1, 1]
+
+
+def test_a_merge_must_fit_shared_memory() -> None:
+    b = Builder()
+    s = b.dot(b.parameter((64, 90, 4)), b.parameter((64, 4, 90)), batch=1)
+    out = b.dot(softmax(b, s), b.parameter((64, 90, 4)), batch=1)
+    together = groups_of(b, out, on=ONE)
+    assert len(together) == 1
+    assert shared_bytes(together[0]) >= 90 * 90 * 4
+    tight = replace(ONE, shared_per_block=16 << 10)
+    for group in form_groups(find_stages(whole(b.graph(out))), tight):
+        assert shared_bytes(group) <= 16 << 10
+
+
+def test_a_merge_must_leave_no_cycle() -> None:
+    """a feeds b and c, b feeds c through another shape: c cannot join a around b."""
+    b = Builder()
+    x = b.parameter((256, 256))
+    rows = b.reduce(x, (1,))
+    total = b.reduce(b.exp(rows), (0,))
+    out = b.mul(b.like(rows, x, (1,)), b.broadcast(total, x.dims))
+    groups = groups_of(b, out)
+    order = {s: n for n, g in enumerate(groups) for s in g.stages}
+    for group in groups:
+        for stage in group.stages:
+            assert all(order[p] <= order[stage] for p, _ in stage.reads)
+
+
+def test_phases_are_numbered_by_the_longest_path() -> None:
+    b = Builder()
+    x = b.parameter((4096, 512))
+    one = b.reduce(x, (0, 1))
+    centred = b.sub(x, b.broadcast(one, x.dims))
+    two = b.reduce(b.mul(centred, centred), (0, 1))
+    out = b.mul(centred, b.broadcast(two, x.dims))
+    graph = split_reductions(whole(b.graph(out, b.exp(b.parameter((9,))))), H200)
+    groups = form_groups(find_stages(graph), H200)
+    assert phase_sizes(groups) == [2, 1, 1, 1, 1]  # parts, sum, parts, sum, and the output
+
+
+def test_column_reductions_take_neighbouring_columns_together() -> None:
+    b = Builder()
+    [group] = groups_of(b, b.reduce(b.parameter((1000, 96)), (0,)))
+    assert group.least_points == COALESCED
+    b = Builder()
+    [rows] = groups_of(b, b.reduce(b.parameter((96, 1000)), (1,)))
+    assert rows.least_points == 1
+
+
+def test_batches_that_fill_the_device_keep_their_dots_whole() -> None:
+    b = Builder()
+    x = b.parameter((5000, 16, 8))
+    [group] = groups_of(b, b.exp(b.dot(x, b.parameter((5000, 8, 16)), batch=1)))
+    assert group.tiles == 5000
+    few = Builder()
+    x = few.parameter((5, 16, 8))
+    [group] = groups_of(few, few.exp(few.dot(x, few.parameter((5, 8, 16)), batch=1)))
+    assert group.tiles == 5 * 16 * 16
+
+
+# ---- caching and nests ---------------------------------------------------------------------------
+
+
+def test_an_expensive_value_that_two_loops_need_is_cached() -> None:
+    b = Builder()
+    x = b.parameter((64, 40, 30))
+    e = b.exp(x)
+    share = b.div(e, b.like(b.reduce(e, (1,)), x, (1,)))
+    graph = whole(b.graph(b.reduce(share, (2,))))
+    groups = cache_values(form_groups(find_stages(graph), ONE), graph, ONE)
+    stages = [stage for group in groups for stage in group.stages]
+    assert "exponential" in [s.op.opcode for s in stages]
+
+
+def test_a_row_walked_twice_is_one_nest_of_two_levels() -> None:
+    b = Builder()
+    [group] = groups_of(b, softmax(b, b.parameter((1000, 64))))
+    [nest] = form_nests(group)
+    assert nest.levels == 3
+    assert [nest.place[s] for s in group.stages] == [Place.REDUCE, Place.REDUCE, Place.SWEEP]
+    assert [nest.level[s] for s in group.stages] == [0, 1, 2]
+
+
+def test_a_value_per_row_is_computed_once_per_row() -> None:
+    b = Builder()
+    x = b.parameter((1000, 64))
+    [group] = groups_of(b, b.unary("log", b.reduce(x, (1,))), on=ONE)
+    [nest] = form_nests(group)
+    assert [nest.place[s] for s in nest.stages] == [Place.REDUCE, Place.ROW]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
+def test_another_order_inside_the_block_is_another_nest(order: tuple[int, ...]) -> None:
+    b = Builder()
+    s = b.dot(b.parameter((500, 12, 8)), b.parameter((500, 8, 12)), batch=1)
+    [group] = groups_of(b, b.add(b.exp(s), b.transpose(s, order)), on=ONE)
+    assert len(form_nests(group)) == (1 if order == (0, 1, 2) else 2)

@@ -1,0 +1,91 @@
+"""Which outputs may overwrite an input."""
+
+from __future__ import annotations
+
+from codegen.generate import generate
+from codegen.inplace import one_to_one
+from costmodel.devices import Device, device
+from hlo.graph import Op
+from tests.codegen.regions import whole
+from tests.graphs import Builder, adam, softmax
+
+H200 = device("h200")
+
+
+def pairs(b: Builder, *roots: Op, on: Device = H200) -> tuple[tuple[int, int], ...]:
+    return generate(whole(b.graph(*roots)), on).in_place
+
+
+def test_an_elementwise_output_may_take_every_input_of_its_kind() -> None:
+    b = Builder()
+    x, y = b.parameter((30, 40)), b.parameter((30, 40))
+    assert pairs(b, b.add(x, y)) == ((0, 0), (0, 1))
+
+
+def test_one_to_one_takes_each_input_and_each_output_once() -> None:
+    b = Builder()
+    x, y = b.parameter((30, 40)), b.parameter((30, 40))
+    assert one_to_one(pairs(b, b.add(x, y), b.mul(x, y), b.sub(x, y))) == ((0, 0), (1, 1))
+
+
+def test_a_training_step_may_overwrite_its_state_in_any_order() -> None:
+    b = Builder()
+    found = pairs(b, *adam(b, *(b.parameter((64, 64)) for _ in range(4))))
+    assert found == tuple((output, operand) for output in range(3) for operand in range(4))
+
+
+def test_another_shape_does_not_qualify() -> None:
+    b = Builder()
+    x, row = b.parameter((30, 40)), b.parameter((40,))
+    assert pairs(b, b.like(b.exp(row), x, (0,))) == ()
+    b = Builder()
+    assert pairs(b, b.reshape(b.exp(b.parameter((30, 40))), (1200,))) == ()
+
+
+def test_elements_of_one_size_qualify_and_others_do_not() -> None:
+    b = Builder()
+    assert pairs(b, b.op("convert", (64,), b.parameter((64,), "s32"), dtype="f32")) == ((0, 0),)
+    b = Builder()
+    assert pairs(b, b.op("convert", (64,), b.parameter((64,), "bf16"), dtype="f32")) == ()
+
+
+def test_elements_read_at_another_place_do_not_qualify() -> None:
+    b = Builder()
+    x = b.parameter((40, 40))
+    assert pairs(b, b.add(x, b.transpose(x, (1, 0)))) == ()
+    b = Builder()
+    x = b.parameter((40,))
+    assert pairs(b, b.op("reverse", (40,), x, dimensions=(0,))) == ()
+
+
+def test_an_input_that_another_loop_reads_does_not_qualify() -> None:
+    b = Builder()
+    x, y = b.parameter((300, 400)), b.parameter((300, 400))
+    assert pairs(b, b.add(x, y), b.reduce(x, (0,))) == ((0, 1),)
+
+
+def test_an_input_that_another_phase_reads_does_not_qualify() -> None:
+    b = Builder()
+    x = b.parameter((300, 400))
+    total = b.reduce(x, (0, 1))
+    assert pairs(b, b.div(x, b.broadcast(total, x.dims))) == ()
+
+
+def test_an_input_that_is_summed_along_the_row_does_not_qualify() -> None:
+    b = Builder()
+    assert pairs(b, softmax(b, b.parameter((300, 64)))) == ()
+
+
+def test_a_sum_overwrites_nothing() -> None:
+    b = Builder()
+    x, start = b.parameter((300, 64)), b.parameter((300,))
+    assert pairs(b, b.add(b.reduce(x, (1,)), start)) == ()
+
+
+def test_a_named_input_is_not_promised_to_be_unaliased() -> None:
+    b = Builder()
+    x, y = b.parameter((30, 40)), b.parameter((40,))
+    kernel = generate(whole(b.graph(b.add(x, b.like(y, x, (0,))))), H200)
+    assert kernel.in_place == ((0, 0),)
+    assert "const float* parameter_0," in kernel.source
+    assert "const float* __restrict__ parameter_1," in kernel.source

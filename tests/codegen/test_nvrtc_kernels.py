@@ -1,0 +1,75 @@
+"""Every kernel of the table built for real GPUs, without one; resources of those worth watching."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+import pytest
+
+from codegen.kernel import Kernel
+from fusionstitch.runtime import nvrtc
+from tests.codegen.kernel_cases import CASES
+from tests.conftest import Golden
+
+pytestmark = pytest.mark.skipif(not nvrtc.available(), reason=nvrtc.available().reason)
+
+#: Their registers, stack and barriers are kept: a rise here is a slower kernel.
+WATCHED = [
+    *("chain", "vectors", "adam", "columns", "block_row", "softmax_vectors", "softmax_warps"),
+    *("layer_norm_100", "layer_norm_1024", "layer_norm_backward", "cross_entropy", "attention"),
+    *("mlp_gradient", "packed_like_tensors", "all_four_compositions"),
+]
+
+
+@cache
+def kernels() -> tuple[Kernel, ...]:
+    return tuple(program.case().kernel() for program in CASES.values())
+
+
+@cache
+def resources(arch: str) -> dict[str, nvrtc.Resources]:
+    """What each kernel takes, by name: all in one program, each in a namespace of its own."""
+    parts = [f"namespace in_{k.name} {{\n{k.source}\n}}" for k in kernels()]
+    source = "\n".join(['#include "fusionstitch.cuh"', *parts])
+    return dict(nvrtc.compile(source, arch).resources)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_every_kernel_compiles_without_spills(nvrtc: ModuleType, arch: str) -> None:
+    found = resources(arch)
+    assert set(found) == {k.name for k in kernels()}
+    for name, used in found.items():
+        assert not used.spills, name
+        assert used.stack_bytes == 0, name
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_registers_leave_room_for_the_blocks_the_launch_counts_on(
+    nvrtc: ModuleType, arch: str
+) -> None:
+    found = resources(arch)
+    for kernel in kernels():
+        assert found[kernel.name].registers * kernel.block <= 65_536, kernel.name
+        if kernel.cooperative:  # bounds of 1024 threads per multiprocessor
+            assert found[kernel.name].registers <= 64, kernel.name
+
+
+def test_resources_of_watched_kernels(nvrtc: ModuleType, golden: Golden) -> None:
+    """Of NVRTC 13 for sm_90; other releases allocate registers differently."""
+    if not nvrtc.version().startswith("13."):
+        pytest.skip(f"the numbers are those of NVRTC 13, not {nvrtc.version()}")
+    found = resources("sm_90")
+    lines = [
+        f"{name}: {used.registers} registers, {used.stack_bytes} bytes of stack, "
+        f"{used.barriers} barriers"
+        for name in WATCHED
+        for used in [found[f"k_{name}"]]
+    ]
+    golden("\n".join(lines) + "\n")
+
+
+def test_a_kernel_is_a_translation_unit_of_its_own(nvrtc: ModuleType) -> None:
+    kernel = CASES["softmax_vectors"].case().kernel()
+    [(name, _)] = nvrtc.compile(kernel.source, "sm_90").resources
+    assert name == kernel.name
