@@ -112,4 +112,5 @@ floor ceil round min max pow erf tanh cbrt exp2 fmod y0 y1 yn j0 j1 jn gamma sig
 atan2 shared_memory bf16 f16 remainder index div rint nullptr step threadIdx blockIdx blockDim
 gridDim warpSize NULL NAN INFINITY HUGE_VAL EOF M_PI M_E errno
 """
-RESERVED = frozenset(_WORDS.split())
+#: With the single-precision names of C's functions: expf, logf, ...
+RESERVED = frozenset(word + end for word in _WORDS.split() for end in ("", "f"))

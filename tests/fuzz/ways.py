@@ -121,13 +121,21 @@ def report(way: Way, found: str) -> str:
 
 
 def allowance(grown: Grown, wanted: Sequence[np.ndarray]) -> list[float]:
-    """How far each output moves when every float op is off by a rounding: its conditioning."""
+    """How far each output may be off: NumPy's own error in the graph's types, and how far outputs
+    move when every float op is off by a rounding, which is their conditioning."""
+    graph, args = grown.graph, grown.args
+    own = _errors(evaluate(graph, args), wanted)
     moved = [
-        evaluate(rewrite(grown.graph, _noise(seed)), grown.args, float64=True) for seed in (1, 2, 3)
+        _errors(evaluate(rewrite(graph, _noise(seed)), args, float64=True), wanted)
+        for seed in (1, 2, 3)
     ]
+    return [max(2 * e, *(4 * m for m in ms)) for e, *ms in zip(own, *moved, strict=True)]
+
+
+def _errors(values: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> list[float]:
     return [
-        4 * max(relative_error(run[n], w) if w.dtype.kind == "f" else 0.0 for run in moved)
-        for n, w in enumerate(wanted)
+        relative_error(v, w) if w.dtype.kind == "f" else 0.0
+        for v, w in zip(values, wanted, strict=True)
     ]
 
 
