@@ -2,53 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from codegen.maps import Indices
 from codegen.nests import Place
-from codegen.schedule import KernelPlan
+from codegen.schedule import KernelPlan, NestPlan
 from codegen.stages import Stage
 from hlo.graph import ITEM_BYTES, Graph, Op
 
 
-def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
-    """All (output, input) pairs that may share memory; see `one_to_one` for using several.
+@dataclass(frozen=True)
+class _Site:
+    """Where a stage is computed."""
 
-    An input qualifies if the whole kernel reads it only in the loop that writes the output, only
-    at the element being written, and never in a loop step after the write: all values of a step
-    are computed before its first store.
+    phase: int
+    nest: NestPlan
+    level: int
+    place: Place
+
+
+def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
+    """All (output, input) pairs that may share memory; see `one_to_one` for using several."""
+    sites = {
+        stage: _Site(phase, nest, nest.nest.level[stage], nest.nest.place[stage])
+        for phase, groups in enumerate(plan.phases)
+        for group in groups
+        for nest in group.nests
+        for stage in nest.nest.stages
+    }
+    readers: dict[int, list[tuple[Stage, Indices]]] = {}
+    for stage in sites:
+        for op, index in stage.loads:
+            readers.setdefault(op.id, []).append((stage, index))
+    by_op = {s.op.id: s for s in sites if not s.optional}
+    return tuple(
+        (number, position)
+        for number, output in enumerate(graph.root.operands)
+        for position, parameter in enumerate(graph.parameters)
+        if _same_layout(parameter, output)
+        and parameter.id in readers
+        and all(
+            _is_over(reader, index, by_op[output.id], sites)
+            for reader, index in readers[parameter.id]
+        )
+    )
+
+
+def _is_over(reader: Stage, index: Indices, writer: Stage, sites: Mapping[Stage, _Site]) -> bool:
+    """Whether `reader` has read an element before `writer` overwrites it.
+
+    Either a grid barrier lies between the two, or both visit the element in one loop, the reader
+    in no later step: all values of a step are computed before its first store. One thread of a
+    team stores a value per row, while others may not have read yet: theirs must not matter.
     """
-    readers: dict[int, list[tuple[Stage, bool]]] = {}
-    home: dict[Stage, tuple[int, int]] = {}
-    level: dict[Stage, int] = {}
-    place: dict[Stage, Place] = {}
-    for g, group in enumerate(plan.groups):
-        for n, nest in enumerate(group.nests):
-            for stage in nest.nest.stages:
-                home[stage] = g, n
-                level[stage], place[stage] = nest.nest.level[stage], nest.nest.place[stage]
-                for op, index in stage.loads:
-                    own = index == stage.dims
-                    readers.setdefault(op.id, []).append((stage, own))
-    by_op = {s.op.id: s for s in home if not s.optional}
-    pairs: list[tuple[int, int]] = []
-    for number, output in enumerate(graph.root.operands):
-        writer = by_op[output.id]
-        if place[writer] is not Place.SWEEP:
-            continue
-        for position, parameter in enumerate(graph.parameters):
-            if not _same_layout(parameter, output):
-                continue
-            reads = readers.get(parameter.id, [])
-            if reads and all(
-                own
-                and home[reader] == home[writer]
-                and place[reader] is Place.SWEEP
-                and level[reader] <= level[writer]
-                and reader.op.dims == writer.op.dims
-                for reader, own in reads
-            ):
-                pairs.append((number, position))
-    return tuple(pairs)
+    read, write = sites[reader], sites[writer]
+    if read.phase < write.phase:
+        return True
+    together = read.nest is write.nest and read.place is write.place and read.level <= write.level
+    if not together or index != reader.dims or reader.op.dims != writer.op.dims:
+        return False
+    if read.place is Place.SWEEP:
+        return True
+    others = any(
+        producer is reader for stage in read.nest.nest.stages for producer, _ in stage.reads
+    )
+    return read.place is Place.ROW and (read.nest.teams.threads == 1 or not others)
 
 
 def one_to_one(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
