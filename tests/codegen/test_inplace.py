@@ -64,11 +64,25 @@ def test_an_input_that_another_loop_reads_does_not_qualify() -> None:
     assert pairs(b, b.add(x, y), b.reduce(x, (0,))) == ((0, 1),)
 
 
-def test_an_input_that_another_phase_reads_does_not_qualify() -> None:
+def test_an_input_read_before_a_grid_barrier_qualifies_and_after_it_does_not() -> None:
     b = Builder()
     x = b.parameter((300, 400))
-    total = b.reduce(x, (0, 1))
-    assert pairs(b, b.div(x, b.broadcast(total, x.dims))) == ()
+    exp = b.exp(x)
+    total = b.reduce(exp, (0, 1))
+    assert pairs(b, exp, b.div(x, b.broadcast(total, x.dims))) == ((1, 0),)
+
+
+def test_a_value_per_row_takes_its_own_input() -> None:
+    b = Builder()
+    x, start = b.parameter((300, 64)), b.parameter((300,))
+    assert pairs(b, b.sub(start, b.reduce(x, (1,)))) == ((0, 1),)
+
+
+def test_a_value_per_row_that_the_whole_team_uses_overwrites_nothing() -> None:
+    b = Builder()
+    x, start = b.parameter((300, 64)), b.parameter((300,))
+    row = b.sub(start, b.reduce(x, (1,)))
+    assert pairs(b, row, b.mul(x, b.broadcast(row, x.dims, (0,)))) == ()
 
 
 def test_an_input_that_is_summed_along_the_row_does_not_qualify() -> None:
@@ -79,7 +93,7 @@ def test_an_input_that_is_summed_along_the_row_does_not_qualify() -> None:
 def test_a_sum_overwrites_nothing() -> None:
     b = Builder()
     x, start = b.parameter((300, 64)), b.parameter((300,))
-    assert pairs(b, b.add(b.reduce(x, (1,)), start)) == ()
+    assert pairs(b, b.reduce(x, (1,)), b.exp(start)) == ((1, 1),)
 
 
 def test_a_named_input_is_not_promised_to_be_unaliased() -> None:
