@@ -65,6 +65,16 @@ class NestPlan:
     inner: int
     teams: Teams
 
+    def repeats(self, block: int, ragged: bool) -> bool:
+        """True if teams without a row of their own repeat another's, so that lanes stay together.
+
+        What they compute is dropped, but they read what the row's own team may be overwriting.
+        """
+        threads = self.teams.threads
+        if threads in (1, 32, block) and not self.teams.columns:
+            return False
+        return ragged or self.rows % (block // threads) != 0
+
 
 @dataclass(eq=False)
 class GroupPlan:

@@ -40,7 +40,7 @@ def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> Sh
     offsets: dict[Stage, int] = {}
     plans: list[SharedPlan] = []
     for group in plan.groups:
-        requests, ends = _requests(group)
+        requests, ends = _requests(group, plan.block)
         if not any(r.bytes for r in requests):
             continue
 
@@ -76,7 +76,7 @@ def _reduction_scratch(plan: KernelPlan) -> int:
 
 
 def _requests(
-    group: GroupPlan,
+    group: GroupPlan, block: int
 ) -> tuple[list[SharedRequest], dict[Hashable, list[Stage]]]:
     """Requests in execution order, and the stages of each nest by its end marker."""
     nest_of = {s: n for n, nest in enumerate(group.nests) for s in nest.nest.stages}
@@ -90,7 +90,9 @@ def _requests(
     ends: dict[Hashable, list[Stage]] = {}
     for number, nest in enumerate(group.nests):
         read = _values_read(nest, wanted, nest_of, number)
-        takers = _in_place_takers(group, nest, number, read, wanted, nest_of)
+        takers: dict[Stage, Stage] = {}
+        if not nest.repeats(block, group.ragged):
+            takers = _in_place_takers(group, nest, number, read, wanted, nest_of)
         for stage in sorted(nest.nest.stages, key=lambda s: (nest.nest.level[s], s.op.id)):
             taken = frozenset(v for v, taker in takers.items() if taker is stage)
             size = 0
