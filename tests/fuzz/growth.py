@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from hlo.graph import Graph, Op, Shape
+from codegen.expressions import identity
+from hlo.graph import ITEM_BYTES, Graph, Op, Shape
 from hlo.literals import NUMPY_DTYPES
 from hlo.verify import verify
 from tests.graphs import Builder
 
-FLOATS = ("f32", "bf16")
-DTYPES = ("f32", "f32", "f32", "bf16", "s32", "pred")
+FLOATS = ("f32", "bf16", "f64")
+INTEGERS = ("s32", "s8", "u8", "u32", "s64")
+DTYPES = (*("f32", "f32", "f32", "bf16", "s32", "pred", "f32"), *("f64", "s8", "u8", "u32", "s64"))
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 100, 128)
 LONG = (257, 512, 1000, 1024, 2048, 5000)
 #: Largest number of elements of a value, by how large the graph may be.
@@ -146,7 +148,7 @@ class Growth:
             return self.keep(op, bound=dims[dim])
         if math.prod(dims) > 64:
             return None
-        dtype = self.pick(("f32", "s32", "bf16", "pred"))
+        dtype = self.pick(("f32", "s32", "bf16", "pred", "f64", "s8"))
         return self.keep(self.b.constant(drawn(dims, dtype, self.number(0, 3)), dtype))
 
     def shaped(self, wanted: Value) -> Value:
@@ -197,7 +199,7 @@ class Growth:
         b, op = self.b, x.op
         if x.dtype == "pred":
             return self.keep(b.unary("not", op))
-        if x.dtype == "s32":
+        if x.dtype in INTEGERS:
             return self.keep(b.unary(self.pick(("negate", "abs", "not", "sign", "popcnt")), op))
         name = self.pick(
             ("negate", "abs", "tanh", "logistic", "exponential", "sine", "rsqrt", "sqrt", "floor")
@@ -225,7 +227,7 @@ class Growth:
         b, exact = self.b, x.exact and y.exact
         if x.dtype == "pred":
             return self.keep(b.binary(self.pick(("and", "or", "xor")), x.op, y.op))
-        if x.dtype == "s32":
+        if x.dtype in INTEGERS:
             return self.keep(b.binary(self.pick(INTEGER_OPS), x.op, y.op))
         name = self.pick(("add", "multiply", "subtract", "maximum", "minimum", "divide"))
         if name == "divide":  # by 1 + |y|
@@ -240,7 +242,7 @@ class Growth:
         return self.keep(b.binary(name, x.op, y.op), exact and name != "multiply", bound)
 
     def compare(self) -> Value | None:
-        x = self.any(("f32", "s32", "bf16"))
+        x = self.any((*FLOATS, *INTEGERS))
         if x is None or not (x.exact or x.op.opcode == "parameter"):
             return None
         y = self.shaped(x)
@@ -265,22 +267,26 @@ class Growth:
         return self.keep(op, x.exact and y.exact, max(x.bound, y.bound))
 
     def clamp(self) -> Value | None:
-        x = self.any(("f32", "s32", "bf16"))
+        x = self.any((*FLOATS, *INTEGERS))
         if x is None:
             return None
-        low, high = self.b.constant(-1, x.dtype), self.b.constant(1, x.dtype)
+        low, high = (
+            self.b.constant(0 if x.dtype[0] == "u" else -1, x.dtype),
+            self.b.constant(1, x.dtype),
+        )
         return self.keep(self.b.op("clamp", x.op.shape, low, x.op, high), x.exact, 1.0)
 
     def convert(self) -> Value | None:
         x = self.any()
         if x is None:
             return None
-        target = self.pick([t for t in ("f32", "s32", "bf16", "pred") if t != x.dtype])
-        if target in ("s32", "pred") and not x.exact:
+        others = ("f32", "s32", "bf16", "pred", "f64", "u8", "s8")
+        target = self.pick([t for t in others if t != x.dtype])
+        if target not in FLOATS and not x.exact:
             return None
         op = self.b.op("convert", x.dims, x.op, dtype=target)
-        if x.dtype == "s32" and target in FLOATS:  # may be as large as 2^31
-            scale = 2.0**-30
+        if x.dtype in INTEGERS and target in FLOATS:
+            scale = 2.0 ** (2 - 8 * ITEM_BYTES[x.dtype])
             return self.keep(self.b.mul(op, self.splat(scale, op)), False, 2.0)
         return self.keep(op, x.exact, x.bound)
 
@@ -383,18 +389,32 @@ class Growth:
             return None
         dimensions = self.subset(range(len(x.dims)))
         count = math.prod(x.dims[d] for d in dimensions)
-        names = {"pred": ("and", "or"), "s32": ("add", "maximum", "minimum", "multiply", "xor")}
-        name = self.pick(names.get(x.dtype, ("add", "maximum", "minimum", "add")))
+        name = self.pick(
+            ("and", "or")
+            if x.dtype == "pred"
+            else ("add", "maximum", "minimum", "multiply", "xor")
+            if x.dtype in INTEGERS
+            else ("add", "maximum", "minimum", "add")
+        )
         dims = [n for d, n in enumerate(x.dims) if d not in dimensions]
-        top = {"f32": math.inf, "bf16": math.inf, "s32": 2**31 - 1}.get(x.dtype, 1)
-        low = {"f32": -math.inf, "bf16": -math.inf, "s32": -(2**31)}.get(x.dtype, 0)
-        neutral = {"maximum": low, "minimum": top, "multiply": 1, "and": 1}.get(name, 0)
+        neutral = identity(name, x.dtype)
         if self.pick(range(4)) == 3 and name != "multiply":
             neutral = 1  # an init that counts
         init = self.b.constant(neutral, x.dtype)
         op = self.b.op("reduce", dims, x.op, init, dimensions=dimensions, reducer=name)
         bound = x.bound * count + 1 if name == "add" else max(x.bound, 1.0)
         return self.keep(op, x.exact, bound)
+
+    def twins(self) -> Value | None:
+        """The same op on parameters of several sizes: groups that may share a function."""
+        dtype, name = self.pick(FLOATS), self.pick(("negate", "abs", "tanh"))
+        value = None
+        for _ in range(self.number(2, 4)):
+            extents = LONG if self.flag() else EXTENTS
+            x = self.b.parameter((self.pick(extents),), dtype)
+            op = self.b.unary(name, self.b.mul(x, self.splat(0.5, x)))
+            value = self.keep(op, False, 2.0)
+        return value
 
     def normalize(self) -> Value | None:
         """x joined with its own reduction: rows that are walked more than once."""
@@ -454,7 +474,7 @@ class Growth:
     STEPS = (
         *("unary", "binary", "binary", "reduce", "reduce", "dot", "broadcast", "transpose"),
         *("reshape", "slice", "pad", "concatenate", "reverse", "compare", "select", "clamp"),
-        *("convert", "source", "parameter", "normalize", "normalize"),
+        *("convert", "source", "parameter", "normalize", "normalize", "twins"),
     )
 
     def grow(self) -> Grown:
@@ -499,8 +519,9 @@ def drawn(dims: Sequence[int], dtype: str, seed: int) -> np.ndarray:
     rng = np.random.default_rng([seed, *dims])
     if dtype == "pred":
         return rng.random(dims) < 0.5
-    if dtype == "s32":
-        return np.asarray(rng.integers(-9, 10, dims, np.int32))
+    if dtype in INTEGERS:
+        low = 0 if dtype[0] == "u" else -9
+        return np.asarray(rng.integers(low, low + 19, dims)).astype(NUMPY_DTYPES[dtype])
     return np.asarray(rng.integers(-8, 9, dims) / 4).astype(NUMPY_DTYPES[dtype])
 
 

@@ -39,9 +39,10 @@ def two_ways(draw: st.DrawFn) -> list:
     cuts = draw(st.lists(st.integers(0, 60), min_size=1, max_size=3))
     name = draw(st.sampled_from(sorted(DEVICES)))
     other = draw(st.sampled_from(sorted(DEVICES)))
-    options = CodegenOptions(sharing=draw(st.booleans()))
+    numerics = draw(st.sampled_from(["default", "strict"]))
+    options = CodegenOptions(numerics, sharing=draw(st.booleans()))
     return [
-        whole(grown, f"{name}, sharing {options.sharing}", DEVICES[name], options),
+        whole(grown, f"{name}, {options}", DEVICES[name], options),
         cut(grown, f"{other}, cut at {cuts}", DEVICES[other], CodegenOptions(), cuts),
     ]
 

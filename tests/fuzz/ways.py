@@ -13,7 +13,7 @@ from codegen.generate import CodegenOptions, generate
 from codegen.kernel import Kernel
 from codegen.region import region, rewrite
 from costmodel.devices import Device, device
-from fusionstitch.accuracy import FLOORS, relative_error
+from fusionstitch.accuracy import relative_error
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
 from hlo.evaluate import evaluate
@@ -32,7 +32,9 @@ DEVICES: Mapping[str, Device] = {
     "4 KB of shared memory": replace(BIG, shared_per_block=4096),
 }
 #: What each float op may be off, relative to its value, by type: the bound for what follows.
-NOISE = {"f32": 2.0**-21, "bf16": 2.0**-8}
+NOISE = {"f64": 2.0**-50, "f32": 2.0**-21, "bf16": 2.0**-8}
+#: Errors that need no explanation.
+FLOORS = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 4e-3}
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def check(ways: Sequence[Way]) -> None:
             emulate.set_order("forward")
         for n, (value, wanted) in enumerate(zip(results, references[grown], strict=True)):
             error = relative_error(value, wanted)
-            floor = {"float32": 1e-6, **FLOORS}.get(value.dtype.name, 0.0)
+            floor = FLOORS.get(value.dtype.name, 0.0)
             if error > floor and error > allowance(grown, references[grown])[n]:
                 raise AssertionError(report(way, f"{order} order, output {n}: error {error:.2e}"))
 
