@@ -15,7 +15,7 @@ from costmodel.xla_fusions import XlaPlan, xla_fusions
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Plan
-from hlo.graph import Graph, Op
+from hlo.graph import Graph, Op, ids
 from hlo.importer import from_proto
 from hlo.inline import inline_calls
 from hlo.semantics import Kind, kind_of
@@ -110,10 +110,9 @@ def _fusable(graph: Graph, device: Device) -> tuple[GraphWork, int]:
 
 
 def _estimate(plan: XlaPlan) -> Count:
-    return Count(
-        len(plan.kernels),
-        sum(plan.works.fused(k.bits, k.written).bytes for k in plan.kernels),
-    )
+    ops = plan.graph.ops
+    kernels = [k for k in plan.kernels if any(ops[i].opcode not in _VIEWS for i in ids(k.bits))]
+    return Count(len(kernels), sum(plan.works.fused(k.bits, k.written).bytes for k in kernels))
 
 
 def _outside(graph: Graph, bits: int) -> Count:
