@@ -1,15 +1,17 @@
-"""Splitting reductions that would leave most of the device idle into two.
+"""Splitting reductions and dots that would leave most of the device idle into two.
 
     reduce(x[N, C], 0)  ->  reduce(reduce(reshape(x, [P, N / P, C]), 1), 0)
+    dot(x[N], y[N])     ->  reduce(dot(reshape(x, [P, N / P]), reshape(y, [P, N / P])), 0)
 
 The first part spreads over P times as many blocks, the second sums P partials behind a grid
 barrier. When P does not divide N, x is padded with the reducer's identity; inside a kernel
-neither the pad nor the reshape moves anything.
+neither the pad nor the reshape moves anything. Shorter sums also round less.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from codegen.expressions import identity
 from codegen.groups import BUSY_THREADS
 from codegen.region import rewrite
 from codegen.stages import reduced_size
+from codegen.types import c_type
 from costmodel.devices import Device
 from hlo.graph import Graph, Op, Shape
 from hlo.literals import NUMPY_DTYPES
@@ -27,84 +30,149 @@ SMALL = 1 << 16
 LEAST_PER_PART = 64
 #: Threads that share a column of a coalesced column reduction in one block.
 COLUMN_THREADS = 8
+#: The most threads that share an element of a dot.
+DOT_THREADS = 32
+#: A part of a dot should still have this many steps.
+LEAST_STEPS = 1024
 
 
 def split_reductions(graph: Graph, device: Device) -> Graph:
-    """`graph` with each large, narrow reduction as a reduction of partial reductions."""
+    """`graph` with each large, narrow reduction or dot as a reduction of partial results."""
     return rewrite(graph, lambda op: _split(op, device))
 
 
 def parts(op: Op, device: Device) -> int:
-    """Into how many parts a reduction should be split (1: leave it)."""
-    if op.opcode != "reduce" or op.shape.is_tuple or op.attrs["reducer"] is None:
+    """Into how many parts a reduction or dot should be split (1: leave it)."""
+    if op.opcode == "dot":
+        threads, least = DOT_THREADS, LEAST_STEPS
+    elif op.opcode == "reduce" and op.attrs.get("reducer") is not None:
+        threads, least = _threads(op), LEAST_PER_PART
+    else:
         return 1
     source, size = op.operands[0], reduced_size(op)
-    if source.shape.size < SMALL or size < 2 * LEAST_PER_PART:
+    if op.shape.size * size < SMALL or size < 2 * least:
         return 1
-    minor = max((d for d, extent in enumerate(source.dims) if extent > 1), default=0)
-    by_row = minor in op.attrs["dimensions"]
-    threads = min(size // COLUMN_THREADS, BUSY_THREADS) if by_row else COLUMN_THREADS
     wanted = device.sm_count * BUSY_THREADS // max(1, op.shape.size * threads)
     if wanted < 2:
         return 1
-    count = 1 << int(math.log2(min(wanted, size // LEAST_PER_PART)))
-    return min(count, source.dims[_split_dim(op)])
+    count = 1 << int(math.log2(min(wanted, size // least)))
+    return min(count, source.dims[_summed(op)[0]])
 
 
-def _split_dim(op: Op) -> int:
-    """The major-most reduced dim with more than one element."""
+def _threads(op: Op) -> int:
+    """Threads that share an element of a reduction."""
     dims = op.operands[0].dims
-    return next(d for d in sorted(op.attrs["dimensions"]) if dims[d] > 1)
+    minor = max((d for d, extent in enumerate(dims) if extent > 1), default=0)
+    if minor in op.attrs["dimensions"]:
+        return min(reduced_size(op) // COLUMN_THREADS, BUSY_THREADS)
+    return COLUMN_THREADS
+
+
+def _summed(op: Op) -> tuple[int, ...]:
+    """The dim to split, of each operand: the major-most summed one with several elements."""
+    dims = op.operands[0].dims
+    if op.opcode == "reduce":
+        return (next(d for d in sorted(op.attrs["dimensions"]) if dims[d] > 1),)
+    pairs = zip(op.attrs["lhs_contract"], op.attrs["rhs_contract"], strict=True)
+    return max(pairs, key=lambda pair: dims[pair[0]])
 
 
 def _split(op: Op, device: Device) -> list[Op] | None:
     count = parts(op, device)
     if count < 2:
         return None
-    source, init = op.operands
-    axis = _split_dim(op)
-    chain: list[Op] = []
-    each = -(-source.dims[axis] // count)
-    count = -(-source.dims[axis] // each)  # no part is all padding
-    missing = each * count - source.dims[axis]
-    dtype = NUMPY_DTYPES[op.dtype]
-    zero = Op(
+    axes = _summed(op)
+    extent = op.operands[0].dims[axes[0]]
+    each = -(-extent // count)
+    count = -(-extent // each)  # no part is all padding
+    reducer = op.attrs["reducer"] if op.opcode == "reduce" else "add"
+    # partial dots of narrow floats stay wide: they are rounded once, when complete
+    wide = c_type(op.dtype).compute == "float" and op.opcode == "dot"
+    dtype = "f32" if wide else op.dtype
+    zero = _neutral(reducer, dtype, op)
+    chain = [zero]
+    sources = [
+        _in_parts(source, axis, count, each, op, chain)
+        for source, axis in zip(op.operands, axes, strict=False)
+    ]
+    if op.opcode == "reduce":
+        partial, place = _partial_reduce(op, sources[0], zero, axes[0])
+        init = op.operands[1]
+    else:
+        partial, place, init = _partial_dot(op, sources, axes, count, dtype), 0, zero
+    rounded = dtype != op.dtype
+    final = Op(
+        "reduce",
+        Shape(dtype, op.dims),
+        (partial, init),
+        {"dimensions": (place,), "reducer": reducer},
+        f"{op.name}_sum" if rounded else op.name,
+        None if rounded else op.origin,
+        op.called if op.opcode == "reduce" else (),
+        op.source,
+    )
+    chain += [partial, final]
+    if rounded:
+        chain.append(Op("convert", op.shape, (final,), {}, op.name, op.origin, source=op.source))
+    return chain
+
+
+def _neutral(reducer: str, dtype: str, op: Op) -> Op:
+    value = np.asarray(identity(reducer, dtype), NUMPY_DTYPES[dtype])
+    return Op(
         "constant",
-        Shape(op.dtype),
-        attrs={"value": np.asarray(identity(op.attrs["reducer"], op.dtype), dtype)},
+        Shape(dtype),
+        attrs={"value": value},
         name=f"{op.name}_identity",
         source=op.source,
     )
+
+
+def _in_parts(source: Op, axis: int, count: int, each: int, op: Op, chain: list[Op]) -> Op:
+    """`source` with `axis` as the two dims [count, each]; what makes it is appended to `chain`."""
+    missing = count * each - source.dims[axis]
     if missing:
-        source = _padded(source, zero, axis, missing, op)
-        chain += [zero, source]
+        value = chain[0]
+        if value.dtype != source.dtype:
+            value = _neutral("add", source.dtype, op)
+            chain.append(value)
+        source = _padded(source, value, axis, missing, op)
+        chain.append(source)
     dims = source.dims
     shape = Shape(source.dtype, (*dims[:axis], count, each, *dims[axis + 1 :]))
-    source = Op("reshape", shape, (source,), name=f"{op.name}_parts", source=op.source)
-    reduced = {d if d < axis else d + 1 for d in op.attrs["dimensions"]}
-    kept = [d for d in range(shape.rank) if d not in reduced]
-    if not missing:
-        chain.append(zero)
+    chain.append(Op("reshape", shape, (source,), name=f"{op.name}_parts", source=op.source))
+    return chain[-1]
+
+
+def _moved(dims: Iterable[int], axis: int) -> tuple[int, ...]:
+    """Dims of the unsplit operand in the split one; `axis` itself is the second of its two."""
+    return tuple(d if d < axis else d + 1 for d in dims)
+
+
+def _partial_reduce(op: Op, source: Op, zero: Op, axis: int) -> tuple[Op, int]:
+    """The reduction of each part, and the dim of its result that counts parts."""
+    reduced = _moved(sorted(op.attrs["dimensions"]), axis)
+    kept = [d for d in range(source.shape.rank) if d not in reduced]
     partial = Op(
         "reduce",
-        Shape(op.dtype, tuple(shape.dims[d] for d in kept)),
+        Shape(op.dtype, tuple(source.dims[d] for d in kept)),
         (source, zero),
-        {"dimensions": tuple(sorted(reduced)), "reducer": op.attrs["reducer"]},
+        {"dimensions": reduced, "reducer": op.attrs["reducer"]},
         f"{op.name}_split",
         called=op.called,
         source=op.source,
     )
-    final = Op(
-        "reduce",
-        op.shape,
-        (partial, init),
-        {"dimensions": (kept.index(axis),), "reducer": op.attrs["reducer"]},
-        op.name,
-        op.origin,
-        op.called,
-        op.source,
-    )
-    return [*chain, source, partial, final]
+    return partial, kept.index(axis)
+
+
+def _partial_dot(op: Op, sources: list[Op], axes: tuple[int, ...], count: int, dtype: str) -> Op:
+    """The dot of each part: parts are the major-most batch dim."""
+    attrs = dict(op.attrs)
+    for side, axis in zip(("lhs", "rhs"), axes, strict=True):
+        attrs[f"{side}_batch"] = (axis, *_moved(op.attrs[f"{side}_batch"], axis))
+        attrs[f"{side}_contract"] = _moved(op.attrs[f"{side}_contract"], axis)
+    shape = Shape(dtype, (count, *op.dims))
+    return Op("dot", shape, tuple(sources), attrs, f"{op.name}_split", source=op.source)
 
 
 def _padded(source: Op, value: Op, axis: int, missing: int, op: Op) -> Op:

@@ -11,8 +11,9 @@ from codegen.split import parts, split_reductions
 from costmodel.devices import device
 from hlo.evaluate import evaluate
 from hlo.graph import Graph, Op
+from hlo.literals import NUMPY_DTYPES
 from hlo.verify import verify
-from tests.codegen.regions import whole
+from tests.codegen.regions import Case, build, whole
 from tests.graphs import Builder
 
 H200 = device("h200")
@@ -111,3 +112,76 @@ def test_other_ops_are_kept_as_they_are() -> None:
     x = b.parameter((20, 30))
     graph = whole(b.graph(b.exp(x), b.reduce(x, (0,))))
     assert repr(split_reductions(graph, H200)) == repr(graph)
+
+
+# ---- dots ----------------------------------------------------------------------------------------
+
+
+def long_dot(dtype: str, rows: int = 20_011) -> Graph:
+    """Batch 2, two contracted dims of which the second is long, a free dim on each side."""
+    b = Builder()
+    x, y = b.parameter((3, rows, 2, 5), dtype), b.parameter((4, 3, 2, rows), dtype)
+    dot = b.op(
+        "dot",
+        (2, 5, 4),
+        x,
+        y,
+        lhs_batch=(2,),
+        rhs_batch=(2,),
+        lhs_contract=(0, 1),
+        rhs_contract=(1, 3),
+        precision="default",
+    )
+    return whole(b.graph(dot))
+
+
+@pytest.mark.parametrize("rows", [20_011, 1 << 14])
+@pytest.mark.parametrize("dtype", ["s32", "f32", "bf16"])
+def test_partial_dots_give_the_same(dtype: str, rows: int) -> None:
+    graph = long_dot(dtype, rows)
+    split = split_reductions(graph, H200)
+    verify(split)
+    assert [op.opcode for op in split if op.opcode in ("dot", "reduce", "convert")] == [
+        *("dot", "reduce"),
+        *(["convert"] if dtype == "bf16" else []),
+    ]
+    rng = np.random.default_rng(0)
+    kind = NUMPY_DTYPES[dtype]
+    values = [rng.integers(-3, 4, p.dims).astype(kind) for p in graph.parameters]
+    for one, other in zip(evaluate(graph, values), evaluate(split, values), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_partial_dots_of_narrow_floats_stay_wide() -> None:
+    split = split_reductions(long_dot("bf16"), H200)
+    assert [op.dtype for op in split if op.opcode in ("dot", "reduce")] == ["f32", "f32"]
+
+
+def test_ordinary_dots_are_left_alone() -> None:
+    b = Builder()
+    assert parts(b.dot(b.parameter((64, 512)), b.parameter((512, 64))), H200) == 1
+    assert parts(b.dot(b.parameter((1024, 4096)), b.parameter((4096, 1024))), H200) == 1
+
+
+def test_a_long_dot_is_as_exact_as_a_long_sum(host_compiler: str) -> None:
+    """A quarter of a million products of positive numbers, which one thread would sum to 1e-5."""
+    b = Builder()
+    x = b.parameter((262_144,))
+    graph = whole(
+        b.graph(
+            b.op(
+                "dot",
+                (),
+                x,
+                x,
+                lhs_batch=(),
+                rhs_batch=(),
+                lhs_contract=(0,),
+                rhs_contract=(0,),
+                precision="default",
+            )
+        )
+    )
+    values = np.random.default_rng(0).random(262_144, np.float32)
+    case = Case(graph, [values], limit=2e-7)
+    build([case]).check(case)

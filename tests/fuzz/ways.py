@@ -34,7 +34,7 @@ DEVICES: Mapping[str, Device] = {
 #: What each float op may be off, relative to its value, by type: the bound for what follows.
 NOISE = {"f64": 2.0**-50, "f32": 2.0**-21, "bf16": 2.0**-8}
 #: Errors that need no explanation.
-FLOORS = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 4e-3}
+FLOORS = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 4e-3}
 
 
 @dataclass(frozen=True)
