@@ -1,0 +1,110 @@
+"""Every example through the report, stitched and run on the emulator at its small size."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import common
+import pytest
+
+import fusionstitch as fs
+from fusionstitch import cli
+from tests.cli.test_cli import assert_keys
+from tests.examples.test_examples import TARGETS, load
+
+FOLDER = Path(common.__file__).parent
+ROOT = FOLDER.parent
+
+#: Programs that XLA already makes one kernel of at this size: the model leaves them alone.
+LEFT_TO_XLA = frozenset(
+    {
+        *("black_scholes.py:options", "lorenz.py:scan", "norms.py:forward"),
+        *("norms.py:residual_norm_gelu", "softmax.py:rows"),
+    }
+)
+#: Programs that are one kernel when the paper's scorer chooses.
+ONE_KERNEL = frozenset(
+    {
+        *("adam.py:gpt2_small", "bi_rnn.py:train_step", "bi_rnn.py:train_step_last_output"),
+        *("black_scholes.py:options", "figure1.py:deep", "figure1.py:original"),
+        *("figure1.py:variant", "logistic.py:train_step", "norms.py:backward"),
+        *("norms.py:batch_backward", "norms.py:forward", "norms.py:residual_norm_gelu"),
+        *("norms.py:rms_backward", "perceptron.py:train_step", "rmsprop.py:rmsprop100"),
+        *("softmax.py:rows", "transformer.py:block_forward", "transformer.py:block_gradient"),
+    }
+)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_EXAMPLE_SCALE", "small")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def check(data: dict[str, Any]) -> None:
+    """What holds for the report of every example."""
+    assert_keys(data)
+    assert data["device"] == "emulated"
+    assert data["backend"] == "emulate"
+    assert data["fallbacks"] == []
+    kernels, traffic = data["kernels"], data["traffic_bytes"]
+    assert 0 < kernels["fusionstitch"] <= kernels["xla"] < kernels["unfused"]
+    assert kernels["fusionstitch"] >= len(data["patterns"])
+    assert data["compression"]["vs_unfused"] == kernels["unfused"] / kernels["fusionstitch"]
+    assert data["compression"]["vs_xla"] == kernels["xla"] / kernels["fusionstitch"]
+    assert 0 < traffic["fusionstitch"] <= traffic["unfused"]
+    assert set(data["time_us"].values()) == {None}
+    assert data["speedup_vs_xla"] is None
+    assert data["modelled_us"] > 0
+    for pattern in data["patterns"]:
+        assert pattern["score_us"] > 0
+        assert len(pattern["ops"]) >= 1
+    assert all(one["reason"] for one in data["rejected"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_command(
+    host_compiler: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.json"
+    command = ["report", str(FOLDER / target), "--backend", "emulate", "--json", str(path)]
+    assert cli.main([*command, "--fallback", "error"]) == 0
+    text, data = capsys.readouterr().out, json.loads(path.read_text())
+    check(data)
+    assert data["workload"] == target.replace(".py", "")
+    assert bool(data["patterns"]) == (target not in LEFT_TO_XLA)
+    # an output beyond what XLA's own error and its type allow would be a note
+    assert "has error" not in text
+    assert data["max_rel_error"] is not None
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_as_much_as_the_paper_stitches(host_compiler: str, target: str) -> None:
+    fun, args = load(target)
+    options = fs.Options(backend="emulate", scorer="paper", fallback="error")
+    report = fs.report(fun, *args, options=options)
+    check(report.to_dict())
+    assert report.patterns
+    assert not [note for note in report.notes if "error" in note]
+    assert report.max_rel_error is not None
+    assert (report.kernels["fusionstitch"] == 1) == (target in ONE_KERNEL)
+
+
+@pytest.mark.parametrize("target", ["figure1.py:original", "logistic.py:train_step"])
+def test_command_of_its_own_process(host_compiler: str, target: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fusionstitch", "report", f"examples/{target}", "--json", "-"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
+    data = json.loads(done.stdout)
+    check(data)
+    assert data["max_rel_error"] <= 1e-6
