@@ -60,8 +60,9 @@ class Grown:
     graph: Graph
     args: tuple[np.ndarray, ...]
 
-    def __repr__(self) -> str:
-        return source(self.graph)
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """A failure prints the source of its graph: of its batch Hypothesis prints nothing."""
+        printer.text(f"Grown({len(self.graph)} ops)")
 
 
 class TypedBuilder(Builder):
