@@ -12,7 +12,7 @@ from fusionstitch.patterns.contract import overlap
 from fusionstitch.patterns.convex import borders, escaping, is_convex
 from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.packing import packing
-from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.patterns.pattern import Pattern, free_bits, spreads
 from fusionstitch.patterns.substitution import substitution
 from fusionstitch.patterns.windows import unit_windows, windows
 from hlo.graph import Graph, ids
@@ -105,6 +105,9 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
     written = escaping(graph, bits)
     if not written:
         return forbid("Nobody reads what it computes.")
+    alone = (graph.ops[i] for i in ids(written))
+    if all(spreads(op) and not bits >> op.operands[0].id & 1 for op in alone):
+        return forbid("It only broadcasts, which every reader does for itself.")
     read = borders(graph, bits) & ~free_bits(graph)
     pointers = (read | written).bit_count()
     if pointers * POINTER_BYTES > device.parameter_bytes:

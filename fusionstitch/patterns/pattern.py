@@ -15,9 +15,12 @@ class Pattern:
     """A set of ops of `graph`, held as a bitset of op ids. `rule` names the generator.
 
     Free ops (see `free_bits`) are not in `bits`: every pattern that reads one computes it itself,
-    so `ops` holds them and `inputs` does not. Inputs are the values read from outside, outputs
-    the ops read outside or by the caller. `ops` is topological; all three stand in the canonical
-    order, so that patterns with equal `key` correspond position by position.
+    so `ops` holds them and `inputs` does not. So it is with the broadcast of a much smaller value:
+    a pattern reads that value instead, and hands it on instead of the broadcast.
+
+    Inputs are the values read from outside, outputs the ops read outside or by the caller. `ops`
+    is topological; all three stand in the canonical order, so that patterns with equal `key`
+    correspond position by position.
     """
 
     graph: Graph
@@ -57,16 +60,38 @@ class Pattern:
         while stack:
             for operand in stack.pop().operands:
                 bit = 1 << operand.id
-                if free & bit and not needed & bit:
+                elsewhere = not (self.bits | needed) & bit
+                if elsewhere and (free & bit or spreads(operand)):
                     needed |= bit
                     stack.append(operand)
-        outputs = [
-            op
-            for op in members
-            if op is self.graph.root
-            or any(not self.bits >> user.id & 1 for user in self.graph.users[op.id])
-        ]
+        outputs = [op for op in members if self._escapes(op)]
         return canonical_order([self.graph.ops[i] for i in ids(self.bits | needed)], outputs)
+
+
+    def _escapes(self, op: Op) -> bool:
+        """Whether the pattern must write `op`."""
+        if op is self.graph.root:
+            return True
+        if spreads(op):
+            return False  # whoever else reads it spreads the smaller value again
+        for user in self.graph.users[op.id]:
+            if not self.bits >> user.id & 1:
+                return True
+            if spreads(user) and (
+                user is self.graph.root
+                or any(not self.bits >> u.id & 1 for u in self.graph.users[user.id])
+            ):
+                return True
+        return False
+
+
+#: How much larger than its operand a broadcast is that every reader repeats for itself.
+SPREAD = 8
+
+
+def spreads(op: Op) -> bool:
+    """Whether `op` is the broadcast of a much smaller value."""
+    return op.opcode == "broadcast" and op.shape.size >= SPREAD * op.operands[0].shape.size
 
 
 _FREE_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
