@@ -25,7 +25,10 @@ def prepare(folder: Path, arch: str = "sm_90") -> None:
         case = program.case()
         kernel = case.kernel()
         (folder / f"{name}.cubin").write_bytes(nvrtc.compile(kernel.source, arch).image)
-        inputs = {str(i): np.frombuffer(np.asarray(x).tobytes(), np.uint8) for i, x in enumerate(case.args)}
+        inputs = {
+            str(i): np.frombuffer(np.asarray(x).tobytes(), np.uint8)
+            for i, x in enumerate(case.args)
+        }
         np.savez(folder / f"{name}.npz", **inputs)
         launch = {
             "entry": kernel.name,

@@ -14,7 +14,7 @@ from typing import Protocol
 from codegen.coalescing import line_costs
 from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, form_nests
-from codegen.stages import Stage
+from codegen.stages import Stage, reduced_size
 from costmodel.devices import Device
 
 #: A row at least this long is given to the whole block.
@@ -178,6 +178,8 @@ def _strided(nest: Nest) -> bool:
 
 def _along_inner(nest: Nest) -> bool:
     """True if a dot reads memory better with neighbouring threads along the summed dim."""
+    if reduced_size(nest.stages[0].op) < LINE_LANES:
+        return False
     along_row, along_inner = line_costs(nest.stages[0])
     return along_inner < along_row
 

@@ -93,5 +93,5 @@ def profile(options: Options) -> Device:
             return devices.device(name)
     raise OptionError(
         f"There is no device profile for {kind!r}. Name the nearest one, for example "
-        'Options(device="h100"), or calibrate one with `fusionstitch calibrate`.'
+        'Options(device="h100").'
     )

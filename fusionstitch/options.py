@@ -31,7 +31,8 @@ class Options:
     backend     "cuda", "emulate" (kernels on the host: slow, for correctness and reading), or
                 "auto": cuda where JAX has a GPU, plain jax.jit elsewhere
     scorer      what a pattern is worth: "model" (against an estimate of XLA's own fusions),
-                "paper" (the paper's f(P), against unfused ops), "measured" (run while compiling)
+                "paper" (the paper's f(P), against unfused ops), "measured" (measured times where
+                there are any, and none are collected yet; the model elsewhere)
     exploratory also search patterns by Algorithm 2, not only by Algorithm 1
     packing     also put ops without a data dependence into one kernel
     sharing     reuse shared memory by Algorithm 4

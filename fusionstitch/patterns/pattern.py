@@ -67,7 +67,6 @@ class Pattern:
         outputs = [op for op in members if self._escapes(op)]
         return canonical_order([self.graph.ops[i] for i in ids(self.bits | needed)], outputs)
 
-
     def _escapes(self, op: Op) -> bool:
         """Whether the pattern must write `op`."""
         if op is self.graph.root:
