@@ -1,0 +1,71 @@
+"""Planning and code generation next to XLA's own compile of the same function, side by side."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import pytest
+import transformer
+from common import Random
+
+import fusionstitch as fs
+from fusionstitch import builders, core, counting
+
+#: Each side counts with the best of so many runs: other work on the machine only adds time.
+RUNS = 2
+
+
+def lowered(layers: int) -> Any:
+    """The training step of the transformer example at its full size, with `layers` layers."""
+    jax.clear_caches()  # or JAX compiles an equal program only once
+    draw = Random()
+    params = transformer.init(draw, layers, width=64, length=32, words=256)
+    return jax.jit(transformer.step).lower(params, draw.integers(4, 33, high=256))
+
+
+def module(step: Any) -> bytes:
+    data: bytes = step.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    return data
+
+
+def best(runs: Iterable[Callable[[], Any]]) -> float:
+    times = []
+    for run in runs:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@pytest.mark.slow
+def test_planning_and_code_generation_take_less_than_xla(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = module(lowered(layers=4))
+    ops = counting.ops(counting.entry(data))
+    times = {"XLA for the CPU": best(lowered(layers=4).compile for _ in range(RUNS))}
+    for scorer in ("model", "paper"):
+        options = fs.Options(backend="emulate", scorer=scorer)
+        device = builders.profile(options)
+        run = functools.partial(core.stitch, data, options, device, None)
+        times[scorer] = best([run] * RUNS)
+    with capsys.disabled():
+        print(f"\n{ops} ops:", ", ".join(f"{name} {s:.2f} s" for name, s in times.items()))
+    assert ops > 1000
+    assert times["model"] <= times["XLA for the CPU"]
+
+
+@pytest.mark.slow
+def test_ten_thousand_ops_plan_in_seconds() -> None:
+    data = module(lowered(layers=36))
+    options = fs.Options(backend="emulate")
+    start = time.perf_counter()
+    result = core.stitch(data, options, builders.profile(options), None)
+    assert time.perf_counter() - start < 30.0
+    assert sum(len(plan.graph) for plan in result.plans) > 8_000
+    # equal layers have equal kernels
+    assert len(result.kernels) < 20 < len(result.stitches)
