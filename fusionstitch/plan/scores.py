@@ -97,6 +97,7 @@ class PaperScorer:
     a kernel, and N - 1 launches of the paper's price."""
 
     model: ModelScorer
+    _bytes: dict[int, int] = field(default_factory=dict, compare=False)
 
     def bound(self, pattern: Pattern) -> float:
         return self._gain(pattern)
@@ -111,12 +112,18 @@ class PaperScorer:
 
     def _gain(self, pattern: Pattern) -> float:
         device, works = self.model.device, self.model.works
-        members = [pattern.graph.ops[i] for i in ids(pattern.bits)]
-        unfused = sum(op_work(op).bytes for op in members)
+        members = list(ids(pattern.bits))
+        unfused = sum(map(self._alone, members))
         fused = works.fused(pattern.bits, works.outputs(pattern.bits))
         saved = max(0, unfused - fused.bytes - fused.l2_bytes)
         traffic = memory_us(device, saved) - memory_us(device, 0)
         return traffic + (len(members) - 1) * device.paper_launch_us
+
+    def _alone(self, ident: int) -> int:
+        """Bytes of one op as a kernel of its own."""
+        if ident not in self._bytes:
+            self._bytes[ident] = op_work(self.model.works.graph.ops[ident]).bytes
+        return self._bytes[ident]
 
 
 @dataclass(frozen=True)
