@@ -31,7 +31,7 @@ setup: $(STAMP) ## build the virtual environment in .venv
 demo: $(STAMP) ## stitch the paper's Figure 1 and a training step: report and reasons
 	$(BIN)/fusionstitch report examples/figure1.py:original
 	$(BIN)/fusionstitch explain examples/figure1.py:original
-	$(BIN)/fusionstitch report examples/logistic.py:train_step
+	$(BIN)/fusionstitch report examples/transformer.py:train_step
 
 test: lint ## ruff, mypy and pytest, without a GPU
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 from fusionstitch.core import Fallback, Stitch, Stitched
@@ -94,9 +95,13 @@ def names(ops: Sequence[Op], limit: int) -> str:
 
 
 def source_lines(ops: Iterable[Op]) -> list[str]:
-    """The lines of the user's program that ops come from, as "file:line", in order, once each."""
-    found = (f"{op.source.file}:{op.source.line}" for op in ops if op.source.file)
-    return list(dict.fromkeys(found))
+    """The lines of the user's program that ops come from, as "file:line", in order, once each.
+
+    Files below the working folder are named from there.
+    """
+    here = f"{os.getcwd()}{os.sep}"
+    sources = [op.source for op in ops if op.source.file]
+    return list(dict.fromkeys(f"{s.file.removeprefix(here)}:{s.line}" for s in sources))
 
 
 def _number(value: object) -> str:

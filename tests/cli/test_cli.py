@@ -117,6 +117,14 @@ def test_explain(program: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "rejected" in text
 
 
+def test_explain_names_files_from_here(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(program).parent)
+    assert cli.main(["explain", f"{program}:train_step", "--backend", "emulate"]) == 0
+    assert "from: program.py:6" in capsys.readouterr().out
+
+
 def test_emit(program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "out"
     target = f"{program}:train_step"
