@@ -29,6 +29,9 @@ SHARING = [
     *("self_attention", "columns_then_rows", "softmax_both_ways", "all_four_compositions"),
     *("mlp_gradient_small", "chained_dots"),
 ]
+#: Barriers between a write and a read of each element by one and the same thread: thread i writes
+#: row i of the scores, and as lane i of the only row's team reads it.
+SAME_THREAD = {("k_attention_wide", 0)}
 PHASED = [
     *("split_columns", "split_rows", "softmax_split", "layer_norm_backward", "whole_norm"),
     *("three_phases", "mlp_gradient", "center_both_ways"),
@@ -113,7 +116,8 @@ def test_orders_catch_every_missing_barrier_between_a_write_and_its_read(
     tried = 0
     for mutant, artifacts in built.items():
         if mutant.barrier == BLOCK_BARRIER and mutant.separates:
-            assert caught(mutant, *artifacts), (mutant.kernel.name, mutant.missing)
+            where = mutant.kernel.name, mutant.missing
+            assert caught(mutant, *artifacts) == (where not in SAME_THREAD), where
             tried += 1
     assert tried >= 25
 
@@ -124,7 +128,8 @@ def test_orders_catch_every_missing_grid_barrier(
     tried = 0
     for mutant, artifacts in built.items():
         if mutant.barrier == GRID_BARRIER:
-            assert caught(mutant, *artifacts), (mutant.kernel.name, mutant.missing)
+            where = mutant.kernel.name, mutant.missing
+            assert caught(mutant, *artifacts) == (where not in SAME_THREAD), where
             tried += 1
     assert tried >= 10
 
