@@ -143,7 +143,8 @@ def _composes(args: Any, kwargs: Any) -> bool:
     """Whether the call is part of something larger (vmap, grad, an outer jit) that decides."""
     import jax
 
-    if _nesting.active or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+    config: Any = jax.config  # its flags are attributes at run time, not for every checker
+    if _nesting.active or config.jax_disable_jit:
         return True
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
 

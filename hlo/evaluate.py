@@ -170,7 +170,7 @@ def _reduce(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
         results = indexing.fold(values[:half], values[half:], dims, ev.body(op.called[0]))
         return results if op.shape.is_tuple else results[0]
     x, init = map(_wide, values)
-    ufunc = _REDUCE_UFUNCS[reducer]
+    ufunc: Any = _REDUCE_UFUNCS[reducer]
     if x.dtype == np.bool_:  # numpy would count the elements of a bool sum
         ufunc = {"add": np.logical_or, "multiply": np.logical_and}.get(reducer, ufunc)
     reduced = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pulp
 
@@ -159,7 +160,7 @@ def _solve(
 ) -> tuple[tuple[int, ...], bool]:
     """(chosen, proven optimal) of one connected part. What the solver returns is checked; anything
     else than a feasible choice of zeros and ones is replaced by the greedy one."""
-    problem = pulp.LpProblem("plan", pulp.LpMaximize)
+    problem: Any = pulp.LpProblem("plan", pulp.LpMaximize)  # typed otherwise in PuLP 3 and 4
     take = {i: problem.add_variable(f"x{i}", 0, 1, pulp.LpInteger) for i in part}
     weight = {i: _weight(scores[i], rank, len(part)) for rank, i in enumerate(part)}
     problem += pulp.lpSum(weight[i] * take[i] for i in part)
