@@ -17,6 +17,7 @@ from fusionstitch.accuracy import limit, relative_error
 from fusionstitch.core import Stitched
 from fusionstitch.runtime import emulate, emulated_call
 from hlo.importer import from_proto
+from tests.examples.test_examples import load
 from tests.programs import PROGRAMS, Program, precision, reference, reference64
 
 #: Programs in which even the paper's scorer finds nothing to stitch, as no two ops can be fused.
@@ -157,10 +158,27 @@ OVERWRITTEN |= dict.fromkeys(("donated_stays_alive", "donated_transposed", "_ali
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_kernels_that_overwrite_operands(host_compiler: str, name: str) -> None:
-    entry = IN_PLACE[name]
-    result, run = overwriting(entry)
+    result = check_overwriting(IN_PLACE[name])
     if name in OVERWRITTEN:
         assert overwritten(result) == OVERWRITTEN[name]
+
+
+@pytest.mark.parametrize(
+    ("target", "least"),
+    [("logistic.py:train_step", 2), ("perceptron.py:train_step", 12)],
+)
+def test_training_steps_overwrite_their_state(
+    host_compiler: str, monkeypatch: pytest.MonkeyPatch, target: str, least: int
+) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_EXAMPLE_SCALE", "small")
+    fun, args = load(target)
+    result = check_overwriting(Program(target, fun, args, donate=(0,)))
+    assert overwritten(result) >= least
+
+
+def check_overwriting(entry: Program) -> Stitched:
+    """Runs a program whose kernels overwrite operands, in every order of threads."""
+    result, run = overwriting(entry)
     expected = reference(entry.fun, entry.args)
     kept = [n for n in range(len(entry.args)) if n not in entry.donate]
     for order in ("forward", "reversed", "random"):
@@ -171,3 +189,4 @@ def test_kernels_that_overwrite_operands(host_compiler: str, name: str) -> None:
         for n in kept:
             for leaf, value in zip(host(args[n]), host(entry.args[n]), strict=True):
                 np.testing.assert_array_equal(leaf, value)
+    return result
