@@ -19,7 +19,7 @@ COUNTED_WITH = "13.5"
 WATCHED = [
     *("chain", "vectors", "adam", "columns", "block_row", "softmax_vectors", "softmax_warps"),
     *("layer_norm_100", "layer_norm_1024", "layer_norm_backward", "cross_entropy", "attention"),
-    *("mlp_gradient", "packed_like_tensors", "all_four_compositions"),
+    *("packed_like_tensors", "all_four_compositions"),
 ]
 
 
@@ -57,7 +57,8 @@ def test_registers_leave_room_for_the_blocks_the_launch_counts_on(
 
 
 def test_resources_of_watched_kernels(nvrtc: ModuleType, golden: Golden) -> None:
-    """For sm_90; other releases of NVRTC allocate registers differently."""
+    """For sm_90; other releases of NVRTC allocate registers differently. Only programs that every
+    supported JAX lowers to the same ops are watched."""
     if nvrtc.version() != COUNTED_WITH:
         pytest.skip(f"the numbers are those of NVRTC {COUNTED_WITH}, not {nvrtc.version()}")
     found = resources("sm_90")
