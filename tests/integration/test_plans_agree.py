@@ -105,7 +105,12 @@ def test_the_same_input_gives_the_same_kernels_in_every_process() -> None:
             text=True,
             check=True,
             cwd=ROOT,
-            env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": seed},
+            env={
+                **os.environ,
+                "JAX_PLATFORMS": "cpu",
+                "PYTHONHASHSEED": seed,
+                "PYTHONPATH": str(ROOT / "examples"),
+            },
         )
         return done.stdout
 
