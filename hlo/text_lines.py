@@ -47,30 +47,8 @@ class Document:
     blocks: tuple[Block, ...]
 
 
-def split_top(text: str, separator: str = ",") -> list[str]:
-    """The parts between separators outside of brackets and strings, stripped and not empty."""
-    parts, depth, begin, quoted, i = [], 0, 0, False, 0
-    while i < len(text):
-        c = text[i]
-        if quoted:
-            i += c == "\\"
-            quoted = c != '"'
-        elif c == '"':
-            quoted = True
-        elif c in _OPEN:
-            depth += 1
-        elif c in _CLOSE:
-            depth -= 1
-        elif c == separator and depth == 0:
-            parts.append(text[begin:i])
-            begin = i + 1
-        i += 1
-    parts.append(text[begin:])
-    return [p.strip() for p in parts if p.strip()]
-
-
-def closing(text: str, begin: int) -> int:
-    """The index of the bracket that closes the one at `begin`."""
+def _unquoted(text: str, begin: int = 0) -> Iterator[tuple[int, str, int]]:
+    """(position, character, bracket depth) outside of strings; a bracket has the depth after it."""
     depth, quoted, i = 0, False, begin
     while i < len(text):
         c = text[i]
@@ -79,13 +57,25 @@ def closing(text: str, begin: int) -> int:
             quoted = c != '"'
         elif c == '"':
             quoted = True
-        elif c in _OPEN:
-            depth += 1
-        elif c in _CLOSE:
-            depth -= 1
-            if depth == 0:
-                return i
+        else:
+            depth += (c in _OPEN) - (c in _CLOSE)
+            yield i, c, depth
         i += 1
+
+
+def split_top(text: str, separator: str = ",") -> list[str]:
+    """The parts between separators outside of brackets and strings, stripped and not empty."""
+    cuts = [i for i, c, depth in _unquoted(text) if c == separator and depth == 0]
+    bounds = zip([0, *(i + 1 for i in cuts)], [*cuts, len(text)], strict=True)
+    parts = [text[begin:end].strip() for begin, end in bounds]
+    return [part for part in parts if part]
+
+
+def closing(text: str, begin: int) -> int:
+    """The index of the bracket that closes the one at `begin`."""
+    for i, c, depth in _unquoted(text, begin):
+        if c in _CLOSE and depth == 0:
+            return i
     raise ImportModuleError(f"HLO text: a bracket is not closed in {text[begin : begin + 60]!r}.")
 
 
