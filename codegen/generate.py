@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from codegen.caching import cache_values
+from codegen.factors import take_out_factors
 from codegen.facts import kernel_facts
 from codegen.groups import form_groups
 from codegen.kernel import Kernel
@@ -86,6 +87,8 @@ def _first_that_works(attempt: Callable[[bool], T]) -> T:
 
 
 def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
+    if options.numerics != "strict":
+        graph = take_out_factors(graph)
     graph = split_reductions(graph, device)
     stages = find_stages(graph)
     if not stages:

@@ -11,16 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from codegen.axes import GroupAxes
-from codegen.stages import Stage
+from codegen.stages import Stage, is_strided
 from codegen.types import compute_bytes
 from costmodel.devices import Device
 
 #: Threads of one SM that keep its memory pipes busy.
 BUSY_THREADS = 1024
-#: Neighbouring elements a block should read together.
-COALESCED = 32
+#: Neighbouring elements a block should read together: a line of memory, or a sector of it where
+#: lines would leave most of the device idle and what is read is likely to be in L2.
+COALESCED, SECTOR = 32, 8
+#: Columns that a block sums down its rows in registers: fewer would leave lanes of a warp idle,
+#: more would not fit.
+LEAST_COLUMNS, MOST_COLUMNS = 32, 8192
 #: Blocks per SM from which on more of them do not help.
 FULL_WAVES = 8
+#: Earlier readers of an input that a stage may join.
+MOST_SIBLINGS = 4
 #: Stages of one group: longer chains would take long to analyse and seldom fit.
 MOST_STAGES = 32
 
@@ -46,7 +52,7 @@ class Group:
                 self.axes, self.grid = shared, grid
         if len(self.stages) > 1:
             self.grid = self._coarse(self.grid)
-        self.spread(self.grid)
+        self.spread(self._columns_inside(self.grid))
 
     def spread(self, grid: list[int]) -> None:
         """Spreads the axes `grid` over blocks; the others stay inside."""
@@ -80,6 +86,24 @@ class Group:
                 return grid[:count]
         return grid
 
+    def _columns_inside(self, grid: list[int]) -> list[int]:
+        """With column sums inside, the axes left of their columns if those fill the device: a block
+        then reads whole rows, and its threads carry the sums of their columns down them."""
+        columns = {frozenset(self._columns(s)) for s in self.stages if is_strided(s)}
+        if len(columns) != 1:
+            return grid
+        (inside,) = columns
+        rest = [leaf for leaf in grid if leaf not in inside]
+        fits = LEAST_COLUMNS <= self.axes.size(list(inside)) <= MOST_COLUMNS
+        return rest if fits and self.axes.size(rest) >= self.device.sm_count else grid
+
+    def _columns(self, stage: Stage) -> list[int]:
+        """The axes of the dims that a reduction keeps behind the last it sums over."""
+        dims, summed = stage.op.operands[0].dims, max(stage.op.attrs["dimensions"])
+        kept = self.axes.dims[stage.number]
+        chains = kept[len(kept) - (len(dims) - 1 - summed) :]
+        return [x for a in chains for x in self.axes.set.leaves(a) if self.axes.extent(x) != 1]
+
     @property
     def tiles(self) -> int:
         """Grid points: independent pieces of work, before several are given to one block."""
@@ -95,16 +119,15 @@ class Group:
         for stage in self.stages:
             visited = self.block_size(stage) * self.inner_size(stage)
             if visited > 1 and self._minor(stage) in self.grid[-1:]:
-                return COALESCED
+                few = self.tiles < COALESCED * self.device.sm_count
+                near = stage.op.shape.size * self.inner_size(stage) * 4 < self.device.l2_bytes / 4
+                return SECTOR if few and near else COALESCED
         return 1
 
     def _minor(self, stage: Stage) -> int | None:
         """The axis along which neighbouring elements of what the stage reads lie in memory."""
-        if stage.op.opcode == "reduce":
-            dims = stage.op.operands[0].dims
-            minor = max((d for d, extent in enumerate(dims) if extent > 1), default=0)
-            if minor in stage.op.attrs["dimensions"]:
-                return None
+        if stage.op.opcode == "reduce" and not is_strided(stage):
+            return None
         leaves = self.axes.leaves(stage)
         return leaves[-1] if leaves else None
 
@@ -163,17 +186,17 @@ class _Merger:
         return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
 
     def _siblings(self) -> list[tuple[Stage, Stage]]:
-        """Pairs of consecutive stages that read the same input about once per element."""
-        last: dict[int, Stage] = {}
+        """Pairs of stages, one soon after the other, that read an input about once per element."""
+        before: dict[int, list[Stage]] = {}
         pairs: list[tuple[Stage, Stage]] = []
         for stage in self.stages:
             visited = stage.op.shape.size * self.group_of[stage].inner_size(stage)
             for op in dict.fromkeys(op for op, _ in stage.loads):
                 if op.shape.size * 2 < visited:
                     continue
-                if op.id in last:
-                    pairs.append((last[op.id], stage))
-                last[op.id] = stage
+                readers = before.setdefault(op.id, [])
+                pairs += [(reader, stage) for reader in readers[:-MOST_SIBLINGS:-1]]
+                readers.append(stage)
         return pairs
 
     def _try(self, left: Group, right: Group, linked: bool) -> None:
@@ -249,9 +272,9 @@ class _Merger:
 
 
 def _alike(group: Group) -> bool:
-    """Siblings gain from one loop only if their loops are the same."""
-    shapes = {(tuple(group.in_block(s)), tuple(group.axes.inner_leaves(s))) for s in group.stages}
-    return len(shapes) == 1
+    """Siblings gain from one loop only if their loops visit the same elements."""
+    axes = {frozenset(group.in_block(s) + group.axes.inner_leaves(s)) for s in group.stages}
+    return len(axes) == 1
 
 
 def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group]:

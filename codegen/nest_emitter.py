@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -77,6 +77,7 @@ class NestEmitter:
         self.digits: dict[int, Index] = {}
         self.point = Index()
         self.sweep = Sweep()
+        self.carried: dict[Stage, str] = {}
         self.width = 1
         self._element = Index()
         self.vector: Vector | None = None
@@ -98,6 +99,8 @@ class NestEmitter:
         limit = self._row_limit(self.width if flat else 1)
         row = variable(writer.name("row"), rows)
         loop = row_loop(render(row), rows, limit, plan.teams, self.block, self.int)
+        for stage in self.nest.placed(Place.CARRY):
+            self._start_carrying(stage)
         with writer.nested(loop.header, ordered=True):
             if loop.row:
                 writer.line(loop.row)
@@ -115,6 +118,8 @@ class NestEmitter:
                 self.sweep = self._plan_sweep()
                 for level in range(self.nest.levels):
                     self._level(level)
+        if self.carried:
+            self._finish_carrying()
 
     def _row_limit(self, width: int) -> str:
         """C text of the rows in this tile, in units of `width`."""
@@ -194,8 +199,13 @@ class NestEmitter:
             return 1
         if flat and group.tiles * plan.rows < self.full:
             return 1
-        sizes = [ITEM_BYTES[s.op.dtype] for s in self.nest.stages if self._stores(s)]
-        sizes += [ITEM_BYTES[op.dtype] for s in self.nest.stages for op, _ in s.loads]
+        along = [s for s in self.nest.stages if self.nest.place[s] is not Place.ROW]
+        sizes = [
+            ITEM_BYTES[s.op.dtype]
+            for s in along
+            if self.nest.place[s] is Place.SWEEP and self._stores(s)
+        ]
+        sizes += [ITEM_BYTES[op.dtype] for s in along for op, _ in s.loads if op.shape.rank]
         width = ACCESS_BYTES // max(sizes, default=ACCESS_BYTES)
         while width > 1 and not self._fits(width, flat):
             width //= 2
@@ -203,7 +213,7 @@ class NestEmitter:
 
     def _fits(self, width: int, flat: bool) -> bool:
         """Tries `width` on indices made of trial variables."""
-        plan, group = self.plan, self.group
+        plan, group, team = self.plan, self.group, self.plan.teams.threads
         lane = Index(((Var(_TRIAL.name, width), 1),))
         tile = variable("trial_tile", group.tiles)
         if flat:
@@ -212,7 +222,7 @@ class NestEmitter:
             row = variable("trial_row", plan.rows // width) * width + lane
             self._bind_rows(row, tile * group.points + row)
         else:
-            if plan.inner % (width * plan.teams.threads):
+            if plan.inner % width or not _mostly_busy(plan.inner // width, team):
                 return False
             row = variable("trial_row", plan.rows)
             self._bind_rows(row, tile * group.points + row // (plan.rows // group.points))
@@ -270,19 +280,17 @@ class NestEmitter:
         for stage in sweep:
             if self.nest.place[stage] is Place.REDUCE:
                 totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
-                start = literal(0, stage.op.dtype)
-                if stage.op.opcode == "reduce":
-                    start, _ = combine(stage.op.attrs["reducer"], stage.op.dtype)
-                compute = c_type(stage.op.dtype).compute
-                self.writer.line(f"{compute} {totals[stage]} = {start};")
-        self._run_sweep(level, sweep, totals)
+                self.writer.line(f"{self._compute(stage)} {totals[stage]} = {_start(stage)};")
+        self._run_sweep(lambda step: self._sweep_step(level, sweep, totals, step))
         for stage, name in totals.items():
             self._finish(stage, name)
 
-    def _run_sweep(self, level: int, stages: list[Stage], totals: dict[Stage, str]) -> None:
+    def _run_sweep(self, body: Callable[[str], None]) -> None:
+        """A walk along the row; `body` gets the C text of the step it is at ('' where steps are
+        not numbered)."""
         writer, sweep, int_ = self.writer, self.sweep, self.int
         if self.plan.inner == 1:
-            self._step(stages, totals)
+            body("")
             return
         name, threads = render(sweep.unit), self.plan.teams.threads
         units = self.plan.inner // self.width
@@ -290,7 +298,7 @@ class NestEmitter:
             header = f"if (const {int_} {name} = {self.lane}; {name} < {units})"
             with writer.nested(header):
                 writer.declare(name)
-                self._cached_step(level, stages, totals, "0")
+                body("0")
         elif sweep.steps:
             inside = f"if ({name} < {units})" if units % threads else ""
             with writer.nested(f"FS_UNROLL for (int step = 0; step < {sweep.steps}; ++step)"):
@@ -298,13 +306,13 @@ class NestEmitter:
                 writer.line(f"const {int_} {name} = {place};")
                 writer.declare(name)
                 with writer.nested(inside, pinned=True) if inside else nullcontext():
-                    self._cached_step(level, stages, totals, "step")
+                    body("step")
         else:
             advance = f"{name} += {threads}" if threads > 1 else f"++{name}"
             start = self.lane or "0"
             with writer.nested(f"for ({int_} {name} = {start}; {name} < {units}; {advance})"):
                 writer.declare(name)
-                self._cached_step(level, stages, totals, "")
+                body("")
 
     def _plan_sweep(self) -> Sweep:
         """Names the column variable and picks the values kept from sweep to sweep."""
@@ -312,8 +320,8 @@ class NestEmitter:
         if inner == 1:
             return Sweep()
         unit = variable(self.writer.name("column"), inner // self.width)
-        steps = -(-inner // (self.plan.teams.threads * self.width))
-        if nest.levels == 1 or steps * self.width > CACHE_STEPS:
+        steps = self._steps()
+        if not self.carried and (nest.levels == 1 or steps * self.width > CACHE_STEPS):
             return Sweep(unit=unit)
         sweep = Sweep(unit=unit, steps=steps)
         registers = 0
@@ -326,6 +334,10 @@ class NestEmitter:
             self.writer.line(f"{c_type(op.dtype).compute} {name}[{steps * self.width}];")
             sweep.kept[op, at] = (name, min(levels))
         return sweep
+
+    def _steps(self) -> int:
+        """Vectors of a row per thread."""
+        return -(-self.plan.inner // (self.plan.teams.threads * self.width))
 
     def _uses(self, column: Index) -> dict[Key, set[int]]:
         """Values that lie along the row, by the levels of the sweeps that need them."""
@@ -342,14 +354,18 @@ class NestEmitter:
                     uses.setdefault((op, at), set()).add(level)
         return uses
 
-    def _cached_step(
+    def _sweep_step(
         self, level: int, stages: list[Stage], totals: dict[Stage, str], step: str
     ) -> None:
         """One vector of a sweep, reading from or filling the values kept in registers."""
         sweep = self.sweep
+        if self.plan.inner == 1:
+            self._step(stages, totals)
+            return
         with self._vector_loop() as lane:
             self._bind_column(sweep.unit * self.width + lane)
             where = self._slot(step, lane)
+            totals = totals | {s: f"{name}[{where}]" for s, name in self.carried.items()}
             for (op, at), (name, first) in sweep.kept.items():
                 if first < level:
                     self.writer.block.memo[op.id, at] = f"{name}[{where}]"
@@ -376,9 +392,11 @@ class NestEmitter:
                 total = totals[stage]
                 if stage.op.opcode == "dot":
                     self.writer.line(f"{total} += {term};")
-                else:
-                    _, functor = combine(stage.op.attrs["reducer"], stage.op.dtype)
-                    self.writer.line(f"{total} = {functor}::apply({total}, {term});")
+                    continue
+                joined = f"{_functor(stage)}::apply({total}, {term})"
+                if stage in self.carried and self.live:  # a repeated row counts once
+                    joined = f"{self.live} ? {joined} : {total}"
+                self.writer.line(f"{total} = {joined};")
                 continue
             found = self.writer.find((stage.op.id, index))
             text = found[0] if found else self.values.computed(stage.op, index)[0]
@@ -392,9 +410,7 @@ class NestEmitter:
         teams, op = self.plan.teams, stage.op
         total = partial
         if teams.threads > 1:
-            compute = c_type(op.dtype).compute
-            functor = "FsAdd" if op.opcode == "dot" else combine(op.attrs["reducer"], op.dtype)[1]
-            scratch = f"({compute}*)shared_memory"
+            functor, scratch = _functor(stage), self._scratch(stage)
             if teams.columns:
                 total = f"fs_reduce_strided<{teams.columns}, {functor}>({partial}, {scratch})"
             elif teams.threads <= 32:
@@ -403,9 +419,51 @@ class NestEmitter:
                 total = f"fs_reduce_block<{functor}>({partial}, {scratch})"
         result = self.values.finished(op, total)
         name = self.writer.name(self.label(op))
-        self.writer.line(f"const {c_type(op.dtype).compute} {name} = {result};")
+        self.writer.line(f"const {self._compute(stage)} {name} = {result};")
         self.writer.block.memo[op.id, self._index(stage)] = name
         self._store(stage, name, [self.first, self.live])
+
+    # ---- sums carried from row to row -----------------------------------------------------------
+
+    def _start_carrying(self, stage: Stage) -> None:
+        """A register array for the sums of this thread's columns."""
+        name = self.writer.name(f"{self.label(stage.op)}_carried")
+        size = self._steps() * self.width
+        self.writer.line(f"{self._compute(stage)} {name}[{size}];")
+        fill = f"FS_UNROLL for (int i = 0; i < {size}; ++i) {name}[i] = {_start(stage)};"
+        self.writer.line(fill)
+        self.carried[stage] = name
+
+    def _finish_carrying(self) -> None:
+        """Joins the sums of the block's teams; the first team stores them."""
+        writer, threads = self.writer, self.plan.teams.threads
+        first = ""
+        if threads < self.block:
+            first = f"threadIdx.x < {threads}"
+            size = self._steps() * self.width
+            with writer.nested(f"FS_UNROLL for (int i = 0; i < {size}; ++i)"):
+                for stage, name in self.carried.items():
+                    join = f"fs_reduce_strided<{threads}, {_functor(stage)}>"
+                    writer.line(f"{name}[i] = {join}({name}[i], {self._scratch(stage)});")
+        with writer.nested(f"if ({first})", ordered=True) if first else nullcontext():
+            if threads > 1:
+                self.lane = writer.name("lane")
+                writer.line(f"const int {self.lane} = threadIdx.x % {threads};")
+            self._run_sweep(self._store_carried)
+
+    def _store_carried(self, step: str) -> None:
+        """One vector of the sums of a block's columns."""
+        with self._vector_loop() as lane:
+            self._bind_column(self.sweep.unit * self.width + lane)
+            for stage, name in self.carried.items():
+                text = self.values.finished(stage.op, f"{name}[{self._slot(step, lane)}]")
+                self._store(stage, text, [])
+
+    def _compute(self, stage: Stage) -> str:
+        return c_type(stage.op.dtype).compute
+
+    def _scratch(self, stage: Stage) -> str:
+        return f"({self._compute(stage)}*)shared_memory"
 
     # ---- memory ---------------------------------------------------------------------------------
 
@@ -498,6 +556,25 @@ class NestEmitter:
                     raise CodegenError(f"{stage.op.name} is read from another tile.")
         address = render(linearize(digits, extents))
         return f"{self.shared_names[stage]}[{address}]", self.writer.ordered_depth
+
+
+def _mostly_busy(units: int, threads: int) -> bool:
+    """True if the threads of a team all have something to do in most of their steps."""
+    return 4 * units >= 3 * threads * -(-units // threads)
+
+
+def _start(stage: Stage) -> str:
+    """What a sum starts from."""
+    if stage.op.opcode == "dot":
+        return literal(0, stage.op.dtype)
+    return combine(stage.op.attrs["reducer"], stage.op.dtype)[0]
+
+
+def _functor(stage: Stage) -> str:
+    """The function object that joins two partial results."""
+    if stage.op.opcode == "dot":
+        return "FsAdd"
+    return combine(stage.op.attrs["reducer"], stage.op.dtype)[1]
 
 
 def _in_range(op: Op, index: Indices) -> bool:

@@ -2,7 +2,8 @@
 
 Stages with the same rows and the same inner axes share a nest (warp composition): a reduction's
 result stays in the registers of the team of threads that owns the row, and the next sweep uses it.
-Different nests pass values through shared memory behind a barrier (block composition).
+A reduction over the rows themselves joins too: each thread carries the sums of its columns from row
+to row. Different nests pass values through shared memory behind a barrier (block composition).
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from codegen.groups import Group
-from codegen.stages import Stage
+from codegen.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
+from codegen.stages import Stage, is_strided
 
 
 class Place(enum.Enum):
@@ -20,6 +21,7 @@ class Place(enum.Enum):
     REDUCE = "reduce"  # accumulated along a sweep, its result known to the row's whole team
     SWEEP = "sweep"  # one element per step of a sweep
     ROW = "row"  # one element per row
+    CARRY = "carry"  # accumulated from row to row, one value per column, known behind the last row
 
 
 @dataclass(eq=False)
@@ -43,6 +45,9 @@ class Nest:
 
     def at(self, level: int) -> list[Stage]:
         return [s for s in self.stages if self.level[s] == level]
+
+    def placed(self, place: Place) -> list[Stage]:
+        return [s for s in self.stages if self.place[s] is place]
 
 
 def form_nests(group: Group) -> list[Nest]:
@@ -70,7 +75,8 @@ def form_nests(group: Group) -> list[Nest]:
 def _new_nest(group: Group, stage: Stage) -> Nest:
     own = tuple(group.in_block(stage))
     if stage.is_reduction:
-        return Nest(own, tuple(group.axes.inner_leaves(stage)))
+        summed = tuple(group.axes.inner_leaves(stage))
+        return Nest(summed, own) if _carries(group, stage) else Nest(own, summed)
     for other in group.stages:  # take the shape of a reduction that can join later
         if other.is_reduction and other.op.opcode == "reduce":
             rows = tuple(group.in_block(other))
@@ -84,9 +90,13 @@ def _join(group: Group, nest: Nest, stage: Stage) -> tuple[int, Place] | None:
     """The level and place of `stage` in `nest`, or None if it needs another loop."""
     own = tuple(group.in_block(stage))
     if stage.is_reduction:
-        if (own, tuple(group.axes.inner_leaves(stage))) != (nest.rows, nest.inner):
+        summed = tuple(group.axes.inner_leaves(stage))
+        if (own, summed) == (nest.rows, nest.inner):
+            place = Place.REDUCE
+        elif (summed, own) == (nest.rows, nest.inner) and _carries(group, stage):
+            place = Place.CARRY
+        else:
             return None
-        place = Place.REDUCE
     elif own == nest.rows and nest.inner:
         place = Place.ROW
     elif sorted(own) == sorted(nest.rows + nest.inner):
@@ -101,6 +111,15 @@ def _join(group: Group, nest: Nest, stage: Stage) -> tuple[int, Place] | None:
             return None
         if nest.place[producer] is Place.SWEEP and place is Place.ROW:
             return None
+        if nest.place[producer] is Place.CARRY:
+            return None
         finished = nest.place[producer] is Place.REDUCE  # its sweep must be over
         level = max(level, nest.level[producer] + (1 if finished else 0))
     return level, place
+
+
+def _carries(group: Group, stage: Stage) -> bool:
+    """True if threads along the kept dims of a reduction read memory better than along the summed
+    ones, and a block can hold all of its sums."""
+    columns = group.block_size(stage)
+    return is_strided(stage) and LEAST_COLUMNS <= columns <= MOST_COLUMNS

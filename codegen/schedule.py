@@ -13,8 +13,8 @@ from typing import Protocol
 
 from codegen.coalescing import line_costs
 from codegen.groups import COALESCED, Group, phases
-from codegen.nests import Nest, form_nests
-from codegen.stages import Stage, reduced_size
+from codegen.nests import Nest, Place, form_nests
+from codegen.stages import Stage, is_strided, reduced_size
 from costmodel.devices import Device
 
 #: A row at least this long is given to the whole block.
@@ -128,7 +128,7 @@ def schedule(
     """
     group_of = {s: g for g in groups for s in g.stages}
     nests = {g: form_nests(g) for g in groups}
-    block = max((_wanted_block(g, nests[g]) for g in groups), default=DEFAULT_BLOCK)
+    block = max(map(_wanted_block, groups, nests.values())) or DEFAULT_BLOCK
     if fixed is not None:
         block = fixed.block or DEFAULT_BLOCK
     plans: list[list[GroupPlan]] = []
@@ -156,23 +156,27 @@ def _size(group: Group, leaves: Sequence[int]) -> int:
 
 
 def _wanted_block(group: Group, nests: Sequence[Nest]) -> int:
+    """Threads per block for the long rows of a group; 0 if it has none."""
     longest = 0
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
-        if rows == 1 and inner >= LONG_ROW and not _strided(nest):
+        whole_block = rows == 1 or nest.placed(Place.CARRY)
+        if whole_block and inner >= LONG_ROW and not _strided(nest):
             longest = max(longest, inner)
-    if not longest:
-        return DEFAULT_BLOCK
-    return min(1024, max(128, _power_of_two(longest // PER_THREAD)))
+    return block_of(longest) if longest else 0
+
+
+def block_of(row: int) -> int:
+    """Threads of a block that works on long rows one at a time."""
+    return min(1024, max(128, _power_of_two(row // PER_THREAD)))
 
 
 def _strided(nest: Nest) -> bool:
-    """True if the nest's reductions run over other than the minor-most dim of what they read."""
+    """True if the nest's reductions run over other than the minor-most dim of what they read, and
+    lanes do not carry them."""
     for stage in nest.stages:
-        if stage.op.opcode == "reduce":
-            dims = stage.op.operands[0].dims
-            minor = max((d for d, e in enumerate(dims) if e > 1), default=0)
-            return minor not in stage.op.attrs["dimensions"]
+        if stage.op.opcode == "reduce" and nest.place[stage] is not Place.CARRY:
+            return is_strided(stage)
     return False
 
 
@@ -193,13 +197,15 @@ def _plan_group(
     group: Group, nests: list[Nest], block: int, device: Device, fixed: FixedByTemplate | None
 ) -> GroupPlan:
     given = fixed is not None and group in fixed.groups
-    points = 1 if given else _points(group, nests, block, device)
+    carries = any(nest.placed(Place.CARRY) for nest in nests)
+    points = 1 if given or carries else _points(group, nests, block, device)
     plans = []
     for nest in nests:
         rows, inner = points * _size(group, nest.rows), _size(group, nest.inner)
         teams = _teams(nest, rows, inner, block, group, device)
         if fixed is not None:
-            teams = next((fixed.teams[s] for s in nest.stages if s in fixed.teams), teams)
+            given_to = [s for s in nest.stages if nest.place[s] is not Place.CARRY]
+            teams = next((fixed.teams[s] for s in given_to if s in fixed.teams), teams)
         plans.append(NestPlan(nest, rows, inner, teams))
     return GroupPlan(group, plans, points, -(-group.tiles // points))
 
@@ -207,7 +213,7 @@ def _plan_group(
 def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
     least = group.least_points
-    if all(_size(group, n.rows) * _lanes(n, group, block) == 1 for n in nests):
+    if least == 1 and all(_size(group, n.rows) * _lanes(n, group, block) == 1 for n in nests):
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
@@ -236,6 +242,8 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
 def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: Device) -> Teams:
     if inner == 1:
         return Teams(1)
+    if nest.placed(Place.CARRY):
+        return _carrying_team(nest, inner, block)
     if _strided(nest):
         if rows >= block or inner <= 4:
             return Teams(1)
@@ -252,6 +260,13 @@ def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: 
         spare = _power_of_two(block // rows) if rows < block else 1
         return Teams(min(32, _power_of_two(inner), max(LINE_LANES, spare)))
     return Teams(min(32, _power_of_two(inner)))
+
+
+def _carrying_team(nest: Nest, columns: int, block: int) -> Teams:
+    """A row's threads where sums of columns are carried from row to row."""
+    if nest.placed(Place.REDUCE):
+        return Teams(block if columns >= LONG_ROW else min(32, _power_of_two(columns)))
+    return Teams(min(block, _power_of_two(columns // VECTOR_ELEMENTS)))
 
 
 def _number_tiles(plans: list[GroupPlan]) -> int:

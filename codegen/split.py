@@ -16,8 +16,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from codegen.expressions import identity
-from codegen.groups import BUSY_THREADS
+from codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
 from codegen.region import rewrite
+from codegen.schedule import DEFAULT_BLOCK, LONG_ROW, VECTOR_ELEMENTS, block_of
 from codegen.stages import reduced_size
 from codegen.types import c_type
 from costmodel.devices import Device
@@ -30,6 +31,8 @@ SMALL = 1 << 16
 LEAST_PER_PART = 64
 #: Threads that share a column of a coalesced column reduction in one block.
 COLUMN_THREADS = 8
+#: Rows that a thread should sum where it carries sums of columns from row to row.
+LEAST_ROWS = 16
 #: The most threads that share an element of a dot.
 DOT_THREADS = 32
 #: A part of a dot should still have this many steps.
@@ -50,13 +53,41 @@ def parts(op: Op, device: Device) -> int:
     else:
         return 1
     source, size = op.operands[0], reduced_size(op)
-    if op.shape.size * size < SMALL or size < 2 * least:
+    columns = _columns(op)
+    if op.shape.size * size < SMALL:
+        return 1
+    rows = _row_parts(op, columns, device)
+    if rows > 1:
+        return rows
+    if size < 2 * least:
         return 1
     wanted = device.sm_count * BUSY_THREADS // max(1, op.shape.size * threads)
     if wanted < 2:
         return 1
     count = 1 << int(math.log2(min(wanted, size // least)))
     return min(count, source.dims[_summed(op)[0]])
+
+
+def _columns(op: Op) -> int:
+    """Elements of the dims that a reduction keeps behind the last it sums over."""
+    if op.opcode != "reduce":
+        return 1
+    return math.prod(op.operands[0].dims[max(op.attrs["dimensions"]) + 1 :])
+
+
+def _row_parts(op: Op, columns: int, device: Device) -> int:
+    """Parts of rows, one per block: a divisor of the rows where there is one of the right size, so
+    that loops over the same rows can share the blocks. 1 if they would not fill the device."""
+    if not LEAST_COLUMNS <= columns <= MOST_COLUMNS:
+        return 1
+    block = block_of(columns) if columns >= LONG_ROW else DEFAULT_BLOCK
+    rows_at_once = max(1, block * VECTOR_ELEMENTS // columns)
+    blocks = device.sm_count * BUSY_THREADS // block * columns // op.shape.size
+    rows = op.operands[0].dims[_summed(op)[0]]
+    most = min(blocks, rows, reduced_size(op) // (LEAST_ROWS * rows_at_once))
+    if most * op.shape.size < device.sm_count * columns:
+        return 1
+    return next((n for n in range(most, most // 2, -1) if rows % n == 0), most)
 
 
 def _threads(op: Op) -> int:
@@ -86,21 +117,24 @@ def _split(op: Op, device: Device) -> list[Op] | None:
     each = -(-extent // count)
     count = -(-extent // each)  # no part is all padding
     reducer = op.attrs["reducer"] if op.opcode == "reduce" else "add"
-    # partial dots of narrow floats stay wide: they are rounded once, when complete
-    wide = c_type(op.dtype).compute == "float" and op.opcode == "dot"
+    # partial sums of narrow floats stay wide: they are rounded once, when complete
+    wide = c_type(op.dtype).compute == "float" and reducer in ("add", "multiply")
     dtype = "f32" if wide else op.dtype
+    rounded = dtype != op.dtype
     zero = _neutral(reducer, dtype, op)
     chain = [zero]
+    operands = op.operands
+    if op.opcode == "reduce" and rounded:
+        operands = tuple(_widened(operand, op, chain) for operand in operands)
     sources = [
         _in_parts(source, axis, count, each, op, chain)
-        for source, axis in zip(op.operands, axes, strict=False)
+        for source, axis in zip(operands, axes, strict=False)
     ]
     if op.opcode == "reduce":
         partial, place = _partial_reduce(op, sources[0], zero, axes[0])
-        init = op.operands[1]
+        init = operands[1]
     else:
         partial, place, init = _partial_dot(op, sources, axes, count, dtype), 0, zero
-    rounded = dtype != op.dtype
     final = Op(
         "reduce",
         Shape(dtype, op.dims),
@@ -108,7 +142,7 @@ def _split(op: Op, device: Device) -> list[Op] | None:
         {"dimensions": (place,), "reducer": reducer},
         f"{op.name}_sum" if rounded else op.name,
         None if rounded else op.origin,
-        op.called if op.opcode == "reduce" else (),
+        op.called if op.opcode == "reduce" and not rounded else (),
         op.source,
     )
     chain += [partial, final]
@@ -126,6 +160,12 @@ def _neutral(reducer: str, dtype: str, op: Op) -> Op:
         name=f"{op.name}_identity",
         source=op.source,
     )
+
+
+def _widened(source: Op, op: Op, chain: list[Op]) -> Op:
+    shape = Shape("f32", source.dims)
+    chain.append(Op("convert", shape, (source,), name=f"{op.name}_wide", source=op.source))
+    return chain[-1]
 
 
 def _in_parts(source: Op, axis: int, count: int, each: int, op: Op, chain: list[Op]) -> Op:
@@ -155,11 +195,11 @@ def _partial_reduce(op: Op, source: Op, zero: Op, axis: int) -> tuple[Op, int]:
     kept = [d for d in range(source.shape.rank) if d not in reduced]
     partial = Op(
         "reduce",
-        Shape(op.dtype, tuple(source.dims[d] for d in kept)),
+        Shape(source.dtype, tuple(source.dims[d] for d in kept)),
         (source, zero),
         {"dimensions": reduced, "reducer": op.attrs["reducer"]},
         f"{op.name}_split",
-        called=op.called,
+        called=op.called if source.dtype == op.dtype else (),
         source=op.source,
     )
     return partial, kept.index(axis)

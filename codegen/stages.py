@@ -144,6 +144,15 @@ def reduced_size(op: Op) -> int:
     return size
 
 
+def is_strided(stage: Stage) -> bool:
+    """True if a reduction sums over other than the minor-most dim of what it reads."""
+    if stage.op.opcode != "reduce":
+        return False
+    dims = stage.op.operands[0].dims
+    minor = max((d for d, extent in enumerate(dims) if extent > 1), default=0)
+    return minor not in stage.op.attrs["dimensions"]
+
+
 def inner_extents(op: Op) -> tuple[int, ...]:
     """Extents of the dims a reduction or dot sums over, in the order of its first operand."""
     if op.opcode == "reduce":

@@ -72,6 +72,8 @@ def _reduction_scratch(plan: KernelPlan) -> int:
             for stage in nest.nest.stages:
                 if nest.teams.uniform and nest.nest.place[stage] is Place.REDUCE:
                     need = max(need, values * compute_bytes(stage.op.dtype))
+                if nest.nest.place[stage] is Place.CARRY and nest.teams.threads < plan.block:
+                    need = max(need, plan.block * compute_bytes(stage.op.dtype))
     return -(-need // 16) * 16
 
 

@@ -146,25 +146,23 @@ FS_FN T fs_store_as(typename fs_compute<T>::type value) {
 FS_FN float fs_round_bf16(float value) { return fs_load(fs_store_as<bf16>(value)); }
 FS_FN float fs_round_f16(float value) { return fs_load(fs_store_as<f16>(value)); }
 
-// ---- vectors of up to 16 bytes: one memory access -----------------------------------------------
+// ---- vectors: one memory access per 16 bytes ----------------------------------------------------
 
 template <class T, int N>
-struct alignas(sizeof(T) * N) FS_MAY_ALIAS fs_vec {
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) FS_MAY_ALIAS fs_vec {
   T at[N];
   FS_METHOD T& operator[](int i) { return at[i]; }
   FS_METHOD const T& operator[](int i) const { return at[i]; }
 };
 
-// `from` and `to` must be aligned to sizeof(T) * N bytes.
+// `from` and `to` must be aligned to sizeof(T) * N bytes, at most 16.
 template <class T, int N>
 FS_FN fs_vec<T, N> fs_load_vec(const T* from) {
-  static_assert(sizeof(T) * N <= 16, "one access moves at most 16 bytes");
   return *(const fs_vec<T, N>*)from;
 }
 
 template <class T, int N>
 FS_FN void fs_store_vec(T* to, fs_vec<T, N> values) {
-  static_assert(sizeof(T) * N <= 16, "one access moves at most 16 bytes");
   *(fs_vec<T, N>*)to = values;
 }
 
