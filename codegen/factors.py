@@ -16,6 +16,7 @@ import numpy as np
 
 from codegen.region import rewrite
 from hlo.graph import FLOATS, Graph, Op, Shape
+from hlo.literals import NUMPY_DTYPES
 from hlo.rewrite import splat
 from hlo.semantics import Kind, kind_of
 
@@ -84,8 +85,8 @@ def _kept(value: Op, op: Op, chain: list[Op]) -> Op:
     if kind_of(value.opcode) is Kind.ELEMENTWISE:
         operands = tuple(_kept(x, op, chain) for x in value.operands)
         return _made(chain, value.opcode, shape, operands, value.attrs)
-    constant = splat(value)
-    return _made(chain, "constant", shape, (), {"value": np.broadcast_to(constant, op.dims)})
+    everywhere = np.full(op.dims, splat(value), NUMPY_DTYPES[value.dtype])
+    return _made(chain, "constant", shape, (), {"value": everywhere})
 
 
 def _narrower(broadcast: Op, op: Op, chain: list[Op]) -> Op:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from codegen.expressions import combine, literal
-from codegen.index import Index, Var, delinearize, linearize, render, variable
+from codegen.index import Index, Var, constant, delinearize, linearize, render, variable
 from codegen.maps import Indices
 from codegen.nests import Place
-from codegen.rows import row_loop
-from codegen.schedule import GroupPlan, NestPlan
+from codegen.rows import RowLoop, row_loop
+from codegen.schedule import SLOT_BYTES, GroupPlan, NestPlan
 from codegen.stages import Stage, closure
 from codegen.types import c_type, compute_bytes
 from codegen.values import Placed, Values
@@ -41,6 +41,18 @@ class Sweep:
     unit: Index = field(default_factory=Index)
     steps: int = 0
     kept: dict[Key, tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Held:
+    """An input that stays in registers: `array` holds the vectors at `base`, `ahead` those of the
+    next row ('' if all rows read the same)."""
+
+    op: Op
+    name: str
+    base: Index
+    array: str
+    ahead: str
 
 
 class NestEmitter:
@@ -78,6 +90,9 @@ class NestEmitter:
         self.point = Index()
         self.sweep = Sweep()
         self.carried: dict[Stage, str] = {}
+        self.held: list[Held] = []
+        #: whether warps may still read what they joined
+        self.unsettled = False
         self.width = 1
         self._element = Index()
         self.vector: Vector | None = None
@@ -101,25 +116,36 @@ class NestEmitter:
         loop = row_loop(render(row), rows, limit, plan.teams, self.block, self.int)
         for stage in self.nest.placed(Place.CARRY):
             self._start_carrying(stage)
+        if not flat and self._walks_ahead(loop):
+            self._name_lane(loop)
+            self._hold_inputs(row, loop)
         with writer.nested(loop.header, ordered=True):
             if loop.row:
                 writer.line(loop.row)
             if row.terms:
                 writer.declare(render(row))
             self.live = loop.live
-            if loop.lane:
-                self.lane = writer.name("lane")
-                writer.line(f"const int {self.lane} = {loop.lane};")
-                self.first = f"{self.lane} == 0"
+            self._name_lane(loop)
             if flat and self.width > 1:
                 self._flat_vectors(row)
             else:
                 self._bind_rows(row, self._position(row, 1))
+                if self.held:
+                    self._next_row(row, loop)
                 self.sweep = self._plan_sweep()
                 for level in range(self.nest.levels):
                     self._level(level)
+        if self.unsettled:
+            self.writer.line("__syncthreads();")
         if self.carried:
             self._finish_carrying()
+
+    def _name_lane(self, loop: RowLoop) -> None:
+        """Names the thread's place in its team, once."""
+        if loop.lane and not self.lane:
+            self.lane = self.writer.name("lane")
+            self.writer.line(f"const int {self.lane} = {loop.lane};")
+            self.first = f"{self.lane} == 0"
 
     def _row_limit(self, width: int) -> str:
         """C text of the rows in this tile, in units of `width`."""
@@ -282,6 +308,8 @@ class NestEmitter:
                 totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
                 self.writer.line(f"{self._compute(stage)} {totals[stage]} = {_start(stage)};")
         self._run_sweep(lambda step: self._sweep_step(level, sweep, totals, step))
+        if totals and self.plan.joins_block(self.block):
+            self._join_block(level, totals)
         for stage, name in totals.items():
             self._finish(stage, name)
 
@@ -319,13 +347,15 @@ class NestEmitter:
         nest, inner = self.nest, self.plan.inner
         if inner == 1:
             return Sweep()
-        unit = variable(self.writer.name("column"), inner // self.width)
+        unit = self.sweep.unit if self.held else self._new_unit()
         steps = self._steps()
         if not self.carried and (nest.levels == 1 or steps * self.width > CACHE_STEPS):
             return Sweep(unit=unit)
         sweep = Sweep(unit=unit, steps=steps)
         registers = 0
         for (op, at), levels in self._uses(unit * self.width + self._element).items():
+            if self._is_held(op, at):
+                continue
             need = steps * self.width * max(4, compute_bytes(op.dtype)) // 4
             if len(levels) < 2 or registers + need > CACHE_REGISTERS:
                 continue
@@ -334,6 +364,10 @@ class NestEmitter:
             self.writer.line(f"{c_type(op.dtype).compute} {name}[{steps * self.width}];")
             sweep.kept[op, at] = (name, min(levels))
         return sweep
+
+    def _new_unit(self) -> Index:
+        """A name for the thread's place along the row, in vectors."""
+        return variable(self.writer.name("column"), self.plan.inner // self.width)
 
     def _steps(self) -> int:
         """Vectors of a row per thread."""
@@ -365,6 +399,8 @@ class NestEmitter:
         with self._vector_loop() as lane:
             self._bind_column(sweep.unit * self.width + lane)
             where = self._slot(step, lane)
+            for held in self.held:
+                self._vectors_before()[held.name, held.base] = f"{held.array}[{step}]"
             totals = totals | {s: f"{name}[{where}]" for s, name in self.carried.items()}
             for (op, at), (name, first) in sweep.kept.items():
                 if first < level:
@@ -405,23 +441,131 @@ class NestEmitter:
         for stage, text in stores:
             self._store(stage, text, [self.live])
 
+    def _join_block(self, level: int, totals: dict[Stage, str]) -> None:
+        """Joins the partial results of all warps, those of a level at once.
+
+        Each level has slots of its own, so that with several of them a barrier always lies between
+        two uses of one.
+        """
+        reduced = [s for s in self.nest.stages if self.nest.place[s] is Place.REDUCE]
+        before = sum(self.nest.level[s] < level for s in reduced)
+        scratch = f"shared_memory + {before * SLOT_BYTES}" if before else "shared_memory"
+        functors = ", ".join(map(_functor, totals))
+        arguments = ", ".join([scratch, *totals.values()])
+        self.writer.line(f"fs_reduce_block<{self.block // 32}, {functors}>({arguments});")
+        if len(reduced) == len(totals):
+            self.writer.line("__syncthreads();")
+        else:
+            self.unsettled = True
+
     def _finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""
         teams, op = self.plan.teams, stage.op
         total = partial
-        if teams.threads > 1:
-            functor, scratch = _functor(stage), self._scratch(stage)
-            if teams.columns:
-                total = f"fs_reduce_strided<{teams.columns}, {functor}>({partial}, {scratch})"
-            elif teams.threads <= 32:
-                total = f"fs_reduce_lanes<{teams.threads}, {functor}>({partial})"
-            else:
-                total = f"fs_reduce_block<{functor}>({partial}, {scratch})"
+        if teams.columns:
+            call = f"fs_reduce_strided<{teams.columns}, {_functor(stage)}>"
+            total = f"{call}({partial}, {self._scratch(stage)})"
+        elif 1 < teams.threads <= 32:
+            total = f"fs_reduce_lanes<{teams.threads}, {_functor(stage)}>({partial})"
         result = self.values.finished(op, total)
         name = self.writer.name(self.label(op))
         self.writer.line(f"const {self._compute(stage)} {name} = {result};")
         self.writer.block.memo[op.id, self._index(stage)] = name
         self._store(stage, name, [self.first, self.live])
+
+    # ---- inputs held from row to row ------------------------------------------------------------
+
+    def _hold_inputs(self, row: Index, loop: RowLoop) -> None:
+        """Decides which inputs stay in registers as loaded, and loads the first row's.
+
+        What is the same in all rows is loaded once. What several sweeps of a row read, or the first
+        of them, is fetched a row ahead, so that its latency passes while a row is worked on.
+        """
+        registers = CACHE_REGISTERS - len(self.carried) * self._steps() * self.width
+        self.sweep = Sweep(unit=self._new_unit(), steps=self._steps())
+        found = self._vector_inputs(row)
+        keys = sorted(found, key=lambda key: not row.variables & key[1].variables)
+        for name, base in keys:
+            op, varies = found[name, base], bool(row.variables & base.variables)
+            need = self._steps() * self.width * ITEM_BYTES[op.dtype] * (1 + varies) // 4
+            if need <= registers:
+                registers -= need
+                array = self.writer.name(f"{name}_{'row' if varies else 'columns'}")
+                ahead = self.writer.name(f"{name}_next") if varies else ""
+                self.held.append(Held(op, name, base, array, ahead))
+        if not self.held:
+            return
+        first = constant(0)
+        if loop.first != "0":
+            first = variable(self.writer.name("first_row"), self.plan.rows)
+            self.writer.line(f"const {self.int} {render(first)} = {loop.first};")
+            self.writer.declare(render(first))
+        arrays = {held: held.ahead or held.array for held in self.held}
+        for held, array in arrays.items():
+            self._declare_vectors(held, array)
+        self._load_held(arrays, row, first)
+
+    def _walks_ahead(self, loop: RowLoop) -> bool:
+        """True if threads visit several rows each, and wait for other threads at every one."""
+        several = 0 < loop.stride < self.plan.rows and not self.group.ragged
+        waits = self.plan.teams.threads > 1 and self.nest.placed(Place.REDUCE)
+        fits = self.plan.inner > 1 and self._steps() * self.width <= CACHE_STEPS
+        return bool(several and waits and fits and self.width > 1)
+
+    def _next_row(self, row: Index, loop: RowLoop) -> None:
+        """Takes over the row that was fetched ahead, and fetches the next."""
+        ahead = {held: held.ahead for held in self.held if held.ahead}
+        if not ahead:
+            return
+        for held in ahead:
+            self._declare_vectors(held, held.array)
+        with self.writer.nested(f"FS_UNROLL for (int i = 0; i < {self._steps()}; ++i)"):
+            for held in ahead:
+                self.writer.line(f"{held.array}[i] = {held.ahead}[i];")
+        following = variable(self.writer.name("next_row"), self.plan.rows)
+        name, limit = render(following), self.plan.rows
+        header = f"const {self.int} {name} = {render(row)} + {loop.stride}; {name} < {limit}"
+        with self.writer.nested(f"if ({header})", pinned=True):
+            self.writer.declare(name)
+            self._load_held(ahead, row, following)
+
+    def _vector_inputs(self, row: Index) -> dict[tuple[str, Index], Op]:
+        """The inputs that sweeps along `row` read as vectors, by memory and base."""
+        self._bind_rows(row, self._position(row, 1))
+        found: dict[tuple[str, Index], Op] = {}
+        for op, at in self._uses(self.sweep.unit * self.width + self._element):
+            base = self._base(op, at)
+            if base is not None:
+                found.setdefault((self.memory.inputs[op.id], base), op)
+        return found
+
+    def _base(self, op: Op, at: Indices) -> Index | None:
+        """Where the vector around an element of an input starts, if it is read as one."""
+        if op.opcode != "parameter" or not _in_range(op, at) or self.width == 1:
+            return None
+        lane = Var(render(self._element), self.width)
+        return aligned_base(linearize(at, op.dims), lane, self.width)
+
+    def _is_held(self, op: Op, at: Indices) -> bool:
+        base = self._base(op, at)
+        return any(held.op is op and held.base == base for held in self.held)
+
+    def _declare_vectors(self, held: Held, array: str) -> None:
+        kind = f"fs_vec<{c_type(held.op.dtype).storage}, {self.width}>"
+        self.writer.line(f"{kind} {array}[{self._steps()}];")
+
+    def _load_held(self, arrays: Mapping[Held, str], row: Index, at: Index) -> None:
+        """Fills arrays with the vectors of row `at`; inputs are known by their bases in `row`."""
+        bases = dict(zip(self._vector_inputs(row), self._vector_inputs(at), strict=True))
+
+        def load(step: str) -> None:
+            for held, array in arrays.items():
+                _, base = bases[held.name, held.base]
+                text = self._vector_load(held.op, held.name, base)
+                self.writer.line(f"{array}[{step}] = {text};")
+
+        self._run_sweep(load)
+        self._bind_rows(row, self._position(row, 1))
 
     # ---- sums carried from row to row -----------------------------------------------------------
 
@@ -529,14 +673,22 @@ class NestEmitter:
     def _vector_of(self, op: Op, name: str, base: Index) -> str:
         """The vector at `base`, loaded once before the loop over its elements."""
         assert self.vector is not None
-        block = self.writer.chain[self.vector.depth]
-        found = block.memo.get((name, base))
+        loaded = self._vectors_before()
+        found = loaded.get((name, base))
         if found is None:
             found = self.writer.name(f"{name}_vector")
-            load = f"fs_load_vec<{c_type(op.dtype).storage}, {self.width}>({name} + {render(base)})"
-            self.writer.line(f"const auto {found} = {load};", self.vector.depth)
-            block.memo[name, base] = found
+            load = f"const auto {found} = {self._vector_load(op, name, base)};"
+            self.writer.line(load, self.vector.depth)
+            loaded[name, base] = found
         return found
+
+    def _vectors_before(self) -> dict[Any, str]:
+        """The vectors known before the loop over the elements of one, by (memory, base)."""
+        assert self.vector is not None
+        return self.writer.chain[self.vector.depth].memo
+
+    def _vector_load(self, op: Op, name: str, base: Index) -> str:
+        return f"fs_load_vec<{c_type(op.dtype).storage}, {self.width}>({name} + {render(base)})"
 
     def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
         if stage in self.nest.level or stage not in self.memory.shared:

@@ -11,12 +11,17 @@ from codegen.schedule import Teams
 class RowLoop:
     """`header` opens the loop, `row` is the statement that finds this thread's row ('' if the
     header does), `live` the condition under which the row is its own ('' if always), `lane` the
-    C text of the thread's place in its team ('' if it is alone)."""
+    C text of the thread's place in its team ('' if it is alone).
+
+    Where a thread visits every `stride`-th row from `first` (C text) on, rows can be told ahead;
+    elsewhere `stride` is 0."""
 
     header: str
     row: str
     live: str
     lane: str
+    first: str = ""
+    stride: int = 0
 
 
 def row_loop(name: str, rows: int, limit: str, teams: Teams, block: int, int_: str) -> RowLoop:
@@ -36,7 +41,8 @@ def row_loop(name: str, rows: int, limit: str, teams: Teams, block: int, int_: s
     if rows == 1:
         return _single_row(teams, team, lane, block)
     if threads == block:
-        return RowLoop(f"for ({int_} {name} = 0; {name} < {limit}; ++{name})", "", "", lane)
+        header = f"for ({int_} {name} = 0; {name} < {limit}; ++{name})"
+        return RowLoop(header, "", "", lane, "0", 1)
     once = rows <= per_pass
     if once and exact:
         return RowLoop("", f"const {int_} {name} = {team};", "", lane)
@@ -44,14 +50,16 @@ def row_loop(name: str, rows: int, limit: str, teams: Teams, block: int, int_: s
         return RowLoop(f"if (const {int_} {name} = {team}; {name} < {limit})", "", "", lane)
     if free:
         step = f"{name} += {per_pass}"
-        return RowLoop(f"for ({int_} {name} = {team}; {name} < {limit}; {step})", "", "", lane)
+        header = f"for ({int_} {name} = {team}; {name} < {limit}; {step})"
+        return RowLoop(header, "", "", lane, team, per_pass)
     if once:
         row = f"const {int_} {name} = fs_min<{int_}>({team}, {limit} - 1);"
         return RowLoop("", row, f"{team} < {limit}", lane)
     base = f"{name}_base"
     header = f"for ({int_} {base} = 0; {base} < {limit}; {base} += {per_pass})"
     if exact:
-        return RowLoop(header, f"const {int_} {name} = {base} + {team};", "", lane)
+        row = f"const {int_} {name} = {base} + {team};"
+        return RowLoop(header, row, "", lane, team, per_pass)
     row = f"const {int_} {name} = fs_min<{int_}>({base} + {team}, {limit} - 1);"
     return RowLoop(header, row, f"{base} + {team} < {limit}", lane)
 

@@ -26,6 +26,8 @@ DEFAULT_BLOCK = 256
 VECTOR_ELEMENTS = 4
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
+#: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
+SLOT_BYTES = 32 * 8
 #: Threads per SM of a cooperative launch: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
 
@@ -64,6 +66,10 @@ class NestPlan:
     rows: int
     inner: int
     teams: Teams
+
+    def joins_block(self, block: int) -> bool:
+        """True if the partial results of a row lie in all warps of the block."""
+        return 32 < block == self.teams.threads and not self.teams.columns
 
     def repeats(self, block: int, ragged: bool) -> bool:
         """True if teams without a row of their own repeat another's, so that lanes stay together.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from codegen.dominance import DominanceTree
 from codegen.nests import Place
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan
+from codegen.schedule import SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
 from codegen.shared import SharedPlan, SharedRequest, plan_shared
 from codegen.stages import Stage
 from codegen.types import compute_bytes
@@ -64,14 +64,15 @@ def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> Sh
 
 
 def _reduction_scratch(plan: KernelPlan) -> int:
-    """Bytes that joining a team across warps takes: one value per warp, or per thread."""
+    """Bytes that joining a team across warps takes: a slot per reduction, or a value per thread."""
     need = 0
     for group in plan.groups:
         for nest in group.nests:
-            values = plan.block if nest.teams.columns else 32
+            if nest.joins_block(plan.block):
+                need = max(need, SLOT_BYTES * len(nest.nest.placed(Place.REDUCE)))
             for stage in nest.nest.stages:
-                if nest.teams.uniform and nest.nest.place[stage] is Place.REDUCE:
-                    need = max(need, values * compute_bytes(stage.op.dtype))
+                if nest.teams.columns and nest.nest.place[stage] is Place.REDUCE:
+                    need = max(need, plan.block * compute_bytes(stage.op.dtype))
                 if nest.nest.place[stage] is Place.CARRY and nest.teams.threads < plan.block:
                     need = max(need, plan.block * compute_bytes(stage.op.dtype))
     return -(-need // 16) * 16

@@ -99,21 +99,35 @@ FS_FN T fs_reduce_lanes(T value) {
   return value;
 }
 
-// Reduces over the whole block; blockDim.x is a multiple of 32 and all threads call it. Every
-// thread gets the result. `scratch` holds blockDim.x / 32 values of T in shared memory.
-// Barriers: one between the writes and the reads of `scratch`, one after the reads. So on return
-// `scratch` may be overwritten at once, but what used it before must be behind a barrier already.
-template <class Op, class T>
-FS_FN T fs_reduce_block(T value, T* scratch) {
+// The smallest power of two that is at least x.
+FS_FN constexpr int fs_power_of_two(int x) {
+  int power = 1;
+  while (power < x) power *= 2;
+  return power;
+}
+
+// Bytes of one value's results by warp.
+constexpr int FS_SLOT = 32 * 8;
+
+// Reduces several values over the whole block of WARPS warps, each with its own Op; all threads call
+// it, and each gets the results in place. `scratch` holds FS_SLOT bytes of shared memory per value.
+// Barriers: one between the writes and the reads of `scratch`. So what used it before must be behind
+// a barrier already, and there must be one before it is used again.
+template <int WARPS, class... Ops, class... T>
+FS_FN void fs_reduce_block(unsigned char* scratch, T&... values) {
   int lane = (int)threadIdx.x & 31;
-  int warps = (int)blockDim.x / 32;
-  value = fs_reduce_lanes<32, Op>(value);
-  if (warps == 1) return value;
-  if (lane == 0) scratch[threadIdx.x / 32] = value;
+  ((values = fs_reduce_lanes<32, Ops>(values)), ...);
+  if (WARPS == 1) return;
+  unsigned char* slot = scratch;
+  if (lane == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += FS_SLOT), ...);
   __syncthreads();
-  value = fs_reduce_lanes<32, Op>(lane < warps ? scratch[lane] : Op::template identity<T>());
-  __syncthreads();
-  return value;
+  constexpr int WIDTH = fs_power_of_two(WARPS);
+  lane &= WIDTH - 1;
+  slot = scratch;
+  ((values = fs_reduce_lanes<WIDTH, Ops>(lane < WARPS ? ((T*)slot)[lane]
+                                                      : Ops::template identity<T>()),
+    slot += FS_SLOT),
+   ...);
 }
 
 // Reduces over the threads whose numbers are equal modulo COLUMNS; blockDim.x is a multiple of

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from codegen.expressions import FUNCTORS
+from codegen.schedule import SLOT_BYTES
 from codegen.types import C_TYPES, c_type
 from fusionstitch.runtime import nvrtc
 from hlo.graph import FLOATS
@@ -17,15 +18,21 @@ UFUNCS = {
 
 
 def launch(name, call, dtype, block, scratch):
-    """Two reductions one after the other over the same scratch: out = f(a) and f(b)."""
+    """Two reductions: out = f(a) and f(b), one after the other over the same scratch, or, where the
+    call is a statement about {first} and {second}, both at once."""
     stored, compute = c_type(dtype).storage, c_type(dtype).compute
     rng = np.random.default_rng(block)
     lowest = 1 if "FsMultiply" in call else 0
     a, b = (rng.integers(lowest, 3, block).astype(NUMPY_DTYPES[dtype]) for _ in range(2))
+    loads = ["fs_load(a[i])", "fs_load(b[i])"]
+    together = "{first}" in call
+    if not together:
+        loads = [call.format(load, compute=compute) for load in loads]
     body = f"""  FS_DYNAMIC_SHARED(shared_memory);
   int i = threadIdx.x;
-  {compute} first = {call.format("fs_load(a[i])", compute=compute)};
-  {compute} second = {call.format("fs_load(b[i])", compute=compute)};
+  {compute} first = {loads[0]};
+  {compute} second = {loads[1]};
+  {call.format(first="first", second="second") if together else ""}
   out[i] = fs_store_as<{stored}>(first);
   out[{block} + i] = fs_store_as<{stored}>(second);"""
     return Launch.of(name, body, [a, b], dtype, 2 * block, block, scratch)
@@ -57,14 +64,16 @@ def cases():
                 continue
             lanes = f"fs_reduce_lanes<8, {functor}>({{}})"
             add("lanes", lanes, reducer, dtype, 32, 0, width=8)
-            block = f"fs_reduce_block<{functor}>({{}}, ({{compute}}*)shared_memory)"
-            add("block", block, reducer, dtype, 96, 8 * 3, width=96)
+            joined = "(shared_memory, {first}, {second});"
+            block = f"fs_reduce_block<3, {functor}, {functor}>{joined}"
+            add("block", block, reducer, dtype, 96, 2 * SLOT_BYTES, width=96)
     for width in (1, 2, 4, 16, 32):
         call = f"fs_reduce_lanes<{width}, FsAdd>({{}})"
         add("lanes", call, "add", "f32", 64, 0, width=width)
     for threads in (32, 64, 1024):
-        call = "fs_reduce_block<FsAdd>({}, ({compute}*)shared_memory)"
-        add("block", call, "add", "s32", threads, 4 * threads // 32, width=threads)
+        joined = "(shared_memory, {first}, {second});"
+        call = f"fs_reduce_block<{threads // 32}, FsAdd, FsAdd>{joined}"
+        add("block", call, "add", "s32", threads, 2 * SLOT_BYTES, width=threads)
     for columns, threads in ((32, 32), (32, 160), (8, 256), (1, 96), (48, 144)):
         for dtype in ("f32", "f64", "u8"):
             call = f"fs_reduce_strided<{columns}, FsMaximum>({{}}, ({{compute}}*)shared_memory)"
