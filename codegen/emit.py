@@ -106,7 +106,12 @@ class KernelEmitter:
             return
         work = writer.name("work")
         looped = tiles > grid
-        if looped:
+        if looped and len(groups) == 1 and groups[0].backward:
+            each = -(-tiles // grid)
+            first = f"{int_}(blockIdx.x) * {each}"
+            last = f"fs_min<{int_}>({first} + {each}, {tiles}) - 1"
+            header = f"for ({int_} {work} = {last}; {work} >= {first}; --{work})"
+        elif looped:
             header = f"for ({int_} {work} = blockIdx.x; {work} < {tiles}; {work} += {grid})"
         else:
             header = f"if (const {int_} {work} = blockIdx.x; {work} < {tiles})"

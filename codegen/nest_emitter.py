@@ -188,6 +188,8 @@ class NestEmitter:
 
     def _bind_rows(self, row: Index, position: Index) -> None:
         """Digits of every grid and row axis in terms of the tile and row variables."""
+        if self.group.backward and self.carried:
+            row = constant(self.plan.rows - 1) - row
         leaves, grid = self.nest.rows, self.group.group.grid
         extents = [self.group.points, *(self.axes.extent(leaf) for leaf in leaves)]
         self.point, *row_digits = delinearize(row, extents)

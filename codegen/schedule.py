@@ -16,6 +16,7 @@ from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, Place, form_nests
 from codegen.stages import Stage, is_strided, reduced_size
 from costmodel.devices import Device
+from costmodel.work import L2_SHARE
 
 #: A row at least this long is given to the whole block.
 LONG_ROW = 512
@@ -84,13 +85,17 @@ class NestPlan:
 
 @dataclass(eq=False)
 class GroupPlan:
-    """`points` grid points per tile; the tiles of a phase are numbered through its groups."""
+    """`points` grid points per tile; the tiles of a phase are numbered through its groups.
+
+    A `backward` group walks the memory of its block from the end.
+    """
 
     group: Group
     nests: list[NestPlan]
     points: int
     tiles: int
     first_tile: int = 0
+    backward: bool = False
 
     @property
     def grid_points(self) -> int:
@@ -140,8 +145,28 @@ def schedule(
     plans: list[list[GroupPlan]] = []
     for phase in phases(groups, group_of):
         plans.append([_plan_group(g, nests[g], block, device, fixed) for g in phase])
+    _alternate(plans, device)
     most = max(_number_tiles(p) for p in plans)
     return KernelPlan(block, plans, most, device.sm_count * RESIDENT_THREADS)
+
+
+def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
+    """Turns the walk around where an earlier phase went through the same large input: what it read
+    last is still in L2."""
+    latest: dict[int, bool] = {}
+    for phase in phases:
+        read: dict[int, bool] = {}
+        for plan in phase:
+            large = {
+                op.id
+                for stage in plan.group.stages
+                for op, _ in stage.loads
+                if op.shape.bytes > device.l2_bytes * L2_SHARE
+            }
+            again = [latest[i] for i in sorted(large) if i in latest]
+            plan.backward = bool(again) and not again[0]
+            read.update((i, plan.backward) for i in large)
+        latest.update(read)
 
 
 def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPlan:
