@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from codegen.expressions import combine, literal
@@ -12,7 +12,7 @@ from codegen.index import Index, Var, constant, delinearize, linearize, render, 
 from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.rows import RowLoop, row_loop
-from codegen.schedule import SLOT_BYTES, GroupPlan, NestPlan
+from codegen.schedule import RESIDENT_THREADS, SLOT_BYTES, GroupPlan, NestPlan
 from codegen.stages import Stage, closure
 from codegen.types import c_type, compute_bytes
 from codegen.values import Placed, Values
@@ -23,10 +23,10 @@ from hlo.graph import ITEM_BYTES, Op
 if TYPE_CHECKING:
     from codegen.emit import KernelEmitter
 
-#: Registers per thread that caching a row may take (4-byte units).
-CACHE_REGISTERS = 48
+#: Registers of an SM (4-byte units), and those of a thread that nothing is kept in.
+SM_REGISTERS, SPARE_REGISTERS = 65536, 16
 #: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
-CACHE_STEPS = 16
+CACHE_STEPS = 32
 #: Trial names: vector widths are tried on indices that are never printed.
 _TRIAL = Var("trial_lane", 1)
 
@@ -45,14 +45,15 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Held:
-    """An input that stays in registers: `array` holds the vectors at `base`, `ahead` those of the
-    next row ('' if all rows read the same)."""
+    """An input that stays in registers: `array` holds the vectors at `base`, which are the same in
+    all rows if it is `steady`, and `ahead` ('' if none) those of the next row."""
 
     op: Op
     name: str
     base: Index
     array: str
-    ahead: str
+    steady: bool
+    ahead: str = ""
 
 
 class NestEmitter:
@@ -89,6 +90,8 @@ class NestEmitter:
         self.digits: dict[int, Index] = {}
         self.point = Index()
         self.sweep = Sweep()
+        #: registers per thread that rows and sums may be kept in
+        self.registers = SM_REGISTERS // RESIDENT_THREADS - SPARE_REGISTERS
         self.carried: dict[Stage, str] = {}
         self.held: list[Held] = []
         #: whether warps may still read what they joined
@@ -354,14 +357,13 @@ class NestEmitter:
         if not self.carried and (nest.levels == 1 or steps * self.width > CACHE_STEPS):
             return Sweep(unit=unit)
         sweep = Sweep(unit=unit, steps=steps)
-        registers = 0
         for (op, at), levels in self._uses(unit * self.width + self._element).items():
             if self._is_held(op, at):
                 continue
             need = steps * self.width * max(4, compute_bytes(op.dtype)) // 4
-            if len(levels) < 2 or registers + need > CACHE_REGISTERS:
+            if len(levels) < 2 or need > self.registers:
                 continue
-            registers += need
+            self.registers -= need
             name = self.writer.name(f"{self.label(op)}_row")
             self.writer.line(f"{c_type(op.dtype).compute} {name}[{steps * self.width}];")
             sweep.kept[op, at] = (name, min(levels))
@@ -480,21 +482,24 @@ class NestEmitter:
     def _hold_inputs(self, row: Index, loop: RowLoop) -> None:
         """Decides which inputs stay in registers as loaded, and loads the first row's.
 
-        What is the same in all rows is loaded once. What several sweeps of a row read, or the first
-        of them, is fetched a row ahead, so that its latency passes while a row is worked on.
+        Rows come first; then they are fetched ahead, so that their latency passes while another
+        row is worked on; then what all rows read alike is loaded once.
         """
-        registers = CACHE_REGISTERS - len(self.carried) * self._steps() * self.width
         self.sweep = Sweep(unit=self._new_unit(), steps=self._steps())
-        found = self._vector_inputs(row)
-        keys = sorted(found, key=lambda key: not row.variables & key[1].variables)
-        for name, base in keys:
-            op, varies = found[name, base], bool(row.variables & base.variables)
-            need = self._steps() * self.width * ITEM_BYTES[op.dtype] * (1 + varies) // 4
-            if need <= registers:
-                registers -= need
-                array = self.writer.name(f"{name}_{'row' if varies else 'columns'}")
-                ahead = self.writer.name(f"{name}_next") if varies else ""
-                self.held.append(Held(op, name, base, array, ahead))
+        rows: list[Held] = []
+        steady: list[Held] = []
+        for (name, base), op in self._vector_inputs(row).items():
+            varies = bool(row.variables & base.variables)
+            array = self.writer.name(f"{name}_{'row' if varies else 'columns'}")
+            (rows if varies else steady).append(Held(op, name, base, array, not varies))
+        rows = [held for held in rows if self._take_registers(held)]
+        self.held = [
+            replace(held, ahead=self.writer.name(f"{held.name}_next"))
+            if self._take_registers(held)
+            else held
+            for held in rows
+        ]
+        self.held += [held for held in steady if self._take_registers(held)]
         if not self.held:
             return
         first = constant(0)
@@ -502,10 +507,18 @@ class NestEmitter:
             first = variable(self.writer.name("first_row"), self.plan.rows)
             self.writer.line(f"const {self.int} {render(first)} = {loop.first};")
             self.writer.declare(render(first))
-        arrays = {held: held.ahead or held.array for held in self.held}
+        arrays = {held: held.ahead or held.array for held in self.held if held.ahead or held.steady}
         for held, array in arrays.items():
             self._declare_vectors(held, array)
         self._load_held(arrays, row, first)
+
+    def _take_registers(self, held: Held) -> bool:
+        """Sets registers aside for the vectors of a row if there are enough."""
+        need = self._steps() * self.width * ITEM_BYTES[held.op.dtype] // 4
+        if need > self.registers:
+            return False
+        self.registers -= need
+        return True
 
     def _walks_ahead(self, loop: RowLoop) -> bool:
         """True if threads visit several rows each, and wait for other threads at every one."""
@@ -515,12 +528,15 @@ class NestEmitter:
         return bool(several and waits and fits and self.width > 1)
 
     def _next_row(self, row: Index, loop: RowLoop) -> None:
-        """Takes over the row that was fetched ahead, and fetches the next."""
+        """Takes over the inputs that were fetched ahead, loads the others, fetches the next row."""
         ahead = {held: held.ahead for held in self.held if held.ahead}
+        now = {held: held.array for held in self.held if not held.ahead and not held.steady}
+        for held in (*ahead, *now):
+            self._declare_vectors(held, held.array)
+        if now:
+            self._load_held(now, row, row)
         if not ahead:
             return
-        for held in ahead:
-            self._declare_vectors(held, held.array)
         with self.writer.nested(f"FS_UNROLL for (int i = 0; i < {self._steps()}; ++i)"):
             for held in ahead:
                 self.writer.line(f"{held.array}[i] = {held.ahead}[i];")
@@ -579,6 +595,7 @@ class NestEmitter:
         fill = f"FS_UNROLL for (int i = 0; i < {size}; ++i) {name}[i] = {_start(stage)};"
         self.writer.line(fill)
         self.carried[stage] = name
+        self.registers -= size
 
     def _finish_carrying(self) -> None:
         """Joins the sums of the block's teams; the first team stores them."""
@@ -587,10 +604,9 @@ class NestEmitter:
         if threads < self.block:
             first = f"threadIdx.x < {threads}"
             size = self._steps() * self.width
-            with writer.nested(f"FS_UNROLL for (int i = 0; i < {size}; ++i)"):
-                for stage, name in self.carried.items():
-                    join = f"fs_reduce_strided<{threads}, {_functor(stage)}>"
-                    writer.line(f"{name}[i] = {join}({name}[i], {self._scratch(stage)});")
+            for stage, name in self.carried.items():
+                join = f"fs_reduce_teams<{threads}, {size}, {_functor(stage)}>"
+                writer.line(f"{join}({name}, {self._scratch(stage)});")
         with writer.nested(f"if ({first})", ordered=True) if first else nullcontext():
             if threads > 1:
                 self.lane = writer.name("lane")

@@ -29,8 +29,10 @@ VECTOR_ELEMENTS = 4
 LINE_LANES = 8
 #: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
 SLOT_BYTES = 32 * 8
-#: Threads per SM of a cooperative launch: with launch bounds they leave each 64 registers.
+#: Threads per SM of launches that stay resident: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
+#: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
+PERSISTENT_SHARE = 0.9
 
 
 class FixedByTemplate(Protocol):
@@ -71,6 +73,11 @@ class NestPlan:
     def joins_block(self, block: int) -> bool:
         """True if the partial results of a row lie in all warps of the block."""
         return 32 < block == self.teams.threads and not self.teams.columns
+
+    def most_per_thread(self) -> int:
+        """Elements of a row that a thread of a team may visit. Vectors leave a quarter idle."""
+        threads = self.teams.threads
+        return max(-(-self.inner // threads), 4 * self.inner // (3 * threads))
 
     def repeats(self, block: int, ragged: bool) -> bool:
         """True if teams without a row of their own repeat another's, so that lanes stay together.
@@ -173,13 +180,18 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
     """`plan` with no more blocks than a cooperative launch can have on the device at once."""
     per_sm = max(1, RESIDENT_THREADS // plan.block)
     if not plan.cooperative:
-        flat = all(g.group.is_flat for g in plan.groups)
-        return replace(plan, blocks_per_sm=per_sm if flat else 0)
+        stays = all(g.group.is_flat for g in plan.groups) or any(map(_is_persistent, plan.groups))
+        return replace(plan, blocks_per_sm=per_sm if stays else 0)
     if shared_bytes:
         # every resident block also takes 1 KB of system shared memory
         per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + 1024)))
     limit = device.cooperative_limit or device.sm_count * per_sm
     return replace(plan, grid=min(plan.grid, limit), blocks_per_sm=per_sm)
+
+
+def _is_persistent(plan: GroupPlan) -> bool:
+    """True if every block walks several long rows."""
+    return plan.points > 1 and any(n.teams.threads > 32 for n in plan.nests)
 
 
 def _size(group: Group, leaves: Sequence[int]) -> int:
@@ -248,6 +260,8 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> 
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
+    if any(n.placed(Place.REDUCE) and _lanes(n, group, block) == block for n in nests):
+        return _rows_per_block(group.tiles, block, device)
     points = 1
     while points < group.tiles:
         filled = any(
@@ -258,6 +272,15 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> 
             break
         points *= 2
     return points if group.is_flat else min(points, group.tiles)
+
+
+def _rows_per_block(rows: int, block: int, device: Device) -> int:
+    """Long rows that each block walks so that all blocks are resident at once, or 1."""
+    blocks = device.sm_count * (RESIDENT_THREADS // block)
+    each = -(-rows // blocks)
+    while rows % each:
+        each += 1
+    return each if rows // each >= PERSISTENT_SHARE * blocks else 1
 
 
 def _lanes(nest: Nest, group: Group, block: int) -> int:
@@ -285,7 +308,7 @@ def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: 
         spare = block // max(1, rows)
         threads = min(32, _power_of_two(max(1, min(wanted, spare))), _power_of_two(inner) // 4)
         return Teams(max(1, threads))
-    if inner >= LONG_ROW and rows * 32 < block:
+    if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
         return Teams(block)
     if nest.stages[0].op.opcode == "dot":
         spare = _power_of_two(block // rows) if rows < block else 1

@@ -64,7 +64,8 @@ def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> Sh
 
 
 def _reduction_scratch(plan: KernelPlan) -> int:
-    """Bytes that joining a team across warps takes: a slot per reduction, or a value per thread."""
+    """Bytes that joining threads of several warps takes: a slot per reduction of a row, or all that
+    threads have of a reduction over rows."""
     need = 0
     for group in plan.groups:
         for nest in group.nests:
@@ -74,7 +75,8 @@ def _reduction_scratch(plan: KernelPlan) -> int:
                 if nest.teams.columns and nest.nest.place[stage] is Place.REDUCE:
                     need = max(need, plan.block * compute_bytes(stage.op.dtype))
                 if nest.nest.place[stage] is Place.CARRY and nest.teams.threads < plan.block:
-                    need = max(need, plan.block * compute_bytes(stage.op.dtype))
+                    values = nest.most_per_thread()
+                    need = max(need, plan.block * values * compute_bytes(stage.op.dtype))
     return -(-need // 16) * 16
 
 

@@ -130,6 +130,31 @@ FS_FN void fs_reduce_block(unsigned char* scratch, T&... values) {
    ...);
 }
 
+// Reduces each of the N values of a thread over the threads whose numbers are equal modulo THREADS;
+// blockDim.x is a multiple of THREADS and all threads call it. The first THREADS threads get the
+// results in place. `scratch` holds N * blockDim.x values of T in shared memory. Barriers: as those of
+// fs_reduce_strided.
+template <int THREADS, int N, class Op, class T>
+FS_FN void fs_reduce_teams(T (&values)[N], T* scratch) {
+  int team = (int)threadIdx.x / THREADS, lane = (int)threadIdx.x % THREADS;
+  int teams = (int)blockDim.x / THREADS;
+  FS_UNROLL
+  for (int i = 0; i < N; ++i) scratch[(team * N + i) * THREADS + lane] = values[i];
+  __syncthreads();
+  for (int i = team; i < N; i += teams) {
+    T total = scratch[i * THREADS + lane];
+    for (int other = 1; other < teams; ++other)
+      total = Op::apply(total, scratch[(other * N + i) * THREADS + lane]);
+    scratch[i * THREADS + lane] = total;
+  }
+  __syncthreads();
+  if (team == 0) {
+    FS_UNROLL
+    for (int i = 0; i < N; ++i) values[i] = scratch[i * THREADS + lane];
+  }
+  __syncthreads();
+}
+
 // Reduces over the threads whose numbers are equal modulo COLUMNS; blockDim.x is a multiple of
 // COLUMNS and all threads call it. Every thread gets its column's result. `scratch` holds blockDim.x
 // values of T in shared memory. Barriers: one after every write to `scratch`, one at the end. So on
