@@ -72,6 +72,7 @@ class NestEmitter:
         self.points = points or str(group.grid_points)
         self.memory = kernel.memory
         self.block = kernel.plan.block
+        self.tuning = kernel.plan.tuning
         self.full = kernel.plan.full
         self.int = kernel.int
         self.writer = kernel.writer
@@ -234,7 +235,8 @@ class NestEmitter:
             if self.nest.place[s] is Place.SWEEP and self._stores(s)
         ]
         sizes += [ITEM_BYTES[op.dtype] for s in along for op, _ in s.loads if op.shape.rank]
-        width = ACCESS_BYTES // max(sizes, default=ACCESS_BYTES)
+        widest = self.tuning.vector_bytes or ACCESS_BYTES
+        width = max(1, widest // max(sizes, default=widest))
         while width > 1 and not self._fits(width, flat):
             width //= 2
         return width
@@ -351,7 +353,10 @@ class NestEmitter:
             return Sweep()
         unit = self.sweep.unit if self.held else self._new_unit()
         steps = self._steps()
-        if not self.carried and (nest.levels == 1 or steps * self.width > CACHE_STEPS):
+        kept = self.tuning.row_registers
+        most = CACHE_REGISTERS if kept is None else kept
+        longest = CACHE_STEPS if kept is None else kept * CACHE_STEPS // CACHE_REGISTERS
+        if not self.carried and (nest.levels == 1 or steps * self.width > longest):
             return Sweep(unit=unit)
         sweep = Sweep(unit=unit, steps=steps)
         registers = 0
@@ -359,7 +364,7 @@ class NestEmitter:
             if self._is_held(op, at):
                 continue
             need = steps * self.width * max(4, compute_bytes(op.dtype)) // 4
-            if len(levels) < 2 or registers + need > CACHE_REGISTERS:
+            if len(levels) < 2 or registers + need > most:
                 continue
             registers += need
             name = self.writer.name(f"{self.label(op)}_row")
