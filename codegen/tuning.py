@@ -9,6 +9,13 @@ from typing import Any
 
 from hlo.errors import CodegenError
 
+#: Types a choice may have, by the type of its default.
+_KINDS: Mapping[type, tuple[type, ...]] = {
+    bool: (bool,),
+    float: (int, float),
+    type(None): (int, type(None)),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
@@ -41,8 +48,8 @@ class Tuning:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value, default = getattr(self, field.name), field.default
-            kinds = {float: (int, float), bool: (bool,)}.get(type(default), (int, type(None)))
+            value = getattr(self, field.name)
+            kinds = _KINDS[type(field.default)]
             if type(value) not in kinds or (value is not None and value < 0):
                 raise CodegenError(f"Tuning.{field.name} cannot be {value!r}.")
         if self.block is not None and (self.block < 32 or self.block & (self.block - 1)):

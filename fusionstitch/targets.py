@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import re
 import sys
 import traceback
 from collections.abc import Callable

@@ -61,9 +61,7 @@ def build(kernels: Sequence[Kernel], device: Device) -> list[Artifact]:
     return cuda.build(kernels, device)
 
 
-def _kernel(
-    name: str, parameters: str, body: str, grid: int, cooperative: bool = False
-) -> Kernel:
+def _kernel(name: str, parameters: str, body: str, grid: int, cooperative: bool = False) -> Kernel:
     source = (
         f'#include "fusionstitch.cuh"\n\nextern "C" __global__ void __launch_bounds__({BLOCK})\n'
         f"{name}({parameters}) {{\n{body}\n}}\n"

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from codegen.kernel import Kernel
 from fusionstitch.runtime.artifact import Artifact
 
 #: One replay should take this long, so that what it costs to start one does not count.
@@ -20,9 +19,7 @@ _STATIC_LIMIT = 48 * 1024
 Launch = Callable[[int], None]
 
 
-def launcher(
-    artifact: Artifact, arguments: Sequence[Sequence[int]]
-) -> tuple[Launch, Any]:
+def launcher(artifact: Artifact, arguments: Sequence[Sequence[int]]) -> tuple[Launch, Any]:
     """(launch, module): `launch(i)` launches the kernel with the i-th set of pointers, round robin.
 
     The module must outlive the launches. Call it with the kernel's device as the current one.
@@ -77,8 +74,13 @@ def stream_us(launch: Launch, count: int, rounds: int, ordinal: int = 0) -> floa
 
     with cupy.cuda.Device(ordinal):
         stream = cupy.cuda.Stream(non_blocking=True)
+
+        def work() -> None:
+            for number in range(count):
+                launch(number)
+
         with stream:
-            return _timed(stream, lambda: [launch(i) for i in range(count)], rounds) / count
+            return _timed(stream, work, rounds) / count
 
 
 def _captured(stream: Any, launch: Launch, count: int) -> Any:

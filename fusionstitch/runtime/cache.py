@@ -234,7 +234,9 @@ class Database:
     def put_tuned(self, key: str, device: str, versions: str, record: Mapping[str, Any]) -> None:
         """Keep what tuning found out about a pattern on `device` under these versions."""
         text = json.dumps(record, sort_keys=True)
-        self._run("INSERT OR REPLACE INTO tuned_v1 VALUES (?, ?, ?, ?)", (key, device, versions, text))
+        self._run(
+            "INSERT OR REPLACE INTO tuned_v1 VALUES (?, ?, ?, ?)", (key, device, versions, text)
+        )
 
     def tuned(self, device: str) -> tuple[tuple[str, str, dict[str, Any]], ...]:
         """(key, versions, record) of all tuned patterns on `device`, sorted."""

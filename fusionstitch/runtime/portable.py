@@ -56,9 +56,7 @@ def as_function(data: bytes, name: str) -> Callable[..., Any]:
         made = [jax.numpy.zeros(s.dims, NUMPY_DTYPES[s.dtype]) for s in results]
         return tuple(made) if entry.root.shape.is_tuple else made[0]
 
-    args = [
-        jax.ShapeDtypeStruct(p.dims, NUMPY_DTYPES[p.dtype]) for p in entry.parameters
-    ]
+    args = [jax.ShapeDtypeStruct(p.dims, NUMPY_DTYPES[p.dtype]) for p in entry.parameters]
     # its signature is exported; the module takes the place of its body
     exported = export.export(
         plain_jit()(stand_in, keep_unused=True),

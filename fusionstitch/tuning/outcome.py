@@ -63,7 +63,8 @@ class TuneReport:
         lines = [
             f"{self.workload}: {len(self.results)} patterns tuned on {self.gpu} ({self.device}) "
             f"in {self.seconds:.0f} s{state}",
-            f"  {'pattern':<42} {'x':>3} {'default':>9} {'tuned':>9} {'XLA':>9} {'vs XLA':>7}  choice",
+            f"  {'pattern (times in us)':<42} {'x':>3} {'default':>9} {'tuned':>9} {'XLA':>9} "
+            f"{'vs XLA':>7}  choice",
         ]
         for result in self.results:
             record = result.record

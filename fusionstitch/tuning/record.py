@@ -82,9 +82,7 @@ class Entry:
 def to_json(device: str, entries: Iterable[Entry]) -> str:
     """The text of a file of results for the device profile `device`, one result per line."""
     lines = [
-        json.dumps(
-            {"key": e.key, "versions": e.versions, **e.record.to_dict()}, sort_keys=True
-        )
+        json.dumps({"key": e.key, "versions": e.versions, **e.record.to_dict()}, sort_keys=True)
         for e in sorted(entries, key=lambda e: (e.key, e.versions))
     ]
     head = f'{{"format": {FORMAT}, "device": {json.dumps(device)}, "results": ['

@@ -32,7 +32,7 @@ from hlo.inline import inline_calls
 logger = logging.getLogger(__name__)
 
 #: A verdict changes the plan, and new patterns are tuned in turn, this often.
-MOST_PLANS = 4
+MOST_PLANS = 8
 
 
 def tune_module(

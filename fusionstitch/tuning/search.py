@@ -211,7 +211,11 @@ class Search:
             if not difference <= DIFFERENCES.get(shape.dtype, OTHER_DIFFERENCE):
                 logger.warning(
                     "%s with %s differs by %.1e from the default schedule after %.1f us: this is "
-                    "a defect, and it is not used.", self.name, one.tuning, difference, us
+                    "a defect, and it is not used.",
+                    self.name,
+                    one.tuning,
+                    difference,
+                    us,
                 )
                 return False
         return True

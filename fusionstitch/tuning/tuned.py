@@ -15,6 +15,7 @@ from costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.scores import Measure
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.record import Entry, Record, from_json, record_key, versions
 
@@ -44,6 +45,17 @@ class Tuned:
         settings = CodegenOptions(options.numerics, options.sharing)
         record = self.find(pattern, options)
         return settings if record is None else replace(settings, tuning=record.tuning)
+
+    def times(self, options: Options) -> Measure | None:
+        """The measured times of tuned patterns as a callable; None for no records."""
+        if not self.records:
+            return None
+
+        def measure(pattern: Pattern) -> tuple[float, float] | None:
+            record = self.find(pattern, options)
+            return None if record is None else (record.us, record.xla_us)
+
+        return measure
 
 
 NOTHING = Tuned()

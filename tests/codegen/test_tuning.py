@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from codegen.tuning import DEFAULT, Tuning
-from hlo.errors import CodegenError
+from codegen.tuning import Tuning
 from tests.codegen.kernel_cases import CASES
 from tests.codegen.regions import ORDERS, Built, Case, build
 
