@@ -23,12 +23,13 @@ from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import Measure
 from fusionstitch.progress import Step, silent
 from fusionstitch.reuse import in_place
+from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET, Artifact
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.errors import CodegenError, StitchError, ToolchainError
 from hlo.exporter import Replacement, export
 from hlo.graph import Graph, Module
-from hlo.importer import from_proto
+from hlo.importer import from_message, parse
 from hlo.inline import inline_calls
 from hlo.simplify import simplify_module
 from hlo.verify import verify_module
@@ -176,7 +177,9 @@ class _Run:
 
     def read(self) -> Module:
         with self.timed("import"):
-            module = from_proto(inline_calls(self.data))
+            proto = parse(inline_calls(self.data))
+            xla_pass.unmark(proto)
+            module = from_message(proto)
             self.name = module.name
             return module
 

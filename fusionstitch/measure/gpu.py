@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import statistics
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -26,14 +28,20 @@ T = TypeVar("T")
 
 #: Runs of XLA's program under the profiler: whole cycles through the sets, about this many.
 XLA_RUNS = 24
+#: Launches of a kernel of about 2 ms before anything is measured.
+WARM_LAUNCHES = 20
+#: Times taken of the calls in flight.
+IN_FLIGHT_ROUNDS = 3
+#: Bytes that the kernel copies from which the gap between kernels is taken.
+GAP_BYTES = 1 << 20
 
 
 class GpuMeter:
     """Times on one JAX device, with the sets of arguments of the last pattern kept.
 
-    Both sides are given as if inside a CUDA graph: graph replay gives the period of a stitched
-    kernel; the profiler gives the durations of XLA's kernels, to each of which `gap_us` is added,
-    what graph replay takes beyond a kernel's duration.
+    Both sides are given as if inside a CUDA graph. Graph replay gives the period of a stitched
+    kernel. XLA's program is taken at its best: the durations of its kernels by the profiler, with
+    `gap_us` for each, or the time per call with many calls in flight where that is shorter.
     """
 
     def __init__(self, device: Any, profile: Device):
@@ -50,13 +58,29 @@ class GpuMeter:
 
     @functools.cached_property
     def launch_us(self) -> float:
-        """The period of an empty kernel in a CUDA graph: the model's price of a launch."""
-        return self._measured(lambda: self._empty()[0])
+        """The period of an empty kernel in a CUDA graph (the paper's phi, inside graphs)."""
+
+        def run() -> float:
+            self._warm()
+            return self._probed(probes.empty(self.profile.sm_count), [])[0]
+
+        return self._measured(run)
 
     @functools.cached_property
     def gap_us(self) -> float:
-        """From the end of one kernel to the start of the next in a CUDA graph."""
-        return self._measured(lambda: self._empty()[1])
+        """What a CUDA graph takes per kernel beyond the kernel's duration."""
+
+        def run() -> float:
+            import cupy
+
+            self._warm()
+            with cupy.cuda.Device(self.ordinal):
+                source, target = (cupy.zeros(GAP_BYTES, cupy.uint8) for _ in range(2))
+            arguments = [source.data.ptr, target.data.ptr, GAP_BYTES // 16]
+            period, duration = self._probed(probes.copy(2 * self.profile.sm_count), arguments)
+            return max(0.0, period - duration)
+
+        return self._measured(run)
 
     def kernel_us(self, kernel: Kernel, artifact: Artifact, rounds: int) -> float:
         def run() -> float:
@@ -115,11 +139,11 @@ class GpuMeter:
             sets = self._sets(shapes, entry.root.shape.elements)
             jitted = plain_jit()(as_function(module, "alone"))
             compiled = jitted.lower(*sets[0]).compile()
-            return self._durations(lambda i: compiled(*sets[i % len(sets)]), len(sets))
+            return self._program_us(lambda i: compiled(*sets[i % len(sets)]), len(sets))
 
         return self._measured(run)
 
-    def _durations(self, call: Callable[[int], Any], cycle: int) -> float:
+    def _program_us(self, call: Callable[[int], Any], cycle: int) -> float:
         """Microseconds of one call's kernels and copies, each with a gap."""
         import jax
 
@@ -131,10 +155,17 @@ class GpuMeter:
             jax.block_until_ready(result)
 
         calls()
+        in_flight = []
+        for _ in range(IN_FLIGHT_ROUNDS):
+            start = time.perf_counter()
+            calls()
+            in_flight.append((time.perf_counter() - start) / count * 1e6)
         events = activity.recorded(calls, self.ordinal)
         if not events:
             raise MeasureError("The profiler recorded no kernel of XLA's program.")
-        return sum(us for _, us in events) / count + len(events) / count * self.gap_us
+        durations = sum(us for _, us in events) / count + len(events) / count * self.gap_us
+        logger.info("XLA: %.2f us by kernel, %.2f us in flight", durations, min(in_flight))
+        return min(durations, *in_flight)
 
     def _sets(self, read: Sequence[Shape], written: Sequence[Shape]) -> list[list[Any]]:
         """Sets of inputs of these shapes, as many as one run's traffic asks for."""
@@ -148,14 +179,14 @@ class GpuMeter:
             self._kept = ((shapes, count), sets)
         return self._kept[1]
 
-    def _empty(self) -> tuple[float, float]:
-        """(period, gap) of an empty kernel in a CUDA graph."""
+    def _probed(self, kernel: Kernel, arguments: list[int]) -> tuple[float, float]:
+        """(period in a CUDA graph, duration by the profiler) of a probe."""
         import cupy
 
-        [artifact] = probes.build([probes.empty()], self.profile)
+        [artifact] = probes.build([kernel], self.profile)
         with cupy.cuda.Device(self.ordinal):
-            launch, module = replay.launcher(artifact, [()])
-            period = replay.graph_us(launch, 1, 9, self.ordinal)
+            launch, module = replay.launcher(artifact, [arguments])
+            period = replay.graph_us(launch, 1, 15, self.ordinal)
 
             def launches() -> None:
                 for number in range(100):
@@ -163,9 +194,23 @@ class GpuMeter:
                 cupy.cuda.Device(self.ordinal).synchronize()
 
             events = activity.recorded(launches, self.ordinal)
-            del module
-        durations = [us for _, us in events]
-        return period, max(0.0, period - sum(durations) / max(1, len(durations)))
+            del module  # it had to outlive the launches
+        return period, statistics.median([us for _, us in events] or [period])
+
+    def _warm(self) -> None:
+        """Keeps the device busy until its clock has risen."""
+        import cupy
+
+        grid = self.profile.sm_count * 4
+        spin = probes.chains("warm", "float", "i", "x = x * 0.999f + 0.001f;", grid, 1 << 16)
+        [artifact] = probes.build([spin], self.profile)
+        with cupy.cuda.Device(self.ordinal):
+            result = cupy.zeros(probes.BLOCK, cupy.float32)
+            launch, module = replay.launcher(artifact, [[result.data.ptr]])
+            for number in range(WARM_LAUNCHES):
+                launch(number)
+            cupy.cuda.Device(self.ordinal).synchronize()
+            del module, result
 
     def _measured(self, run: Callable[[], T]) -> T:
         """Runs it alone on this device; whatever goes wrong becomes a MeasureError."""

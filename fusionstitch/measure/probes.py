@@ -14,9 +14,9 @@ BLOCK = 256
 CHAINS = 8
 
 
-def empty() -> Kernel:
-    """Does nothing."""
-    return _kernel("fs_probe_empty", "", "", 1)
+def empty(grid: int) -> Kernel:
+    """`grid` blocks that do nothing."""
+    return _kernel("fs_probe_empty", "", "", grid)
 
 
 def barriers(grid: int, count: int) -> Kernel:
@@ -47,13 +47,20 @@ def chains(name: str, kind: str, start: str, step: str, grid: int, count: int) -
     return _kernel(f"fs_probe_{name}", "float* result", body, grid)
 
 
-def copy(size: int, grid: int) -> Kernel:
-    """Copies `size` bytes, a multiple of 16, in 16-byte accesses."""
-    count = size // 16
-    body = f"""  const int step = gridDim.x * {BLOCK};
-  for (long long i = blockIdx.x * {BLOCK} + threadIdx.x; i < {count}; i += step)
-    to[i] = from[i];"""
-    return _kernel("fs_probe_copy", "const float4* __restrict__ from, float4* to", body, grid)
+def copy(grid: int) -> Kernel:
+    """Copies the third argument's number of 16-byte pieces, four in flight per thread."""
+    body = f"""  const long long step = (long long)gridDim.x * {BLOCK};
+  long long i = blockIdx.x * {BLOCK} + threadIdx.x;
+  for (; i + 3 * step < count; i += 4 * step) {{
+    const float4 a = from[i], b = from[i + step], c = from[i + 2 * step], d = from[i + 3 * step];
+    to[i] = a;
+    to[i + step] = b;
+    to[i + 2 * step] = c;
+    to[i + 3 * step] = d;
+  }}
+  for (; i < count; i += step) to[i] = from[i];"""
+    parameters = "const float4* __restrict__ from, float4* to, long long count"
+    return _kernel("fs_probe_copy", parameters, body, grid)
 
 
 def build(kernels: Sequence[Kernel], device: Device) -> list[Artifact]:

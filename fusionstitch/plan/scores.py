@@ -48,7 +48,7 @@ class Scorer(Protocol):
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score: ...
 
 
-#: What was measured of a pattern: (stitched microseconds, XLA's for the same ops), None for nothing.
+#: What was measured of a pattern: (stitched microseconds, XLA's for the same ops); None: nothing.
 Measure = Callable[[Pattern], tuple[float, float] | None]
 
 
@@ -85,6 +85,13 @@ class ModelScorer:
         work = self.works.fused(bits, self.works.outputs(bits))
         best = best_case_us(work, self.device) + self._extra_us(bits)
         return self.saved_us(bits) - best
+
+    def ties(self, pattern: Pattern) -> bool:
+        """Whether XLA's kernels for the pattern are estimated to be as fast as ours could be, so
+        that only measuring can tell who wins."""
+        if not covers_kernel(self.xla, pattern.bits):
+            return False
+        return self.bound(pattern) >= -MARGIN_SHARE * self.saved_us(pattern.bits)
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         xla = self.saved_us(pattern.bits)
@@ -138,7 +145,13 @@ class MeasuredScorer:
     extra_us: float = 0.0
 
     def bound(self, pattern: Pattern) -> float:
-        return self.otherwise.bound(pattern)
+        bound = self.otherwise.bound(pattern)
+        if bound > 0 or not (
+            isinstance(self.otherwise, ModelScorer) and self.otherwise.ties(pattern)
+        ):
+            return bound
+        times = self.measure(pattern)
+        return bound if times is None else max(bound, times[1] - times[0] - self.extra_us)
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         times = self.measure(pattern)
