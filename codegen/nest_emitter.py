@@ -72,7 +72,11 @@ class NestEmitter:
         self.points = points or str(group.grid_points)
         self.memory = kernel.memory
         self.block = kernel.plan.block
-        self.tuning = kernel.plan.tuning
+        tuning = kernel.plan.tuning
+        self.widest = tuning.vector_bytes or ACCESS_BYTES
+        kept = tuning.row_registers
+        self.row_registers = CACHE_REGISTERS if kept is None else kept
+        self.row_steps = CACHE_STEPS * self.row_registers // CACHE_REGISTERS
         self.full = kernel.plan.full
         self.int = kernel.int
         self.writer = kernel.writer
@@ -235,8 +239,7 @@ class NestEmitter:
             if self.nest.place[s] is Place.SWEEP and self._stores(s)
         ]
         sizes += [ITEM_BYTES[op.dtype] for s in along for op, _ in s.loads if op.shape.rank]
-        widest = self.tuning.vector_bytes or ACCESS_BYTES
-        width = max(1, widest // max(sizes, default=widest))
+        width = max(1, self.widest // max(sizes, default=self.widest))
         while width > 1 and not self._fits(width, flat):
             width //= 2
         return width
@@ -353,10 +356,7 @@ class NestEmitter:
             return Sweep()
         unit = self.sweep.unit if self.held else self._new_unit()
         steps = self._steps()
-        kept = self.tuning.row_registers
-        most = CACHE_REGISTERS if kept is None else kept
-        longest = CACHE_STEPS if kept is None else kept * CACHE_STEPS // CACHE_REGISTERS
-        if not self.carried and (nest.levels == 1 or steps * self.width > longest):
+        if not self.carried and (nest.levels == 1 or steps * self.width > self.row_steps):
             return Sweep(unit=unit)
         sweep = Sweep(unit=unit, steps=steps)
         registers = 0
@@ -364,7 +364,7 @@ class NestEmitter:
             if self._is_held(op, at):
                 continue
             need = steps * self.width * max(4, compute_bytes(op.dtype)) // 4
-            if len(levels) < 2 or registers + need > most:
+            if len(levels) < 2 or registers + need > self.row_registers:
                 continue
             registers += need
             name = self.writer.name(f"{self.label(op)}_row")
@@ -488,7 +488,7 @@ class NestEmitter:
         What is the same in all rows is loaded once. What several sweeps of a row read, or the first
         of them, is fetched a row ahead, so that its latency passes while a row is worked on.
         """
-        registers = CACHE_REGISTERS - len(self.carried) * self._steps() * self.width
+        registers = self.row_registers - len(self.carried) * self._steps() * self.width
         self.sweep = Sweep(unit=self._new_unit(), steps=self._steps())
         found = self._vector_inputs(row)
         keys = sorted(found, key=lambda key: not row.variables & key[1].variables)
@@ -516,7 +516,7 @@ class NestEmitter:
         """True if threads visit several rows each, and wait for other threads at every one."""
         several = 0 < loop.stride < self.plan.rows and not self.group.ragged
         waits = self.plan.teams.threads > 1 and self.nest.placed(Place.REDUCE)
-        fits = self.plan.inner > 1 and self._steps() * self.width <= CACHE_STEPS
+        fits = self.plan.inner > 1 and self._steps() * self.width <= self.row_steps
         return bool(several and waits and fits and self.width > 1)
 
     def _next_row(self, row: Index, loop: RowLoop) -> None:

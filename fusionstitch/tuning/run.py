@@ -59,7 +59,8 @@ def tune_module(
     ops, until the plan no longer changes. Then the schedules of all that may win are searched, the
     patterns of the plan first; both again where that changes the plan. What is known with the
     present versions is not measured again. The kernels of the last plan are built, so that later
-    processes find them in the cache. Raises StitchError under fallback="error" if the module cannot be planned.
+    processes find them in the cache. Raises StitchError under fallback="error" if the module
+    cannot be planned.
     """
     start = clock()
     # what is planned must be what was asked for, not what measures by itself
