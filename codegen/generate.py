@@ -18,6 +18,7 @@ from codegen.stages import find_stages
 from codegen.storage import SharedLayout, plan_layout
 from codegen.template import parse_template
 from codegen.templated import follow
+from codegen.tuning import DEFAULT, Tuning
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from hlo.errors import CodegenError
@@ -33,12 +34,14 @@ class CodegenOptions:
 
     `numerics`: "default" keeps bf16 and f16 intermediates in float, "strict" rounds each.
     `sharing`: whether Algorithm 4 may reuse shared memory. `template`: a schedule to follow
-    instead of the default one, in the paper's grammar (`codegen/template.py`).
+    instead of the default one, in the paper's grammar (`codegen/template.py`). `tuning`: the
+    autotuner's choices.
     """
 
     numerics: str = "default"
     sharing: bool = True
     template: str | None = None
+    tuning: Tuning = DEFAULT
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +57,9 @@ class Scheduled:
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
     """Schedules a region. Raises CodegenError if none of the ways to do it fits the device."""
     settings = options or CodegenOptions()
-    return _first_that_works(lambda merge: _scheduled(graph, device, settings, merge))
+    return _first_that_works(
+        lambda merge: _scheduled(graph, device, settings, merge), settings.tuning.merge
+    )
 
 
 def inspect(
@@ -71,12 +76,15 @@ def generate(graph: Graph, device: Device, options: CodegenOptions | None = None
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
     settings = options or CodegenOptions()
     return _first_that_works(
-        lambda merge: write_kernel(_scheduled(graph, device, settings, merge), settings.numerics)
+        lambda merge: write_kernel(_scheduled(graph, device, settings, merge), settings.numerics),
+        settings.tuning.merge,
     )
 
 
-def _first_that_works(attempt: Callable[[bool], T]) -> T:
+def _first_that_works(attempt: Callable[[bool], T], merge: bool) -> T:
     """The attempt with merged groups or, where that does not fit, with a group per stage."""
+    if not merge:
+        return attempt(False)
     try:
         return attempt(True)
     except CodegenError as refused:
@@ -89,7 +97,7 @@ def _first_that_works(attempt: Callable[[bool], T]) -> T:
 def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
     if options.numerics != "strict":
         graph = take_out_factors(graph)
-    graph = split_reductions(graph, device)
+    graph = split_reductions(graph, device, options.tuning.parts)
     stages = find_stages(graph)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
@@ -100,7 +108,7 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: boo
     if merge:
         groups = cache_values(groups, graph, device)
     fixed = follow(parse_template(options.template), groups) if options.template else None
-    plan = schedule(groups, device, fixed)
+    plan = schedule(groups, device, fixed, options.tuning)
     layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)
     plan = made_resident(plan, layout.total, device)
     return Scheduled(graph, plan, layout, kernel_facts(graph, plan, layout, device))

@@ -17,6 +17,8 @@ from costmodel.devices import Device
 
 #: Threads of one SM that keep its memory pipes busy.
 BUSY_THREADS = 1024
+#: Threads a tile can count on while no schedule has set the size of its block.
+BLOCK_THREADS = 512
 #: Neighbouring elements a block should read together: a line of memory, or a sector of it where
 #: lines would leave most of the device idle and what is read is likely to be in L2.
 COALESCED, SECTOR = 32, 8
@@ -255,7 +257,7 @@ class _Merger:
         for stage in group.stages:
             visited = stage.op.shape.size * group.inner_size(stage)
             width = points * group.block_size(stage) * group.inner_size(stage)
-            busy = min(tiles * min(width, BUSY_THREADS), full)
+            busy = min(tiles * min(width, BLOCK_THREADS), full)
             total += visited / (per_us * busy / full)
         return total
 

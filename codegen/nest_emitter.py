@@ -12,7 +12,7 @@ from codegen.index import Index, Var, constant, delinearize, linearize, render, 
 from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.rows import RowLoop, row_loop
-from codegen.schedule import RESIDENT_THREADS, SLOT_BYTES, GroupPlan, NestPlan
+from codegen.schedule import RESIDENT_THREADS, SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
 from codegen.stages import Stage, closure
 from codegen.types import c_type, compute_bytes
 from codegen.values import Placed, Values
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from codegen.emit import KernelEmitter
 
 #: Registers of an SM (4-byte units), and those of a thread that nothing is kept in.
-SM_REGISTERS, SPARE_REGISTERS = 65536, 16
+SM_REGISTERS, SPARE_REGISTERS = 65536, 28
 #: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
 CACHE_STEPS = 32
 #: Trial names: vector widths are tried on indices that are never printed.
@@ -73,6 +73,8 @@ class NestEmitter:
         self.points = points or str(group.grid_points)
         self.memory = kernel.memory
         self.block = kernel.plan.block
+        tuning = kernel.plan.tuning
+        self.widest = tuning.vector_bytes or ACCESS_BYTES
         self.full = kernel.plan.full
         self.int = kernel.int
         self.writer = kernel.writer
@@ -91,7 +93,7 @@ class NestEmitter:
         self.point = Index()
         self.sweep = Sweep()
         #: registers per thread that rows and sums may be kept in
-        self.registers = SM_REGISTERS // RESIDENT_THREADS - SPARE_REGISTERS
+        self.registers = _row_registers(kernel.plan)
         self.carried: dict[Stage, str] = {}
         self.held: list[Held] = []
         #: whether warps may still read what they joined
@@ -237,7 +239,7 @@ class NestEmitter:
             if self.nest.place[s] is Place.SWEEP and self._stores(s)
         ]
         sizes += [ITEM_BYTES[op.dtype] for s in along for op, _ in s.loads if op.shape.rank]
-        width = ACCESS_BYTES // max(sizes, default=ACCESS_BYTES)
+        width = max(1, self.widest // max(sizes, default=self.widest))
         while width > 1 and not self._fits(width, flat):
             width //= 2
         return width
@@ -354,7 +356,8 @@ class NestEmitter:
             return Sweep()
         unit = self.sweep.unit if self.held else self._new_unit()
         steps = self._steps()
-        if not self.carried and (nest.levels == 1 or steps * self.width > CACHE_STEPS):
+        kept = nest.levels > 1 and steps * self.width <= CACHE_STEPS
+        if not (kept or self.carried or self.held):
             return Sweep(unit=unit)
         sweep = Sweep(unit=unit, steps=steps)
         for (op, at), levels in self._uses(unit * self.width + self._element).items():
@@ -726,6 +729,14 @@ class NestEmitter:
                     raise CodegenError(f"{stage.op.name} is read from another tile.")
         address = render(linearize(digits, extents))
         return f"{self.shared_names[stage]}[{address}]", self.writer.ordered_depth
+
+
+def _row_registers(plan: KernelPlan) -> int:
+    """Registers per thread that rows and carried sums may take."""
+    if plan.tuning.row_registers is not None:
+        return plan.tuning.row_registers
+    blocks = plan.tuning.blocks_per_sm
+    return SM_REGISTERS // (blocks * plan.block if blocks else RESIDENT_THREADS) - SPARE_REGISTERS
 
 
 def _mostly_busy(units: int, threads: int) -> bool:

@@ -15,6 +15,7 @@ from codegen.coalescing import line_costs
 from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, Place, form_nests
 from codegen.stages import Stage, is_strided, reduced_size
+from codegen.tuning import DEFAULT, Tuning
 from costmodel.devices import Device
 from costmodel.work import L2_SHARE
 
@@ -127,6 +128,7 @@ class KernelPlan:
     grid: int
     full: int
     blocks_per_sm: int = 0
+    tuning: Tuning = DEFAULT
 
     @property
     def cooperative(self) -> bool:
@@ -138,23 +140,28 @@ class KernelPlan:
 
 
 def schedule(
-    groups: Sequence[Group], device: Device, fixed: FixedByTemplate | None = None
+    groups: Sequence[Group],
+    device: Device,
+    fixed: FixedByTemplate | None = None,
+    tuning: Tuning = DEFAULT,
 ) -> KernelPlan:
     """The schedule of a kernel made of `groups` (in topological order).
 
-    `fixed` are a template's decisions; the rest follows from the groups and the device.
+    `fixed` are a template's decisions, `tuning` the autotuner's; the rest follows from the groups
+    and the device.
     """
     group_of = {s: g for g in groups for s in g.stages}
     nests = {g: form_nests(g) for g in groups}
-    block = max(map(_wanted_block, groups, nests.values())) or DEFAULT_BLOCK
+    heaviest = max(groups, key=_elements)  # the first of equals
+    block = tuning.block or _wanted_block(heaviest, nests[heaviest])
     if fixed is not None:
         block = fixed.block or DEFAULT_BLOCK
     plans: list[list[GroupPlan]] = []
     for phase in phases(groups, group_of):
-        plans.append([_plan_group(g, nests[g], block, device, fixed) for g in phase])
+        plans.append([_plan_group(g, nests[g], block, device, fixed, tuning) for g in phase])
     _alternate(plans, device)
     most = max(_number_tiles(p) for p in plans)
-    return KernelPlan(block, plans, most, device.sm_count * RESIDENT_THREADS)
+    return KernelPlan(block, plans, most, device.sm_count * RESIDENT_THREADS, tuning=tuning)
 
 
 def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
@@ -178,10 +185,13 @@ def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
 
 def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPlan:
     """`plan` with no more blocks than a cooperative launch can have on the device at once."""
-    per_sm = max(1, RESIDENT_THREADS // plan.block)
+    tuning = plan.tuning
+    per_sm = tuning.blocks_per_sm or max(1, RESIDENT_THREADS // plan.block)
     if not plan.cooperative:
         stays = all(g.group.is_flat for g in plan.groups) or any(map(_is_persistent, plan.groups))
-        return replace(plan, blocks_per_sm=per_sm if stays else 0)
+        bounds = per_sm if stays or tuning.blocks_per_sm else 0
+        grid = min(plan.grid, device.sm_count * per_sm) if tuning.persistent else plan.grid
+        return replace(plan, grid=grid, blocks_per_sm=bounds)
     if shared_bytes:
         # every resident block also takes 1 KB of system shared memory
         per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + 1024)))
@@ -199,14 +209,19 @@ def _size(group: Group, leaves: Sequence[int]) -> int:
 
 
 def _wanted_block(group: Group, nests: Sequence[Nest]) -> int:
-    """Threads per block for the long rows of a group; 0 if it has none."""
+    """Threads per block for the long rows of a group, or the default if it has none."""
     longest = 0
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
         whole_block = rows == 1 or nest.placed(Place.CARRY)
         if whole_block and inner >= LONG_ROW and not _strided(nest):
             longest = max(longest, inner)
-    return block_of(longest) if longest else 0
+    return block_of(longest) if longest else DEFAULT_BLOCK
+
+
+def _elements(group: Group) -> int:
+    """Elements that the loops of a group visit."""
+    return sum(s.op.shape.size * group.inner_size(s) for s in group.stages)
 
 
 def block_of(row: int) -> int:
@@ -237,20 +252,34 @@ def _power_of_two(x: int) -> int:
 
 
 def _plan_group(
-    group: Group, nests: list[Nest], block: int, device: Device, fixed: FixedByTemplate | None
+    group: Group,
+    nests: list[Nest],
+    block: int,
+    device: Device,
+    fixed: FixedByTemplate | None,
+    tuning: Tuning,
 ) -> GroupPlan:
     given = fixed is not None and group in fixed.groups
     carries = any(nest.placed(Place.CARRY) for nest in nests)
-    points = 1 if given or carries else _points(group, nests, block, device)
+    points = 1 if given or carries else tuning.points(_points(group, nests, block, device))
+    points = points if group.is_flat else min(points, group.tiles)
     plans = []
     for nest in nests:
         rows, inner = points * _size(group, nest.rows), _size(group, nest.inner)
-        teams = _teams(nest, rows, inner, block, group, device)
+        teams = _tuned(_teams(nest, rows, inner, block, group, device), inner, block, tuning)
         if fixed is not None:
             given_to = [s for s in nest.stages if nest.place[s] is not Place.CARRY]
             teams = next((fixed.teams[s] for s in given_to if s in fixed.teams), teams)
         plans.append(NestPlan(nest, rows, inner, teams))
     return GroupPlan(group, plans, points, -(-group.tiles // points))
+
+
+def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
+    """The autotuner's threads per row, where it chose any."""
+    if teams.columns:
+        columns = min(tuning.columns or teams.columns, block // 2)
+        return Teams(block // columns, columns)
+    return Teams(tuning.threads(teams.threads, block)) if inner > 1 else teams
 
 
 def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> int:

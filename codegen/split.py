@@ -39,12 +39,15 @@ DOT_THREADS = 32
 LEAST_STEPS = 1024
 
 
-def split_reductions(graph: Graph, device: Device) -> Graph:
-    """`graph` with each large, narrow reduction or dot as a reduction of partial results."""
-    return rewrite(graph, lambda op: _split(op, device))
+def split_reductions(graph: Graph, device: Device, scale: float = 1.0) -> Graph:
+    """`graph` with each large, narrow reduction or dot as a reduction of partial results.
+
+    `scale` is a factor on how many; 0 splits none.
+    """
+    return rewrite(graph, lambda op: _split(op, device, scale))
 
 
-def parts(op: Op, device: Device) -> int:
+def parts(op: Op, device: Device, scale: float = 1.0) -> int:
     """Into how many parts a reduction or dot should be split (1: leave it)."""
     if op.opcode == "dot":
         threads, least = DOT_THREADS, LEAST_STEPS
@@ -56,12 +59,12 @@ def parts(op: Op, device: Device) -> int:
     columns = _columns(op)
     if op.shape.size * size < SMALL:
         return 1
-    rows = _row_parts(op, columns, device)
+    rows = _row_parts(op, columns, device, scale)
     if rows > 1:
         return rows
     if size < 2 * least:
         return 1
-    wanted = device.sm_count * BUSY_THREADS // max(1, op.shape.size * threads)
+    wanted = int(device.sm_count * BUSY_THREADS // max(1, op.shape.size * threads) * scale)
     if wanted < 2:
         return 1
     count = 1 << int(math.log2(min(wanted, size // least)))
@@ -75,14 +78,14 @@ def _columns(op: Op) -> int:
     return math.prod(op.operands[0].dims[max(op.attrs["dimensions"]) + 1 :])
 
 
-def _row_parts(op: Op, columns: int, device: Device) -> int:
+def _row_parts(op: Op, columns: int, device: Device, scale: float) -> int:
     """Parts of rows, one per block: a divisor of the rows where there is one of the right size, so
     that loops over the same rows can share the blocks. 1 if they would not fill the device."""
     if not LEAST_COLUMNS <= columns <= MOST_COLUMNS:
         return 1
     block = block_of(columns) if columns >= LONG_ROW else DEFAULT_BLOCK
     rows_at_once = max(1, block * VECTOR_ELEMENTS // columns)
-    blocks = device.sm_count * BUSY_THREADS // block * columns // op.shape.size
+    blocks = int(device.sm_count * BUSY_THREADS // block * columns // op.shape.size * scale)
     rows = op.operands[0].dims[_summed(op)[0]]
     most = min(blocks, rows, reduced_size(op) // (LEAST_ROWS * rows_at_once))
     if most * op.shape.size < device.sm_count * columns:
@@ -108,8 +111,8 @@ def _summed(op: Op) -> tuple[int, ...]:
     return max(pairs, key=lambda pair: dims[pair[0]])
 
 
-def _split(op: Op, device: Device) -> list[Op] | None:
-    count = parts(op, device)
+def _split(op: Op, device: Device, scale: float) -> list[Op] | None:
+    count = parts(op, device, scale)
     if count < 2:
         return None
     axes = _summed(op)

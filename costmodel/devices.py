@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
 from hlo.errors import OptionError
 
@@ -59,15 +62,35 @@ class Device:
 
 @functools.cache
 def device(name: str) -> Device:
-    """The profile `name` (h200, h100, a100, v100, l4, emulated).
+    """The profile `name` (h200, h100, a100, v100, l4, emulated), or that of a file `name`.json.
 
-    Raises OptionError for a name without a profile, listing those there are.
+    Raises OptionError for a name without a profile, listing those there are, and for a file that
+    holds none.
     """
+    if name.endswith(".json"):
+        return load(Path(name))
     folder = resources.files("costmodel") / "profiles"
     path = folder / f"{name}.json"
     if not path.is_file():
         known = ", ".join(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".json")))
         raise OptionError(f"No device profile is named {name!r}. Choose one of: {known}.")
-    fields = json.loads(path.read_text())
-    fields["bandwidth_curve"] = tuple((int(b), float(us)) for b, us in fields["bandwidth_curve"])
-    return Device(**fields)
+    return from_fields(json.loads(path.read_text()))
+
+
+def from_fields(fields: Mapping[str, Any]) -> Device:
+    """The profile with these fields, as a JSON file or `dataclasses.asdict` holds them."""
+    curve = tuple((int(b), float(us)) for b, us in fields["bandwidth_curve"])
+    return Device(**{**fields, "bandwidth_curve": curve})
+
+
+def load(path: Path) -> Device:
+    """The profile in a file, such as `fusionstitch calibrate` writes. Raises OptionError."""
+    try:
+        return from_fields(json.loads(path.read_text()))
+    except OSError as error:
+        raise OptionError(f"The device profile {path} cannot be read: {error.strerror}.") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise OptionError(
+            f"{path} holds no device profile ({type(error).__name__}: {error}). Write one with "
+            "`fusionstitch calibrate --output FILE`."
+        ) from None

@@ -9,6 +9,7 @@ from fusionstitch.errors import FusionStitchWarning as FusionStitchWarning
 from fusionstitch.options import Options as Options
 from fusionstitch.report import Report as Report
 from fusionstitch.report import report as report
+from fusionstitch.tune import tune as tune
 
 __version__ = "0.1.0.dev0"
 

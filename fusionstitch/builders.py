@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from codegen.kernel import Kernel
 from costmodel import devices
 from costmodel.devices import Device
+from fusionstitch import env
 from fusionstitch.core import Builder, Built
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Store
@@ -80,18 +81,21 @@ def gpu() -> Verdict:
 def profile(options: Options) -> Device:
     """The profile to plan for: the one asked for, else the GPU's, else "emulated".
 
-    Raises OptionError for a GPU that no profile fits.
+    FUSIONSTITCH_PROFILE replaces that of the GPU. Raises OptionError for a GPU that no profile
+    fits.
     """
     if options.device is not None:
         return devices.device(options.device)
     found = gpu()
     if options.backend == "emulate" or not found:
         return devices.device("emulated")
+    if (file := env.PROFILE.get()) is not None:
+        return devices.load(file)
     kind = str(dict(found.facts)["kind"])
     for word, name in _KINDS.items():
         if word in kind.upper().replace("-", " ").split():
             return devices.device(name)
     raise OptionError(
-        f"There is no device profile for {kind!r}. Name the nearest one, for example "
-        'Options(device="h100").'
+        f"There is no device profile for {kind!r}. Make one with `fusionstitch calibrate --output "
+        'FILE` and set FUSIONSTITCH_PROFILE to it, or name the nearest: Options(device="h100").'
     )

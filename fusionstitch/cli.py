@@ -1,4 +1,4 @@
-"""The command `fusionstitch`: report, explain, emit, doctor, cache."""
+"""The command `fusionstitch`: report, explain, emit, tune, calibrate, doctor, cache."""
 
 from __future__ import annotations
 
@@ -54,13 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    target = argparse.ArgumentParser(add_help=False)
-    target.add_argument(
-        "target",
-        metavar="TARGET",
-        help="file.py:name or package.module:name, where name() returns (function, arguments); "
-        "or a file of HLO text, StableHLO or an HloModuleProto",
+    what = (
+        "file.py:name or package.module:name, where name() returns (function, arguments); "
+        "or a file of HLO text, StableHLO or an HloModuleProto"
     )
+    target = argparse.ArgumentParser(add_help=False)
+    target.add_argument("target", metavar="TARGET", help=what)
     target.add_argument("--device", help="profile to plan for, such as h200; need not be here")
     target.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
     target.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
@@ -85,6 +84,35 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, default=Path("kernels"), metavar="DIR", help="default: kernels"
     )
     emit.set_defaults(run=_emit)
+
+    tune = commands.add_parser(
+        "tune", help="search schedules on the GPU at hand; later runs follow what was found"
+    )
+    tune.add_argument("targets", metavar="TARGET", nargs="*", help=what)
+    tune.add_argument(
+        "--budget", type=float, default=60.0, metavar="S", help="seconds per target; default: 60"
+    )
+    tune.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
+    tune.add_argument("--json", type=Path, metavar="FILE", help="also write the reports as JSON")
+    tune.add_argument(
+        "--import", type=Path, metavar="FILE", dest="taken", help="first take over a file's results"
+    )
+    tune.add_argument(
+        "--export", type=Path, metavar="FILE", help="then write this GPU's results to a file"
+    )
+    tune.add_argument(
+        "--device", help="profile whose results --export writes; default: that of the GPU at hand"
+    )
+    tune.set_defaults(run=_tune)
+
+    calibrate = commands.add_parser(
+        "calibrate", help="measure the GPU at hand into a device profile"
+    )
+    calibrate.add_argument("--device", type=int, default=0, metavar="N", help="which GPU")
+    calibrate.add_argument(
+        "--output", type=Path, metavar="FILE", help="where the profile goes; default: stdout"
+    )
+    calibrate.set_defaults(run=_calibrate)
 
     doctor = commands.add_parser("doctor", help="what this machine has and what is missing")
     doctor.set_defaults(run=_doctor)
@@ -111,7 +139,7 @@ def _call(parsed: argparse.Namespace) -> Call:
     from fusionstitch.stages import Call
 
     chosen = ("device", "backend", "numerics", "scorer", "fallback")
-    given = {name: value for name in chosen if (value := getattr(parsed, name)) is not None}
+    given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
     fun, args = targets.load(parsed.target)
     if isinstance(fun, Jitted):
         return Call(fun.__wrapped__, args, {}, fun.options.replace(**given), fun.keywords)
@@ -128,10 +156,7 @@ def _report(parsed: argparse.Namespace) -> int:
         return 0
     print(report)
     if parsed.json is not None:
-        try:
-            parsed.json.write_text(data + "\n")
-        except OSError as error:
-            raise FusionStitchError(f"{parsed.json} cannot be written: {error.strerror}.") from None
+        _written(parsed.json, data + "\n")
     return 0
 
 
@@ -155,6 +180,49 @@ def _emit(parsed: argparse.Namespace) -> int:
     for path in write(trial.plan(_call(parsed)), parsed.output):
         print(path)
     return 0
+
+
+def _tune(parsed: argparse.Namespace) -> int:
+    from fusionstitch import builders
+    from fusionstitch.tune import export_results, import_results, tune_call
+
+    if not (parsed.targets or parsed.taken or parsed.export):
+        raise FusionStitchError("Name a target to tune, or use --import or --export.")
+    if parsed.taken is not None:
+        device, count = import_results(parsed.taken)
+        print(f"{count} results for {device} taken from {parsed.taken}")
+    reports = []
+    for target in parsed.targets:
+        call = _call(argparse.Namespace(target=target, numerics=parsed.numerics))
+        reports.append(tune_call(call, parsed.budget, _workload(target)))
+        print(reports[-1], flush=True)
+    if parsed.json is not None:
+        data = json.dumps([report.to_dict() for report in reports], indent=2, allow_nan=False)
+        _written(parsed.json, data + "\n")
+    if parsed.export is not None:
+        device = parsed.device or builders.profile(Options(backend="auto")).name
+        print(f"{export_results(parsed.export, device)} results for {device} in {parsed.export}")
+    return 0
+
+
+def _calibrate(parsed: argparse.Namespace) -> int:
+    from fusionstitch.measure.calibrate import calibrate, to_json
+
+    profile = calibrate(parsed.device)
+    if parsed.output is None:
+        print(to_json(profile), end="")
+    else:
+        _written(parsed.output, to_json(profile))
+        print(f"{profile.name}: {profile.measured}")
+        print(f"use it with FUSIONSTITCH_PROFILE={parsed.output}")
+    return 0
+
+
+def _written(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise FusionStitchError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _doctor(parsed: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from codegen.generate import CodegenOptions, generate
 from codegen.kernel import Kernel
 from codegen.region import region
+from codegen.tuning import DEFAULT
 from costmodel.devices import Device
 from fusionstitch import dump, planning
 from fusionstitch.errors import reason
@@ -19,13 +20,16 @@ from fusionstitch.naming import graph_key, kernel_name
 from fusionstitch.options import Options
 from fusionstitch.patterns.canonical import canonical_key
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
+from fusionstitch.plan.scores import Measure
 from fusionstitch.progress import Step, silent
 from fusionstitch.reuse import in_place
+from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET, Artifact
+from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.errors import CodegenError, StitchError, ToolchainError
 from hlo.exporter import Replacement, export
 from hlo.graph import Graph, Module
-from hlo.importer import from_proto
+from hlo.importer import from_message, parse
 from hlo.inline import inline_calls
 from hlo.simplify import simplify_module
 from hlo.verify import verify_module
@@ -71,7 +75,8 @@ class Stitched:
     """A module with its plan carried out.
 
     `module` are HloModuleProto bytes; those that came in when nothing was stitched. `plans` holds
-    one plan per graph that runs as kernels, callees first. `timings` are seconds per pass.
+    one plan per graph that runs as kernels, callees first. `timings` are seconds per pass. `given`
+    is the module that came in.
     """
 
     name: str
@@ -81,6 +86,7 @@ class Stitched:
     stitches: tuple[Stitch, ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
     timings: dict[str, float] = field(default_factory=dict)
+    given: bytes = field(default=b"", repr=False)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -106,15 +112,20 @@ def stitch(
     *,
     aliasing: bool = False,
     step: Step = silent,
+    tuned: Tuned = NOTHING,
+    measure: Measure | None = None,
 ) -> Stitched:
     """Plans `data` (HloModuleProto bytes) for `device` and replaces each pattern by a custom call.
 
     Without a builder kernels are generated but not built, and the module stays as it is. With
     `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
+    `tuned` are the results of tuning to follow; `measure`, by default their times, is asked for
+    measured times of patterns.
     Under fallback="xla" nothing is raised: what fails is left to XLA with the reason kept in
     `fallbacks`. Under "error" a StitchError says what failed.
     """
-    run = _Run(data, options, device, builder, aliasing, step)
+    measure = measure or tuned.times(options)
+    run = _Run(data, options, device, builder, aliasing, step, tuned, measure)
     try:
         return run.stitch()
     except StitchError:
@@ -140,6 +151,8 @@ class _Run:
     builder: Builder | None
     aliasing: bool
     step: Step
+    tuned: Tuned
+    measure: Measure | None
     name: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
@@ -152,12 +165,21 @@ class _Run:
         stitches = self.build(written)
         data = self.write(module, stitches) if self.builder and stitches else self.data
         return Stitched(
-            self.name, data, self.device, plans, stitches, tuple(self.fallbacks), self.timings
+            self.name,
+            data,
+            self.device,
+            plans,
+            stitches,
+            tuple(self.fallbacks),
+            self.timings,
+            self.data,
         )
 
     def read(self) -> Module:
         with self.timed("import"):
-            module = from_proto(inline_calls(self.data))
+            proto = parse(inline_calls(self.data))
+            xla_pass.unmark(proto)
+            module = from_message(proto)
             self.name = module.name
             return module
 
@@ -175,14 +197,15 @@ class _Run:
                 in_loop = graph in repeated
                 key = graph_key(graph), in_loop
                 if key not in known:
-                    known[key] = planning.plan_graph(graph, self.device, self.options, in_loop)
+                    known[key] = planning.plan_graph(
+                        graph, self.device, self.options, in_loop, self.tuned, self.measure
+                    )
                 plans.append(_moved(known[key], graph))
         return tuple(plans)
 
     def generate(self, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
         """A kernel per pattern; patterns of equal structure share it."""
         known: dict[str, Kernel | str] = {}
-        settings = CodegenOptions(self.options.numerics, self.options.sharing)
         written = []
         with self.timed("codegen"):
             for one in chosen:
@@ -191,7 +214,9 @@ class _Run:
                 if key not in known:
                     name = kernel_name(pattern.ops, key)
                     part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
-                    known[key] = _generated(part, self.device, settings)
+                    known[key] = _generated(
+                        part, self.device, self.tuned.settings(pattern, self.options)
+                    )
                 kernel = known[key]
                 if isinstance(kernel, Kernel):
                     written.append((one, kernel))
@@ -271,6 +296,8 @@ def _generated(part: Graph, device: Device, settings: CodegenOptions) -> Kernel 
     try:
         return generate(part, device, settings)
     except CodegenError as error:
+        if settings.tuning != DEFAULT:  # tuned with other versions
+            return _generated(part, device, dataclasses.replace(settings, tuning=DEFAULT))
         return str(error)
     except Exception as error:  # a defect in one pattern must not cost the others
         logger.debug("code generation of %s failed", part.name, exc_info=True)

@@ -69,7 +69,7 @@ def _path(name: str, doc: str) -> Variable[Path | None]:
 
 
 BACKENDS = ("auto", "cuda", "emulate")
-SCORERS = ("model", "paper", "measured")
+SCORERS = ("model", "paper", "measured", "mixed")
 FALLBACKS = ("xla", "error")
 NUMERICS = ("default", "strict", "fast")
 LOG_LEVELS = ("off", "warning", "info", "debug")
@@ -87,6 +87,13 @@ PROGRESS: Variable[bool | None] = Variable(
     "Progress line on stderr while compiling; unset: only when stderr is a terminal.",
 )
 CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, plans and timings.")
+PROFILE: Variable[Path | None] = Variable(
+    PREFIX + "PROFILE",
+    None,
+    lambda text: Path(text).expanduser(),
+    "a file",
+    "Device profile of the GPU in use, as `fusionstitch calibrate` writes it.",
+)
 DUMP_DIR = _path("DUMP_DIR", "Folder that every generated kernel is written to before it is built.")
 EXAMPLE_SCALE = _choice(
     "EXAMPLE_SCALE", "", ("full", "small"), "Size of the programs in examples/; unset: by device."
@@ -100,6 +107,7 @@ VARIABLES: tuple[Variable[str] | Variable[bool | None] | Variable[Path | None], 
     LOG,
     PROGRESS,
     CACHE_DIR,
+    PROFILE,
     DUMP_DIR,
     EXAMPLE_SCALE,
 )

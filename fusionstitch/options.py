@@ -31,8 +31,9 @@ class Options:
     backend     "cuda", "emulate" (kernels on the host: slow, for correctness and reading), or
                 "auto": cuda where JAX has a GPU, plain jax.jit elsewhere
     scorer      what a pattern is worth: "model" (against an estimate of XLA's own fusions),
-                "paper" (the paper's f(P), against unfused ops), "measured" (measured times where
-                there are any, and none are collected yet; the model elsewhere)
+                "paper" (the paper's f(P), against unfused ops), "measured" (every pattern is run
+                while compiling, once per machine), "mixed" (the paper's: only complex patterns
+                are run). Results of tuning come before all of them
     exploratory also search patterns by Algorithm 2, not only by Algorithm 1
     packing     also put ops without a data dependence into one kernel
     sharing     reuse shared memory by Algorithm 4

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
-from codegen.generate import CodegenOptions, inspect
+from codegen.generate import inspect
 from codegen.region import region
+from codegen.tuning import DEFAULT
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from fusionstitch.errors import reason
@@ -13,22 +15,37 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.planner import plan
+from fusionstitch.plan.scores import Measure
+from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.graph import Graph
 from hlo.verdict import Verdict, forbid
 
 logger = logging.getLogger(__name__)
 
 
-def plan_graph(graph: Graph, device: Device, options: Options, in_loop: bool = False) -> Plan:
-    """The plan of one graph, with what code generation says about each pattern asked for."""
-    settings = CodegenOptions(options.numerics, options.sharing)
+def plan_graph(
+    graph: Graph,
+    device: Device,
+    options: Options,
+    in_loop: bool = False,
+    tuned: Tuned = NOTHING,
+    measure: Measure | None = None,
+) -> Plan:
+    """The plan of one graph, with what code generation says about each pattern asked for.
+
+    `tuned` are known schedules, `measure` gives known times.
+    """
 
     def ask(pattern: Pattern) -> KernelFacts | Verdict:
         part = region("inspected", pattern.ops, pattern.inputs, pattern.outputs)
+        settings = tuned.settings(pattern, options)
         try:
-            return inspect(part, device, settings)
+            found = inspect(part, device, settings)
+            if isinstance(found, Verdict) and settings.tuning != DEFAULT:
+                found = inspect(part, device, replace(settings, tuning=DEFAULT))
+            return found
         except Exception as error:  # a defect in one pattern must not cost the others
             logger.debug("inspecting a pattern failed", exc_info=True)
             return forbid(reason(error))
 
-    return plan(graph, device, options, ask, in_loop=in_loop)
+    return plan(graph, device, options, ask, measure=measure, in_loop=in_loop)

@@ -17,6 +17,7 @@ from fusionstitch import builders, core
 from fusionstitch.core import Stitched
 from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
+from fusionstitch.tuning import tuned
 
 #: Programs remembered per kernel, the newest first.
 _PROGRAMS = 16
@@ -25,7 +26,7 @@ _PROGRAMS = 16
 def keep(module: bytes, options: Options, result: Stitched) -> None:
     """Remembers the module that `result` was made from."""
     store = builders.store()
-    head = {"options": dataclasses.asdict(options), "device": result.device.name}
+    head = {"options": dataclasses.asdict(options), "profile": dataclasses.asdict(result.device)}
     data = json.dumps(head, sort_keys=True).encode() + b"\n" + zlib.compress(module)
     program = hashlib.sha256(data).hexdigest()
     store.put(f"program-{program}", data)
@@ -58,6 +59,7 @@ def _again(keys: Sequence[str]) -> Stitched | None:
         if (data := store.get(f"program-{program}")) is not None:
             head, _, packed = data.partition(b"\n")
             facts = json.loads(head)
-            device = devices.device(facts["device"])
-            return core.stitch(zlib.decompress(packed), Options(**facts["options"]), device, None)
+            device = devices.from_fields(facts["profile"])
+            module, options = zlib.decompress(packed), Options(**facts["options"])
+            return core.stitch(module, options, device, None, tuned=tuned.load(device))
     return None

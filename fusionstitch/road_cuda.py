@@ -15,10 +15,11 @@ from fusionstitch.roads import Find, Jit, name_of, warn
 
 if TYPE_CHECKING:
     from costmodel.devices import Device
+    from fusionstitch.tuning.tuned import Tuned
 
 
 #: What decides the code of a marked module, by the token in its mark.
-_marked: dict[str, tuple[Options, Device]] = {}
+_marked: dict[str, tuple[Options, Device, Tuned]] = {}
 #: What compiles inside calls left behind for the caller: errors and reasons, with the name.
 _left: deque[tuple[str, StitchError | str]] = deque()
 
@@ -37,8 +38,10 @@ class Cuda:
     ):
         from fusionstitch import __version__, builders
         from fusionstitch.runtime import cuda, xla_pass
+        from fusionstitch.tuning import tuned
 
-        content = f"{__version__} {options.token} {device}"
+        results = tuned.load(device)
+        content = f"{__version__} {options.token} {device} {results.token}".rstrip()
         self.token = hashlib.sha256(content.encode()).hexdigest()[:16]
         self.name = name_of(fun)
         for verdict in (
@@ -47,7 +50,7 @@ class Cuda:
         ):
             if not verdict:
                 raise StitchError(verdict.reason)
-        _marked[self.token] = (options, device)
+        _marked[self.token] = (options, device, results)
 
         @functools.wraps(fun)
         def marked(*args: Any, **kwargs: Any) -> Any:
@@ -84,16 +87,27 @@ def _inside_xla(module: bytes, token: str) -> bytes | None:
     """The pass: what XLA compiles instead of a marked module, or None to leave it."""
     from fusionstitch import builders, core, recall
     from fusionstitch.runtime import xla_pass
+    from fusionstitch.tuning import live
 
     found = _marked.get(token)
     if found is None:
         return None
-    options, device = found
+    options, device, tuned = found
     name = (xla_pass.read_mark(module) or ("a program", ""))[0]
     try:
         with progress.line(name) as step:
             builder = builders.cuda(device, options)
-            result = core.stitch(module, options, device, builder, aliasing=True, step=step)
+            measure = live.measure_for(module, options, device, builder, tuned)
+            result = core.stitch(
+                module,
+                options,
+                device,
+                builder,
+                aliasing=True,
+                step=step,
+                tuned=tuned,
+                measure=measure,
+            )
     except StitchError as error:
         _left.append((name, error))
         raise

@@ -102,6 +102,7 @@ class Emulated:
 
         from fusionstitch import builders, core
         from fusionstitch.runtime import emulated_call
+        from fusionstitch.tuning import tuned
 
         device = builders.profile(self.options)
         if (platform := jax.default_backend()) != "cpu":
@@ -121,7 +122,8 @@ class Emulated:
         finally:
             _nesting.active = False
         with progress.line(self.name) as step:
-            result = core.stitch(program.hlo, self.options, device, builders.emulated(), step=step)
+            known, builder = tuned.load(device), builders.emulated()
+            result = core.stitch(program.hlo, self.options, device, builder, step=step, tuned=known)
         warn_fallbacks(self.name, result)
         if not result.stitches:
             return result, flat

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import importlib.util
 import inspect
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -115,10 +113,9 @@ def _python_file(path: Path) -> ModuleType:
 def _module(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The module as a function of its parameters, and random values for them."""
     import jax
-    from jax import export
 
     from fusionstitch.arguments import random_value
-    from fusionstitch.runtime.portable import portable_artifact
+    from fusionstitch.runtime.portable import as_function
     from hlo.importer import from_proto
     from hlo.literals import NUMPY_DTYPES
     from hlo.load import load as load_module
@@ -132,25 +129,6 @@ def _module(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...]]:
             raise TargetError(f"{path}: a parameter or result of type {shape} is not supported.")
         if NUMPY_DTYPES[shape.dtype].itemsize == 8:
             jax.config.update("jax_enable_x64", True)
-    outputs = [jax.ShapeDtypeStruct(s.dims, NUMPY_DTYPES[s.dtype]) for s in results]
-
-    def stand_in(*args: Any) -> Any:
-        made = [jax.numpy.zeros(out.shape, out.dtype) for out in outputs]
-        return tuple(made) if entry.root.shape.is_tuple else made[0]
-
     draw = np.random.default_rng(0)
     args = tuple(random_value(draw, s.dims, NUMPY_DTYPES[s.dtype]) for s in shapes)
-    # its signature is exported; the module takes the place of its body
-    exported = export.export(
-        jax.jit(stand_in, keep_unused=True),
-        disabled_checks=[export.DisabledSafetyCheck.platform()],
-    )(*args)
-    exported = dataclasses.replace(
-        exported, fun_name=path.stem, mlir_module_serialized=portable_artifact(data)
-    )
-
-    def module(*args: Any) -> Any:
-        return exported.call(*args)
-
-    module.__name__ = module.__qualname__ = re.sub(r"\W", "_", path.stem)
-    return module, args
+    return as_function(data, path.stem), args

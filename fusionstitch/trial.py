@@ -15,6 +15,7 @@ from fusionstitch.errors import OptionError, reason
 from fusionstitch.options import Options
 from fusionstitch.runtime import nvrtc
 from fusionstitch.stages import Call, Compiled
+from fusionstitch.tuning import tuned
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def _backend(options: Options) -> str:
         return "emulate"
     if found:
         here = builders.profile(options.replace(device=None)) if options.device else None
-        return "cuda" if here is None or here.name == options.device else "model"
+        return "cuda" if here is None or here.name == builders.profile(options).name else "model"
     if options.device not in (None, "emulated"):
         return "model"
     if options.backend == "cuda":
@@ -108,7 +109,8 @@ class _Program:
         module = self.lowered()
         device = builders.profile(self.options)
         builder = builders.cuda(device, self.options) if nvrtc.available() else None
-        result = core.stitch(module, self.options, device, builder, step=step)
+        known = tuned.load(device)
+        result = core.stitch(module, self.options, device, builder, step=step, tuned=known)
         self.notes.append(f"{device.name} is not here: kernels and times are modelled")
         return Trial(self.name, "model", module, result, notes=tuple(self.notes))
 
@@ -130,8 +132,9 @@ class _Program:
 
     def alone(self, step: progress.Step) -> Stitched:
         """The plan of the lowered program, nothing built."""
+        device = builders.profile(self.options)
         return core.stitch(
-            self.lowered(), self.options, builders.profile(self.options), None, step=step
+            self.lowered(), self.options, device, None, step=step, tuned=tuned.load(device)
         )
 
     def ran(self, step: progress.Step) -> Trial:

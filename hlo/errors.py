@@ -37,3 +37,7 @@ class OptionError(FusionStitchError):
 
 class StitchError(FusionStitchError):
     """`fallback="error"` was asked for and something could not be stitched."""
+
+
+class MeasureError(FusionStitchError):
+    """Something cannot be measured: there is no GPU, or it does not run there."""

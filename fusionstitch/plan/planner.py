@@ -32,7 +32,6 @@ from fusionstitch.plan.scores import (
     PaperScorer,
     Score,
     Scorer,
-    is_complex,
 )
 from hlo.graph import Graph
 from hlo.verdict import Verdict
@@ -61,11 +60,10 @@ def plan(
 ) -> Plan:
     """The fusion plan of `graph` on `device`.
 
-    `inspect` is asked once per distinct structure. `measure` gives times of a pattern: with
-    options.scorer "measured" for complex patterns (paper 4.3), else as tuned results for any that
-    have one. `scorer` replaces what options.scorer names. `in_loop` says that the graph is
-    the body of a while loop. Raises PlanError if cycle cuts do not end, VerifyError if the plan
-    fails its check.
+    `inspect` is asked once per distinct structure. `measure` gives the measured times of a pattern,
+    None where there are none (paper 4.3). `scorer` replaces what options.scorer names. `in_loop`
+    says that the graph is the body of a while loop. Raises PlanError if cycle cuts do not end,
+    VerifyError if the plan fails its check.
     """
     fusible = fusible_ops(graph, device)
     works = GraphWork(graph, free_bits(graph), device)
@@ -105,12 +103,7 @@ def make_scorer(options: Options, model: ModelScorer, measure: Measure | None) -
     base: ModelScorer | PaperScorer = PaperScorer(model) if options.scorer == "paper" else model
     if measure is None:
         return base
-    select = is_complex if options.scorer == "measured" else _any
-    return MeasuredScorer(measure, base, select)
-
-
-def _any(pattern: Pattern) -> bool:
-    return True
+    return MeasuredScorer(measure, base, model.device.loop_call_us if model.in_loop else 0.0)
 
 
 def _union(sets: list[int]) -> int:

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,6 +173,9 @@ CREATE TABLE IF NOT EXISTS plans_v1 (
 CREATE TABLE IF NOT EXISTS timings_v1 (
   key TEXT NOT NULL, device TEXT NOT NULL, us REAL NOT NULL, meta TEXT NOT NULL,
   PRIMARY KEY (key, device));
+CREATE TABLE IF NOT EXISTS tuned_v1 (
+  key TEXT NOT NULL, device TEXT NOT NULL, versions TEXT NOT NULL, record TEXT NOT NULL,
+  PRIMARY KEY (key, device, versions));
 """
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY_SECONDS = 5.0
@@ -228,10 +231,26 @@ class Database:
         query = "SELECT key, device, us, meta FROM timings_v1 WHERE device = ? ORDER BY key"
         return tuple(self._timings(query, (device,)))
 
+    def put_tuned(self, key: str, device: str, versions: str, record: Mapping[str, Any]) -> None:
+        """Keep what tuning found out about a pattern on `device` under these versions."""
+        text = json.dumps(record, sort_keys=True)
+        self._run(
+            "INSERT OR REPLACE INTO tuned_v1 VALUES (?, ?, ?, ?)", (key, device, versions, text)
+        )
+
+    def tuned(self, device: str) -> tuple[tuple[str, str, dict[str, Any]], ...]:
+        """(key, versions, record) of all tuned patterns on `device`, sorted."""
+        query = "SELECT key, versions, record FROM tuned_v1 WHERE device = ? ORDER BY key, versions"
+        found = []
+        for key, versions, record in self._run(query, (device,)):
+            with contextlib.suppress(json.JSONDecodeError):
+                found.append((key, versions, json.loads(record)))
+        return tuple(found)
+
     def clear(self) -> None:
-        """Forget every plan and timing."""
-        self._run("DELETE FROM plans_v1", ())
-        self._run("DELETE FROM timings_v1", ())
+        """Forget every plan, timing and tuned pattern."""
+        for table in ("plans_v1", "timings_v1", "tuned_v1"):
+            self._run(f"DELETE FROM {table}", ())
 
     def close(self) -> None:
         """Release the file; the next use opens it again. Rows kept in memory are forgotten."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import jax.extend.mlir as extend_mlir
+from jax import export
 from jax.extend.lowering import JaxIrContext, upstream_dialects
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from hlo.errors import ImportModuleError
-from hlo.importer import parse
+from hlo.importer import from_proto, parse
+from hlo.literals import NUMPY_DTYPES
 
 #: Custom calls of this module's own, on the way to those that XLA reads as its ops.
 _PREFIX = "fusionstitch.portable."
@@ -34,6 +39,38 @@ def portable_artifact(hlo: bytes) -> bytes:
         raise ImportModuleError(
             f"XLA refused the edited module, a defect in fusionstitch: {' '.join(reason)}"
         ) from error
+
+
+def as_function(data: bytes, name: str) -> Callable[..., Any]:
+    """A function of the parameters of a module (HloModuleProto bytes), under jax.jit its program.
+
+    It returns an array, or a tuple where the module's root is one. Raises ImportModuleError as
+    `portable_artifact` does, and KeyError for types that NumPy lacks.
+    """
+    from fusionstitch.api import plain_jit
+
+    entry = from_proto(data).entry
+    results = entry.root.shape.elements if entry.root.shape.is_tuple else (entry.root.shape,)
+
+    def stand_in(*args: Any) -> Any:
+        made = [jax.numpy.zeros(s.dims, NUMPY_DTYPES[s.dtype]) for s in results]
+        return tuple(made) if entry.root.shape.is_tuple else made[0]
+
+    args = [jax.ShapeDtypeStruct(p.dims, NUMPY_DTYPES[p.dtype]) for p in entry.parameters]
+    # its signature is exported; the module takes the place of its body
+    exported = export.export(
+        plain_jit()(stand_in, keep_unused=True),
+        disabled_checks=[export.DisabledSafetyCheck.platform()],
+    )(*args)
+    exported = dataclasses.replace(
+        exported, fun_name=name, mlir_module_serialized=portable_artifact(data)
+    )
+
+    def module(*args: Any) -> Any:
+        return exported.call(*args)
+
+    module.__name__ = module.__qualname__ = re.sub(r"\W", "_", name)
+    return module
 
 
 @functools.cache

@@ -51,6 +51,18 @@ def read_mark(module: bytes | str) -> tuple[str, str] | None:
     return (found["name"], found["token"]) if found else None
 
 
+_TOKEN = re.compile("__fs_[0-9a-f]+")
+
+
+def unmark(module: Any) -> None:
+    """Takes marks out of the names of ops in an HloModule message, where jax.jit's scopes carry
+    them: kernels must not be other kernels because a token changed."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if "__fs_" in (name := instruction.metadata.op_name):
+                instruction.metadata.op_name = _TOKEN.sub("", name)
+
+
 def module_name(module: bytes) -> str:
     """The name of a serialized HloModuleProto, without parsing more than it takes to find it.
 

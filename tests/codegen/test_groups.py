@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from codegen.caching import cache_values
-from codegen.groups import COALESCED, Group, form_groups, phases, shared_bytes
+from codegen.groups import COALESCED, SECTOR, Group, form_groups, phases, shared_bytes
 from codegen.nests import Place, form_nests
 from codegen.split import split_reductions
 from codegen.stages import find_stages
@@ -140,8 +140,11 @@ def test_phases_are_numbered_by_the_longest_path() -> None:
 
 def test_column_reductions_take_neighbouring_columns_together() -> None:
     b = Builder()
-    [group] = groups_of(b, b.reduce(b.parameter((1000, 96)), (0,)))
+    [group] = groups_of(b, b.reduce(b.parameter((100_000, 96)), (0,)))
     assert group.least_points == COALESCED
+    b = Builder()  # near memory, and too few lines for all SMs
+    [group] = groups_of(b, b.reduce(b.parameter((1000, 96)), (0,)))
+    assert group.least_points == SECTOR
     b = Builder()
     [rows] = groups_of(b, b.reduce(b.parameter((96, 1000)), (1,)))
     assert rows.least_points == 1

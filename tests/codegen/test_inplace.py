@@ -66,10 +66,10 @@ def test_an_input_that_another_loop_reads_does_not_qualify() -> None:
 
 def test_an_input_read_before_a_grid_barrier_qualifies_and_after_it_does_not() -> None:
     b = Builder()
-    x = b.parameter((300, 400))
-    exp = b.exp(x)
-    total = b.reduce(exp, (0, 1))
-    assert pairs(b, exp, b.div(x, b.broadcast(total, x.dims))) == ((1, 0),)
+    x, start = b.parameter((300, 400)), b.parameter((300,))
+    rows, total = b.reduce(x, (1,)), b.reduce(b.exp(x), (0, 1))
+    scaled = b.div(x, b.broadcast(total, x.dims))
+    assert pairs(b, rows, b.sub(scaled, b.broadcast(start, x.dims, (0,)))) == ((1, 0),)
 
 
 def test_a_value_per_row_takes_its_own_input() -> None:

@@ -207,7 +207,7 @@ def test_measured_times_overrule_the_model() -> None:
     assert "XLA's own kernels were measured to be as fast." in {r.reason for r in lost.rejected}
 
 
-def test_measuring_while_compiling_runs_complex_patterns_only() -> None:
+def test_measuring_is_asked_about_what_is_inspected_and_about_ties_alone() -> None:
     b = Builder()
     x, g = b.parameter((512, 1024)), b.parameter((512, 1024))
     graph = b.graph(*layernorm_backward(b, x, b.parameter((1024,)), g), b.exp(b.parameter((8,))))
@@ -216,9 +216,28 @@ def test_measuring_while_compiling_runs_complex_patterns_only() -> None:
     def measure(pattern: Pattern) -> None:
         ran.append(pattern)
 
-    plan(graph, H200, Options(scorer="measured"), kernel_of, measure=measure)
-    assert ran
-    assert all(is_complex(pattern) for pattern in ran)
+    found = plan(graph, H200, Options(), kernel_of, measure=measure)
+    assert {one.pattern for one in found.chosen} <= set(ran)
+    assert 0 < len(ran) < found.stats.candidates
+
+
+def test_a_tie_is_decided_by_its_measured_time() -> None:
+    b = Builder()
+    x = b.parameter((8192, 4096))
+    graph = b.graph(b.exp(b.broadcast(b.reduce(x, (1,)), (8192, 4096), (0,))))
+    left = plan(graph, H200, Options(), kernel_of)
+    lost = plan(graph, H200, Options(), kernel_of, measure=lambda _: (60.0, 50.0))
+    assert left.chosen == lost.chosen == ()
+    [won] = plan(graph, H200, Options(), kernel_of, measure=lambda _: (50.0, 60.0)).chosen
+    assert won.score_us == 10.0
+
+
+def test_a_measured_kernel_costs_a_call_more_in_a_loop() -> None:
+    graph = _adds(4)
+    [only] = plan(
+        graph, H200, Options(), kernel_of, measure=lambda _: (1.0, 30.0), in_loop=True
+    ).chosen
+    assert only.score_us == 29.0 - H200.loop_call_us
 
 
 def test_the_scorers_by_name() -> None:

@@ -1,0 +1,64 @@
+"""Arguments to measure with: several sets in turn, so that L2 is as warm as in a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from costmodel.devices import Device
+from hlo.graph import Shape
+from hlo.literals import NUMPY_DTYPES
+
+#: A set that follows on this many L2 sizes of other sets finds nothing of itself in L2.
+L2_SIZES = 2
+#: Sets at most. Values so small that L2 holds this many of them stay there between the kernels of
+#: a program too.
+MOST_SETS = 16
+#: Values that are repeated to fill an array; no power of two, so that rows differ.
+_PERIOD = 65_521
+
+
+def sets_for(size: int, device: Device) -> int:
+    """How many sets of `size` bytes to take in turns."""
+    return max(1, min(MOST_SETS, -(-L2_SIZES * device.l2_bytes // max(1, size)) + 1))
+
+
+def inputs(shapes: Sequence[Shape], device: Any) -> list[Any]:
+    """Arrays of `shapes` on a JAX device: floats from 0.1 to 1, integers below 2.
+
+    So logarithms and quotients are ordinary numbers, and most integers are valid indices.
+    """
+    import jax
+
+    draw = np.random.default_rng(0)
+    made = []
+    for shape in shapes:
+        dtype = np.dtype(NUMPY_DTYPES[shape.dtype])
+        if dtype.kind in "biu":
+            values = draw.integers(0, 2, _PERIOD).astype(dtype)
+        else:
+            values = draw.uniform(0.1, 1.0, _PERIOD).astype(dtype)
+        made.append(jax.device_put(np.resize(values, shape.dims), device))
+    return made
+
+
+def results(shapes: Sequence[Shape], device: Any) -> list[Any]:
+    """Memory for results of `shapes` on a JAX device."""
+    import jax
+
+    sizes = [max(1, shape.bytes) for shape in shapes]
+    return [jax.device_put(np.zeros(size, np.uint8), device) for size in sizes]
+
+
+def copied(arrays: Sequence[Any]) -> list[Any]:
+    """The same arrays in other memory of the same device."""
+    import jax
+
+    return [jax.numpy.copy(array) for array in arrays]
+
+
+def pointers(arrays: Sequence[Any]) -> list[int]:
+    """Where the arrays lie in the device's memory, once they are there."""
+    return [array.block_until_ready().unsafe_buffer_pointer() for array in arrays]

@@ -1,0 +1,244 @@
+"""`fusionstitch calibrate`: the GPU at hand measured into a device profile.
+
+What is measured: the copy curve (paper Figure 4), DRAM and L2 rates, launches inside and outside a
+CUDA graph (the paper's phi), the grid barrier, and the rates of arithmetic. Limits come from the
+driver; thresholds follow by the rules that `costmodel.devices.Device` states.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from codegen.kernel import Kernel
+from costmodel import devices
+from costmodel.devices import Device
+from fusionstitch import builders
+from fusionstitch.errors import MeasureError, OptionError
+from fusionstitch.measure import gpu, probes, replay
+from fusionstitch.options import Options
+from fusionstitch.tuning.record import versions
+
+#: Bytes copied per point of the curve: 4 KB to 2 GiB, or what fits into a third of the memory.
+SIZES = tuple(4096 << shift for shift in range(20))
+#: Multiprocessor, thread and memory limits: our names and the driver's.
+LIMITS: Mapping[str, str] = {
+    "sm_count": "MultiProcessorCount",
+    "warp_size": "WarpSize",
+    "max_threads_per_block": "MaxThreadsPerBlock",
+    "max_threads_per_sm": "MaxThreadsPerMultiProcessor",
+    "max_blocks_per_sm": "MaxBlocksPerMultiprocessor",
+    "registers_per_sm": "MaxRegistersPerMultiprocessor",
+    "shared_per_sm": "MaxSharedMemoryPerMultiprocessor",
+    "shared_per_block": "MaxSharedMemoryPerBlockOptin",
+    "l2_bytes": "L2CacheSize",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """An arithmetic unit's rate: `step` does `operations` of them on a value x of type `kind`."""
+
+    kind: str
+    start: str
+    step: str
+    operations: int
+
+
+RATES: Mapping[str, Rate] = {
+    "fp32_flops": Rate("float", "threadIdx.x * 1e-3f + i", "x = x * 0.999f + 0.001f;", 2),
+    "fp64_flops": Rate("double", "threadIdx.x * 1e-3 + i", "x = x * 0.999 + 0.001;", 2),
+    "special_per_s": Rate(
+        "float", "threadIdx.x * 1e-3f + i", 'asm("ex2.approx.f32 %0, %0;" : "+f"(x));', 1
+    ),
+    "int32_ops": Rate("unsigned", "threadIdx.x + i", "x = (x << 3 | x >> 29) ^ 0x9e3779b9u;", 2),
+}
+#: Lends what is not measured to a GPU of a kind without a profile.
+NEAREST = "h100"
+_ROUNDS = 15
+_STEPS = 4096
+_LOADED = 4  # blocks per multiprocessor that keep its arithmetic busy
+_FULL = 8  # and those that fill it
+_BEYOND_L2 = 4  # L2 sizes from which on a copy moves at the rate of DRAM
+
+
+def calibrate(number: int = 0) -> Device:
+    """The profile of the `number`-th GPU of this machine, measured in some seconds.
+
+    Its name is that of the profile planning uses for this kind of GPU, so that tuned results go on
+    fitting; a kind without one is named after itself. Raises MeasureError where there is no GPU of
+    that number.
+    """
+    import jax
+
+    known = _base()
+    base = known or devices.device(NEAREST)
+    meters = gpu.meters(base)
+    if not 0 <= number < len(meters):
+        raise MeasureError(f"There is no GPU {number}: this machine has {len(meters)} of its kind.")
+    kind = meters[number].name
+    name = known.name if known else kind.lower().replace("nvidia ", "").replace(" ", "-")
+    profile = _limits(base, meters[number].ordinal, name)
+    with jax.default_device(meters[number].device):
+        meter = gpu.GpuMeter(meters[number].device, profile)
+        return _Calibration(meter, profile, known is not None).run()
+
+
+def to_json(profile: Device) -> str:
+    """The text of a profile's file."""
+    data = dataclasses.asdict(profile)
+    curve = ",\n    ".join(json.dumps(list(point)) for point in data.pop("bandwidth_curve"))
+    text = json.dumps(data, indent=2).removesuffix("\n}")
+    return f'{text},\n  "bandwidth_curve": [\n    {curve}\n  ]\n}}\n'
+
+
+def _base() -> Device | None:
+    """The profile there is for this kind of GPU."""
+    try:
+        return builders.profile(Options(backend="auto"))
+    except OptionError:
+        return None
+
+
+def _limits(base: Device, ordinal: int, name: str) -> Device:
+    """`base` with the limits that the driver states."""
+    import cupy
+
+    device = cupy.cuda.Device(ordinal)
+    limits: dict[str, Any] = {
+        ours: int(device.attributes[theirs]) for ours, theirs in LIMITS.items()
+    }
+    return dataclasses.replace(base, name=name, sm_arch=f"sm_{device.compute_capability}", **limits)
+
+
+@dataclasses.dataclass
+class _Calibration:
+    meter: gpu.GpuMeter
+    profile: Device
+    known: bool
+
+    def run(self) -> Device:
+        profile, meter = self.profile, self.meter
+        curve = self.curve()
+        launch = meter.launch_us
+        beyond_l2 = [point for point in curve if point[0] > _BEYOND_L2 * profile.l2_bytes]
+        dram = max(moved / (us - launch) * 1e6 for moved, us in beyond_l2 or curve[-1:])
+        rates: dict[str, Any] = {name: self.rate(name, rate) for name, rate in RATES.items()}
+        kept = "those of the built-in profile" if self.known else f"the {NEAREST}'s"
+        measured = (
+            f"fusionstitch calibrate on one {meter.name}, {datetime.date.today().isoformat()}, "
+            f"{versions()}. Limits are the driver's; the tensor rate and what a loop's call costs "
+            f"are {kept}."
+        )
+        return dataclasses.replace(
+            profile,
+            bandwidth_curve=curve,
+            dram_bytes_per_s=_rounded(dram),
+            l2_bytes_per_s=_rounded(self.l2_rate()),
+            launch_us=round(launch, 3),
+            paper_launch_us=round(self.host_launch_us(), 2),
+            grid_barrier_us=round(self.barrier_us(), 3),
+            large_tensor_bytes=max(1, round(dram * launch * 1e-6 / 2**18)) * 2**18,
+            measured=measured,
+            **rates,
+        )
+
+    def curve(self) -> tuple[tuple[int, float], ...]:
+        """(bytes read and written, microseconds) of copies inside a CUDA graph."""
+        import cupy
+
+        with cupy.cuda.Device(self.meter.ordinal) as device:
+            free = device.mem_info[0]
+            points: list[tuple[int, float]] = []
+            for size in SIZES:
+                if 3 * size > free:
+                    break
+                us = self.copy_us(size)
+                # a curve rises: what is below the last point is noise
+                points.append((2 * size, round(max(us, points[-1][1] if points else us), 3)))
+            return tuple(points)
+
+    def copy_us(self, size: int) -> float:
+        """A copy by a kernel; beyond L2 by the driver, where that is faster."""
+        import cupy
+
+        runtime = cupy.cuda.runtime
+        source, target = cupy.zeros(size, cupy.uint8), cupy.zeros(size, cupy.uint8)
+        cupy.cuda.Device().synchronize()  # both are filled on another stream
+
+        to, origin, kind = target.data.ptr, source.data.ptr, runtime.memcpyDeviceToDevice
+
+        def launch(_: int) -> None:
+            runtime.memcpyAsync(to, origin, size, kind, cupy.cuda.get_current_stream().ptr)
+
+        pieces = size // 16
+        grid = min(-(-pieces // probes.BLOCK), self.profile.sm_count * _FULL)
+        us = self.kernel_us(probes.copy(grid), [origin, to, pieces])
+        if size > self.profile.l2_bytes:
+            us = min(us, replay.graph_us(launch, 1, _ROUNDS, self.meter.ordinal))
+        del source, target
+        cupy.get_default_memory_pool().free_all_blocks()
+        return us
+
+    def l2_rate(self) -> float:
+        """Bytes per second, reads and writes, of a copy whose both sides stay in L2."""
+        import cupy
+
+        size = self.profile.l2_bytes // 8 // 4096 * 4096
+        with cupy.cuda.Device(self.meter.ordinal):
+            source, target = cupy.zeros(size, cupy.uint8), cupy.zeros(size, cupy.uint8)
+            cupy.cuda.Device().synchronize()
+            kernel = probes.copy(self.profile.sm_count * _FULL)
+            us = self.kernel_us(kernel, [source.data.ptr, target.data.ptr, size // 16])
+        return 2 * size / (us - self.meter.launch_us) * 1e6
+
+    def barrier_us(self) -> float:
+        few, many = 10, 110
+        grid = self.profile.sm_count
+        times = [self.kernel_us(probes.barriers(grid, count)) for count in (few, many)]
+        return (times[1] - times[0]) / (many - few)
+
+    def host_launch_us(self) -> float:
+        """A kernel that the host launches by itself, one after the other."""
+        return self.launched(
+            probes.empty(1), [], lambda launch: replay.stream_us(launch, 200, _ROUNDS)
+        )
+
+    def rate(self, name: str, rate: Rate) -> float:
+        import cupy
+
+        grid = self.profile.sm_count * _LOADED
+        with cupy.cuda.Device(self.meter.ordinal):
+            result = cupy.zeros(1024, cupy.float32)
+            cupy.cuda.Device().synchronize()
+            kernel = probes.chains(name, rate.kind, rate.start, rate.step, grid, _STEPS)
+            us = self.kernel_us(kernel, [result.data.ptr]) - self.meter.launch_us
+        steps = grid * probes.BLOCK * probes.CHAINS * _STEPS
+        return _rounded(steps * rate.operations / us * 1e6)
+
+    def kernel_us(self, kernel: Kernel, pointers: list[int] | None = None) -> float:
+        return self.launched(
+            kernel,
+            pointers or [],
+            lambda launch: replay.graph_us(launch, 1, _ROUNDS, self.meter.ordinal),
+        )
+
+    def launched(
+        self, kernel: Kernel, pointers: list[int], time: Callable[[replay.Launch], float]
+    ) -> float:
+        import cupy
+
+        [artifact] = probes.build([kernel], self.profile)
+        with cupy.cuda.Device(self.meter.ordinal):
+            launch, module = replay.launcher(artifact, [pointers])
+            us = time(launch)
+            del module  # it had to outlive the launches
+        return us
+
+
+def _rounded(rate: float) -> float:
+    """Three digits: more were noise."""
+    return float(f"{rate:.3g}")

@@ -1,0 +1,248 @@
+"""The meter of a GPU: stitched kernels under graph replay, XLA's by the profiler."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from codegen.kernel import Kernel
+from costmodel.devices import Device
+from fusionstitch import builders
+from fusionstitch.accuracy import relative_error
+from fusionstitch.errors import FusionStitchError, MeasureError
+from fusionstitch.measure import activity, buffers, probes, replay
+from fusionstitch.runtime.artifact import Artifact
+from hlo.graph import Shape
+from hlo.importer import from_proto
+from hlo.literals import NUMPY_DTYPES
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: Runs of XLA's program under the profiler: whole cycles through the sets, about this many.
+XLA_RUNS = 24
+#: Launches of a kernel of about 2 ms before anything is measured.
+WARM_LAUNCHES = 20
+#: Times taken of the calls in flight.
+IN_FLIGHT_ROUNDS = 3
+#: Bytes that the kernel copies from which the gap between kernels is taken.
+GAP_BYTES = 1 << 20
+
+
+class GpuMeter:
+    """Times on one JAX device, with the sets of arguments of the last pattern kept.
+
+    Both sides are given as if inside a CUDA graph. Graph replay gives the period of a stitched
+    kernel. XLA's program is taken at its best: the durations of its kernels by the profiler, with
+    `gap_us` for each, or the time per call with many calls in flight where that is shorter.
+    """
+
+    def __init__(self, device: Any, profile: Device):
+        self.device = device
+        self.profile = profile
+        self.name: str = device.device_kind
+        self._kept: tuple[object, list[list[Any]]] = ((), [])
+        self._lock = threading.RLock()
+
+    @property
+    def ordinal(self) -> int:
+        number: int = self.device.local_hardware_id
+        return number
+
+    @functools.cached_property
+    def launch_us(self) -> float:
+        """The period of an empty kernel in a CUDA graph (the paper's phi, inside graphs)."""
+
+        def run() -> float:
+            self._warm()
+            return self._probed(probes.empty(self.profile.sm_count), [])[0]
+
+        return self._measured(run)
+
+    @functools.cached_property
+    def gap_us(self) -> float:
+        """What a CUDA graph takes per kernel beyond the kernel's duration."""
+
+        def run() -> float:
+            import cupy
+
+            self._warm()
+            with cupy.cuda.Device(self.ordinal):
+                source, target = (cupy.zeros(GAP_BYTES, cupy.uint8) for _ in range(2))
+            arguments = [source.data.ptr, target.data.ptr, GAP_BYTES // 16]
+            period, duration = self._probed(probes.copy(2 * self.profile.sm_count), arguments)
+            return max(0.0, period - duration)
+
+        return self._measured(run)
+
+    def kernel_us(self, kernel: Kernel, artifact: Artifact, rounds: int) -> float:
+        def run() -> float:
+            inputs = self._sets(kernel.inputs, (*kernel.outputs, *kernel.scratch))
+            shapes = (*kernel.outputs, *kernel.scratch)
+            written = [buffers.results(shapes, self.device) for _ in inputs]
+            pointers = [
+                buffers.pointers(read + results)
+                for read, results in zip(inputs, written, strict=True)
+            ]
+            import cupy
+
+            with cupy.cuda.Device(self.ordinal):
+                launch, module = replay.launcher(artifact, pointers)
+                time = replay.graph_us(launch, len(pointers), rounds, self.ordinal)
+                del module  # it had to outlive the launches
+            return time
+
+        return self._measured(run)
+
+    def differences(
+        self, one: tuple[Kernel, Artifact], other: tuple[Kernel, Artifact]
+    ) -> list[float]:
+        def run() -> list[float]:
+            return [
+                relative_error(a, b.astype(np.float64) if b.dtype.kind != "c" else b)
+                for a, b in zip(self._results(*other), self._results(*one), strict=True)
+            ]
+
+        return self._measured(run)
+
+    def _results(self, kernel: Kernel, artifact: Artifact) -> list[np.ndarray]:
+        """The outputs of one launch."""
+        import cupy
+
+        shapes = (*kernel.outputs, *kernel.scratch)
+        read, written = self._sets(kernel.inputs, shapes)[0], buffers.results(shapes, self.device)
+        pointers = buffers.pointers(read + written)
+        with cupy.cuda.Device(self.ordinal):
+            launch, module = replay.launcher(artifact, [pointers])
+            launch(0)
+            cupy.cuda.Device(self.ordinal).synchronize()
+            del module
+        return [
+            np.asarray(memory).view(NUMPY_DTYPES[shape.dtype]).reshape(shape.dims)
+            for memory, shape in zip(written, kernel.outputs, strict=False)
+        ]
+
+    def xla_us(self, module: bytes) -> float:
+        def run() -> float:
+            from fusionstitch.api import plain_jit
+            from fusionstitch.runtime.portable import as_function
+
+            entry = from_proto(module).entry
+            shapes = [p.shape for p in entry.parameters]
+            sets = self._sets(shapes, entry.root.shape.elements)
+            jitted = plain_jit()(as_function(module, "alone"))
+            compiled = jitted.lower(*sets[0]).compile()
+            return self._program_us(lambda i: compiled(*sets[i % len(sets)]), len(sets))
+
+        return self._measured(run)
+
+    def _program_us(self, call: Callable[[int], Any], cycle: int) -> float:
+        """Microseconds of one call's kernels and copies, each with a gap."""
+        import jax
+
+        count = -(-XLA_RUNS // cycle) * cycle
+
+        def calls() -> None:
+            for number in range(count):
+                result = call(number)
+            jax.block_until_ready(result)
+
+        calls()
+        in_flight = []
+        for _ in range(IN_FLIGHT_ROUNDS):
+            start = time.perf_counter()
+            calls()
+            in_flight.append((time.perf_counter() - start) / count * 1e6)
+        events = activity.recorded(calls, self.ordinal)
+        if not events:
+            raise MeasureError("The profiler recorded no kernel of XLA's program.")
+        durations = sum(us for _, us in events) / count + len(events) / count * self.gap_us
+        logger.info("XLA: %.2f us by kernel, %.2f us in flight", durations, min(in_flight))
+        return min(durations, *in_flight)
+
+    def _sets(self, read: Sequence[Shape], written: Sequence[Shape]) -> list[list[Any]]:
+        """Sets of inputs of these shapes, as many as one run's traffic asks for."""
+        shapes = tuple(read)
+        size = sum(shape.bytes for shape in (*read, *written))
+        count = buffers.sets_for(size, self.profile)
+        if self._kept[0] != (shapes, count):
+            self._kept = ((), [])  # frees the memory of the last ones first
+            first = buffers.inputs(shapes, self.device)
+            sets = [first, *(buffers.copied(first) for _ in range(count - 1))]
+            self._kept = ((shapes, count), sets)
+        return self._kept[1]
+
+    def _probed(self, kernel: Kernel, arguments: list[int]) -> tuple[float, float]:
+        """(period in a CUDA graph, duration by the profiler) of a probe."""
+        import cupy
+
+        [artifact] = probes.build([kernel], self.profile)
+        with cupy.cuda.Device(self.ordinal):
+            launch, module = replay.launcher(artifact, [arguments])
+            period = replay.graph_us(launch, 1, 15, self.ordinal)
+
+            def launches() -> None:
+                for number in range(100):
+                    launch(number)
+                cupy.cuda.Device(self.ordinal).synchronize()
+
+            events = activity.recorded(launches, self.ordinal)
+            del module  # it had to outlive the launches
+        return period, statistics.median([us for _, us in events] or [period])
+
+    def _warm(self) -> None:
+        """Keeps the device busy until its clock has risen."""
+        import cupy
+
+        grid = self.profile.sm_count * 4
+        spin = probes.chains("warm", "float", "i", "x = x * 0.999f + 0.001f;", grid, 1 << 16)
+        [artifact] = probes.build([spin], self.profile)
+        with cupy.cuda.Device(self.ordinal):
+            result = cupy.zeros(probes.BLOCK, cupy.float32)
+            launch, module = replay.launcher(artifact, [[result.data.ptr]])
+            for number in range(WARM_LAUNCHES):
+                launch(number)
+            cupy.cuda.Device(self.ordinal).synchronize()
+            del module, result
+
+    def _measured(self, run: Callable[[], T]) -> T:
+        """Runs it alone on this device; whatever goes wrong becomes a MeasureError."""
+        with self._lock:
+            try:
+                return run()
+            except FusionStitchError:
+                raise
+            except Exception as error:  # out of memory, a kernel that does not run, ...
+                logger.debug("measuring failed", exc_info=True)
+                what = str(error).strip().splitlines() or [type(error).__name__]
+                raise MeasureError(f"It cannot be measured: {what[0]}") from error
+
+
+def meters(profile: Device) -> list[GpuMeter]:
+    """One meter per GPU of the kind JAX uses. Raises MeasureError where there is none."""
+    import jax
+
+    if not (found := builders.gpu()):
+        raise MeasureError(
+            f"Measuring needs an NVIDIA GPU. {found.reason} Run it on a machine that has one and "
+            "take its results over with `fusionstitch tune --export FILE` there and "
+            "`fusionstitch tune --import FILE` here."
+        )
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        raise MeasureError(
+            f"Measuring launches kernels through CuPy, which cannot be used: {error}. Install it "
+            "for your CUDA version, for example `pip install cupy-cuda13x`."
+        ) from None
+    kind = jax.local_devices()[0].device_kind
+    return [GpuMeter(d, profile) for d in jax.local_devices() if d.device_kind == kind]

@@ -1,0 +1,87 @@
+"""Handwritten kernels that each keep one part of a GPU busy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.kernel import Kernel
+from costmodel.devices import Device
+from fusionstitch.runtime import cuda
+from fusionstitch.runtime.artifact import Artifact
+
+BLOCK = 256
+#: Independent chains per thread, so that latency is hidden.
+CHAINS = 8
+
+
+def empty(grid: int) -> Kernel:
+    """`grid` blocks that do nothing."""
+    return _kernel("fs_probe_empty", "", "", grid)
+
+
+def barriers(grid: int, count: int) -> Kernel:
+    """`grid` blocks that meet `count` times."""
+    body = f"  for (int i = 0; i < {count}; ++i) fs_grid_barrier();"
+    return _kernel(f"fs_probe_barriers_{count}", "", body, grid, cooperative=True)
+
+
+def chains(name: str, kind: str, start: str, step: str, grid: int, count: int) -> Kernel:
+    """`count` times `step` on each of CHAINS values x of type `kind`, in every thread.
+
+    The float* argument is only written if a result is what it cannot be, which the compiler does
+    not know.
+    """
+    body = f"""  {kind} value[{CHAINS}];
+  for (int i = 0; i < {CHAINS}; ++i) value[i] = {start};
+  for (int n = 0; n < {count // 16}; ++n) {{
+    FS_UNROLL for (int k = 0; k < 16; ++k) {{
+      FS_UNROLL for (int i = 0; i < {CHAINS}; ++i) {{
+        {kind}& x = value[i];
+        {step}
+      }}
+    }}
+  }}
+  {kind} all = value[0];
+  for (int i = 1; i < {CHAINS}; ++i) all += value[i];
+  if (all == ({kind})12345.6789) result[threadIdx.x] = (float)all;"""
+    return _kernel(f"fs_probe_{name}", "float* result", body, grid)
+
+
+def copy(grid: int) -> Kernel:
+    """Copies the third argument's number of 16-byte pieces, four in flight per thread."""
+    body = f"""  const long long step = (long long)gridDim.x * {BLOCK};
+  long long i = blockIdx.x * {BLOCK} + threadIdx.x;
+  for (; i + 3 * step < count; i += 4 * step) {{
+    const float4 a = from[i], b = from[i + step], c = from[i + 2 * step], d = from[i + 3 * step];
+    to[i] = a;
+    to[i + step] = b;
+    to[i + 2 * step] = c;
+    to[i + 3 * step] = d;
+  }}
+  for (; i < count; i += step) to[i] = from[i];"""
+    parameters = "const float4* __restrict__ from, float4* to, long long count"
+    return _kernel("fs_probe_copy", parameters, body, grid)
+
+
+def build(kernels: Sequence[Kernel], device: Device) -> list[Artifact]:
+    """Their artifacts. Raises ToolchainError where NVRTC is missing."""
+    return cuda.build(kernels, device)
+
+
+def _kernel(name: str, parameters: str, body: str, grid: int, cooperative: bool = False) -> Kernel:
+    source = (
+        f'#include "fusionstitch.cuh"\n\nextern "C" __global__ void __launch_bounds__({BLOCK})\n'
+        f"{name}({parameters}) {{\n{body}\n}}\n"
+    )
+    return Kernel(
+        name=name,
+        source=source,
+        inputs=(),
+        outputs=(),
+        scratch=(),
+        grid=grid,
+        block=BLOCK,
+        shared_bytes=0,
+        cooperative=cooperative,
+        template="",
+    )

@@ -1,0 +1,1 @@
+"""The offline autotuner: results, the search for them, and the reports."""

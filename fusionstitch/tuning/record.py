@@ -1,0 +1,123 @@
+"""What tuning found out about a pattern, and the JSON files that hold such results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codegen.tuning import Tuning
+from fusionstitch.errors import CodegenError, OptionError
+from fusionstitch.options import Options
+
+#: Version of the files; others are refused.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """The best schedule of one pattern next to XLA's compile of the same ops.
+
+    `us`, `default_us` and `xla_us` are measured microseconds inside a CUDA graph, `model_us` is
+    the model's for the best schedule. `tried` schedules were measured; `complete` says that the
+    search had come to its end. `name` is the kernel's, for people.
+    """
+
+    tuning: Tuning
+    us: float
+    default_us: float
+    xla_us: float
+    model_us: float
+    tried: int
+    complete: bool
+    name: str
+    gpu: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "tuning": self.tuning.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Record:
+        """Raises CodegenError, KeyError, TypeError or ValueError for data that is no record."""
+        numbers = {n: float(data[n]) for n in ("us", "default_us", "xla_us", "model_us")}
+        return cls(
+            tuning=Tuning.from_dict(data["tuning"]),
+            tried=int(data["tried"]),
+            complete=bool(data["complete"]),
+            name=str(data["name"]),
+            gpu=str(data["gpu"]),
+            **numbers,
+        )
+
+
+def record_key(pattern_key: str, options: Options) -> str:
+    """What a record belongs to: the structure of a pattern, and what else decides its kernel."""
+    sharing = "" if options.sharing else "-unshared"
+    return f"{pattern_key}-{options.numerics}{sharing}"
+
+
+def versions() -> str:
+    """What times depend on besides the GPU: our version, JAX's and NVRTC's."""
+    import jax
+
+    from fusionstitch import __version__
+    from fusionstitch.runtime import nvrtc
+
+    compiler = nvrtc.version() if nvrtc.available() else "none"
+    return f"fusionstitch {__version__}, jax {jax.__version__}, nvrtc {compiler}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record with what it is stored under."""
+
+    key: str
+    versions: str
+    record: Record
+
+
+def to_json(device: str, entries: Iterable[Entry]) -> str:
+    """The text of a file of results for the device profile `device`, one result per line."""
+    lines = [
+        json.dumps({"key": e.key, "versions": e.versions, **e.record.to_dict()}, sort_keys=True)
+        for e in sorted(entries, key=lambda e: (e.key, e.versions))
+    ]
+    head = f'{{"format": {FORMAT}, "device": {json.dumps(device)}, "results": ['
+    return head + "\n" + ",\n".join(lines) + "\n]}\n"
+
+
+def from_json(text: str, place: str) -> tuple[str, tuple[Entry, ...]]:
+    """(device, entries) of a file of results; `place` names it in errors.
+
+    Raises OptionError for a text that is no such file.
+    """
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise OptionError(
+                f"{place} has format {data['format']}, this version reads {FORMAT}: export the "
+                "results again with this version."
+            )
+        entries = [
+            Entry(str(one["key"]), str(one["versions"]), Record.from_dict(one))
+            for one in data["results"]
+        ]
+        return str(data["device"]), tuple(entries)
+    except OptionError:
+        raise
+    except (CodegenError, KeyError, TypeError, ValueError) as error:
+        raise OptionError(
+            f"{place} holds no tuned results ({type(error).__name__}: {error}). Write one with "
+            "`fusionstitch tune --export FILE`."
+        ) from None
+
+
+def read(path: Path) -> tuple[str, tuple[Entry, ...]]:
+    """(device, entries) of the file `path`. Raises OptionError."""
+    try:
+        return from_json(path.read_text("utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path} cannot be read: {error}.") from None

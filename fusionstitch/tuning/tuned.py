@@ -1,0 +1,111 @@
+"""Tuned results as the compiler sees them: a snapshot that does not change while it is used."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+
+from codegen.generate import CodegenOptions
+from costmodel.devices import Device
+from fusionstitch.errors import FusionStitchError
+from fusionstitch.options import Options
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.scores import Measure
+from fusionstitch.runtime.cache import Database
+from fusionstitch.tuning.record import Entry, Record, from_json, record_key, versions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Records by `record_key`. The empty one changes nothing."""
+
+    records: Mapping[str, Record] = field(default_factory=dict)
+
+    @functools.cached_property
+    def token(self) -> str:
+        """A hash of the content, part of what decides the generated code; '' for none."""
+        if not self.records:
+            return ""
+        content = {key: record.to_dict() for key, record in self.records.items()}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def find(self, pattern: Pattern, options: Options) -> Record | None:
+        """What is known about a pattern."""
+        return self.records.get(record_key(pattern.key, options)) if self.records else None
+
+    def settings(self, pattern: Pattern, options: Options) -> CodegenOptions:
+        """How the kernel of a pattern is generated."""
+        settings = CodegenOptions(options.numerics, options.sharing)
+        record = self.find(pattern, options)
+        return settings if record is None else replace(settings, tuning=record.tuning)
+
+    def times(self, options: Options) -> Measure | None:
+        """The measured times of tuned patterns as a callable; None for no records."""
+        if not self.records:
+            return None
+
+        def measure(pattern: Pattern) -> tuple[float, float] | None:
+            record = self.find(pattern, options)
+            return None if record is None else (record.us, record.xla_us)
+
+        return measure
+
+
+NOTHING = Tuned()
+
+
+def load(device: Device, database: Database | None = None) -> Tuned:
+    """What there is for a device: measured with these versions, else with others, else shipped."""
+    own = database is None
+    database = Database() if database is None else database
+    try:
+        entries = [*shipped(device), *stored(device, database)]
+    finally:
+        if own:
+            database.close()
+    if not entries:
+        return NOTHING
+    now = versions()
+    entries.sort(key=lambda entry: entry.versions == now)
+    return Tuned({entry.key: entry.record for entry in entries})
+
+
+def stored(device: Device, database: Database) -> list[Entry]:
+    """The entries of the database, the newest version last; what cannot be read is left out."""
+    found = []
+    for key, made_with, data in database.tuned(device.name):
+        try:
+            found.append(Entry(key, made_with, Record.from_dict(data)))
+        except (FusionStitchError, KeyError, TypeError, ValueError) as error:
+            logger.info("a tuned result of other versions is ignored: %s", error)
+    return found
+
+
+def store(entries: Iterable[Entry], device: str, database: Database) -> None:
+    """Keeps entries in the database."""
+    for entry in entries:
+        database.put_tuned(entry.key, device, entry.versions, entry.record.to_dict())
+
+
+def shipped(device: Device) -> tuple[Entry, ...]:
+    """The results that come with this package for a device."""
+    return _shipped(device.name)
+
+
+@functools.cache
+def _shipped(name: str) -> tuple[Entry, ...]:
+    file = resources.files("fusionstitch.tuning") / "results" / f"{name}.json"
+    if not file.is_file():
+        return ()
+    try:
+        return from_json(file.read_text("utf-8"), f"results/{name}.json")[1]
+    except FusionStitchError as error:
+        logger.warning("%s", error)
+        return ()
