@@ -184,6 +184,7 @@ class GroupAxes:
         self._leaves: dict[int, list[int]] = {}
         self._inner_leaves: dict[int, list[int]] = {}
         self._carried: dict[tuple[int, int], set[int]] | None = None
+        self._grid: list[int] | None = None
 
     @property
     def carried(self) -> Mapping[tuple[int, int], set[int]]:
@@ -260,12 +261,14 @@ class GroupAxes:
 
     def grid(self) -> list[int]:
         """The axes that may be spread over blocks, in the memory order of the last stage."""
-        allowed = set(self.leaves(self.stages[-1]))
-        for stage in self.stages:
-            allowed.intersection_update(self.leaves(stage))
-        for carried in self.carried.values():
-            allowed &= carried
-        return [leaf for leaf in self.leaves(self.stages[-1]) if leaf in allowed]
+        if self._grid is None:
+            allowed = set(self.leaves(self.stages[-1]))
+            for stage in self.stages:
+                allowed.intersection_update(self.leaves(stage))
+            for carried in self.carried.values():
+                allowed &= carried
+            self._grid = [leaf for leaf in self.leaves(self.stages[-1]) if leaf in allowed]
+        return self._grid
 
 
 #: A digit of an index: (variable / divisor) % extent as (name, divisor, extent).

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,11 +39,13 @@ MOST_FORMS = 1 << 13
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What the axes of a group come to: tiles and least points per tile (see `Group`), elements per
-    grid point and summed into each result by stage, bytes, modelled microseconds."""
+    grid point and summed into each result by stage, whether all loops of a block visit the same
+    elements, bytes of shared memory, modelled microseconds."""
 
     tiles: int
     least_points: int
     sizes: tuple[tuple[int, int], ...]
+    alike: bool
     shared_bytes: int
     us: float
 
@@ -115,8 +118,15 @@ class Group:
         size, inside = self.axes.size, self._in_block
         sizes = [(size(inside[s]), size(self.axes.inner_leaves(s))) for s in self.stages]
         tiles, points = size(self.grid), self._least_points(sizes)
-        us = _modelled_us(self.stages, sizes, tiles, points, self.device)
-        return Figures(tiles, points, tuple(sizes), _shared_bytes(self.stages, sizes, points), us)
+        loops = {frozenset(inside[s] + self.axes.inner_leaves(s)) for s in self.stages}
+        return Figures(
+            tiles,
+            points,
+            tuple(sizes),
+            len(loops) == 1,
+            _shared_bytes(self.stages, sizes, points),
+            _modelled_us(self.stages, sizes, tiles, points, self.device),
+        )
 
     def _shares_inputs(self) -> bool:
         """True if two stages read one input."""
@@ -236,6 +246,14 @@ class _Merger:
         self.stages = stages
         self.group_of: dict[Stage, Group] = {s: Group([s], device) for s in stages}
         self.refused: set[tuple[Group, Group]] = set()
+        #: by group, its stages and those it waits for, itself left out, as bitsets of numbers
+        self.bits = {group: 1 << s.number for s, group in self.group_of.items()}
+        self.above: dict[Group, int] = {}
+        for stage, group in self.group_of.items():
+            before = {self.group_of[p] for p, _ in stage.reads}
+            self.above[group] = functools.reduce(
+                operator.or_, (self.bits[b] | self.above[b] for b in before), 0
+            )
 
     def run(self, merge: bool) -> list[Group]:
         if merge:
@@ -275,40 +293,42 @@ class _Merger:
         merged = Group.merged(left, right)
         if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
             return False
-        if not linked and (merged.tiles != left.tiles or not _alike(merged)):
+        # siblings gain from one loop only if their loops visit the same elements
+        if not linked and (merged.tiles != left.tiles or not merged.figures.alike):
             return False
         if shared_bytes(merged) > self.device.shared_per_block:
             return False
         saved = self._saved_us(left, right)
         if merged.figures.us > left.figures.us + right.figures.us + saved:
             return False
+        self._replace(left, right, merged)
+        return True
+
+    def _replace(self, left: Group, right: Group, merged: Group) -> None:
         for stage in merged.stages:
             self.group_of[stage] = merged
-        return True
+        bits = self.bits[merged] = self.bits.pop(left) | self.bits.pop(right)
+        before = (self.above.pop(left) | self.above.pop(right)) & ~bits
+        for group, above in self.above.items():
+            if above & bits:
+                self.above[group] = above | bits | before
+        self.above[merged] = before
 
     def _cyclic(self, left: Group, right: Group) -> bool:
         """True if a path between the two groups passes through a third."""
         for start, goal in ((left, right), (right, left)):
-            seen: set[Group] = set()
-            todo = [
-                self.group_of[p]
-                for s in goal.stages
-                for p, _ in s.reads
-                if self.group_of[p] not in (start, goal)
-            ]
-            while todo:
-                group = todo.pop()
-                if group is start:
-                    return True
-                if group in seen:
-                    continue
-                seen.add(group)
-                todo.extend(self.group_of[p] for s in group.stages for p, _ in s.reads)
+            for stage in goal.stages:
+                for producer, _ in stage.reads:
+                    group = self.group_of[producer]
+                    if group is not start and group is not goal:
+                        if self.above[group] & self.bits[start]:
+                            return True
         return False
 
     def _saved_us(self, left: Group, right: Group) -> float:
         """What a merge saves: the barrier, the scratch traffic, and inputs read twice."""
-        crossing = {p for s in right.stages for p, _ in s.reads if p in set(left.stages)}
+        inside = set(left.stages)
+        crossing = {p for s in right.stages for p, _ in s.reads if p in inside}
         moved = 2 * sum(p.op.shape.bytes for p in crossing)
         loaded = {op for s in left.stages for op, _ in s.loads}
         moved += sum(
@@ -348,12 +368,6 @@ def _shared_bytes(stages: Sequence[Stage], sizes: Sequence[tuple[int, int]], poi
 @functools.cache
 def _known_figures(device: Device) -> dict[bytes, Figures]:
     return {}
-
-
-def _alike(group: Group) -> bool:
-    """Siblings gain from one loop only if their loops visit the same elements."""
-    axes = {frozenset(group.in_block(s) + group.axes.inner_leaves(s)) for s in group.stages}
-    return len(axes) == 1
 
 
 def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group]:
