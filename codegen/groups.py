@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -248,12 +247,11 @@ class _Merger:
         self.refused: set[tuple[Group, Group]] = set()
         #: by group, its stages and those it waits for, itself left out, as bitsets of numbers
         self.bits = {group: 1 << s.number for s, group in self.group_of.items()}
-        self.above: dict[Group, int] = {}
+        self.above = dict.fromkeys(self.bits, 0)
         for stage, group in self.group_of.items():
-            before = {self.group_of[p] for p, _ in stage.reads}
-            self.above[group] = functools.reduce(
-                operator.or_, (self.bits[b] | self.above[b] for b in before), 0
-            )
+            for producer, _ in stage.reads:
+                before = self.group_of[producer]
+                self.above[group] |= self.bits[before] | self.above[before]
 
     def run(self, merge: bool) -> list[Group]:
         if merge:
@@ -320,9 +318,9 @@ class _Merger:
             for stage in goal.stages:
                 for producer, _ in stage.reads:
                     group = self.group_of[producer]
-                    if group is not start and group is not goal:
-                        if self.above[group] & self.bits[start]:
-                            return True
+                    third = group is not start and group is not goal
+                    if third and self.above[group] & self.bits[start]:
+                        return True
         return False
 
     def _saved_us(self, left: Group, right: Group) -> float:

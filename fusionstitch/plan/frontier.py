@@ -26,8 +26,8 @@ def pack(
     """
     first: dict[int, list[tuple[int, int]]] = {}  # row -> (column, its later rows)
     for column in prices.kept:
-        row, *later = columns[column]
-        first.setdefault(row, []).append((column, sum(1 << r for r in later)))
+        leading, *rest = columns[column]
+        first.setdefault(leading, []).append((column, sum(1 << row for row in rest)))
     # rows taken ahead -> (lost against the bound, worth, columns)
     frontiers: dict[int, tuple[float, float, Trace]] = {0: (0.0, 0.0, None)}
     looked_at = 0
