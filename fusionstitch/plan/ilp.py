@@ -179,9 +179,9 @@ def _solve(
     packed = pack(columns, worth, prices)
     if packed is not None:
         return tuple(sorted(alone + [joined[column] for column in packed])), True
-    kept = sorted(alone + [joined[column] for column in prices.kept])
-    inside = [tuple(i for i in row if i in set(kept)) for row in (*rows, *pairs)]
-    return _by_highs(kept, weight, [row for row in inside if len(row) > 1], (), limits)
+    kept = {*alone, *(joined[column] for column in prices.kept)}
+    inside = [tuple(i for i in row if i in kept) for row in (*rows, *pairs)]
+    return _by_highs(sorted(kept), weight, [row for row in inside if len(row) > 1], (), limits)
 
 
 def _by_highs(
