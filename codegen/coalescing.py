@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+
 from codegen.index import Index, Var, linearize
+from codegen.maps import Indices
 from codegen.stages import Stage
 
 #: Lines of memory that 32 neighbouring threads touch: one, or one for every few threads.
@@ -14,12 +17,16 @@ def line_costs(stage: Stage) -> tuple[int, int]:
     the last dim of the result, and along the last summed dim."""
     last = next((i for i in reversed(stage.dims) if i.terms), Index())
     inner = next((i for i in reversed(stage.inner) if i.terms), Index())
-    along_row = along_inner = 0
-    for op, index in (*stage.loads, *((p.op, at) for p, at in stage.reads)):
-        address = linearize(index, op.dims)
-        along_row += _cost(address, last)
-        along_inner += _cost(address, inner)
-    return along_row, along_inner
+    read = (*stage.loads, *((producer.op, index) for producer, index in stage.reads))
+    costs = [_costs(index, op.dims, last, inner) for op, index in read]
+    return sum(along for along, _ in costs), sum(along for _, along in costs)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _costs(index: Indices, dims: tuple[int, ...], last: Index, inner: Index) -> tuple[int, int]:
+    """Lines per access of an array of `dims` at `index`, along `last` and along `inner`."""
+    address = linearize(index, dims)
+    return _cost(address, last), _cost(address, inner)
 
 
 def _cost(address: Index, along: Index) -> int:

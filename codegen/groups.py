@@ -7,11 +7,13 @@ in barriers and scratch traffic must outweigh the parallelism it gives up.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from codegen.axes import GroupAxes
-from codegen.stages import Stage, is_strided
+from codegen.stages import Stage, form_of, is_strided
 from codegen.types import compute_bytes
 from costmodel.devices import Device
 
@@ -31,42 +33,101 @@ FULL_WAVES = 8
 MOST_SIBLINGS = 4
 #: Stages of one group: longer chains would take long to analyse and seldom fit.
 MOST_STAGES = 32
+#: Forms of groups whose figures are remembered, at about two kilobytes each.
+MOST_FORMS = 1 << 13
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the axes of a group come to: tiles and least points per tile (see `Group`), elements per
+    grid point and summed into each result by stage, whether all loops of a block visit the same
+    elements, bytes of shared memory, modelled microseconds."""
+
+    tiles: int
+    least_points: int
+    sizes: tuple[tuple[int, int], ...]
+    alike: bool
+    shared_bytes: int
+    us: float
 
 
 @dataclass(eq=False)
 class Group:
-    """Stages in topological order, their axes, and the axes spread over blocks."""
+    """Stages in topological order, their axes, and the axes spread over blocks.
+
+    Axes are worked out when they are first asked for: most groups are only tried.
+    """
 
     stages: list[Stage]
     device: Device
-    axes: GroupAxes = field(init=False)
-    grid: list[int] = field(init=False)
+    #: a group of the leading stages, whose axes may be known already
+    _leading: Group | None = None
 
     def __post_init__(self) -> None:
         self.stages.sort(key=lambda s: s.op.id)
-        self.axes = GroupAxes(self.stages)
-        self.grid = self.axes.grid()
+
+    @staticmethod
+    def merged(left: Group, right: Group) -> Group:
+        """The stages of two groups as one."""
+        if left.stages[0].op.id > right.stages[0].op.id:
+            left, right = right, left
+        behind = left.stages[-1].op.id < right.stages[0].op.id
+        return Group([*left.stages, *right.stages], left.device, left if behind else None)
+
+    @functools.cached_property
+    def _own_axes(self) -> GroupAxes:
+        """The axes as the reads between stages make them."""
+        leading, self._leading = self._leading, None
+        if leading is None or "_own_axes" not in leading.__dict__:
+            return GroupAxes(self.stages)
+        return leading._own_axes.followed_by(self.stages[len(leading.stages) :])
+
+    @functools.cached_property
+    def axes(self) -> GroupAxes:
+        """Stages that read one input alike share its axes, unless that costs parallelism."""
+        axes = self._own_axes
         if self._shares_inputs():
-            # Stages that read one input alike share its axes, unless that costs parallelism.
-            shared = GroupAxes(self.stages, share_inputs=True)
-            grid = shared.grid()
-            if shared.size(grid) >= self.axes.size(self.grid):
-                self.axes, self.grid = shared, grid
-        if len(self.stages) > 1:
-            self.grid = self._coarse(self.grid)
-        self.spread(self._columns_inside(self.grid))
+            shared = axes.sharing_inputs()
+            if shared.size(shared.grid()) >= axes.size(axes.grid()):
+                return shared
+        return axes
+
+    @functools.cached_property
+    def grid(self) -> list[int]:
+        """The axes spread over blocks; the others stay inside."""
+        grid = self.axes.grid()
+        return self._columns_inside(self._coarse(grid) if len(self.stages) > 1 else grid)
 
     def spread(self, grid: list[int]) -> None:
-        """Spreads the axes `grid` over blocks; the others stay inside."""
+        """Spreads the axes `grid` over blocks instead; the others stay inside."""
         self.grid = grid
-        inside = set(grid)
-        self._in_block = {
-            s: [leaf for leaf in self.axes.leaves(s) if leaf not in inside] for s in self.stages
-        }
-        self._sizes = {
-            s: (self.axes.size(self._in_block[s]), self.axes.size(self.axes.inner_leaves(s)))
-            for s in self.stages
-        }
+        for derived in ("_in_block", "_sizes"):
+            self.__dict__.pop(derived, None)
+        self.figures = self._measured()
+
+    @functools.cached_property
+    def figures(self) -> Figures:
+        """Patterns overlap, and layers repeat: groups of one form are measured once."""
+        known, form = _known_figures(self.device), form_of(self.stages)
+        if form not in known:
+            if len(known) >= MOST_FORMS:
+                known.clear()
+            known[form] = self._measured()
+        return known[form]
+
+    def _measured(self) -> Figures:
+        size, inside = self.axes.size, self._in_block
+        sizes = [(size(inside[s]), size(self.axes.inner_leaves(s))) for s in self.stages]
+        tiles, points = size(self.grid), self._least_points(sizes)
+        loops = {frozenset(inside[s] + self.axes.inner_leaves(s)) for s in self.stages}
+        return Figures(
+            tiles,
+            points,
+            tuple(sizes),
+            len(loops) == 1,
+            _shared_bytes(self.stages, sizes, points),
+            _modelled_us(self.stages, sizes, tiles, points, self.device),
+        )
 
     def _shares_inputs(self) -> bool:
         """True if two stages read one input."""
@@ -109,7 +170,7 @@ class Group:
     @property
     def tiles(self) -> int:
         """Grid points: independent pieces of work, before several are given to one block."""
-        return self.axes.size(self.grid)
+        return self.figures.tiles
 
     @property
     def least_points(self) -> int:
@@ -118,11 +179,13 @@ class Group:
         Where a stage loops inside the block but its minor-most axis runs over the grid, one point
         is one column: neighbouring columns belong to the same block.
         """
-        for stage in self.stages:
-            visited = self.block_size(stage) * self.inner_size(stage)
-            if visited > 1 and self._minor(stage) in self.grid[-1:]:
-                few = self.tiles < COALESCED * self.device.sm_count
-                near = stage.op.shape.size * self.inner_size(stage) * 4 < self.device.l2_bytes / 4
+        return self.figures.least_points
+
+    def _least_points(self, sizes: Sequence[tuple[int, int]]) -> int:
+        few = self.axes.size(self.grid) < COALESCED * self.device.sm_count
+        for stage, (block, inner) in zip(self.stages, sizes, strict=True):
+            if block * inner > 1 and self._minor(stage) in self.grid[-1:]:
+                near = stage.op.shape.size * inner * 4 < self.device.l2_bytes / 4
                 return SECTOR if few and near else COALESCED
         return 1
 
@@ -132,6 +195,17 @@ class Group:
             return None
         leaves = self.axes.leaves(stage)
         return leaves[-1] if leaves else None
+
+    @functools.cached_property
+    def _in_block(self) -> dict[Stage, list[int]]:
+        inside = set(self.grid)
+        return {
+            s: [leaf for leaf in self.axes.leaves(s) if leaf not in inside] for s in self.stages
+        }
+
+    @functools.cached_property
+    def _sizes(self) -> dict[Stage, tuple[int, int]]:
+        return dict(zip(self.stages, self.figures.sizes, strict=True))
 
     def in_block(self, stage: Stage) -> list[int]:
         """The axes of a stage that stay inside a block, in memory order."""
@@ -156,19 +230,15 @@ def form_groups(stages: Sequence[Stage], device: Device, merge: bool = True) -> 
     return _Merger(stages, device).run(merge)
 
 
-def shared_values(group: Group) -> list[Stage]:
-    """Stages read by another stage of the group: what may need shared memory."""
-    inside = set(group.stages)
-    return list(dict.fromkeys(p for s in group.stages for p, _ in s.reads if p in inside))
+def shared_values(stages: Sequence[Stage]) -> list[Stage]:
+    """Those of `stages` that another of them reads: what may need shared memory."""
+    inside = set(stages)
+    return list(dict.fromkeys(p for s in stages for p, _ in s.reads if p in inside))
 
 
 def shared_bytes(group: Group) -> int:
     """Shared memory the smallest tile of the group needs if nothing is reused."""
-    return group.least_points * sum(
-        group.block_size(s) * compute_bytes(s.op.dtype)
-        for s in shared_values(group)
-        if group.block_size(s) > 1 or not s.optional
-    )
+    return group.figures.shared_bytes
 
 
 class _Merger:
@@ -177,6 +247,13 @@ class _Merger:
         self.stages = stages
         self.group_of: dict[Stage, Group] = {s: Group([s], device) for s in stages}
         self.refused: set[tuple[Group, Group]] = set()
+        #: by group, its stages and those it waits for, itself left out, as bitsets of numbers
+        self.bits = {group: 1 << s.number for s, group in self.group_of.items()}
+        self.above = dict.fromkeys(self.bits, 0)
+        for stage, group in self.group_of.items():
+            for producer, _ in stage.reads:
+                before = self.group_of[producer]
+                self.above[group] |= self.bits[before] | self.above[before]
 
     def run(self, merge: bool) -> list[Group]:
         if merge:
@@ -192,7 +269,7 @@ class _Merger:
         before: dict[int, list[Stage]] = {}
         pairs: list[tuple[Stage, Stage]] = []
         for stage in self.stages:
-            visited = stage.op.shape.size * self.group_of[stage].inner_size(stage)
+            visited = stage.op.shape.size * math.prod(stage.inner_extents)
             for op in dict.fromkeys(op for op, _ in stage.loads):
                 if op.shape.size * 2 < visited:
                     continue
@@ -211,59 +288,47 @@ class _Merger:
         """Merges two groups if that is legal and pays; says whether it did."""
         if len(left.stages) + len(right.stages) > MOST_STAGES or self._cyclic(left, right):
             return False
-        merged = Group([*left.stages, *right.stages], self.device)
+        if not linked and left.tiles != right.tiles:
+            return False
+        merged = Group.merged(left, right)
         if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
             return False
-        if not linked and (
-            merged.tiles != left.tiles or merged.tiles != right.tiles or not _alike(merged)
-        ):
+        # siblings gain from one loop only if their loops visit the same elements
+        if not linked and (merged.tiles != left.tiles or not merged.figures.alike):
             return False
         if shared_bytes(merged) > self.device.shared_per_block:
             return False
         saved = self._saved_us(left, right)
-        if self._us(merged) > self._us(left) + self._us(right) + saved:
+        if merged.figures.us > left.figures.us + right.figures.us + saved:
             return False
+        self._replace(left, right, merged)
+        return True
+
+    def _replace(self, left: Group, right: Group, merged: Group) -> None:
         for stage in merged.stages:
             self.group_of[stage] = merged
-        return True
+        bits = self.bits[merged] = self.bits.pop(left) | self.bits.pop(right)
+        before = (self.above.pop(left) | self.above.pop(right)) & ~bits
+        for group, above in self.above.items():
+            if above & bits:
+                self.above[group] = above | bits | before
+        self.above[merged] = before
 
     def _cyclic(self, left: Group, right: Group) -> bool:
         """True if a path between the two groups passes through a third."""
         for start, goal in ((left, right), (right, left)):
-            seen: set[Group] = set()
-            todo = [
-                self.group_of[p]
-                for s in goal.stages
-                for p, _ in s.reads
-                if self.group_of[p] not in (start, goal)
-            ]
-            while todo:
-                group = todo.pop()
-                if group is start:
-                    return True
-                if group in seen:
-                    continue
-                seen.add(group)
-                todo.extend(self.group_of[p] for s in group.stages for p, _ in s.reads)
+            for stage in goal.stages:
+                for producer, _ in stage.reads:
+                    group = self.group_of[producer]
+                    third = group is not start and group is not goal
+                    if third and self.above[group] & self.bits[start]:
+                        return True
         return False
-
-    def _us(self, group: Group) -> float:
-        """Modelled time of a group: each stage's elements over the threads that work on them."""
-        full = self.device.sm_count * BUSY_THREADS
-        points = group.least_points
-        tiles = -(-group.tiles // points)
-        per_us = self.device.dram_bytes_per_s / 4 / 1e6
-        total = 0.0
-        for stage in group.stages:
-            visited = stage.op.shape.size * group.inner_size(stage)
-            width = points * group.block_size(stage) * group.inner_size(stage)
-            busy = min(tiles * min(width, BLOCK_THREADS), full)
-            total += visited / (per_us * busy / full)
-        return total
 
     def _saved_us(self, left: Group, right: Group) -> float:
         """What a merge saves: the barrier, the scratch traffic, and inputs read twice."""
-        crossing = {p for s in right.stages for p, _ in s.reads if p in set(left.stages)}
+        inside = set(left.stages)
+        crossing = {p for s in right.stages for p, _ in s.reads if p in inside}
         moved = 2 * sum(p.op.shape.bytes for p in crossing)
         loaded = {op for s in left.stages for op, _ in s.loads}
         moved += sum(
@@ -273,10 +338,36 @@ class _Merger:
         return barrier + moved / self.device.l2_bytes_per_s * 1e6
 
 
-def _alike(group: Group) -> bool:
-    """Siblings gain from one loop only if their loops visit the same elements."""
-    axes = {frozenset(group.in_block(s) + group.axes.inner_leaves(s)) for s in group.stages}
-    return len(axes) == 1
+def _modelled_us(
+    stages: Sequence[Stage],
+    sizes: Sequence[tuple[int, int]],
+    tiles: int,
+    points: int,
+    device: Device,
+) -> float:
+    """Modelled time of a group: each stage's elements over the threads that work on them."""
+    full = device.sm_count * BUSY_THREADS
+    tiles = -(-tiles // points)
+    per_us = device.dram_bytes_per_s / 4 / 1e6
+    total = 0.0
+    for stage, (block, inner) in zip(stages, sizes, strict=True):
+        busy = min(tiles * min(points * block * inner, BLOCK_THREADS), full)
+        total += stage.op.shape.size * inner / (per_us * busy / full)
+    return total
+
+
+def _shared_bytes(stages: Sequence[Stage], sizes: Sequence[tuple[int, int]], points: int) -> int:
+    per_point = {s: block for s, (block, _) in zip(stages, sizes, strict=True)}
+    return points * sum(
+        per_point[s] * compute_bytes(s.op.dtype)
+        for s in shared_values(stages)
+        if per_point[s] > 1 or not s.optional
+    )
+
+
+@functools.cache
+def _known_figures(device: Device) -> dict[bytes, Figures]:
+    return {}
 
 
 def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group]:

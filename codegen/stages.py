@@ -6,8 +6,10 @@ stage gives the exact map under which it reads every other stage and every input
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Container, Mapping
+from array import array
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codegen.index import Index, constant, variable
@@ -33,7 +35,8 @@ class Stage:
     `inner` are the reduced (or contracted) dims as index variables, empty for elementwise ops.
     `reads` are the values of other stages and `loads` the inputs it reads, each with the index in
     terms of `dims` and `inner`. An optional stage only caches a value its readers could recompute;
-    the others that are `whole` are never recomputed, wherever they are read.
+    the others that are `whole` are never recomputed, wherever they are read. Stages of equal `form`
+    are alike but for which values and inputs they read.
     """
 
     op: Op
@@ -46,6 +49,7 @@ class Stage:
     reads: list[tuple[Stage, Indices]] = field(default_factory=list)
     loads: list[tuple[Op, Indices]] = field(default_factory=list)
     inlined: frozenset[int] = frozenset()
+    form: int = -1
 
     @property
     def is_reduction(self) -> bool:
@@ -163,10 +167,10 @@ def inner_extents(op: Op) -> tuple[int, ...]:
 
 
 def new_stage(op: Op, number: int, optional: bool = False) -> Stage:
-    """A stage with fresh index variables, not traced yet."""
-    dims = tuple(variable(f"s{number}_d{d}", extent) for d, extent in enumerate(op.dims))
+    """A stage with index variables of its own, not traced yet."""
+    dims = tuple(variable(f"d{d}", extent) for d, extent in enumerate(op.dims))
     extents = inner_extents(op)
-    inner = tuple(variable(f"s{number}_k{d}", extent) for d, extent in enumerate(extents))
+    inner = tuple(variable(f"k{d}", extent) for d, extent in enumerate(extents))
     return Stage(op, number, dims, inner, extents, optional)
 
 
@@ -205,10 +209,43 @@ def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
 
 
 def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
-    """Fills `reads`, `loads` and `inlined`; `by_op` are the stages that are read whole."""
-    leaves, stage.inlined = closure(stage.op, stage.dims, stage.inner, by_op)
-    stage.reads = [(by_op[op.id], index) for op, index in leaves if op.id in by_op]
-    stage.loads = [(op, index) for op, index in leaves if op.id not in by_op]
+    """Fills `reads`, `loads`, `inlined` and `form`; `by_op` are the stages that are read whole."""
+    op = stage.op
+    leaves, stage.inlined = closure(op, stage.dims, stage.inner, by_op)
+    stage.reads = [(by_op[leaf.id], index) for leaf, index in leaves if leaf.id in by_op]
+    stage.loads = [(leaf, index) for leaf, index in leaves if leaf.id not in by_op]
+    stage.form = _form(
+        op.opcode,
+        op.shape,
+        (op.operands[0].dims, tuple(op.attrs["dimensions"])) if op.opcode == "reduce" else (),
+        stage.inner_extents,
+        stage.optional,
+        tuple((producer.op.shape, index) for producer, index in stage.reads),
+        tuple((source.shape, index) for source, index in stage.loads),
+    )
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _form(*structure: object) -> int:
+    """A number for what decides how a stage is scheduled. No number is ever given twice, so one
+    that fell out of the cache is replaced by another, never mistaken for it."""
+    return next(_numbers)
+
+
+_numbers = itertools.count()
+
+
+def form_of(stages: Sequence[Stage]) -> bytes:
+    """Equal for lists of stages that differ in nothing that decides how they are scheduled
+    together: their forms, and which of them read the same values and inputs."""
+    place = {stage: n for n, stage in enumerate(stages)}
+    inputs: dict[int, int] = {}
+    found: list[int] = []
+    for stage in stages:
+        found.append(stage.form)
+        found += [place.get(producer, -1) for producer, _ in stage.reads]
+        found += [inputs.setdefault(op.id, len(inputs)) for op, _ in stage.loads]
+    return array("q", found).tobytes()
 
 
 def closure(

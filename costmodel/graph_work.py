@@ -33,6 +33,11 @@ class GraphWork:
         self._written_warm = [self._read_warm[op.id] and op.id not in results for op in graph]
         self._amounts = [_amounts(op) for op in graph]
         self._reads = [[(o.id, n) for o, n in _reads(op) if not free >> o.id & 1] for op in graph]
+        self._operands = [tuple({o.id: None for o in op.operands}) for op in graph]
+        self._readers = [sum(1 << user.id for user in users) for users in graph.users]
+        self._stages = sum(1 << op.id for op in graph if kind_of(op.opcode) in _STAGES)
+        #: per op, the bitset of its operands
+        self.operands = [sum(1 << i for i in read) for read in self._operands]
 
     def fused(self, bits: int, written: int) -> Work:
         """The ops `bits` as one kernel that writes the values `written`."""
@@ -70,11 +75,16 @@ class GraphWork:
 
     def chain(self, bits: int) -> int:
         """Reductions and dots on the longest dependent path inside `bits`."""
+        stages = bits & self._stages
         depth: dict[int, int] = {}
-        for i in ids(bits):
-            op = self.graph.ops[i]
-            before = max((depth.get(o.id, 0) for o in op.operands), default=0)
-            depth[i] = before + (kind_of(op.opcode) in _STAGES)
+        for i in ids(bits) if stages else ():
+            longest = 0
+            for operand in self._operands[i]:
+                before = depth.get(operand, 0)
+                if before > longest:
+                    longest = before
+            if longest or stages >> i & 1:
+                depth[i] = longest + (stages >> i & 1)
         return max(depth.values(), default=0)
 
     def warm(self, inputs: Sequence[Op], outputs: Sequence[Op]) -> tuple[int, int]:
@@ -86,9 +96,9 @@ class GraphWork:
 
     def outputs(self, bits: int) -> int:
         """The members of `bits` whose values are read outside it or are the graph's result."""
-        graph, found = self.graph, 0
+        outside, found = ~bits, bits & 1 << self.graph.root.id
         for i in ids(bits):
-            if graph.ops[i] is graph.root or any(not bits >> u.id & 1 for u in graph.users[i]):
+            if self._readers[i] & outside:
                 found |= 1 << i
         return found
 

@@ -13,7 +13,8 @@ from hlo.graph import ids
 
 def covers_kernel(plan: XlaPlan, bits: int) -> bool:
     """Whether `bits` take all that at least one of XLA's kernels writes."""
-    return any(not plan.kernels[number].written & ~bits for number in touched(plan, bits))
+    outside = ~bits
+    return any(not kernel.written & outside and kernel.bits & bits for kernel in plan.kernels)
 
 
 def touched(plan: XlaPlan, bits: int) -> list[int]:
@@ -32,16 +33,19 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
     """
     graph = plan.graph
     numbers = touched(plan, bits)
-    read = above = 0
+    read, operands = 0, plan.works.operands
     for i in ids(bits):
-        above |= graph.reach[i]
-        for operand in graph.ops[i].operands:
-            read |= 1 << operand.id
+        read |= operands[i]
     read &= ~bits
+    above, rest = 0, bits
+    while rest:  # the last op depends on most of the others
+        above |= graph.reach[rest.bit_length() - 1]
+        rest = bits & ~above
     # values that XLA writes anyway cost nothing more
     wanted = read & plan.bits
+    whole = {number for number in numbers if not plan.kernels[number].written & ~bits}
     for number, kernel in enumerate(plan.kernels) if wanted else ():
-        if number not in numbers or kernel.written & ~bits:
+        if number not in whole:
             wanted &= ~kernel.written
     saved = 0.0
     for number in numbers:
@@ -73,20 +77,18 @@ def _remainder_us(
 
 
 def _split_us(plan: XlaPlan, rest: int, needed: int, after: int, above: int) -> float:
-    graph, live = plan.graph, needed
-    stack = list(ids(needed))
-    while stack:
-        for operand in graph.ops[stack.pop()].operands:
-            if rest >> operand.id & 1 and not live >> operand.id & 1:
-                live |= 1 << operand.id
-                stack.append(operand.id)
+    operands, live = plan.works.operands, needed
+    waiting = needed
+    while waiting:
+        i = waiting.bit_length() - 1
+        live |= operands[i] & rest
+        waiting = (waiting ^ 1 << i) | (operands[i] & rest)
     after &= live
     before = live & ~after
     if not after or not before & above:
         return kernel_time_us(plan.works, live, needed)
     handed = 0
     for i in ids(after):
-        for operand in graph.ops[i].operands:
-            handed |= 1 << operand.id
+        handed |= operands[i]
     first = kernel_time_us(plan.works, before, (needed | handed) & before)
     return first + kernel_time_us(plan.works, after, needed & after)

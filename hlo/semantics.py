@@ -120,6 +120,9 @@ EFFECTS = frozenset(
 UNKNOWN = OpSpec("", Kind.PARTITION)
 
 
+_KINDS: Mapping[str, Kind] = {opcode: spec.kind for opcode, spec in SEMANTICS.items()}
+
+
 def spec_of(opcode: str) -> OpSpec:
     """The table's entry for an opcode; unknown opcodes are partition ops."""
     return SEMANTICS.get(opcode, UNKNOWN)
@@ -127,7 +130,7 @@ def spec_of(opcode: str) -> OpSpec:
 
 def kind_of(opcode: str) -> Kind:
     """The kind of an opcode; PARTITION for unknown ones."""
-    return spec_of(opcode).kind
+    return _KINDS.get(opcode, UNKNOWN.kind)
 
 
 def has_effect(op: Op) -> bool:

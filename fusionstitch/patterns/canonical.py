@@ -3,6 +3,7 @@ compiled once, wherever it stands in the graph."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +27,11 @@ class Order:
     outputs: tuple[Op, ...]
 
 
-def canonical_order(ops: Sequence[Op], outputs: Sequence[Op]) -> Order:
+def canonical_order(graph: Graph, ops: Sequence[Op], outputs: Sequence[Op]) -> Order:
     """Depth first from the outputs, operands left to right. Outputs go by a hash of what computes
     them; equal hashes (parallel copies of one computation) by their place in the graph."""
     inside = {op.id: op for op in ops}
-    digest = _digests(ops)
+    digest = _digests(graph, ops)
     ranked = sorted(outputs, key=lambda op: (digest[op.id], op.id))
     order: dict[int, Op] = {}
     inputs: dict[int, Op] = {}
@@ -55,36 +56,55 @@ def canonical_key(pattern: Pattern) -> str:
     return pattern.key
 
 
-def order_key(order: Order) -> str:
+def order_key(graph: Graph, order: Order) -> str:
     """A hash of opcodes, shapes, attributes, wiring, and which ops are outputs; no names, source
     lines or ids. Equal keys mean: the same kernel, its operands and results in the same order."""
+    texts = _texts(graph)
     number = {op.id: f"i{k}" for k, op in enumerate(order.inputs)}
-    lines = [f"{op.shape}" for op in order.inputs]
+    lines = [texts[op.id].shape for op in order.inputs]
     for k, op in enumerate(order.ops):
         number[op.id] = f"o{k}"
-        lines.append(_line(op, [number[o.id] for o in op.operands]))
+        lines.append(texts[op.id].line([number[o.id] for o in op.operands]))
     lines.append(" ".join(number[op.id] for op in order.outputs))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _digests(ops: Sequence[Op]) -> Mapping[int, bytes]:
+def _digests(graph: Graph, ops: Sequence[Op]) -> Mapping[int, str]:
     """Per op a hash of the expression tree above it, inputs known by their shape only."""
-    digests: dict[int, bytes] = {}
+    texts, digests = _texts(graph), dict[int, str]()
     for op in ops:
-        known = [digests.get(o.id, b"").hex() or str(o.shape) for o in op.operands]
-        text = _line(op, known).encode()
-        digests[op.id] = hashlib.blake2b(text, digest_size=8).digest()
+        known = [digests.get(o.id) or texts[o.id].shape for o in op.operands]
+        text = texts[op.id].line(known).encode()
+        digests[op.id] = hashlib.blake2b(text, digest_size=8).hexdigest()
     return digests
 
 
-def _line(op: Op, operands: list[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """What an op says of itself, whatever its operands are called."""
+
+    opcode: str
+    shape: str
+    attributes: str
+
+    def line(self, operands: list[str]) -> str:
+        return f"{self.opcode} {self.shape} ({', '.join(operands)}) {self.attributes}"
+
+
+@functools.lru_cache(maxsize=64)
+def _texts(graph: Graph) -> tuple[_Text, ...]:
+    return tuple(_Text(op.opcode, str(op.shape), _attributes(op)) for op in graph)
+
+
+def _attributes(op: Op) -> str:
     attrs = " ".join(f"{name}={_text(op.attrs[name])}" for name in sorted(op.attrs))
     called = " ".join(map(_graph, op.called)) if op.attrs.get("reducer") is None else ""
-    return f"{op.opcode} {op.shape} ({', '.join(operands)}) {attrs} {called}"
+    return f"{attrs} {called}"
 
 
 def _graph(graph: Graph) -> str:
-    return "; ".join(_line(op, [str(o.id) for o in op.operands]) for op in graph)
+    lines = zip(_texts(graph), graph, strict=True)
+    return "; ".join(text.line([str(o.id) for o in op.operands]) for text, op in lines)
 
 
 def _text(value: Any) -> str:

@@ -49,7 +49,7 @@ class Pattern:
     @functools.cached_property
     def key(self) -> str:
         """A hash of the structure: the key of plans and kernels. Equal keys, equal kernels."""
-        return order_key(self._order)
+        return order_key(self.graph, self._order)
 
     @functools.cached_property
     def _order(self) -> Order:
@@ -65,7 +65,8 @@ class Pattern:
                     needed |= bit
                     stack.append(operand)
         outputs = [op for op in members if self._escapes(op)]
-        return canonical_order([self.graph.ops[i] for i in ids(self.bits | needed)], outputs)
+        ops = [self.graph.ops[i] for i in ids(self.bits | needed)]
+        return canonical_order(self.graph, ops, outputs)
 
     def _escapes(self, op: Op) -> bool:
         """Whether the pattern must write `op`."""

@@ -1,6 +1,7 @@
 """The fusion plan as an integer program (paper 4.1): disjoint patterns of the largest total score.
 
-The program is split into connected parts and solved by HiGHS in this process. A plan whose
+The program is split into connected parts. Each is narrowed by prices to the candidates that may win
+and solved along the frontier, or by HiGHS in this process where that is too wide. A plan whose
 contracted graph has a cycle is cut off and the parts it touches are solved again (Figure 3).
 """
 
@@ -14,6 +15,8 @@ import pulp
 
 from fusionstitch.patterns.convex import ancestors
 from fusionstitch.plan.cycles import contracted_cycle
+from fusionstitch.plan.frontier import pack
+from fusionstitch.plan.prices import priced
 from hlo.errors import PlanError
 from hlo.graph import Graph, ids
 
@@ -158,11 +161,40 @@ def _solve(
     cuts: Sequence[frozenset[int]],
     limits: SolverLimits,
 ) -> tuple[tuple[int, ...], bool]:
-    """(chosen, proven optimal) of one connected part. What the solver returns is checked; anything
-    else than a feasible choice of zeros and ones is replaced by the greedy one."""
+    """(chosen, proven optimal) of one connected part."""
+    weight = {i: _weight(scores[i], rank, len(part)) for rank, i in enumerate(part)}
+    pairs = [tuple(sorted(cut)) for cut in cuts if len(cut) == 2]
+    if len(pairs) < len(cuts):  # not all constraints say that one of several may be chosen
+        return _by_highs(part, weight, rows, cuts, limits)
+    held: dict[int, list[int]] = {i: [] for i in part}
+    for number, row in enumerate((*rows, *pairs)):
+        for i in row:
+            held[i].append(number)
+    alone = [i for i in part if not held[i]]
+    joined = [i for i in part if held[i]]
+    if not joined:
+        return tuple(alone), True
+    columns, worth = [held[i] for i in joined], [weight[i] for i in joined]
+    prices = priced(columns, worth, len(rows) + len(pairs))
+    packed = pack(columns, worth, prices)
+    if packed is not None:
+        return tuple(sorted(alone + [joined[column] for column in packed])), True
+    kept = {*alone, *(joined[column] for column in prices.kept)}
+    inside = [tuple(i for i in row if i in kept) for row in (*rows, *pairs)]
+    return _by_highs(sorted(kept), weight, [row for row in inside if len(row) > 1], (), limits)
+
+
+def _by_highs(
+    part: Sequence[int],
+    weight: Mapping[int, float],
+    rows: Sequence[tuple[int, ...]],
+    cuts: Sequence[frozenset[int]],
+    limits: SolverLimits,
+) -> tuple[tuple[int, ...], bool]:
+    """What the solver returns is checked; anything else than a feasible choice of zeros and ones is
+    replaced by the greedy one."""
     problem: Any = pulp.LpProblem("plan", pulp.LpMaximize)  # typed otherwise in PuLP 3 and 4
     take = {i: problem.add_variable(f"x{i}", 0, 1, pulp.LpInteger) for i in part}
-    weight = {i: _weight(scores[i], rank, len(part)) for rank, i in enumerate(part)}
     problem += pulp.lpSum(weight[i] * take[i] for i in part)
     for row in rows:
         problem += pulp.lpSum(take[i] for i in row) <= 1

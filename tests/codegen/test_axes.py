@@ -174,7 +174,7 @@ def test_stages_that_read_one_input_alike_share_its_axes_when_asked() -> None:
     x = b.parameter((30, 50))
     stages = stages_of(b, b.reduce(x, (1,)), b.reduce(x, (1,), "maximum"))
     assert GroupAxes(stages).grid() == []
-    shared = GroupAxes(stages, share_inputs=True)
+    shared = GroupAxes(stages).sharing_inputs()
     assert [shared.extent(leaf) for leaf in shared.grid()] == [30]
 
 
