@@ -779,6 +779,7 @@ def _functor(stage: Stage) -> str:
         return "FsAdd"
     return combine(stage.op.attrs["reducer"], stage.op.dtype)[1]
 
+
 def _words(op: Op) -> int:
     """Registers of one value of `op`."""
     return max(4, compute_bytes(op.dtype)) // 4
