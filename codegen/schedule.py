@@ -29,6 +29,10 @@ VECTOR_ELEMENTS = 4
 LINE_LANES = 8
 #: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
 SLOT_BYTES = 32 * 8
+#: Ops of an elementwise stage from which the compiler, left alone, takes too few registers and
+#: spills. It does well with fewer: Black-Scholes, 27 ops, took 53 us with the 32 registers it
+#: chose and 59 us with 64 at most on an H200.
+LARGE_CLOSURE = 96
 #: Threads per SM of launches that stay resident: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
 #: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
@@ -180,7 +184,9 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
     """`plan` with no more blocks than a cooperative launch can have on the device at once."""
     per_sm = max(1, RESIDENT_THREADS // plan.block)
     if not plan.cooperative:
-        stays = all(g.group.is_flat for g in plan.groups) or any(map(_is_persistent, plan.groups))
+        flat = all(g.group.is_flat for g in plan.groups)
+        large = any(len(s.inlined) > LARGE_CLOSURE for g in plan.groups for s in g.group.stages)
+        stays = (flat and large) or any(map(_is_persistent, plan.groups))
         return replace(plan, blocks_per_sm=per_sm if stays else 0)
     if shared_bytes:
         # every resident block also takes 1 KB of system shared memory
