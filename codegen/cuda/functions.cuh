@@ -3,12 +3,12 @@
 // with the host's own functions in place of the special-function unit.
 #pragma once
 
-// ---- the special-function unit: one instruction each, subnormals count as zero ------------------
+// ---- the special-function unit: one instruction each where subnormals count as zero (.ftz) ------
 
 #ifdef FUSIONSTITCH_EMULATE
 FS_FN float fs_flush(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
 FS_FN float fs_unit_exp2(float x) { return fs_flush(exp2f(fs_flush(x))); }
-FS_FN float fs_unit_log2(float x) { return log2f(fs_flush(x)); }
+FS_FN float fs_unit_log2(float x) { return log2f(x); }
 FS_FN float fs_unit_reciprocal(float x) { return fs_flush(1.0f / fs_flush(x)); }
 FS_FN float fs_unit_tanh(float x) { return tanhf(x); }
 #else
@@ -19,7 +19,7 @@ FS_FN float fs_unit_tanh(float x) { return tanhf(x); }
     return result;                                     \
   }
 FS_UNIT(fs_unit_exp2, "ex2.approx.ftz.f32")        // 2 ulp
-FS_UNIT(fs_unit_log2, "lg2.approx.ftz.f32")        // 2^-22, absolute from 0.5 to 2, else relative
+FS_UNIT(fs_unit_log2, "lg2.approx.f32")            // 2^-22, absolute from 0.5 to 2, else relative
 FS_UNIT(fs_unit_reciprocal, "rcp.approx.ftz.f32")  // 1 ulp
 #if __CUDA_ARCH__ >= 750
 FS_UNIT(fs_unit_tanh, "tanh.approx.f32")  // 2^-11 relative
@@ -68,7 +68,7 @@ const float FS_LN_2 = 0.693147181f;
 // 2^-16 relative, subnormal results are 0.
 FS_FN float fs_approximate_exp(float x) { return fs_unit_exp2(x * FS_LOG2_E); }
 
-// 2^-22 absolute from 0.5 to 2, else relative; of subnormals -inf.
+// 2^-22 absolute from 0.5 to 2, else relative.
 FS_FN float fs_approximate_log(float x) { return fs_unit_log2(x) * FS_LN_2; }
 
 // 2^-16 relative, 0 below -88.
