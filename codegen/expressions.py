@@ -16,6 +16,7 @@ import numpy as np
 from codegen.types import c_type
 from hlo.errors import CodegenError
 from hlo.graph import FLOATS, INTEGERS, SIGNED, Op
+from hlo.rewrite import splat
 
 #: The classes of each element type, the most specific first: an opcode's entry is looked up in
 #: this order. Integers of 32 bits and more need no cast back to their type.
@@ -62,7 +63,11 @@ EXPRESSIONS: Mapping[str, Mapping[str, str]] = {
         "integer": "fs_mul({0}, {1})",
         "float": "{0} * {1}",
     },
-    "divide": {"integer": "fs_div({0}, {1})", "float": "{0} / {1}"},
+    "divide": {
+        "integer": "fs_div({0}, {1})",
+        "single": "fs_divide({0}, {1})",
+        "double": "{0} / {1}",
+    },
     "remainder": {"integer": "fs_rem({0}, {1})", **_libm2("fmod")},
     "power": {"integer": "fs_pow({0}, {1})", **_libm2("pow")},
     "maximum": {"pred": "{0} || {1}", "any": "fs_max({0}, {1})"},
@@ -86,7 +91,7 @@ EXPRESSIONS: Mapping[str, Mapping[str, str]] = {
     "ceil": _libm("ceil"),
     "round-nearest-afz": _libm("round"),
     "round-nearest-even": _libm("rint"),
-    "sqrt": _libm("sqrt"),
+    "sqrt": {"single": "fs_sqrt({0})", "double": "sqrt({0})"},
     "rsqrt": _libm("rsqrt"),
     "cbrt": _libm("cbrt"),
     "exponential": _libm("exp"),
@@ -100,6 +105,25 @@ EXPRESSIONS: Mapping[str, Mapping[str, str]] = {
     "tan": _libm("tan"),
     "erf": _libm("erf"),
     "atan2": _libm2("atan2"),
+}
+
+#: What strict numerics computes instead: correctly rounded where hardware can.
+STRICT: Mapping[str, Mapping[str, str]] = {
+    "divide": {"single": "{0} / {1}"},
+    "sqrt": {"single": "sqrtf({0})"},
+    "logistic": {"single": "1.0f / (1.0f + expf(-{0}))"},
+}
+
+_SMALL = ("bf16", "f16")
+
+#: Functions of f32 with fewer correct bits, and the result types that keep no more of them: those
+#: use it unless numerics are strict, f32 where they are "fast".
+APPROXIMATE: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "exponential": ("fs_approximate_exp({0})", _SMALL),
+    "log": ("fs_approximate_log({0})", ("bf16",)),
+    "logistic": ("fs_approximate_logistic({0})", _SMALL),
+    "tanh": ("fs_approximate_tanh({0})", ("bf16",)),
+    "divide": ("fs_approximate_divide({0}, {1})", ("f16",)),
 }
 
 #: direction -> C operator of `compare`.
@@ -162,14 +186,31 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
     """The C expression of an elementwise op over C expressions `args`, one per operand.
 
     The result has the compute type of `op`; put it into parentheses before adding operators.
-    With numerics="strict" a bf16 or f16 result is rounded to its type; otherwise it keeps the
-    excess precision of float. Raises CodegenError where the table has no entry.
+    With numerics="strict" a bf16 or f16 result is rounded to its type and division is IEEE's;
+    otherwise it keeps the excess precision of float, and where its type holds few bits its function
+    computes few. Raises CodegenError where the table has no entry.
     """
-    builder = _BUILDERS.get(op.opcode, _from_table)
-    text = builder(op, [_atom(arg) for arg in args])
+    atoms = [_atom(arg) for arg in args]
+    special = _special(op, numerics)
+    if special:
+        text = special.format(*atoms)
+    else:
+        text = _BUILDERS.get(op.opcode, _from_table)(op, atoms)
     if numerics == "strict" and op.opcode not in _EXACT:
         return rounded(text, op.dtype)
     return text
+
+
+def rotation(op: Op) -> tuple[Op, int] | None:
+    """(x, n) of (x << n) | (x >> 32 - n): x rotated left by n, from 1 to 31, one instruction."""
+    if op.opcode != "or" or op.dtype != "u32":
+        return None
+    for left, right in (op.operands, op.operands[::-1]):
+        if (left.opcode, right.opcode) == ("shift-left", "shift-right-logical"):
+            by, back = splat(left.operands[1]), splat(right.operands[1])
+            if left.operands[0] is right.operands[0] and by is not None and back is not None:
+                return (left.operands[0], int(by)) if by + back == 32 and by and back else None
+    return None
 
 
 def supported(op: Op) -> bool:
@@ -287,6 +328,16 @@ def _entry(op: Op, dtype: str) -> str:
         if name in by_class:
             return by_class[name]
     raise CodegenError(f"{op.opcode} of {dtype} has no C expression: leave the op to XLA.")
+
+
+def _special(op: Op, numerics: str) -> str | None:
+    """The expression that numerics and the op's own type choose over the table's."""
+    if numerics == "strict":
+        by_class = STRICT.get(op.opcode, {})
+        return next((by_class[c] for c in CLASSES.get(op.dtype, ()) if c in by_class), None)
+    text, dtypes = APPROXIMATE.get(op.opcode, ("", ()))
+    fits = op.dtype in dtypes or (numerics == "fast" and op.dtype in (*_SMALL, "f32"))
+    return text if fits else None
 
 
 def _from_table(op: Op, args: Sequence[str]) -> str:

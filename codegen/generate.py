@@ -16,6 +16,8 @@ from codegen.schedule import KernelPlan, made_resident, schedule
 from codegen.split import split_reductions
 from codegen.stages import find_stages
 from codegen.storage import SharedLayout, plan_layout
+from codegen.strength import reduce_strength
+from codegen.strength_rules import RULES
 from codegen.template import parse_template
 from codegen.templated import follow
 from codegen.tuning import DEFAULT, Tuning
@@ -95,6 +97,7 @@ def _first_that_works(attempt: Callable[[bool], T], merge: bool) -> T:
 
 
 def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
+    graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
     if options.numerics != "strict":
         graph = take_out_factors(graph)
     graph = split_reductions(graph, device, options.tuning.parts)

@@ -13,7 +13,7 @@ from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.rows import RowLoop, row_loop
 from codegen.schedule import RESIDENT_THREADS, SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
-from codegen.stages import Stage, closure
+from codegen.stages import Stage, body_reads, closure, inlined_reads
 from codegen.types import c_type, compute_bytes
 from codegen.values import Placed, Values
 from codegen.vectors import ACCESS_BYTES, Vector, aligned_base
@@ -360,16 +360,14 @@ class NestEmitter:
         if not (kept or self.carried or self.held):
             return Sweep(unit=unit)
         sweep = Sweep(unit=unit, steps=steps)
-        for (op, at), levels in self._uses(unit * self.width + self._element).items():
-            if self._is_held(op, at):
-                continue
-            need = steps * self.width * max(4, compute_bytes(op.dtype)) // 4
-            if len(levels) < 2 or need > self.registers:
+        for (op, at), level in self._kept(unit * self.width + self._element).items():
+            need = steps * self.width * _words(op)
+            if need > self.registers:
                 continue
             self.registers -= need
             name = self.writer.name(f"{self.label(op)}_row")
             self.writer.line(f"{c_type(op.dtype).compute} {name}[{steps * self.width}];")
-            sweep.kept[op, at] = (name, min(levels))
+            sweep.kept[op, at] = (name, level)
         return sweep
 
     def _new_unit(self) -> Index:
@@ -379,6 +377,41 @@ class NestEmitter:
     def _steps(self) -> int:
         """Vectors of a row per thread."""
         return -(-self.plan.inner // (self.plan.teams.threads * self.width))
+
+    def _kept(self, column: Index) -> dict[Key, int]:
+        """Values worth keeping from sweep to sweep, by the level that has them first: what is
+        loaded, or what is computed of it where that takes no more registers."""
+        uses = self._uses(column)
+        loaded = {key: min(levels) for key, levels in uses.items() if len(levels) > 1}
+        choices = [
+            {key: level for key, level in kept.items() if not self._is_held(*key)}
+            for kept in (self._last_common(column), loaded)
+        ]
+        return min(choices, key=lambda kept: sum(_words(op) for op, _ in kept))
+
+    def _last_common(self, column: Index) -> dict[Key, int]:
+        """What later sweeps share with earlier ones, as far computed as it is shared."""
+        first: dict[Key, int] = {}
+        shared: dict[Key, int] = {}
+        stages = [s for s in self.nest.stages if self.nest.place[s] is not Place.ROW]
+        for stage in sorted(stages, key=lambda s: self.nest.level[s]):
+            level = self.nest.level[stage]
+            index = self._index(stage)
+            passed = set()
+            todo = body_reads(stage.op, index, self._inner(stage))
+            while todo:
+                op, at = key = todo.pop()
+                along = any(column.variables & i.variables for i in at)
+                if key in passed or not along or op.opcode == "iota":
+                    continue
+                passed.add(key)
+                if _in_range(op, at) and first.setdefault(key, level) < level:
+                    shared[key] = first[key]
+                elif op.opcode != "parameter" and op.id not in self.whole:
+                    todo.extend(inlined_reads(op, at))
+            if stage.op.id in self.whole:
+                first.setdefault((stage.op, index), level)
+        return shared
 
     def _uses(self, column: Index) -> dict[Key, set[int]]:
         """Values that lie along the row, by the levels of the sweeps that need them."""
@@ -572,7 +605,7 @@ class NestEmitter:
         return any(held.op is op and held.base == base for held in self.held)
 
     def _declare_vectors(self, held: Held, array: str) -> None:
-        kind = f"fs_vec<{c_type(held.op.dtype).storage}, {self.width}>"
+        kind = f"fs_loaded<{c_type(held.op.dtype).storage}, {self.width}>::type"
         self.writer.line(f"{kind} {array}[{self._steps()}];")
 
     def _load_held(self, arrays: Mapping[Held, str], row: Index, at: Index) -> None:
@@ -756,6 +789,11 @@ def _functor(stage: Stage) -> str:
     if stage.op.opcode == "dot":
         return "FsAdd"
     return combine(stage.op.attrs["reducer"], stage.op.dtype)[1]
+
+
+def _words(op: Op) -> int:
+    """Registers of one value of `op`."""
+    return max(4, compute_bytes(op.dtype)) // 4
 
 
 def _in_range(op: Op, index: Indices) -> bool:

@@ -30,6 +30,10 @@ VECTOR_ELEMENTS = 4
 LINE_LANES = 8
 #: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
 SLOT_BYTES = 32 * 8
+#: Ops of an elementwise stage from which the compiler, left alone, takes too few registers and
+#: spills. It does well with fewer: Black-Scholes, 27 ops, took 53 us with the 32 registers it
+#: chose and 59 us with 64 at most on an H200.
+LARGE_CLOSURE = 96
 #: Threads per SM of launches that stay resident: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
 #: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
@@ -188,7 +192,9 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
     tuning = plan.tuning
     per_sm = tuning.blocks_per_sm or max(1, RESIDENT_THREADS // plan.block)
     if not plan.cooperative:
-        stays = all(g.group.is_flat for g in plan.groups) or any(map(_is_persistent, plan.groups))
+        flat = all(g.group.is_flat for g in plan.groups)
+        large = any(len(s.inlined) > LARGE_CLOSURE for g in plan.groups for s in g.group.stages)
+        stays = (flat and large) or any(map(_is_persistent, plan.groups))
         bounds = per_sm if stays or tuning.blocks_per_sm else 0
         grid = min(plan.grid, device.sm_count * per_sm) if tuning.persistent else plan.grid
         return replace(plan, grid=grid, blocks_per_sm=bounds)

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from codegen.dominance import DominanceTree
 from codegen.index import Index, constant, variable
 from codegen.maps import Indices, reads
 from hlo.graph import Graph, Op
@@ -86,6 +87,7 @@ def materialized(graph: Graph) -> frozenset[int]:
     outputs = {o.id for o in graph.root.operands}
     kept: set[int] = set()
     weight: dict[int, float] = {}
+    tree = DominanceTree(graph.ops[:-1], dict.fromkeys(graph.root.operands))
     for op in graph.ops[:-1]:
         if needs_stage(op):
             kept.add(op.id)
@@ -96,7 +98,7 @@ def materialized(graph: Graph) -> frozenset[int]:
         again = max((_visits(graph.ops[r], op) for r in readers[op.id]), default=1.0)
         stages = len(readers[op.id]) + (op.id in outputs)
         if weight[op.id] * (again - 1) >= DOT_REPEATS or (
-            stages > 1 and weight[op.id] >= RECOMPUTE_LIMIT
+            stages > 1 and weight[op.id] >= RECOMPUTE_LIMIT and not _stands_in(op, readers, tree)
         ):
             kept.add(op.id)
     return frozenset(kept)
@@ -117,6 +119,17 @@ def _reading_stages(graph: Graph) -> list[frozenset[int]]:
                 reading |= found[user.id] | ({user.id} if user.id in outputs else set())
         found[op.id] = frozenset(reading)
     return found
+
+
+def _stands_in(op: Op, readers: list[frozenset[int]], tree: DominanceTree) -> bool:
+    """Whether all that the stages need of `op` is one elementwise value further along, no larger:
+    then that is the value to keep."""
+    later = tree.immediate(op)
+    while later is not None and readers[op.id] <= readers[later.id] | {later.id}:
+        if kind_of(later.opcode) is Kind.ELEMENTWISE and later.shape.size <= op.shape.size:
+            return True
+        later = tree.immediate(later)
+    return False
 
 
 def _effort(op: Op) -> float:

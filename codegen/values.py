@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from codegen.expressions import combine, expression, literal, rounded
+from codegen.expressions import combine, expression, literal, rotation, rounded
 from codegen.index import constant, linearize, render
 from codegen.maps import Guard, Indices, is_branching, reads
 from codegen.source import Writer
@@ -74,6 +74,10 @@ class Values:
             return self._unrolled(op, index)
         if kind is not Kind.ELEMENTWISE:
             raise CodegenError(f"{op.opcode} cannot be computed inside a kernel: leave it to XLA.")
+        rotated = rotation(op)
+        if rotated and all(self.stored(o, index) is None for o in op.operands):
+            text, depth = self.placed(rotated[0], index)
+            return self._keep(op, index, f"fs_rotate_left({text}, {rotated[1]})", depth)
         args = [self.placed(op.operands[r.operand], r.index) for r in reads(op, index)]
         text = expression(op, [text for text, _ in args], self.numerics)
         if len(args) == 1 and text == args[0][0]:  # a conversion that keeps the compute type

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from costmodel.prices import FLOAT, INTEGER
 from hlo.graph import FLOATS, INTEGERS, Op, Shape
 from hlo.semantics import Kind, kind_of, spec_of
 
@@ -71,13 +72,15 @@ def _arithmetic(op: Op) -> Work:
     """Elementwise work goes to the unit of the type it is computed in."""
     spec = spec_of(op.opcode)
     dtype = op.operands[0].dtype if op.operands else op.dtype
-    amount, special = spec.flops * op.shape.size, spec.special * op.shape.size
+    size = op.shape.size
     if dtype == "f64":
         # f64 library routines are all FMA: the special-function unit only starts them
-        return Work(flops64=amount)
+        return Work(flops64=spec.flops * size)
     if dtype in FLOATS:
-        return Work(flops=amount, special=special)
-    return Work(int_ops=amount * (2 if dtype in ("s64", "u64") else 1))
+        flops, special = FLOAT.get(op.opcode, (spec.flops, spec.special))
+        return Work(flops=flops * size, special=special * size)
+    units = INTEGER.get(op.opcode, spec.flops) * (2 if dtype in ("s64", "u64") else 1)
+    return Work(int_ops=int(units * size))
 
 
 def _movement(op: Op) -> Work:

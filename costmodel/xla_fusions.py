@@ -47,6 +47,9 @@ DEAR_SOURCES = 2
 EPILOGUE_OPS = 4
 #: Ops that fold into a gemm's operand when only gemms read them.
 FOLDS = frozenset({"transpose", "convert", "bitcast", "reshape"})
+#: Operations per element up to which a normalisation computes what it reduces: the random bits of
+#: a dropout before a layer norm come from a kernel of their own.
+NORMAL_FLOPS = 256
 #: Index ops a normalisation may hold.
 NORMAL_MOVEMENT = frozenset({"broadcast", "reshape", "bitcast"})
 
@@ -129,7 +132,9 @@ class _Fuser:
         self.free = free
         self.homes: dict[int, list[_Kernel]] = {}
         self.kernels: list[_Kernel] = []
-        self.cheap = _cheap(graph, bits)
+        self.cheap, self.flops = _cheap(graph, bits)
+        ops = (graph.ops[i] for i in ids(bits))
+        self.reductions = sum(1 << o.id for o in ops if kind_of(o.opcode) is Kind.REDUCTION)
 
     def run(self) -> list[_Kernel]:
         for i in reversed(list(ids(self.bits))):
@@ -212,15 +217,27 @@ class _Fuser:
             return
         hosts = _distinct(k for u in inside if u not in by_gemm for k in self.homes[u.id])
         written = escapes or bool(by_gemm)
-        if not written and (len(hosts) == 1 or self.cheap >> op.id & 1):
+        hosts_take_it = len(hosts) == 1 and not self._overloads(op, hosts[0])
+        if not written and (hosts_take_it or self.cheap >> op.id & 1):
             self._join(op, hosts)
             return
         for kernel in hosts:
+            if self._overloads(op, kernel):
+                continue
             if kernel.size == op.shape.size and not self._would_cycle(op, kernel):
                 kernel.written |= 1 << op.id
                 self._join(op, [kernel])
                 return
         self._start(op, Hero.LOOP)
+
+    def _overloads(self, op: Op, kernel: _Kernel) -> bool:
+        """Whether a normalisation reads `op` rather than compute so much before it reduces."""
+        if kernel.hero is not Hero.NORMALISATION or self.flops.get(op.id, 0) < NORMAL_FLOPS:
+            return False
+        reach = self.graph.reach
+        if reach[op.id] & self.reductions:
+            return False
+        return any(reach[i] >> op.id & 1 for i in ids(kernel.bits & self.reductions))
 
     def _would_cycle(self, op: Op, kernel: _Kernel) -> bool:
         """Whether `kernel` already waits for `op` through something outside it."""
@@ -239,9 +256,9 @@ def is_row(reduce: Op) -> bool:
     return bool(reduced) and reduced[-1] and reduced == sorted(reduced) and not all(reduced)
 
 
-def _cheap(graph: Graph, bits: int) -> int:
-    """The loop ops worth computing again instead of reading: by the arithmetic from memory to
-    their value, and the arrays of their size that are read on the way."""
+def _cheap(graph: Graph, bits: int) -> tuple[int, dict[int, int]]:
+    """The loop ops worth computing again instead of reading, by the arithmetic from memory to
+    their value and the arrays of their size that are read on the way; and that arithmetic."""
     found = 0
     flops: dict[int, int] = {}
     sources: dict[int, frozenset[int]] = {}
@@ -258,7 +275,7 @@ def _cheap(graph: Graph, bits: int) -> int:
         large = sum(graph.ops[j].shape.size >= size > 1 for j in read)
         if flops[i] < DEAR_FLOPS and large <= DEAR_SOURCES:
             found |= 1 << i
-    return found
+    return found, flops
 
 
 def _distinct(kernels: Iterable[_Kernel]) -> list[_Kernel]:

@@ -110,13 +110,8 @@ FS_FN T fs_clamp(T low, T x, T high) {
   return fs_min(fs_max(x, low), high);
 }
 
-FS_FN bool fs_is_finite(float x) { return (fs_bitcast<uint32_t>(x) & 0x7f800000u) != 0x7f800000u; }
-FS_FN bool fs_is_finite(double x) {
-  return (fs_bitcast<uint64_t>(x) & 0x7ff0000000000000ull) != 0x7ff0000000000000ull;
-}
-
-FS_FN float fs_logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
-FS_FN double fs_logistic(double x) { return 1.0 / (1.0 + exp(-x)); }
+FS_FN bool fs_is_finite(float x) { return fabsf(x) < fs_limits<float>::highest(); }
+FS_FN bool fs_is_finite(double x) { return fabs(x) < fs_limits<double>::highest(); }
 
 // ---- bit operations: shifts by the width or more move every bit out -----------------------------
 
@@ -144,17 +139,20 @@ FS_FN T fs_shift_right_arithmetic(T a, T by) {
   return (T)(Bits)(((Bits)((Bits)a ^ fill) >> by) ^ fill);
 }
 
+// `by` is from 1 to 31: one funnel shift.
+FS_FN uint32_t fs_rotate_left(uint32_t a, uint32_t by) { return __funnelshift_l(a, a, by); }
+
 template <class T>
 FS_FN T fs_popcount(T a) {
-  uint64_t bits = (typename fs_bits<sizeof(T)>::type)a;
-  return (T)__popcll(bits);
+  typename fs_bits<sizeof(T)>::type bits = a;
+  return (T)(sizeof(T) > 4 ? __popcll(bits) : __popc((uint32_t)bits));
 }
 
 template <class T>
 FS_FN T fs_leading_zeros(T a) {
-  uint64_t bits = (typename fs_bits<sizeof(T)>::type)a;
-  int unused = 64 - (int)sizeof(T) * 8;
-  return (T)(__clzll((long long)bits) - unused);
+  typename fs_bits<sizeof(T)>::type bits = a;
+  if (sizeof(T) > 4) return (T)__clzll((long long)bits);
+  return (T)(__clz((int)(uint32_t)bits) - (32 - (int)sizeof(T) * 8));
 }
 
 // ---- conversions --------------------------------------------------------------------------------
@@ -162,6 +160,9 @@ FS_FN T fs_leading_zeros(T a) {
 // Float to integer: toward zero, saturating, NaN becomes 0.
 template <class To, class From>
 FS_FN To fs_to_int(From x) {
+#ifndef FUSIONSTITCH_EMULATE
+  if constexpr (sizeof(To) == 4 && sizeof(From) == 4) return (To)x;  // what the hardware does
+#endif
   const To lowest = fs_limits<To>::lowest(), highest = fs_limits<To>::highest();
   const From end = (From)(highest / 2 + 1) * (From)2;  // a power of two, so exact
   if (x != x) return (To)0;

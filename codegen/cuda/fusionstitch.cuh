@@ -29,6 +29,7 @@ typedef unsigned long long uint64_t;
 
 #include "types.cuh"
 #include "arithmetic.cuh"
+#include "functions.cuh"
 #include "reduce.cuh"
 
 // ---- what the two sides do differently ----------------------------------------------------------

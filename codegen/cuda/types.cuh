@@ -155,10 +155,37 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) FS_MAY_ALIAS fs_vec {
   FS_METHOD const T& operator[](int i) const { return at[i]; }
 };
 
+// Vectors of bf16 are loaded as words of two: each element is the upper half of a float, and one
+// instruction makes it that.
+struct fs_upper_half {
+  uint32_t bits;
+};
+FS_FN float fs_load(fs_upper_half loaded) { return fs_bitcast<float>(loaded.bits); }
+
+template <int N>
+struct alignas(2 * N < 16 ? 2 * N : 16) FS_MAY_ALIAS fs_bf16_words {
+  uint32_t words[N / 2];
+  FS_METHOD fs_upper_half operator[](int i) const {
+    uint32_t word = words[i / 2];
+    fs_upper_half half = {i % 2 ? word & 0xffff0000u : word << 16};
+    return half;
+  }
+};
+
+// fs_loaded<T, N>::type: N elements of T as fs_load_vec returns them.
+template <class T, int N>
+struct fs_loaded {
+  typedef fs_vec<T, N> type;
+};
+template <int N>
+struct fs_loaded<bf16, N> {
+  typedef fs_bf16_words<N> type;
+};
+
 // `from` and `to` must be aligned to sizeof(T) * N bytes, at most 16.
 template <class T, int N>
-FS_FN fs_vec<T, N> fs_load_vec(const T* from) {
-  return *(const fs_vec<T, N>*)from;
+FS_FN typename fs_loaded<T, N>::type fs_load_vec(const T* from) {
+  return *(const typename fs_loaded<T, N>::type*)from;
 }
 
 template <class T, int N>

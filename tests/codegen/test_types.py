@@ -73,8 +73,9 @@ def test_a_vector_is_one_access_in_order():
     values = np.arange(64, dtype=np.uint16).view(SIXTEEN["bf16"])
     body = """
   for (int i = 0; i < 8; ++i) {
-    fs_vec<bf16, 8> v = fs_load_vec<bf16, 8>(a + 8 * i), w;
-    for (int j = 0; j < 8; ++j) w[j] = v[7 - j];
+    const auto v = fs_load_vec<bf16, 8>(a + 8 * i);
+    fs_vec<bf16, 8> w;
+    for (int j = 0; j < 8; ++j) w[j] = fs_store_as<bf16>(fs_load(v[7 - j]));
     fs_store_vec(out + 8 * i, w);
   }
   static_assert(sizeof(fs_vec<bf16, 8>) == 16 && alignof(fs_vec<bf16, 8>) == 16, "");"""
