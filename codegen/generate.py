@@ -12,6 +12,7 @@ from codegen.facts import kernel_facts
 from codegen.groups import form_groups
 from codegen.kernel import Kernel
 from codegen.program import write_kernel
+from codegen.scatters import expand_scatters
 from codegen.schedule import KernelPlan, made_resident, schedule
 from codegen.split import split_reductions
 from codegen.stages import find_stages
@@ -87,6 +88,7 @@ def _first_that_works(attempt: Callable[[bool], T]) -> T:
 
 
 def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
+    graph = expand_scatters(graph)
     if options.numerics != "strict":
         graph = take_out_factors(graph)
     graph = split_reductions(graph, device)

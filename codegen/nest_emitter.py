@@ -76,7 +76,7 @@ class NestEmitter:
         self.int = kernel.int
         self.writer = kernel.writer
         self.values = Values(
-            self.writer, self._stored, kernel.numerics, self.memory.tables, kernel.label
+            self.writer, self._stored, kernel.numerics, self.memory.tables, kernel.label, self.int
         )
         self.group = group
         self.axes = group.group.axes

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from codegen.index import Index, constant, variable
-from codegen.maps import Indices, reads
+from codegen.maps import Indices, arguments
 from hlo.graph import Graph, Op
 from hlo.semantics import Kind, kind_of, spec_of
 
@@ -180,7 +180,7 @@ def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
         return [(source, index)]
     if op.opcode == "dot":
         return _dot_reads(op, dims, inner)
-    return [(op.operands[r.operand], r.index) for r in reads(op, dims)]
+    return arguments(op, dims)
 
 
 def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]]:
@@ -249,7 +249,7 @@ def inlined_reads(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
         if op.opcode == "reduce":
             found += [(init, ()) for init in op.operands[len(op.operands) // 2 :]]
         return found
-    return [(op.operands[r.operand], r.index) for r in reads(op, index)]
+    return arguments(op, index)
 
 
 def expensive(op: Op) -> bool:

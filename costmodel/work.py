@@ -116,6 +116,7 @@ RULES: Mapping[Kind, Callable[[Op], Work]] = {
     Kind.STRUCTURE: _none,
     Kind.ELEMENTWISE: _arithmetic,
     Kind.MOVEMENT: _movement,
+    Kind.UPDATE: _movement,
     Kind.REDUCTION: _reduction,
     Kind.DOT: _dot,
     Kind.PARTITION: _none,
