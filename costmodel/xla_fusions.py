@@ -14,6 +14,7 @@ do (openxla/xla, xla/service/gpu/transforms); they are a model for scoring, not 
                     Triton kernel (SoftmaxRewriterTriton): softmax, layer norm forward
     gemm            a library or Triton kernel; transposes and converts of operands fold, a short
                     epilogue of the same shape fuses (GemmRewriter)
+    scatter         a kernel of its own: what computes its updates fuses in, nothing behind it
     independent     ops that share nothing stay separate kernels
 """
 
@@ -148,6 +149,8 @@ class _Fuser:
             self._place_gemm(op, kernels, escapes)
         elif kind is Kind.REDUCTION:
             self._place_reduction(op, kernels, escapes)
+        elif op.opcode == "scatter":
+            self._start(op, Hero.LOOP)
         else:
             self._place_loop(op, inside, kernels, escapes)
 
