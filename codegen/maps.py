@@ -199,53 +199,70 @@ def _dynamic_update_slice(op: Op, index: Indices) -> list[Read]:
     return [inside, Read(0, index)] if guards else [inside]
 
 
+#: What lies between an integer and its use as a place and does not change it.
+_PLAIN = frozenset({"reshape", "broadcast", "transpose", "slice"})
+
+
 def position(op: Op, at: Indices, extent: int) -> Index:
     """Element `at` of an integer op, moved into [0, extent) as XLA does with starts of slices."""
     found = known(op, at)
-    if found is None:
-        return fetched(op, at, extent)
-    if not found.terms:
+    if found is not None and not found.terms:
         return constant(min(max(found.const, 0), extent - 1))
-    return found if found.lo >= 0 and found.hi < extent else fetched(op, at, extent)
+    if found is not None and found.lo >= 0 and found.hi < extent:
+        return found
+    while op.opcode in _PLAIN:
+        [read] = reads(op, at)
+        op, at = op.operands[0], read.index
+    return fetched(op, at, extent)
 
 
-def known(op: Op, index: Indices) -> Index | None:
+#: Ops looked through to find out that an integer is known.
+_DEEPEST = 12
+
+
+def known(op: Op, index: Indices, depth: int = _DEEPEST) -> Index | None:
     """The integer that element `index` of `op` holds, where no array decides it."""
-    found = _integer(op, index)
+    found = _integer(op, index, depth - 1) if depth else None
     if found is None or op.dtype not in INTEGERS:
         return None
     limits = np.iinfo(NUMPY_DTYPES[op.dtype])
     return found if limits.min <= found.lo and found.hi <= limits.max else None
 
 
-def _integer(op: Op, index: Indices) -> Index | None:
+def _integer(op: Op, index: Indices, depth: int) -> Index | None:
     if op.opcode == "iota":
         return index[op.attrs["dimension"]]
     if op.opcode == "constant":
-        return constant(int(op.attrs["value"].flat[0])) if op.shape.size == 1 else None
+        if any(i.terms for i in index):
+            return None
+        return constant(int(op.attrs["value"][tuple(i.const for i in index)]))
     if op.opcode == "convert":
-        return known(op.operands[0], index)
+        return known(op.operands[0], index, depth)
     if op.opcode in ("add", "subtract"):
-        left, right = (known(o, index) for o in op.operands)
+        left, right = (known(o, index, depth) for o in op.operands)
         if left is None or right is None:
             return None
         return left + right if op.opcode == "add" else left - right
+    if op.opcode == "clamp":
+        low, x, high = (known(o, index if o.shape.rank else (), depth) for o in op.operands)
+        if low is None or x is None or high is None:
+            return None
+        return x if low.hi <= x.lo and x.hi <= high.lo else None
     if op.opcode == "select":  # negative numbers count from the end: known ones are decided here
         which = op.operands[0]
-        negative = _is_negative(which, index if which.shape.rank else ())
-        return None if negative is None else known(op.operands[1 if negative else 2], index)
+        negative = _is_negative(which, index if which.shape.rank else (), depth)
+        return None if negative is None else known(op.operands[1 if negative else 2], index, depth)
     if kind_of(op.opcode) is Kind.MOVEMENT:
-        found = reads(op, index)
-        [first, *others] = found
-        return None if others else known(op.operands[first.operand], first.index)
+        [first, *others] = reads(op, index)
+        return None if others else known(op.operands[first.operand], first.index, depth)
     return None
 
 
-def _is_negative(which: Op, index: Indices) -> bool | None:
+def _is_negative(which: Op, index: Indices, depth: int) -> bool | None:
     """What a comparison `x < 0` says of a known x."""
     if which.opcode != "compare" or which.attrs["direction"] != "LT":
         return None
-    x, zero = (known(o, index) for o in which.operands)
+    x, zero = (known(o, index, depth) for o in which.operands)
     if x is None or zero != Index() or x.lo < 0 <= x.hi:
         return None
     return x.hi < 0

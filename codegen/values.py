@@ -167,9 +167,7 @@ class Values:
         return name, writer.depth
 
     def _guards(self, read: Read) -> str:
-        return guards_text(
-            tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards)
-        )
+        return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
 
     def _unrolled(self, op: Op, index: Indices) -> Placed:
         """A reduction over very few elements, written out."""

@@ -48,6 +48,8 @@ DEAR_SOURCES = 2
 EPILOGUE_OPS = 4
 #: Ops that fold into a gemm's operand when only gemms read them.
 FOLDS = frozenset({"transpose", "convert", "bitcast", "reshape"})
+#: What XLA fuses ops into even where no pattern may hold it: library GEMMs, general scatters.
+FUSED_INTO = frozenset({"dot", "scatter"})
 #: Index ops a normalisation may hold.
 NORMAL_MOVEMENT = frozenset({"broadcast", "reshape", "bitcast"})
 

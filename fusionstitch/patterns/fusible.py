@@ -17,9 +17,7 @@ from hlo.verdict import Verdict, allow, forbid
 DTYPES = FLOATS | INTEGERS | {"pred"}
 
 #: Kinds that become members. Sources are free, structure and partition ops stay outside.
-KINDS = frozenset(
-    {Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.DOT}
-)
+KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.DOT})
 
 
 def gemm_flops(dot: Op) -> int:
