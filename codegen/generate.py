@@ -88,10 +88,9 @@ def _first_that_works(attempt: Callable[[bool], T]) -> T:
 
 
 def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
-    graph = expand_scatters(graph)
     if options.numerics != "strict":
         graph = take_out_factors(graph)
-    graph = split_reductions(graph, device)
+    graph = split_reductions(expand_scatters(graph), device)
     stages = find_stages(graph)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")

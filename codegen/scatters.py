@@ -56,7 +56,7 @@ def one_update(op: Op) -> OneUpdate | Verdict:
     attrs = op.attrs
     if op.shape.is_tuple or attrs["reducer"] is None:
         return forbid("It scatters by more than one known operation.")
-    x, indices, updates = op.operands
+    x, _, updates = op.operands
     scattered, batching = attrs["scatter_dims_to_operand_dims"], attrs["input_batching_dims"]
     kept = [d for d in range(x.shape.rank) if d not in (*attrs["inserted_window_dims"], *batching)]
     windows = dict(zip(attrs["update_window_dims"], kept, strict=True))

@@ -245,7 +245,7 @@ add(
 add("iota_masks", lambda x: jnp.where(jnp.tri(*x.shape, dtype=bool), x, 0).sum(1), normal(30, 40))
 add("positions", lambda: (jnp.arange(7), jnp.arange(12.0).reshape(3, 4) * 2))
 
-# ---- gathers, slices at run-time places, scatters -------------------------------------------------
+# ---- gathers, slices at run-time places, scatters ------------------------------------------------
 
 PLACES = "_index"
 #: Below, inside and above an array of at most 40 rows.
