@@ -233,7 +233,7 @@ class NestEmitter:
             for s in along
             if self.nest.place[s] is Place.SWEEP and self._stores(s)
         ]
-        sizes += [ITEM_BYTES[op.dtype] for s in along for op, _ in s.loads if op.shape.rank]
+        sizes += [ITEM_BYTES[op.dtype] for s in along for op, at in s.loads if _moves_with(s, at)]
         width = ACCESS_BYTES // max(sizes, default=ACCESS_BYTES)
         while width > 1 and not self._fits(width, flat):
             width //= 2
@@ -729,6 +729,12 @@ def _functor(stage: Stage) -> str:
     if stage.op.opcode == "dot":
         return "FsAdd"
     return combine(stage.op.attrs["reducer"], stage.op.dtype)[1]
+
+
+def _moves_with(stage: Stage, index: Indices) -> bool:
+    """Whether a stage's neighbouring elements, along its last axis, read at different places."""
+    last = next((i for i in reversed((*stage.dims, *stage.inner)) if i.terms), Index())
+    return any(last.variables & i.variables for i in index)
 
 
 def _in_range(op: Op, index: Indices) -> bool:

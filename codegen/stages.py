@@ -51,6 +51,14 @@ class Stage:
     def is_reduction(self) -> bool:
         return kind_of(self.op.opcode) in (Kind.REDUCTION, Kind.DOT)
 
+    @property
+    def swept(self) -> list[Op]:
+        """The inputs it passes over, each once; not those of which the data picks elements."""
+        picked = (any(i.fetched for i in index) for _, index in self.loads)
+        return list(
+            dict.fromkeys(op for (op, _), p in zip(self.loads, picked, strict=True) if not p)
+        )
+
     def __repr__(self) -> str:
         return f"Stage({self.op!r})"
 
