@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen.index import Index, constant, delinearize, fetched, linearize
+from costmodel.work import PICKS
 from hlo.errors import CodegenError
 from hlo.graph import INTEGERS, Op
 from hlo.literals import NUMPY_DTYPES
@@ -199,10 +200,6 @@ def _dynamic_update_slice(op: Op, index: Indices) -> list[Read]:
     return [inside, Read(0, index)] if guards else [inside]
 
 
-#: What lies between an integer and its use as a place and does not change it.
-_PLAIN = frozenset({"reshape", "broadcast", "transpose", "slice"})
-
-
 def position(op: Op, at: Indices, extent: int) -> Index:
     """Element `at` of an integer op, moved into [0, extent) as XLA does with starts of slices."""
     found = known(op, at)
@@ -210,9 +207,11 @@ def position(op: Op, at: Indices, extent: int) -> Index:
         return constant(min(max(found.const, 0), extent - 1))
     if found is not None and found.lo >= 0 and found.hi < extent:
         return found
-    while op.opcode in _PLAIN:
-        [read] = reads(op, at)
-        op, at = op.operands[0], read.index
+    while kind_of(op.opcode) is Kind.MOVEMENT and op.opcode not in PICKS:
+        [read, *others] = reads(op, at)
+        if others:
+            break
+        op, at = op.operands[read.operand], read.index
     return fetched(op, at, extent)
 
 
