@@ -215,7 +215,9 @@ def needed_bytes(op: Op, operand: Op, count: int) -> int:
     touched = touched_bytes(op, operand)
     if count == op.shape.size:
         return touched
-    return min(touched, _elements_for(op, operand, count) * SECTOR_BYTES)
+    if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT):
+        return touched * count // op.shape.size
+    return min(touched, count * SECTOR_BYTES)
 
 
 def op_work(op: Op) -> Work:

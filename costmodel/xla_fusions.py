@@ -38,6 +38,7 @@ class Hero(enum.Enum):
     REDUCTION = "reduction"
     NORMALISATION = "normalisation"
     GEMM = "gemm"
+    SCATTER = "scatter"
 
 
 #: A value is computed again in each consumer up to so many operations per element,
@@ -106,7 +107,7 @@ class _Kernel:
     def size(self) -> int:
         """Elements of the loop nest."""
         op = self.reduction.operands[0] if self.reduction is not None else self.root
-        return op.shape.size
+        return op.operands[-1].shape.size if self.hero is Hero.SCATTER else op.shape.size
 
 
 def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
@@ -152,7 +153,7 @@ class _Fuser:
         elif kind is Kind.REDUCTION:
             self._place_reduction(op, kernels, escapes)
         elif op.opcode == "scatter":
-            self._start(op, Hero.LOOP)
+            self._start(op, Hero.SCATTER)
         else:
             self._place_loop(op, inside, kernels, escapes)
 

@@ -250,33 +250,18 @@ def test_clamping(dtype: str, last: int, text: str) -> None:
 # ---- stages --------------------------------------------------------------------------------------
 
 
-def picked_rows(b: Builder) -> tuple[Op, Op, Graph]:
+def picked_rows(b: Builder) -> Graph:
     """table[i] + 1 of table f32[40, 64] and i s32[8]."""
     table, i = b.parameter((40, 64)), b.parameter((8,), "s32")
-    op = b.op(
-        "gather",
-        (8, 64),
-        table,
-        i,
-        offset_dims=(1,),
-        collapsed_slice_dims=(0,),
-        start_index_map=(0,),
-        index_vector_dim=1,
-        operand_batching_dims=(),
-        start_indices_batching_dims=(),
-        slice_sizes=(1, 64),
-    )
-    return table, i, b.graph(b.add(op, b.splat(1.0, (8, 64))))
+    return b.graph(b.add(b.rows(table, i), b.splat(1.0, (8, 64))))
 
 
 def test_a_stage_passes_over_places_and_picks_by_them() -> None:
-    _, _, graph = picked_rows(Builder())
-    [stage] = find_stages(whole(graph))
+    [stage] = find_stages(whole(picked_rows(Builder())))
     assert [op.dims for op, _ in stage.loads] == [(8,), (40, 64)]
     assert [op.dims for op in stage.swept] == [(8,)]
 
 
 def test_a_place_is_computed_once_for_what_it_is_used_for() -> None:
-    _, _, graph = picked_rows(Builder())
-    source = generate(whole(graph), H200).source
+    source = generate(whole(picked_rows(Builder())), H200).source
     assert source.count("fs_clamp(0, ") == 1
