@@ -101,8 +101,8 @@ def test_what_is_picked_is_computed_there_alone() -> None:
     assert counts[total] == 640, "no more than are read, each at most once"
     work = fused_work(ops, [picked])
     assert work.special == 640
-    rows, elements = x.shape.bytes * 640 // 1000, 640 * 32
-    assert work.bytes_read == rows + elements + 40
+    rows, elements, init = x.shape.bytes * 640 // 1000, 640 * 32, 4 * 640 // 1000
+    assert work.bytes_read == rows + elements + init + i.shape.bytes
     assert computed_elements(ops, [picked, e])[e] == e.shape.size
     works = GraphWork(graph, free_bits(graph), device("h200"))
     bits = fusible_ops(graph, device("h200")).bits
