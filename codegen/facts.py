@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from codegen.index import Var
+from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.schedule import GroupPlan, KernelPlan
 from codegen.stages import Stage
@@ -10,8 +14,8 @@ from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
 from codegen.templated import input_axes
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
-from costmodel.work import Work, arithmetic
-from hlo.graph import Graph, Op
+from costmodel.work import PICKS, SECTOR_BYTES, Work, arithmetic
+from hlo.graph import ITEM_BYTES, Graph, Op
 
 #: Registers per thread that launch bounds leave, and what kernels without them take.
 BOUNDED_REGISTERS, USUAL_REGISTERS = 64, 40
@@ -29,11 +33,12 @@ def kernel_facts(
     works = []
     for phase in plan.phases:
         work = Work(blocks=min(plan.grid, sum(g.tiles for g in phase)))
-        loaded: dict[int, Op] = {}
+        loaded: dict[int, int] = {}
         for group in phase:
             for stage in group.group.stages:
                 work += _computed(stage, group, graph)
-                loaded.update((op.id, op) for op, _ in stage.loads)
+                for op, index in stage.loads:
+                    loaded[op.id] = max(loaded.get(op.id, 0), _touched(op, index))
                 if stage.op.id in outputs:
                     work += Work(bytes_written=stage.op.shape.bytes)
                 elif stage.op.id in passed:
@@ -41,12 +46,11 @@ def kernel_facts(
                 for producer, _ in stage.reads:
                     if producer.op.id in passed and producer not in group.group.stages:
                         work += Work(l2_bytes=producer.op.shape.bytes)
-        for op in loaded.values():
-            fits = op.shape.bytes < device.l2_bytes * L2_SHARE
-            again = op.id in seen and fits
-            size = op.shape.bytes
+        for ident, size in loaded.items():
+            fits = graph.ops[ident].shape.bytes < device.l2_bytes * L2_SHARE
+            again = ident in seen and fits
             work += Work(l2_bytes=size) if again else Work(bytes_read=size)
-            seen.add(op.id)
+            seen.add(ident)
         works.append(work)
     return KernelFacts(
         work=sum(works[1:], works[0]),
@@ -65,13 +69,28 @@ def kernel_facts(
     )
 
 
+def _touched(op: Op, index: Indices) -> int:
+    """Bytes of an input that a stage reads at `index`: all, or where the data decides the place,
+    the sectors around the elements it visits."""
+    if not any(i.fetched for i in index):
+        return op.shape.bytes
+    loops = frozenset[Var]().union(*(i.variables for i in index))
+    along = {term for term, c in index[-1].terms if c == 1 and isinstance(term, Var)}
+    run = math.prod(v.extent for v in along) * ITEM_BYTES[op.dtype]
+    runs = math.prod(v.extent for v in loops - along)
+    return min(op.shape.bytes, runs * -(-run // SECTOR_BYTES) * SECTOR_BYTES)
+
+
 def _computed(stage: Stage, group: GroupPlan, graph: Graph) -> Work:
     """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot."""
     total = arithmetic(stage.op)
     visits = stage.op.shape.size * group.group.inner_size(stage)
+    picks = any(graph.ops[i].opcode in PICKS for i in (stage.op.id, *stage.inlined))
     for i in sorted(stage.inlined):
         work = arithmetic(graph.ops[i])
         again = visits / max(1, graph.ops[i].shape.size) if stage.op.opcode == "dot" else 1.0
+        if picks:
+            again = min(again, visits / graph.ops[i].shape.size)
         total += Work(
             flops=int(work.flops * again),
             flops64=int(work.flops64 * again),

@@ -12,6 +12,7 @@ from codegen.facts import kernel_facts
 from codegen.groups import form_groups
 from codegen.kernel import Kernel
 from codegen.program import write_kernel
+from codegen.scatters import expand_scatters
 from codegen.schedule import KernelPlan, made_resident, schedule
 from codegen.split import split_reductions
 from codegen.stages import find_stages
@@ -100,7 +101,7 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: boo
     graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
     if options.numerics != "strict":
         graph = take_out_factors(graph)
-    graph = split_reductions(graph, device, options.tuning.parts)
+    graph = split_reductions(expand_scatters(graph), device, options.tuning.parts)
     stages = find_stages(graph)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")

@@ -270,7 +270,7 @@ class _Merger:
         pairs: list[tuple[Stage, Stage]] = []
         for stage in self.stages:
             visited = stage.op.shape.size * math.prod(stage.inner_extents)
-            for op in dict.fromkeys(op for op, _ in stage.loads):
+            for op in stage.swept:
                 if op.shape.size * 2 < visited:
                     continue
                 readers = before.setdefault(op.id, [])
@@ -330,10 +330,8 @@ class _Merger:
         inside = set(left.stages)
         crossing = {p for s in right.stages for p, _ in s.reads if p in inside}
         moved = 2 * sum(p.op.shape.bytes for p in crossing)
-        loaded = {op for s in left.stages for op, _ in s.loads}
-        moved += sum(
-            op.shape.bytes for op in loaded & {o for s in right.stages for o, _ in s.loads}
-        )
+        loaded = {op for s in left.stages for op in s.swept}
+        moved += sum(op.shape.bytes for op in loaded & {op for s in right.stages for op in s.swept})
         barrier = self.device.grid_barrier_us if crossing else 0.0
         return barrier + moved / self.device.l2_bytes_per_s * 1e6
 

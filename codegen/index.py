@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+from hlo.graph import Op
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,38 @@ class Remainder:
         return min(self.divisor - 1, max(0, self.base.hi))
 
 
-Term = Var | Quotient | Remainder
+@dataclass(frozen=True)
+class Fetched:
+    """An integer the kernel computes: element `at` of `op`, moved into 0 <= value < extent.
+
+    The emitter prints it once and from then on knows it by the `name` of its C variable.
+    """
+
+    op: Op
+    at: tuple[Index, ...]
+    extent: int
+    name: str = ""
+
+    @property
+    def lo(self) -> int:
+        return 0
+
+    @property
+    def hi(self) -> int:
+        return self.extent - 1
+
+    @functools.cached_property
+    def key(self) -> str:
+        return f"{self.op.id}[{', '.join(i.key for i in self.at)}] {self.extent}"
+
+    @functools.cached_property
+    def variables(self) -> frozenset[Var]:
+        """What it depends on, and the variable that holds it."""
+        own = {Var(self.name, self.extent)} if self.name else set()
+        return frozenset(own.union(*(i.variables for i in self.at)))
+
+
+Term = Var | Quotient | Remainder | Fetched
 
 
 @dataclass(frozen=True)
@@ -110,9 +143,22 @@ class Index:
         for term, _ in self.terms:
             if isinstance(term, Var):
                 found.add(term)
+            elif isinstance(term, Fetched):
+                found |= term.variables
             else:
                 found |= term.base.variables
         return frozenset(found)
+
+    @functools.cached_property
+    def fetched(self) -> tuple[Fetched, ...]:
+        """The integers the kernel has to compute to know the index."""
+        found: dict[Fetched, None] = {}
+        for term, _ in self.terms:
+            if isinstance(term, Fetched):
+                found[term] = None
+            elif not isinstance(term, Var):
+                found.update(dict.fromkeys(term.base.fetched))
+        return tuple(found)
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
@@ -151,6 +197,11 @@ def constant(value: int) -> Index:
 def variable(name: str, extent: int) -> Index:
     """A fresh variable; one of extent 1 is the constant 0."""
     return Index(((Var(name, extent), 1),)) if extent != 1 else Index()
+
+
+def fetched(op: Op, at: tuple[Index, ...], extent: int) -> Index:
+    """Element `at` of an integer op, moved into [0, extent)."""
+    return Index(((Fetched(op, at, extent), 1),)) if extent != 1 else Index()
 
 
 ZERO = Index()
@@ -246,6 +297,24 @@ def delinearize(position: Index, dims: Sequence[int]) -> tuple[Index, ...]:
     return tuple(reversed(digits))
 
 
+def replaced(index: Index, new: Callable[[Fetched], Fetched]) -> Index:
+    """`index` with each fetched integer replaced."""
+    if not index.fetched:
+        return index
+    result = constant(index.const)
+    for term, coefficient in index.terms:
+        if isinstance(term, Fetched):
+            part = Index(((new(term), 1),))
+        elif isinstance(term, Var):
+            part = Index(((term, 1),))
+        elif isinstance(term, Quotient):
+            part = replaced(term.base, new) // term.divisor
+        else:
+            part = replaced(term.base, new) % term.divisor
+        result += part * coefficient
+    return result
+
+
 def render(index: Index) -> str:
     """C text of an index, large strides first."""
     parts: list[str] = []
@@ -262,7 +331,7 @@ def render(index: Index) -> str:
 
 
 def _render_term(term: Term) -> str:
-    if isinstance(term, Var):
+    if isinstance(term, (Var, Fetched)):
         return term.name
     base = render(term.base)
     if len(term.base.terms) > 1 or term.base.const or term.base.terms[0][1] != 1:

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from codegen.index import Index, delinearize, linearize
+import numpy as np
+
+from codegen.index import Index, constant, delinearize, fetched, linearize
+from costmodel.work import PICKS
 from hlo.errors import CodegenError
-from hlo.graph import Op
+from hlo.graph import INTEGERS, Op
+from hlo.literals import NUMPY_DTYPES
 from hlo.semantics import Kind, kind_of
 
 Indices = tuple[Index, ...]
@@ -64,7 +68,19 @@ def reads(op: Op, index: Indices) -> list[Read]:
 
 def is_branching(op: Op) -> bool:
     """True if the reads of `op` are alternatives rather than arguments."""
-    return op.opcode in ("pad", "concatenate")
+    return op.opcode in ("pad", "concatenate", "dynamic-update-slice")
+
+
+def arguments(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
+    """Every value that result element `index` depends on: what it reads, and the integers that
+    say where."""
+    found: list[tuple[Op, Indices]] = []
+    for read in reads(op, index):
+        places = dict.fromkeys(f for i in read.index for f in i.fetched)
+        places.update(dict.fromkeys(f for g in read.guards for f in g.index.fetched))
+        found += [(place.op, place.at) for place in places]
+        found.append((op.operands[read.operand], read.index))
+    return found
 
 
 def _broadcast(op: Op, index: Indices) -> list[Read]:
@@ -138,6 +154,119 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
     return found
 
 
+# ---- places that the data decides ----------------------------------------------------------------
+
+
+def _gather(op: Op, index: Indices) -> list[Read]:
+    attrs, x = op.attrs, op.operands[0]
+    offset_dims, vector_dim = attrs["offset_dims"], attrs["index_vector_dim"]
+    batch = [i for d, i in enumerate(index) if d not in offset_dims]
+    offsets = iter([index[d] for d in offset_dims])
+    place: list[Index] = []
+    for d, (n, size) in enumerate(zip(x.dims, attrs["slice_sizes"], strict=True)):
+        start = Index()
+        if d in attrs["start_index_map"]:
+            at = list(batch)
+            if vector_dim < op.operands[1].shape.rank:
+                at.insert(vector_dim, constant(attrs["start_index_map"].index(d)))
+            start = position(op.operands[1], tuple(at), n - size + 1)
+        elif d in attrs["operand_batching_dims"]:
+            which = attrs["operand_batching_dims"].index(d)
+            along = attrs["start_indices_batching_dims"][which]
+            start = batch[along - (along > vector_dim)]
+        dropped = d in attrs["collapsed_slice_dims"] or d in attrs["operand_batching_dims"]
+        place.append(start if dropped else start + next(offsets))
+    return [Read(0, tuple(place))]
+
+
+def _dynamic_slice(op: Op, index: Indices) -> list[Read]:
+    x, *starts = op.operands
+    rooms = [n - size + 1 for n, size in zip(x.dims, op.dims, strict=True)]
+    moved = [position(s, (), room) for s, room in zip(starts, rooms, strict=True)]
+    return [Read(0, tuple(i + start for i, start in zip(index, moved, strict=True)))]
+
+
+def _dynamic_update_slice(op: Op, index: Indices) -> list[Read]:
+    _, update, *starts = op.operands
+    source: list[Index] = []
+    guards: list[Guard] = []
+    for i, start, n, size in zip(index, starts, op.dims, update.dims, strict=True):
+        shifted = i - position(start, (), n - size + 1)
+        guard = Guard(shifted, 0, size)
+        if not guard.always:
+            guards.append(guard)
+        source.append(shifted if size > 1 else Index())
+    inside = Read(1, tuple(source), tuple(guards))
+    return [inside, Read(0, index)] if guards else [inside]
+
+
+def position(op: Op, at: Indices, extent: int) -> Index:
+    """Element `at` of an integer op, moved into [0, extent) as XLA does with starts of slices."""
+    found = known(op, at)
+    if found is not None and not found.terms:
+        return constant(min(max(found.const, 0), extent - 1))
+    if found is not None and found.lo >= 0 and found.hi < extent:
+        return found
+    while kind_of(op.opcode) is Kind.MOVEMENT and op.opcode not in PICKS:
+        [read, *others] = reads(op, at)
+        if others:
+            break
+        op, at = op.operands[read.operand], read.index
+    return fetched(op, at, extent)
+
+
+#: Ops looked through to find out that an integer is known.
+_DEEPEST = 12
+
+
+def known(op: Op, index: Indices, depth: int = _DEEPEST) -> Index | None:
+    """The integer that element `index` of `op` holds, where no array decides it."""
+    found = _integer(op, index, depth - 1) if depth else None
+    if found is None or op.dtype not in INTEGERS:
+        return None
+    limits = np.iinfo(NUMPY_DTYPES[op.dtype])
+    return found if limits.min <= found.lo and found.hi <= limits.max else None
+
+
+def _integer(op: Op, index: Indices, depth: int) -> Index | None:
+    if op.opcode == "iota":
+        return index[op.attrs["dimension"]]
+    if op.opcode == "constant":
+        if any(i.terms for i in index):
+            return None
+        return constant(int(op.attrs["value"][tuple(i.const for i in index)]))
+    if op.opcode == "convert":
+        return known(op.operands[0], index, depth)
+    if op.opcode in ("add", "subtract"):
+        left, right = (known(o, index, depth) for o in op.operands)
+        if left is None or right is None:
+            return None
+        return left + right if op.opcode == "add" else left - right
+    if op.opcode == "clamp":
+        low, x, high = (known(o, index if o.shape.rank else (), depth) for o in op.operands)
+        if low is None or x is None or high is None:
+            return None
+        return x if low.hi <= x.lo and x.hi <= high.lo else None
+    if op.opcode == "select":  # negative numbers count from the end: known ones are decided here
+        which = op.operands[0]
+        negative = _is_negative(which, index if which.shape.rank else (), depth)
+        return None if negative is None else known(op.operands[1 if negative else 2], index, depth)
+    if kind_of(op.opcode) is Kind.MOVEMENT:
+        [first, *others] = reads(op, index)
+        return None if others else known(op.operands[first.operand], first.index, depth)
+    return None
+
+
+def _is_negative(which: Op, index: Indices, depth: int) -> bool | None:
+    """What a comparison `x < 0` says of a known x."""
+    if which.opcode != "compare" or which.attrs["direction"] != "LT":
+        return None
+    x, zero = (known(o, index, depth) for o in which.operands)
+    if x is None or zero != Index() or x.lo < 0 <= x.hi:
+        return None
+    return x.hi < 0
+
+
 _MAPS: Mapping[str, Callable[[Op, Indices], list[Read]]] = {
     "broadcast": _broadcast,
     "transpose": _transpose,
@@ -146,6 +275,9 @@ _MAPS: Mapping[str, Callable[[Op, Indices], list[Read]]] = {
     "reverse": _reverse,
     "pad": _pad,
     "concatenate": _concatenate,
+    "gather": _gather,
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update-slice": _dynamic_update_slice,
     "iota": lambda op, index: [],
     "constant": lambda op, index: [],
 }

@@ -79,7 +79,7 @@ class NestEmitter:
         self.int = kernel.int
         self.writer = kernel.writer
         self.values = Values(
-            self.writer, self._stored, kernel.numerics, self.memory.tables, kernel.label
+            self.writer, self._stored, kernel.numerics, self.memory.tables, kernel.label, self.int
         )
         self.group = group
         self.axes = group.group.axes
@@ -238,7 +238,7 @@ class NestEmitter:
             for s in along
             if self.nest.place[s] is Place.SWEEP and self._stores(s)
         ]
-        sizes += [ITEM_BYTES[op.dtype] for s in along for op, _ in s.loads if op.shape.rank]
+        sizes += [ITEM_BYTES[op.dtype] for s in along for op, at in s.loads if _moves_with(s, at)]
         width = max(1, self.widest // max(sizes, default=self.widest))
         while width > 1 and not self._fits(width, flat):
             width //= 2
@@ -794,6 +794,12 @@ def _functor(stage: Stage) -> str:
 def _words(op: Op) -> int:
     """Registers of one value of `op`."""
     return max(4, compute_bytes(op.dtype)) // 4
+
+
+def _moves_with(stage: Stage, index: Indices) -> bool:
+    """Whether a stage's neighbouring elements, along its last axis, read at different places."""
+    last = next((i for i in reversed((*stage.dims, *stage.inner)) if i.terms), Index())
+    return any(last.variables & i.variables for i in index)
 
 
 def _in_range(op: Op, index: Indices) -> bool:

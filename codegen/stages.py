@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from codegen.dominance import DominanceTree
 from codegen.index import Index, constant, variable
-from codegen.maps import Indices, reads
+from codegen.maps import Indices, arguments
 from hlo.graph import Graph, Op
 from hlo.semantics import Kind, kind_of, spec_of
 
@@ -55,6 +55,14 @@ class Stage:
     @property
     def is_reduction(self) -> bool:
         return kind_of(self.op.opcode) in (Kind.REDUCTION, Kind.DOT)
+
+    @property
+    def swept(self) -> list[Op]:
+        """The inputs it passes over, each once; not those of which the data picks elements."""
+        picked = (any(i.fetched for i in index) for _, index in self.loads)
+        return list(
+            dict.fromkeys(op for (op, _), p in zip(self.loads, picked, strict=True) if not p)
+        )
 
     def __repr__(self) -> str:
         return f"Stage({self.op!r})"
@@ -197,7 +205,7 @@ def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
         return [(source, index)]
     if op.opcode == "dot":
         return _dot_reads(op, dims, inner)
-    return [(op.operands[r.operand], r.index) for r in reads(op, dims)]
+    return arguments(op, dims)
 
 
 def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]]:
@@ -299,7 +307,7 @@ def inlined_reads(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
         if op.opcode == "reduce":
             found += [(init, ()) for init in op.operands[len(op.operands) // 2 :]]
         return found
-    return [(op.operands[r.operand], r.index) for r in reads(op, index)]
+    return arguments(op, index)
 
 
 def expensive(op: Op) -> bool:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from codegen.expressions import combine, expression, literal, rotation, rounded
-from codegen.index import constant, linearize, render
-from codegen.maps import Guard, Indices, is_branching, reads
+from codegen.index import Fetched, constant, linearize, render, replaced
+from codegen.maps import Guard, Indices, Read, is_branching, reads
 from codegen.source import Writer
 from codegen.stages import body_reads, inner_extents
 from codegen.types import c_type
 from hlo.errors import CodegenError
-from hlo.graph import FLOATS, Op
+from hlo.graph import FLOATS, UNSIGNED, Op
+from hlo.literals import NUMPY_DTYPES
 from hlo.semantics import Kind, kind_of
 
 #: A value as C text, and the depth of the block from which on it is known.
@@ -34,7 +38,9 @@ class Values:
         numerics: str,
         tables: dict[int, str],
         label: Callable[[Op], str],
+        int_: str = "int",
     ):
+        self.int = int_
         self.label = label
         self.writer = writer
         self.stored = stored
@@ -49,12 +55,35 @@ class Values:
         found = self.writer.find((op.id, index))
         if found is not None:
             return found
+        named = self.named(index)
+        if named != index:
+            text, depth = self.placed(op, named)
+            self.writer.chain[depth].memo[op.id, index] = text
+            return text, depth
         memory = self.stored(op, index)
         if memory is not None:
             text, depth = memory
             depth = max(depth, self._index_depth(index))
             return self._keep(op, index, text, depth)
         return self.computed(op, index)
+
+    def named(self, index: Indices) -> Indices:
+        """`index` with every integer it depends on printed, and known by name."""
+        return tuple(replaced(i, self._fetched) for i in index)
+
+    def _fetched(self, place: Fetched) -> Fetched:
+        if place.name:
+            return place
+        found = self.writer.find(place)
+        if found is None:
+            value, depth = self.placed(place.op, place.at)
+            name = self.writer.name(f"{self.label(place.op)}_index")
+            text = clamped(value, place.op.dtype, place.extent - 1)
+            self.writer.line(f"const {self.int} {name} = {text};", depth)
+            self.writer.depth_of[name] = depth
+            self.writer.chain[depth].memo[place] = name
+            found = name, depth
+        return replace(place, name=found[0])
 
     def computed(self, op: Op, index: Indices) -> Placed:
         """The value computed here, whether or not it is also stored somewhere."""
@@ -134,12 +163,15 @@ class Values:
         keyword = "if"
         with writer.nested(""):  # what a branch hoists comes before all of them
             for read in alternatives:
-                header = f"{keyword} ({guards_text(read.guards)})" if read.guards else "else"
+                header = f"{keyword} ({self._guards(read)})" if read.guards else "else"
                 with writer.nested(header, pinned=True):
                     writer.line(f"{name} = {self.value(op.operands[read.operand], read.index)};")
                 keyword = "else if"
         writer.block.memo[op.id, index] = name
         return name, writer.depth
+
+    def _guards(self, read: Read) -> str:
+        return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
 
     def _unrolled(self, op: Op, index: Indices) -> Placed:
         """A reduction over very few elements, written out."""
@@ -164,6 +196,17 @@ def expression_rounded(text: str, dtype: str, numerics: str) -> str:
     if numerics == "strict" and dtype in FLOATS:
         return rounded(text, dtype)
     return text
+
+
+def clamped(text: str, dtype: str, last: int) -> str:
+    """C text of an integer moved into [0, last], leaving out the ends its type cannot pass."""
+    low = None if dtype in UNSIGNED else literal(0, dtype)
+    high = literal(last, dtype) if last < np.iinfo(NUMPY_DTYPES[dtype]).max else None
+    if low and high:
+        return f"fs_clamp({low}, {text}, {high})"
+    if low:
+        return f"fs_max({text}, {low})"
+    return f"fs_min({text}, {high})" if high else text
 
 
 def guards_text(guards: tuple[Guard, ...]) -> str:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costmodel.devices import Device
-from costmodel.work import L2_SHARE, Work, arithmetic, touched_bytes
+from costmodel.work import (
+    L2_SHARE,
+    PICKS,
+    Work,
+    arithmetic,
+    computed_elements,
+    needed_bytes,
+    partial,
+    touched_bytes,
+)
 from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of
 
@@ -31,7 +40,8 @@ class GraphWork:
             op.shape.bytes < limit and kind_of(op.opcode) is not Kind.STRUCTURE for op in graph
         ]
         self._written_warm = [self._read_warm[op.id] and op.id not in results for op in graph]
-        self._amounts = [_amounts(op) for op in graph]
+        self._picks = sum(1 << op.id for op in graph if op.opcode in PICKS)
+        self._amounts = [_amounts(arithmetic(op)) for op in graph]
         self._reads = [[(o.id, n) for o, n in _reads(op) if not free >> o.id & 1] for op in graph]
         self._operands = [tuple({o.id: None for o in op.operands}) for op in graph]
         self._readers = [sum(1 << user.id for user in users) for users in graph.users]
@@ -41,17 +51,20 @@ class GraphWork:
 
     def fused(self, bits: int, written: int) -> Work:
         """The ops `bits` as one kernel that writes the values `written`."""
+        counts = self._counts(bits, written) if bits & self._picks else {}
         touched: dict[int, int] = {}
         flops = flops64 = special = int_ops = dots = steps = 0
         for i in ids(bits):
-            amounts = self._amounts[i]
+            amounts, reads = self._amounts[i], self._reads[i]
+            if i in counts:
+                amounts, reads = self._partial(i, counts[i])
             flops += amounts[0]
             flops64 += amounts[1]
             special += amounts[2]
             int_ops += amounts[3]
             dots += amounts[4]
             steps += amounts[5]
-            for operand, size in self._reads[i]:
+            for operand, size in reads:
                 if not bits >> operand & 1:
                     touched[operand] = touched.get(operand, 0) + size
         read, read_warm = 0, 0
@@ -72,6 +85,18 @@ class GraphWork:
             dot_flops=dots,
             dot_steps=steps,
         )
+
+    def _counts(self, bits: int, written: int) -> dict[int, int]:
+        """op id -> elements computed, for the ops of which not all are."""
+        ops = [self.graph.ops[i] for i in ids(bits)]
+        counts = computed_elements(ops, (self.graph.ops[i] for i in ids(written & bits)))
+        return {op.id: count for op, count in counts.items() if count != op.shape.size}
+
+    def _partial(self, i: int, count: int) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+        """Amounts and reads of `count` elements of an op."""
+        op = self.graph.ops[i]
+        reads = [(o, needed_bytes(op, self.graph.ops[o], count)) for o, _ in self._reads[i]]
+        return _amounts(partial(arithmetic(op), count, op.shape.size)), reads
 
     def chain(self, bits: int) -> int:
         """Reductions and dots on the longest dependent path inside `bits`."""
@@ -111,6 +136,5 @@ def _reads(op: Op) -> list[tuple[Op, int]]:
     return [(operand, touched_bytes(op, operand)) for operand in dict.fromkeys(op.operands)]
 
 
-def _amounts(op: Op) -> tuple[int, ...]:
-    w = arithmetic(op)
+def _amounts(w: Work) -> tuple[int, ...]:
     return w.flops, w.flops64, w.special, w.int_ops, w.dot_flops, w.dot_steps

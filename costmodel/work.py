@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.prices import FLOAT, INTEGER
-from hlo.graph import FLOATS, INTEGERS, Op, Shape
+from hlo.graph import FLOATS, INTEGERS, ITEM_BYTES, Op, Shape
 from hlo.semantics import Kind, kind_of, spec_of
 
 #: A step of a dot that is contracted along the rows of neither operand, as a weight gradient is,
@@ -119,6 +119,7 @@ RULES: Mapping[Kind, Callable[[Op], Work]] = {
     Kind.STRUCTURE: _none,
     Kind.ELEMENTWISE: _arithmetic,
     Kind.MOVEMENT: _movement,
+    Kind.UPDATE: _movement,
     Kind.REDUCTION: _reduction,
     Kind.DOT: _dot,
     Kind.PARTITION: _none,
@@ -127,8 +128,12 @@ RULES: Mapping[Kind, Callable[[Op], Work]] = {
 #: Movement whose index is the loop's own or a dropped dim of it.
 _PLAIN_INDEX = frozenset({"broadcast", "reshape", "bitcast"})
 
-#: Opcodes whose first operand is read only where the result takes from it.
+#: Opcodes whose first operand is read only where the result takes from it,
 _READS_PART = frozenset({"slice", "dynamic-slice", "gather"})
+#: and those among them whose places the data decides: what is picked is computed there alone.
+PICKS = frozenset({"dynamic-slice", "gather"})
+#: DRAM is read in pieces of so many bytes.
+SECTOR_BYTES = 32
 
 
 def dot_flops(dot: Op) -> int:
@@ -141,15 +146,81 @@ def touched_bytes(op: Op, operand: Op) -> int:
     """Bytes of `operand` that `op` reads."""
     whole = operand.shape.bytes
     if op.opcode in _READS_PART and op.operands[0] is operand:
-        return min(whole, Shape(operand.dtype, op.dims).bytes)
+        picked = Shape(operand.dtype, op.dims).bytes
+        return min(whole, _in_sectors(picked, op) if op.opcode in PICKS else picked)
     if op.opcode == "dynamic-update-slice" and op.operands[0] is operand:
         return max(0, whole - op.operands[1].shape.bytes)
     return whole
 
 
+def _in_sectors(picked: int, op: Op) -> int:
+    """`picked` bytes with each run of neighbours brought up to whole sectors."""
+    x = op.operands[0]
+    sizes = op.attrs["slice_sizes"] if op.opcode == "gather" else op.dims
+    run = ITEM_BYTES[x.dtype]
+    for size, n in zip(reversed(sizes), reversed(x.dims), strict=True):
+        run *= size
+        if size < n:
+            break
+    return picked // max(1, run) * -(-run // SECTOR_BYTES) * SECTOR_BYTES
+
+
+def computed_elements(ops: Sequence[Op], outputs: Iterable[Op]) -> dict[Op, int]:
+    """How many elements of each of `ops` (topological) a kernel computes that writes `outputs`:
+    all, unless only what `PICKS` take from it is needed."""
+    if not any(op.opcode in PICKS for op in ops):
+        return {op: op.shape.size for op in ops}
+    inside, whole = set(ops), set(outputs)
+    needed: dict[Op, int] = dict.fromkeys(ops, 0)
+    for op in reversed(ops):
+        size = op.shape.size
+        if op in whole:
+            needed[op] = size
+        count = needed[op] = min(needed[op], size)
+        for operand in dict.fromkeys(op.operands):
+            if operand not in inside:
+                continue
+            read = operand.shape.size if count == size else _elements_for(op, operand, count)
+            if op.opcode in PICKS and operand is op.operands[0]:
+                read = count
+            needed[operand] = max(needed[operand], read)
+    return needed
+
+
+def _elements_for(op: Op, operand: Op, count: int) -> int:
+    """Elements of `operand` that `count` elements of `op` need."""
+    if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT):
+        return operand.shape.size * count // op.shape.size
+    return count
+
+
 def arithmetic(op: Op) -> Work:
     """The operations of one op, no bytes."""
     return RULES[kind_of(op.opcode)](op)
+
+
+def partial(work: Work, count: int, size: int) -> Work:
+    """The arithmetic of `count` of `size` elements."""
+    if count == size:
+        return work
+    return Work(
+        flops=work.flops * count // size,
+        flops64=work.flops64 * count // size,
+        special=work.special * count // size,
+        int_ops=work.int_ops * count // size,
+        dot_flops=work.dot_flops * count // size,
+        dot_steps=work.dot_steps * count // size,
+    )
+
+
+def needed_bytes(op: Op, operand: Op, count: int) -> int:
+    """Bytes of `operand` that `count` elements of `op` read."""
+    touched = touched_bytes(op, operand)
+    if count == op.shape.size:
+        return touched
+    if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT):
+        return touched * count // op.shape.size
+    return min(touched, count * SECTOR_BYTES)
 
 
 def op_work(op: Op) -> Work:
@@ -162,14 +233,15 @@ def fused_work(ops: Sequence[Op], outputs: Iterable[Op]) -> Work:
 
     An input read only in parts (slices) counts what is touched.
     """
-    inside = set(ops)
+    outputs = list(outputs)
+    counts = computed_elements(ops, outputs)
     read: dict[Op, int] = {}
     total = NOTHING
     for op in ops:
-        total += arithmetic(op)
+        total += partial(arithmetic(op), counts[op], op.shape.size)
         for operand in dict.fromkeys(op.operands):
-            if operand not in inside:
-                touched = read.get(operand, 0) + touched_bytes(op, operand)
+            if operand not in counts:
+                touched = read.get(operand, 0) + needed_bytes(op, operand, counts[op])
                 read[operand] = min(touched, operand.shape.bytes)
     written = sum(op.shape.bytes for op in outputs)
     return replace(total, bytes_read=sum(read.values()), bytes_written=written)

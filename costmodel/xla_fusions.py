@@ -14,6 +14,7 @@ do (openxla/xla, xla/service/gpu/transforms); they are a model for scoring, not 
                     Triton kernel (SoftmaxRewriterTriton): softmax, layer norm forward
     gemm            a library or Triton kernel; transposes and converts of operands fold, a short
                     epilogue of the same shape fuses (GemmRewriter)
+    scatter         a kernel of its own: what computes its updates fuses in, nothing behind it
     independent     ops that share nothing stay separate kernels
 """
 
@@ -37,6 +38,7 @@ class Hero(enum.Enum):
     REDUCTION = "reduction"
     NORMALISATION = "normalisation"
     GEMM = "gemm"
+    SCATTER = "scatter"
 
 
 #: A value is computed again in each consumer up to so many operations per element,
@@ -50,6 +52,8 @@ FOLDS = frozenset({"transpose", "convert", "bitcast", "reshape"})
 #: Operations per element up to which a normalisation computes what it reduces: the random bits of
 #: a dropout before a layer norm come from a kernel of their own.
 NORMAL_FLOPS = 256
+#: What XLA fuses ops into even where no pattern may hold it: library GEMMs, general scatters.
+FUSED_INTO = frozenset({"dot", "scatter"})
 #: Index ops a normalisation may hold.
 NORMAL_MOVEMENT = frozenset({"broadcast", "reshape", "bitcast"})
 
@@ -106,7 +110,7 @@ class _Kernel:
     def size(self) -> int:
         """Elements of the loop nest."""
         op = self.reduction.operands[0] if self.reduction is not None else self.root
-        return op.shape.size
+        return op.operands[-1].shape.size if self.hero is Hero.SCATTER else op.shape.size
 
 
 def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
@@ -153,6 +157,8 @@ class _Fuser:
             self._place_gemm(op, kernels, escapes)
         elif kind is Kind.REDUCTION:
             self._place_reduction(op, kernels, escapes)
+        elif op.opcode == "scatter":
+            self._start(op, Hero.SCATTER)
         else:
             self._place_loop(op, inside, kernels, escapes)
 

@@ -41,6 +41,8 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
     reductions = [op for op in ops if kind_of(op.opcode) is Kind.REDUCTION]
     blocks = max(-(-op.shape.size // LOOP_TILE) for op in ops)
     us, threads = STAGE_US * works.chain(bits), LOOP_THREADS
+    # a scatter writes over an array that another kernel has filled or copied
+    us += device.launch_us * sum(op.opcode == "scatter" for op in ops)
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from costmodel.devices import Device
 from costmodel.graph_work import GraphWork
 from costmodel.work import op_work
-from costmodel.xla_fusions import XlaPlan, xla_fusions
+from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Plan
@@ -105,14 +105,18 @@ def compiled(module: bytes) -> int:
 
 def _fusable(graph: Graph, device: Device) -> tuple[GraphWork, int]:
     fusible = fusible_ops(graph, device)
-    large = sum(1 << op.id for op, _ in fusible.refused if op.opcode == "dot")
-    return GraphWork(graph, free_bits(graph), device), fusible.bits | large
+    hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
+    return GraphWork(graph, free_bits(graph), device), fusible.bits | hosts
 
 
 def _estimate(plan: XlaPlan) -> Count:
     ops = plan.graph.ops
     kernels = [k for k in plan.kernels if any(ops[i].opcode not in _VIEWS for i in ids(k.bits))]
-    return Count(len(kernels), sum(plan.works.fused(k.bits, k.written).bytes for k in kernels))
+    # what a scatter writes over is filled or copied first
+    filled = sum(ops[i].opcode == "scatter" for k in kernels for i in ids(k.bits))
+    return Count(
+        len(kernels) + filled, sum(plan.works.fused(k.bits, k.written).bytes for k in kernels)
+    )
 
 
 def _outside(graph: Graph, bits: int) -> Count:

@@ -25,6 +25,13 @@ def reducer_of(body: Graph) -> str | None:
     return root.opcode if set(root.operands) == set(body.parameters) else None
 
 
+def _update_of(body: Graph) -> str | None:
+    """What a scatter's body does: a reducer's opcode, "replace" for `(a, b) -> b`, else None."""
+    if body.root.opcode == "parameter" and body.root.attrs["index"] == 1:
+        return "replace"
+    return reducer_of(body)
+
+
 def _dimensions(proto: Any) -> dict[str, Any]:
     return {"dimensions": tuple(proto.dimensions)}
 
@@ -154,10 +161,12 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
 def finish(op: Op) -> None:
     """Completes attributes by what the instruction alone does not say.
 
-    A reduce gets its `reducer`; only floats have another order than the total one.
+    A reduce and a scatter get their `reducer`; only floats have another order than the total one.
     """
     if op.opcode == "compare" and op.operands[0].dtype not in FLOAT_TYPES:
         op.attrs = {**op.attrs, "total_order": False}
+    elif op.opcode == "scatter":
+        op.attrs = {**op.attrs, "reducer": None if op.shape.is_tuple else _update_of(op.called[0])}
     elif op.opcode == "reduce":
         single = not op.shape.is_tuple
         op.attrs = {**op.attrs, "reducer": reducer_of(op.called[0]) if single else None}

@@ -192,9 +192,20 @@ def _dot(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
     return np.matmul(sides[0], sides[1].swapaxes(1, 2)).reshape(op.dims)
 
 
+def _combine(reducer: str) -> indexing.Body:
+    return lambda old, new: (ELEMENTWISE[reducer](_wide(old), _wide(new)),)
+
+
+#: What a scatter's `reducer` makes of an element and its update.
+_UPDATES: Mapping[str | None, indexing.Body] = {
+    "replace": lambda old, new: (new,),
+    **{name: _combine(name) for name in _REDUCE_UFUNCS},
+}
+
+
 def _scatter(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
     count = len(values) // 2
-    body = ev.body(op.called[0])
+    body = _UPDATES.get(op.attrs["reducer"]) or ev.body(op.called[0])
     results = indexing.scatter(values[:count], values[count], values[count + 1 :], op.attrs, body)
     return results if op.shape.is_tuple else results[0]
 

@@ -89,8 +89,10 @@ def gather(x: Array, indices: Array, attrs: Attrs) -> Array:
     for dim in range(x.ndim):
         position: Any = 0
         if dim in attrs["start_index_map"]:
-            start = vectors[..., attrs["start_index_map"].index(dim)].astype(np.int64)
-            start = np.clip(start, 0, x.shape[dim] - sizes[dim])
+            start = vectors[..., attrs["start_index_map"].index(dim)]
+            if start.dtype == np.uint64:  # the largest ones would turn negative
+                start = np.minimum(start, np.iinfo(np.int64).max)
+            start = np.clip(start.astype(np.int64), 0, x.shape[dim] - sizes[dim])
             position = expand(start, batch_dims)
         elif dim in attrs["operand_batching_dims"]:
             which = attrs["start_indices_batching_dims"][attrs["operand_batching_dims"].index(dim)]

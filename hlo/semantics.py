@@ -31,7 +31,9 @@ Attributes of an `Op` by opcode (dims are tuples of int):
     while                called = (condition, body)
     conditional          called = branches (of a pred: the true one first); operands (index, *args)
     scatter              update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims,
-                         index_vector_dim, input_batching_dims, scatter_indices_batching_dims
+                         index_vector_dim, input_batching_dims, scatter_indices_batching_dims,
+                         reducer (as of a reduce, or "replace"); called = (body,);
+                         operands (*inputs, indices, *updates); several inputs give a tuple
     reduce-window        size, stride, low, high, base_dilation, window_dilation
     sort                 dimension
     call                 called = (callee,)
@@ -51,7 +53,8 @@ class Kind(enum.Enum):
 
     SOURCE = "source"  # no array operand: iota, constant
     ELEMENTWISE = "elementwise"
-    MOVEMENT = "movement"  # an index map: broadcast, transpose, slice, ...
+    MOVEMENT = "movement"  # an index map: broadcast, transpose, slice, gather, ...
+    UPDATE = "update"  # an array with some elements replaced: scatter, dynamic-update-slice
     REDUCTION = "reduction"
     DOT = "dot"
     STRUCTURE = "structure"  # parameter, tuple, get-tuple-element: no work of their own
@@ -100,8 +103,10 @@ SEMANTICS: Mapping[str, OpSpec] = {
             Kind.MOVEMENT,
             0,
             0,
-            "broadcast reshape bitcast transpose slice pad concatenate reverse",
+            "broadcast reshape bitcast transpose slice pad concatenate reverse gather "
+            "dynamic-slice",
         ),
+        *_specs(Kind.UPDATE, 0, 0, "dynamic-update-slice scatter"),
         *_specs(Kind.REDUCTION, 1, 0, "reduce"),
         *_specs(Kind.DOT, 2, 0, "dot"),
     ]

@@ -17,11 +17,8 @@ from hlo.verify import verify
 _MAX_SWEEPS = 10
 _MAX_STEPS = 100
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
-#: Opcodes whose equal ops are merged: those of the table and some pure ones it leaves to XLA.
-_MERGED = frozenset({*SEMANTICS, "dynamic-slice", "dynamic-update-slice", "gather"}) - {
-    "parameter",
-    "after-all",
-}
+#: Opcodes whose equal ops are merged.
+_MERGED = frozenset(SEMANTICS) - {"parameter", "after-all"}
 _MERGED_CONSTANT_BYTES = 256
 
 

@@ -123,6 +123,59 @@ class Builder:
         dims = [n for d, n in enumerate(x.dims) if d not in dimensions]
         return self.op("reduce", dims, x, init, dimensions=tuple(dimensions), reducer=reducer)
 
+    def rows(self, x: Op, i: Op) -> Op:
+        """x[i] of x [n, ...] and integers i [m]."""
+        last = tuple(range(1, x.shape.rank))
+        return self.op(
+            "gather",
+            (*i.dims, *x.dims[1:]),
+            x,
+            i,
+            offset_dims=last,
+            collapsed_slice_dims=(0,),
+            start_index_map=(0,),
+            index_vector_dim=1,
+            operand_batching_dims=(),
+            start_indices_batching_dims=(),
+            slice_sizes=(1, *x.dims[1:]),
+        )
+
+    def put_in_rows(self, x: Op, i: Op, update: Op, reducer: str = "add") -> Op:
+        """x [rows, columns] with update [rows] joined to x[r, i[r]]."""
+        position = self.op("iota", (*i.dims, 1), dtype=i.dtype, dimension=0)
+        indices = self.concatenate([position, self.reshape(i, (*i.dims, 1))], 1)
+        return self.op(
+            "scatter",
+            x.dims,
+            x,
+            indices,
+            update,
+            update_window_dims=(),
+            inserted_window_dims=(0, 1),
+            scatter_dims_to_operand_dims=(0, 1),
+            index_vector_dim=1,
+            input_batching_dims=(),
+            scatter_indices_batching_dims=(),
+            reducer=reducer,
+        )
+
+    def add_to_rows(self, x: Op, i: Op, update: Op) -> Op:
+        """x [n, columns] with update [m, columns] added to the rows i [m], which may be equal."""
+        return self.op(
+            "scatter",
+            x.dims,
+            x,
+            i,
+            update,
+            update_window_dims=(1,),
+            inserted_window_dims=(0,),
+            scatter_dims_to_operand_dims=(0,),
+            index_vector_dim=1,
+            input_batching_dims=(),
+            scatter_indices_batching_dims=(),
+            reducer="add",
+        )
+
     def dot(self, x: Op, y: Op, batch: int = 0) -> Op:
         """x [*batch, m, k] times y [*batch, k, n]."""
         leading = tuple(range(batch))

@@ -437,6 +437,82 @@ def scatter_then_scale(x, rows, updates):
     return x.at[rows].add(updates) * 2.0
 
 
+# --- places that the data decides -----------------------------------------------------------------
+
+_FAR = np.array([[-100, -13, -1], [0, 7, 12], [13, 40, 1000]], np.int32)
+
+
+@program(f32(5, 13), _FAR)
+def take_in_every_mode(x, i):
+    return tuple(jnp.take(x * 2.0, i, axis=1, mode=mode) for mode in ("fill", "clip", "wrap"))
+
+
+@program(f32(3, 13), _FAR)
+def take_along_in_every_mode(x, i):
+    modes = ("fill", "clip", "promise_in_bounds")
+    inside = jnp.clip(i, 0, 12)
+    return tuple(
+        jnp.take_along_axis(jnp.exp(x), inside if mode == modes[2] else i, 1, mode=mode)
+        for mode in modes
+    )
+
+
+for _dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+    add(
+        f"take_of_{_dtype}",
+        lambda x, i: (x[i] * 2.0, jnp.take(x, i, 0) + 1.0),
+        f64(13, 4),
+        np.array([0, 3, 12, np.iinfo(_dtype).max, np.iinfo(_dtype).min, 100], _dtype),
+    )
+
+
+@program(f32(40, 24), f32(6, 24), f32(24), f32(24), i32(3, 6, high=40))
+def embedding_norm(table, positions, g, b, tokens):
+    return layer_norm(table[tokens] + positions, g, b)
+
+
+@program(f32(4, 3, 9, 5), i32(4, 3, 2, low=-9, high=9))
+def take_in_two_batch_dims(x, i):
+    return jax.vmap(jax.vmap(lambda x, i: jnp.tanh(x[i]).sum(0)))(x, i)
+
+
+@program(f32(9, 7), i32(9, low=-7, high=7))
+def one_hot_loss(x, labels):
+    hot = jax.nn.one_hot(labels, 7)
+    return jax.value_and_grad(lambda x: -(hot * jax.nn.log_softmax(x)).sum(1).mean())(x)
+
+
+def _label_loss(x, labels):
+    log_p = jax.nn.log_softmax(x.astype(jnp.float32))
+    return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], 1))
+
+
+add("label_loss", jax.value_and_grad(_label_loss), f32(9, 130), i32(9, low=-130, high=130))
+add("label_loss_bf16", jax.value_and_grad(_label_loss), bf16(5, 512), i32(5, high=512))
+add("label_loss_outside", jax.grad(_label_loss), f32(9, 13), _FAR.ravel())
+
+
+@program(f32(9, 13), i32(9, low=-13, high=13), f32(9))
+def one_update_per_row(x, i, u):
+    rows = jnp.arange(9)
+    return (x * 2.0).at[rows, i].set(u), jnp.exp(x).at[rows, i].add(u), x.at[rows, i].max(u)
+
+
+@program(f32(9, 13), i32(9, low=-13, high=13), f32(9), donate=(0,))
+def rows_updated_in_place(x, i, u):
+    return x.at[jnp.arange(9), i].set(jnp.tanh(u))
+
+
+@program(f32(12, 6), i32(9, low=-12, high=12), f32(6, 4))
+def rows_picked_for_a_dot(x, i, w):
+    return jax.nn.relu(x[i] @ w)
+
+
+@program(f32(20, 9), i32(9, low=-20, high=20))
+def picked_from_a_reduction(x, i):
+    return jax.nn.softmax(x)[i].sum(0), x.sum(1)[i] + 1.0
+
+
 # --- training steps -------------------------------------------------------------------------------
 
 

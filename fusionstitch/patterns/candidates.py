@@ -12,10 +12,11 @@ from fusionstitch.patterns.contract import overlap
 from fusionstitch.patterns.convex import borders, escaping, is_convex
 from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.packing import packing
-from fusionstitch.patterns.pattern import Pattern, free_bits, spreads
+from fusionstitch.patterns.pattern import Pattern, free_bits, spread_values, spreads
 from fusionstitch.patterns.substitution import substitution
 from fusionstitch.patterns.windows import unit_windows, windows
 from hlo.graph import Graph, ids
+from hlo.semantics import Kind, kind_of
 from hlo.verdict import Verdict, allow, forbid
 
 #: Share of `max_patterns` that exploratory fusion, a supplement, may fill.
@@ -106,7 +107,7 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
     if not written:
         return forbid("Nobody reads what it computes.")
     alone = (graph.ops[i] for i in ids(written))
-    if all(spreads(op) and not bits >> op.operands[0].id & 1 for op in alone):
+    if all(spreads(op) and not any(bits >> v.id & 1 for v in spread_values(op)) for op in alone):
         return forbid("It only broadcasts, which every reader does for itself.")
     read = borders(graph, bits) & ~free_bits(graph)
     pointers = (read | written).bit_count()
@@ -116,6 +117,10 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
             arrays=pointers,
             limit=device.parameter_bytes // POINTER_BYTES,
         )
+    for i in ids(written):
+        op = graph.ops[i]
+        if kind_of(op.opcode) is Kind.UPDATE and read >> op.operands[0].id & 1:
+            return forbid("XLA updates the array in place.", op=op.name)
     for i in ids(read | written):
         if graph.ops[i].origin is None:
             name = graph.ops[i].name

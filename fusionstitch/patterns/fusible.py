@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from codegen.scatters import one_update
 from costmodel.devices import Device
 from fusionstitch.patterns.pattern import free_bits
 from hlo.graph import FLOATS, INTEGERS, Graph, Op
@@ -16,7 +17,7 @@ from hlo.verdict import Verdict, allow, forbid
 DTYPES = FLOATS | INTEGERS | {"pred"}
 
 #: Kinds that become members. Sources are free, structure and partition ops stay outside.
-KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.DOT})
+KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.DOT})
 
 
 def gemm_flops(dot: Op) -> int:
@@ -61,6 +62,11 @@ def _reducer(op: Op, device: Device) -> Verdict:
     return allow()
 
 
+def _scatter(op: Op, device: Device) -> Verdict:
+    found = one_update(op) if op.opcode == "scatter" else None
+    return found if isinstance(found, Verdict) else allow()
+
+
 def _gemm(op: Op, device: Device) -> Verdict:
     if is_large_gemm(op, device):
         return forbid(
@@ -78,6 +84,7 @@ CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
     _dtypes,
     _not_empty,
     _reducer,
+    _scatter,
     _gemm,
 )
 

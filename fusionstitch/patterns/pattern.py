@@ -6,7 +6,8 @@ import functools
 from dataclasses import dataclass
 
 from fusionstitch.patterns.canonical import Order, canonical_order, order_key
-from hlo.graph import Graph, Op, ids
+from hlo.graph import INTEGERS, Graph, Op, ids
+from hlo.rewrite import splat
 from hlo.semantics import Kind, kind_of
 
 
@@ -15,8 +16,8 @@ class Pattern:
     """A set of ops of `graph`, held as a bitset of op ids. `rule` names the generator.
 
     Free ops (see `free_bits`) are not in `bits`: every pattern that reads one computes it itself,
-    so `ops` holds them and `inputs` does not. So it is with the broadcast of a much smaller value:
-    a pattern reads that value instead, and hands it on instead of the broadcast.
+    so `ops` holds them and `inputs` does not. So it is with what `spreads` a smaller value: a
+    pattern reads that value instead, and hands it on instead.
 
     Inputs are the values read from outside, outputs the ops read outside or by the caller. `ops`
     is topological; all three stand in the canonical order, so that patterns with equal `key`
@@ -74,15 +75,15 @@ class Pattern:
             return True
         if spreads(op):
             return False  # whoever else reads it spreads the smaller value again
-        for user in self.graph.users[op.id]:
-            if not self.bits >> user.id & 1:
-                return True
-            if spreads(user) and (
-                user is self.graph.root
-                or any(not self.bits >> u.id & 1 for u in self.graph.users[user.id])
-            ):
-                return True
-        return False
+        return self._read_outside(op)
+
+    def _read_outside(self, op: Op) -> bool:
+        """Whether anything outside reads `op`, or computes it from what it is made of."""
+        return any(
+            not self.bits >> user.id & 1
+            or (spreads(user) and (user is self.graph.root or self._read_outside(user)))
+            for user in self.graph.users[op.id]
+        )
 
 
 #: How much larger than its operand a broadcast is that every reader repeats for itself.
@@ -90,8 +91,34 @@ SPREAD = 8
 
 
 def spreads(op: Op) -> bool:
-    """Whether `op` is the broadcast of a much smaller value."""
-    return op.opcode == "broadcast" and op.shape.size >= SPREAD * op.operands[0].shape.size
+    """Whether `op` is the broadcast of a much smaller value, or index vectors that join a value
+    with positions: cheaper to compute again than to read."""
+    if op.opcode == "broadcast":
+        return op.shape.size >= SPREAD * op.operands[0].shape.size
+    if op.opcode == "reshape" and op.operands[0].opcode == "concatenate":
+        return spreads(op.operands[0])
+    if op.opcode != "concatenate" or op.dtype not in INTEGERS:
+        return False
+    return any(map(_is_position, op.operands))
+
+
+def spread_values(op: Op) -> tuple[Op, ...]:
+    """What an op that `spreads` is computed from."""
+    return tuple(value for o in op.operands for value in (spread_values(o) if spreads(o) else (o,)))
+
+
+def _is_position(op: Op) -> bool:
+    """Whether `op` follows from an iota alone."""
+    if op.opcode == "iota":
+        return True
+    return (
+        bool(op.operands)
+        and kind_of(op.opcode) in _FREE_KINDS
+        and any(map(_is_position, op.operands))
+        and all(
+            o.opcode == "constant" or splat(o) is not None or _is_position(o) for o in op.operands
+        )
+    )
 
 
 _FREE_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
-from costmodel.xla_fusions import XlaPlan, xla_fusions
+from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
 from costmodel.xla_saved import saved_us
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
@@ -67,8 +67,8 @@ def plan(
     """
     fusible = fusible_ops(graph, device)
     works = GraphWork(graph, free_bits(graph), device)
-    large = sum(1 << op.id for op, _ in fusible.refused if op.opcode == "dot")
-    xla = xla_fusions(works, fusible.bits | large)
+    hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
+    xla = xla_fusions(works, fusible.bits | hosts)
     model = ModelScorer(works, xla, in_loop)
     limits = SolverLimits(max_nodes=options.max_solver_nodes)
     search = _Search(graph, inspect, scorer or make_scorer(options, model, measure), limits)

@@ -6,7 +6,15 @@ import pytest
 
 from costmodel.devices import device
 from costmodel.graph_work import GraphWork
-from costmodel.work import RULES, Work, dot_flops, fused_work, op_work, touched_bytes
+from costmodel.work import (
+    RULES,
+    Work,
+    computed_elements,
+    dot_flops,
+    fused_work,
+    op_work,
+    touched_bytes,
+)
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits
 from hlo.semantics import Kind
@@ -65,6 +73,40 @@ def test_slices_of_one_array_together_read_it_once_at_most() -> None:
     halves = [b.slice(x, (0,), (50,)), b.slice(x, (50,), (100,)), b.slice(x, (10,), (60,))]
     assert fused_work(halves[:2], halves[:2]).bytes_read == 400
     assert fused_work(halves, halves).bytes_read == 400
+
+
+def test_picked_elements_are_read_in_sectors_of_32_bytes() -> None:
+    b = Builder()
+    i = b.parameter((100,), "s32")
+    wide, narrow = b.parameter((10_000, 8)), b.parameter((10_000, 2), "bf16")
+    assert touched_bytes(b.rows(wide, i), wide) == 100 * 32
+    assert touched_bytes(b.rows(narrow, i), narrow) == 100 * 32
+    assert touched_bytes(b.rows(b.parameter((50, 2)), i), b.ops[-2]) == 50 * 2 * 4
+    x, start = b.parameter((100, 100)), b.parameter((), "s32")
+    part = b.op("dynamic-slice", (10, 100), x, start, start, sizes=(10, 100))
+    assert touched_bytes(part, x) == 4000
+    assert op_work(part).bytes_read == 4000 + 4
+
+
+def test_what_is_picked_is_computed_there_alone() -> None:
+    b = Builder()
+    x, i = b.parameter((1000, 64)), b.parameter((10,), "s32")
+    total = b.reduce(x, (1,))
+    e = b.exp(b.sub(x, b.like(total, x, (1,))))
+    picked = b.rows(e, i)
+    graph = b.graph(picked)
+    ops = [op for op in graph if op.opcode not in ("parameter", "constant")]
+    counts = computed_elements(ops, [picked])
+    assert counts[e] == 640
+    assert counts[total] == 640, "no more than are read, each at most once"
+    work = fused_work(ops, [picked])
+    assert work.special == 640
+    rows, elements, init = x.shape.bytes * 640 // 1000, 640 * 32, 4 * 640 // 1000
+    assert work.bytes_read == rows + elements + init + i.shape.bytes
+    assert computed_elements(ops, [picked, e])[e] == e.shape.size
+    works = GraphWork(graph, free_bits(graph), device("h200"))
+    bits = fusible_ops(graph, device("h200")).bits
+    assert works.fused(bits, 1 << picked.id).special == 640
 
 
 def test_reductions_and_dots() -> None:

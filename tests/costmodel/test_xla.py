@@ -190,3 +190,28 @@ def test_a_hole_in_a_kernel_makes_it_two() -> None:
     last = b.exp(middle)
     found = _xla(b.graph(last))
     assert saved_us(found, 1 << middle.id) < 0
+
+
+# ---- gathers and scatters ------------------------------------------------------------------------
+
+
+def test_a_scatter_is_a_kernel_that_takes_its_updates_in_and_nothing_behind_it() -> None:
+    b = Builder()
+    i, u = b.parameter((512,), "s32"), b.parameter((512,))
+    updates = b.exp(u)
+    put = b.put_in_rows(b.splat(0.0, (512, 512)), i, updates)
+    graph = b.graph(b.tanh(put))
+    first, second = _xla(graph).kernels
+    assert first.bits >> updates.id & 1
+    assert first.bits >> put.id & 1
+    assert first.written == 1 << put.id
+    assert second.bits == 1 << graph.root.id
+    assert first.us > second.us, "it writes over an array that has to be filled before"
+
+
+def test_a_gather_fuses_with_what_it_picks_from() -> None:
+    b = Builder()
+    x, i = b.parameter((4096, 4096)), b.parameter((8,), "s32")
+    graph = b.graph(b.tanh(b.rows(b.exp(x), i)))
+    [kernel] = _xla(graph).kernels
+    assert kernel.us < 3, "8 of 4096 rows are read"

@@ -68,7 +68,7 @@ def test_growth_reaches_every_kind_of_op() -> None:
     assert opcodes >= {
         *("add", "select", "compare", "convert", "clamp", "tanh", "divide", "iota", "constant"),
         *("broadcast", "transpose", "reshape", "slice", "pad", "concatenate", "reverse"),
-        *("reduce", "dot"),
+        *("reduce", "dot", "gather", "dynamic-slice", "dynamic-update-slice", "scatter"),
     }
 
 

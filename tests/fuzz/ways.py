@@ -14,6 +14,7 @@ from codegen.kernel import Kernel
 from codegen.region import region, rewrite
 from costmodel.devices import Device, device
 from fusionstitch.accuracy import relative_error
+from fusionstitch.patterns.pattern import free_bits, spreads
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
 from hlo.evaluate import evaluate
@@ -71,21 +72,31 @@ def whole(grown: Grown, name: str, device: Device, options: CodegenOptions) -> W
 def cut(
     grown: Grown, name: str, device: Device, options: CodegenOptions, cuts: Sequence[int]
 ) -> Way:
-    """The graph's order cut into intervals, each of which is convex, and a kernel for each."""
+    """The graph's order cut into intervals, each of which is convex, and a kernel for each.
+
+    As in patterns, what is cheaper to compute again than to read is in every piece that reads it.
+    """
     graph = grown.graph
+    free = free_bits(graph)
     ops = [op for op in graph.ops[:-1] if op.opcode != "parameter"]
     bounds = [0, *sorted({c % len(ops) for c in cuts} - {0}), len(ops)]
-    roots = set(graph.root.operands)
-    pieces = []
-    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
-        inside = ops[start:end]
-        known = set(inside)
+    parts = []
+    for start, end in itertools.pairwise(bounds):
+        known = set(ops[start:end])
+        for op in reversed(ops):
+            repeated = free >> op.id & 1 or spreads(op)
+            if repeated and any(u in known for u in graph.users[op.id]):
+                known.add(op)
+        inside = [op for op in ops if op in known]
         inputs = list(dict.fromkeys(o for op in inside for o in op.operands if o not in known))
-        outputs = [
-            op for op in inside if op in roots or any(u not in known for u in graph.users[op.id])
-        ]
-        part = region(f"fuzz_{number}", inside, inputs, outputs)
-        kernel = generate(part, device, options)
+        parts.append((ops[start:end], inside, inputs))
+    wanted = {op for _, _, inputs in parts for op in inputs} | set(graph.root.operands)
+    pieces = []
+    for number, (own, inside, inputs) in enumerate(parts):
+        outputs = [op for op in own if op in wanted]
+        if not outputs:
+            continue
+        kernel = generate(region(f"fuzz_{number}", inside, inputs, outputs), device, options)
         ids = tuple(o.id for o in inputs), tuple(o.id for o in outputs)
         pieces.append(Piece(kernel, *ids))
     return Way(name, grown, tuple(pieces))

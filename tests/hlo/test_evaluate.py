@@ -145,6 +145,27 @@ def test_movement(name):
     assert_same(got, np.asarray(jax.jit(MOVES[name])(x)))
 
 
+def test_the_largest_indices_are_clamped_to_the_last_element():
+    x, i = np.arange(5, dtype=np.float32), np.array([0, 3, 2**64 - 1, 2**63], np.uint64)
+    numbers = LAX.GatherDimensionNumbers((), (0,), (0,))
+
+    def fun(x, i):
+        return LAX.gather(x, i[:, None], numbers, (1,), mode="clip")
+
+    with jax.enable_x64(True):
+        [got] = evaluate(entry(fun, x, i), [x, i])
+    np.testing.assert_array_equal(got, [0, 3, 4, 4])
+
+
+def test_scatters_name_what_they_do_with_an_update():
+    x = np.zeros((5, 4), np.float32)
+    bodies = {"set": "replace", "add": "add", "max": "maximum", "min": "minimum"}
+    for method, name in bodies.items():
+        graph = entry(lambda x, m=method: getattr(x.at[jnp.array([1, 1])], m)(2.0), x)
+        [op] = [op for op in graph if op.opcode == "scatter"]
+        assert op.attrs["reducer"] == name
+
+
 def test_dots_contract_any_dimensions():
     x = np.random.default_rng(0).integers(-4, 4, (3, 2, 5, 4)).astype(np.int8)
 

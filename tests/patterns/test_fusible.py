@@ -26,9 +26,14 @@ def _awaiting(b: Builder) -> Op:
     return b.op("tanh", (8,), x, control=(1,))
 
 
+def _add_to_rows(b: Builder) -> Op:
+    return b.add_to_rows(b.parameter((9, 4)), b.parameter((5,), "s32"), b.parameter((5, 4)))
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
+        (_add_to_rows, "Several of its updates may meet in one element."),
         (lambda b: b.sort(b.parameter((8,))), "XLA keeps sort for itself."),
         (lambda b: b.exp(b.parameter((8,), "c64")), "Kernels have no such element type."),
         (lambda b: b.exp(b.parameter((0, 8))), "An operand or the result has no elements."),
@@ -48,6 +53,17 @@ def test_element_types(dtype: str) -> None:
     b = Builder()
     x = b.parameter((8,), dtype)
     assert fusible(b.binary("maximum", x, x), H200)
+
+
+def test_what_picks_and_puts_single_elements_may_be_a_member() -> None:
+    b = Builder()
+    x, i, u = b.parameter((9, 4)), b.parameter((9,), "s32"), b.parameter((9,))
+    start, row = b.parameter((), "s32"), b.parameter((1, 4))
+    zero = b.constant(0, "s32")
+    assert fusible(b.rows(x, i), H200)
+    assert fusible(b.put_in_rows(x, i, u), H200)
+    assert fusible(b.op("dynamic-slice", (1, 4), x, start, zero, sizes=(1, 4)), H200)
+    assert fusible(b.op("dynamic-update-slice", (9, 4), x, row, start, zero), H200)
 
 
 def test_a_batched_gemm_is_judged_by_one_batch_entry() -> None:

@@ -15,7 +15,7 @@ from fusionstitch.patterns.convex import components, is_convex
 from fusionstitch.patterns.exploratory import MAX_PER_SEED, exploratory
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
-from fusionstitch.patterns.pattern import free_bits
+from fusionstitch.patterns.pattern import Pattern, free_bits
 from hlo.graph import Graph, Op
 from tests.graphs import Builder, random_graphs
 
@@ -153,3 +153,56 @@ def test_chunks_of_a_pack_do_not_share_ops() -> None:
     assert [bits for bits, _ in packing(graph, units, 99, 99)] == [sum(units) - 5 * shared]
     chunks = [bits for bits, _ in packing(graph, units, 99, 7)]
     assert chunks == [sum(units[:3]) - 3 * shared, sum(units[3:]) - 3 * shared]
+
+
+# ---- gathers and scatters ------------------------------------------------------------------------
+
+
+def _reasons(graph: Graph) -> set[str]:
+    return {verdict.reason for _, _, verdict in _candidates(graph).refused}
+
+
+def test_an_array_is_left_to_xla_to_update_in_place() -> None:
+    b = Builder()
+    x, i, u = b.parameter((512, 512)), b.parameter((512,), "s32"), b.parameter((512,))
+    put = b.put_in_rows(x, i, b.exp(u))
+    graph = b.graph(put)
+    found = _candidates(graph)
+    assert not any(p.bits >> put.id & 1 for p in found.patterns)
+    assert _reasons(graph) == {"XLA updates the array in place."}
+
+
+def test_updates_of_what_a_pattern_computes_are_its_own() -> None:
+    b = Builder()
+    x, i, u = b.parameter((512, 512)), b.parameter((512,), "s32"), b.parameter((512,))
+    put = b.put_in_rows(b.exp(x), i, u)
+    onto_zeros = b.put_in_rows(b.splat(0.0, (512, 512)), i, u)
+    graph = b.graph(put, onto_zeros)
+    found = _candidates(graph)
+    for op in (put, onto_zeros):
+        assert any(p.bits >> op.id & 1 for p in found.patterns)
+    assert _reasons(graph) <= {"XLA updates the array in place."}
+
+
+def test_an_update_read_inside_alone_is_no_update_in_place() -> None:
+    b = Builder()
+    x, i, u = b.parameter((512, 512)), b.parameter((512,), "s32"), b.parameter((512,))
+    put = b.put_in_rows(x, i, u)
+    graph = b.graph(b.reduce(b.exp(put), (1,)))
+    assert any(p.bits >> put.id & 1 for p in _candidates(graph).patterns)
+
+
+def test_index_vectors_are_computed_by_their_readers() -> None:
+    b = Builder()
+    x, i, u = b.parameter((512, 512)), b.parameter((512,), "s32"), b.parameter((512,))
+    j = b.add(i, i)
+    put = b.put_in_rows(b.splat(0.0, (512, 512)), j, u)
+    graph = b.graph(b.exp(put), b.mul(x, x))
+    column, vectors = put.operands[1].operands[1], put.operands[1]
+    pattern = Pattern(graph, _bits(put, graph.root.operands[0]), "")
+    assert vectors in pattern.ops
+    assert column in pattern.inputs
+    before = Pattern(graph, _bits(j, column, vectors), "")
+    assert before.outputs == (column,)
+    found = {p.bits for p in _candidates(graph).patterns}
+    assert _bits(vectors) not in found

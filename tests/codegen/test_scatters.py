@@ -1,0 +1,193 @@
+"""Scatters with one update per element: which they are, and what stands for them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from codegen.generate import CodegenOptions, generate
+from codegen.scatters import OneUpdate, expand_scatters, one_update
+from hlo.evaluate import evaluate
+from hlo.graph import Graph, Op
+from hlo.verdict import Verdict
+from tests.codegen.regions import H200, lowered, whole
+
+ROWS, COLUMNS = np.arange(6, dtype=np.int32), np.arange(5, dtype=np.int32)
+SEVERAL = "Several of its updates may meet in one element."
+
+
+def drawn(*dims: int) -> np.ndarray:
+    return np.asarray(np.random.default_rng(1).standard_normal(dims), np.float32)
+
+
+def places(*dims: int) -> np.ndarray:
+    """Inside, below and above."""
+    return np.asarray(np.random.default_rng(2).integers(-9, 9, dims), np.int32)
+
+
+def scatter_of(graph: Graph) -> Op:
+    [op] = [op for op in graph if op.opcode == "scatter"]
+    return op
+
+
+#: name -> (fun, args) of scatters that can be selects.
+ONE = {
+    "rows": (lambda x, i, u: x.at[jnp.arange(6), i].add(u), drawn(6, 5), places(6), drawn(6)),
+    "columns": (lambda x, i, u: x.at[i, jnp.arange(5)].set(u), drawn(6, 5), places(5), drawn(5)),
+    "batches": (jax.vmap(lambda x, i, u: x.at[i].max(u)), drawn(6, 5), places(6), drawn(6)),
+    "transposed batches": (
+        jax.vmap(lambda x, i, u: x.at[i].set(u), (1, 0, 0)),
+        drawn(5, 6),
+        places(6),
+        drawn(6),
+    ),
+    "two batch dims": (
+        jax.vmap(jax.vmap(lambda x, i, u: x.at[i].mul(u))),
+        drawn(2, 3, 5),
+        places(2, 3),
+        drawn(2, 3),
+    ),
+    "whole windows": (
+        jax.vmap(lambda x, i, u: x.at[i].set(u)),
+        drawn(4, 3, 5),
+        places(4),
+        drawn(4, 5),
+    ),
+    "a row": (lambda x, i, u: x.at[i].add(u), drawn(6, 5), places(), drawn(5)),
+    "an element": (lambda x, i, u: x.at[i, 2].set(u), drawn(6, 5), places(), drawn()),
+    "a known column": (lambda x, u: x.at[jnp.arange(6), 2].set(u), drawn(6, 5), drawn(6)),
+    "the diagonal": (
+        lambda x, u: x.at[jnp.arange(6), jnp.arange(6)].add(u),
+        drawn(6, 6),
+        drawn(6),
+    ),
+    "rows from behind": (
+        lambda x, i, u: x.at[jnp.arange(6) - 6, i].set(u),
+        drawn(6, 5),
+        places(6),
+        drawn(6),
+    ),
+    "clipped": (
+        lambda x, i, u: x.at[jnp.arange(6), i].set(u, mode="clip"),
+        drawn(6, 5),
+        places(6),
+        drawn(6),
+    ),
+    "batches joined": (  # as XLA:GPU writes them: positions are digits of one number
+        lambda x, i, u: lax.scatter_add(
+            x,
+            jnp.stack(
+                [
+                    jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32)[:, None], (2, 3)),
+                    jnp.broadcast_to(jnp.arange(3, dtype=jnp.int32), (2, 3)),
+                    i,
+                ],
+                -1,
+            ).reshape(6, 3),
+            u,
+            lax.ScatterDimensionNumbers((), (0, 1, 2), (0, 1, 2)),
+        ),
+        drawn(2, 3, 5),
+        places(2, 3),
+        drawn(6),
+    ),
+}
+#: name -> (fun, args, why it is left to XLA).
+MANY = {
+    "unknown rows": (
+        lambda x, i, u: x.at[i].add(u),
+        (drawn(6, 5), places(4), drawn(4, 5)),
+        SEVERAL,
+    ),
+    "two per row": (
+        lambda x, i, u: x.at[jnp.arange(6)[:, None], i].add(u),
+        (drawn(6, 5), places(6, 2), drawn(6, 2)),
+        SEVERAL,
+    ),
+    "fewer rows": (
+        lambda x, i, u: x.at[jnp.arange(4), i].add(u),
+        (drawn(6, 5), places(4), drawn(4)),
+        SEVERAL,
+    ),
+    "a part of the row": (
+        lambda x, i, u: x.at[i, :3].add(u),
+        (drawn(6, 5), places(), drawn(3)),
+        "It scatters windows of several elements.",
+    ),
+    "a body of its own": (
+        lambda x, i, u: lax.scatter_apply(
+            x,
+            i[:, None],
+            lambda v: v * v,
+            lax.ScatterDimensionNumbers((), (1,), (1,), (0,), (0,)),
+            update_shape=(6,),
+        ),
+        (drawn(6, 5), places(6), drawn(6)),
+        "It scatters by more than one known operation.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_selects_give_what_the_scatter_gives(name: str) -> None:
+    fun, *args = ONE[name]
+    graph = whole(lowered(fun, *args))
+    assert isinstance(one_update(scatter_of(graph)), OneUpdate)
+    expanded = expand_scatters(graph)
+    assert not any(op.opcode == "scatter" for op in expanded)
+    ours, theirs = (evaluate(g, args, float64=True) for g in (expanded, graph))
+    for mine, wanted in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+    np.testing.assert_allclose(ours[0], jax.jit(fun)(*args), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_others_are_left_to_xla(name: str) -> None:
+    fun, args, reason = MANY[name]
+    graph = lowered(fun, *args)
+    verdict = one_update(scatter_of(graph))
+    assert isinstance(verdict, Verdict)
+    assert not verdict
+    assert verdict.reason == reason
+    assert expand_scatters(whole(graph)).ops[0].opcode == "parameter"
+
+
+def sums(u: jax.Array, i: jax.Array) -> tuple[jax.Array, ...]:
+    s = jnp.zeros((6, 5)).at[jnp.arange(6), i].add(u, mode="drop")
+    return s.sum(1), s.sum(0), s.sum(), s.max(1)
+
+
+def test_sums_over_the_scattered_dim_do_not_walk_it() -> None:
+    args = drawn(6), places(6)
+    graph = whole(lowered(sums, *args))
+    expanded = expand_scatters(graph)
+    for mine, wanted in zip(evaluate(expanded, args), evaluate(graph, args), strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-6)
+    reduced = [op.operands[0].dims for op in expanded if op.opcode == "reduce"]
+    # what is left: the sum of columns, the sum of 6 updates, the maximum
+    assert sorted(reduced) == [(6,), (6, 5), (6, 5)]
+
+
+def test_a_sum_from_elsewhere_or_onto_something_is_kept() -> None:
+    def onto(u: jax.Array, i: jax.Array) -> jax.Array:
+        return jnp.ones((6, 5)).at[jnp.arange(6), i].add(u).sum(1)
+
+    expanded = expand_scatters(whole(lowered(onto, drawn(6), places(6))))
+    assert [op.operands[0].dims for op in expanded if op.opcode == "reduce"] == [(6, 5)]
+
+
+def label_loss(x: jax.Array, labels: jax.Array) -> jax.Array:
+    log_p = jax.nn.log_softmax(x.astype(jnp.float32))
+    return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=1))
+
+
+@pytest.mark.parametrize("numerics", ["default", "strict"])
+def test_the_gradient_of_a_label_loss_is_one_kernel_without_atomics(numerics: str) -> None:
+    x, labels = jax.ShapeDtypeStruct((64, 4096), jnp.bfloat16), jnp.zeros(64, jnp.int32)
+    graph = whole(lowered(jax.value_and_grad(label_loss), x, labels))
+    source = generate(graph, H200, CodegenOptions(numerics=numerics)).source
+    assert "atomic" not in source
+    assert source.count("_compare = int32_t(") == 1, "one comparison of column and label"
