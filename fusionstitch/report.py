@@ -103,7 +103,7 @@ def report_trial(trial: Trial) -> Report:
 
     stitched, program = trial.stitched, counting.entry(trial.module)
     unfused = counting.unfused(program)
-    xla, ours = _modelled_counts(stitched)
+    xla, ours = modelled_counts(stitched)
     kernels = {
         "unfused": unfused.kernels,
         "xla": xla.kernels if trial.xla_kernels is None else trial.xla_kernels,
@@ -159,7 +159,7 @@ def _dropped(stitched: Stitched, plan: Plan) -> list[Chosen]:
     return [chosen for chosen in plan.chosen if id(chosen) not in carried]
 
 
-def _modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
+def modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
     """(XLA's, ours) as counts of the whole program."""
     from fusionstitch import counting
 
