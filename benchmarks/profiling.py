@@ -23,7 +23,6 @@ _GEMM = re.compile(
     "gemm|gemv|nvjet|cutlass|xmma|cublas|cudnn|conv(?!ert)|[wd]grad|splitK|(^|_)dot(_|$)",
     re.IGNORECASE,
 )
-_REDUCTION = re.compile("reduce|softmax|norm", re.IGNORECASE)
 #: Kernels and copies that are listed with their time.
 LISTED = 8
 
@@ -102,8 +101,8 @@ def classified(activity: Activity, stitched: Mapping[str, str]) -> Activity:
     """`activity` with kernels and microseconds per class of kernel in place of `names`.
 
     `stitched` holds the paper's class of each stitched kernel ("elemwise", "reduction", "gemm") by
-    its name, whose microseconds are listed. All others are told by their names: "gemm" (library
-    kernels, products and convolutions), "reduction" or "elemwise".
+    its name, whose microseconds are listed. All others are "gemm" (products and convolutions, by
+    their names) or "memory".
     """
     classes: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     own = {}
@@ -112,7 +111,7 @@ def classified(activity: Activity, stitched: Mapping[str, str]) -> Activity:
             own[name] = round(us, 2)
             found = classes[f"stitched {stitched[name]}"]
         else:
-            found = classes[_class(name)]
+            found = classes["gemm" if _GEMM.search(name) else "memory"]
         found[0] += count
         found[1] += us
     shown = {key: value for key, value in activity.items() if key != "names"}
@@ -124,12 +123,6 @@ def classified(activity: Activity, stitched: Mapping[str, str]) -> Activity:
         },
         "stitched": own,
     }
-
-
-def _class(name: str) -> str:
-    if _GEMM.search(name):
-        return "gemm"
-    return "reduction" if _REDUCTION.search(name) else "elemwise"
 
 
 def _tidy(count: float) -> float:

@@ -86,8 +86,11 @@ def measure(
 
 
 def _prepare(workers: Sequence[_Worker], jobs: int) -> None:
-    """Starts all workers, at most `jobs` of them preparing at any time, and waits for them."""
-    waiting, busy = list(workers), list[_Worker]()
+    """Starts all workers, at most `jobs` of them preparing at any time, and waits for them.
+
+    Those that take long start first.
+    """
+    waiting, busy = sorted(workers, key=lambda worker: not worker.long), list[_Worker]()
     while waiting or busy:
         while waiting and len(busy) < jobs:
             busy.append(waiting.pop(0))
@@ -118,7 +121,8 @@ class _Worker:
     def __init__(self, workload: Workload, part: str, folder: Path, settings: Settings):
         self.workload, self.part, self.settings = workload, part, settings
         self.folder = folder / f"{workload.target.replace(':', '.')}-{part}"
-        self.cache = folder / "cache"
+        self.cache = folder / "cache"  # for all: the launcher is built once
+        self.long = workload.long or part == "inductor"
         self.failure = ""
         self.process: subprocess.Popen[bytes] | None = None
 

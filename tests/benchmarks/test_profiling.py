@@ -91,9 +91,8 @@ def test_classes_of_kernels() -> None:
     }
     found = classified(summed(events), {"fused_step": "gemm"})
     assert found["classes"] == {
-        "elemwise": {"kernels": 1, "us": 0.5},
         "gemm": {"kernels": 3, "us": 5.5},
-        "reduction": {"kernels": 1, "us": 2.0},
+        "memory": {"kernels": 2, "us": 2.5},
         "stitched gemm": {"kernels": 1, "us": 5.0},
     }
     assert found["stitched"] == {"fused_step": 5.0}
