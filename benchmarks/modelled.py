@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from costmodel.work import op_work
 from fusionstitch import counting
 from fusionstitch.core import Stitch, Stitched
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.report import modelled_counts
+from hlo.graph import Graph
 
 
 def stitched(compiled: Any) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def _kernel(one: Stitch) -> dict[str, Any]:
 
 
 def counts(module: bytes, found: Stitched | None) -> dict[str, Any]:
-    """Ops, and kernels and DRAM bytes per call by the model, of the lowered `module` (a
+    """Ops, FLOPs, and kernels and DRAM bytes per call by the model, of the lowered `module` (a
     HloModuleProto) run op by op, under XLA, and as it was stitched."""
     program = counting.entry(module)
     unfused = counting.unfused(program)
@@ -52,9 +54,21 @@ def counts(module: bytes, found: Stitched | None) -> dict[str, Any]:
     sides = {"unfused": unfused, "xla": both[0], "fusionstitch": both[1]}
     return {
         "ops": counting.ops(program),
+        "flops": _flops(program),
         "modelled": {
             name: {"kernels": count.kernels, "bytes": count.bytes}
             for name, count in sides.items()
             if count is not None
         },
     }
+
+
+def _flops(program: Graph) -> int:
+    """Floating-point operations of one run; special functions count as one each."""
+    total = 0
+    for graph, n in counting.repeats(program).items():
+        for op in filter(counting.is_kernel, graph):
+            work = op_work(op)
+            own = work.flops + work.flops64 + work.special + work.dot_flops + work.tensor_flops
+            total += n * own
+    return total

@@ -81,9 +81,9 @@ def step(state: State, heard: jax.Array, said: jax.Array) -> tuple[State, jax.Ar
 
 
 def train_step() -> Workload:
-    """256 units, batch 32, 50 + 50 words of 10,000 (small: 8 units, batch 4, 3 + 3 of 30)."""
+    """256 units, batch 32, 50 + 50 words of 10,000 (small: 8 units, batch 4, 2 + 2 of 30)."""
     draw = Random()
-    units, batch, length, words = size((256, 32, 50, 10_000), (8, 4, 3, 30))
+    units, batch, length, words = size((256, 32, 50, 10_000), (8, 4, 2, 30))
     params: Params = {
         "embedding": draw.uniform(words, units, low=-0.1, high=0.1),
         "encoder": [gru_params(draw, units, units) for _ in range(2)],

@@ -21,10 +21,13 @@ MASKED = -1e9
 
 
 def interests(params: Params, history: jax.Array, lengths: jax.Array) -> jax.Array:
-    """[batch, heads, width] from item ids [batch, length] and how many of them count."""
+    """[batch, heads, width] from item ids [batch, length] and how many of them count.
+
+    The heads have no bias: a softmax over the history takes no notice of one.
+    """
     items = params["items"][history]
     hidden = jnp.tanh((items + params["position"]) @ params["hidden_w"] + params["hidden_b"])
-    scores = jnp.swapaxes(hidden @ params["heads_w"] + params["heads_b"], 1, 2)
+    scores = jnp.swapaxes(hidden @ params["heads_w"], 1, 2)
     alive = jnp.arange(history.shape[1]) < lengths[:, None]
     weights = jax.nn.softmax(jnp.where(alive[:, None], scores, MASKED), axis=-1)
     return jnp.einsum("bkl,bld->bkd", weights, items)
@@ -71,13 +74,12 @@ def train_step() -> Workload:
     draw = Random()
     items, width, heads, length, batch = size((100_000, 64, 4, 94, 256), (200, 16, 2, 12, 8))
     params = {
-        "items": draw.normal(items, width) * width**-0.5,
+        "items": draw.normal(items, width),
         "bias": jnp.zeros(items),
-        "position": draw.normal(length, width) * 0.1,
+        "position": draw.normal(length, width),
         "hidden_w": draw.glorot(width, 4 * width),
         "hidden_b": jnp.zeros(4 * width),
         "heads_w": draw.glorot(4 * width, heads),
-        "heads_b": jnp.zeros(heads),
     }
     state = (params, adam_init(params), jax.random.key(0))
     history = draw.integers(batch, length, high=items)

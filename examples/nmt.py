@@ -124,7 +124,7 @@ def search(
 
 def _args() -> tuple[Params, jax.Array, jax.Array]:
     draw = Random()
-    units, batch, length = size((512, 32, 50), (8, 4, 3))
+    units, batch, length = size((512, 32, 50), (8, 4, 2))
     sources, targets = size((17_191, 7_709), (40, 30))
     params: Params = {
         "source": draw.uniform(sources, units, low=-0.1, high=0.1),
@@ -142,7 +142,7 @@ def _args() -> tuple[Params, jax.Array, jax.Array]:
 
 
 def greedy() -> Workload:
-    """512 units, batch 32, 50 words, vocabularies 17,191 and 7,709 (small: 8, 4, 3, 40, 30)."""
+    """512 units, batch 32, 50 words, vocabularies 17,191 and 7,709 (small: 8, 4, 2, 40, 30)."""
     return jax.default_matmul_precision("float32")(translate), _args()
 
 

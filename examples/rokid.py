@@ -83,9 +83,9 @@ def step(
 
 
 def train_step() -> Workload:
-    """200 frames, 512 units, batch 16, 20 labels (small: 6 frames, 16 units, batch 4, 2)."""
+    """200 frames, 512 units, batch 16, 20 labels (small: 4 frames, 16 units, batch 4, 2)."""
     draw = Random()
-    steps, units, batch, longest = size((200, 512, 16, 20), (6, 16, 4, 2))
+    steps, units, batch, longest = size((200, 512, 16, 20), (4, 16, 4, 2))
 
     def layer(rows: int, columns: int) -> dict[str, jax.Array]:
         return {"w": draw.glorot(rows, columns), "b": jnp.zeros(columns)}

@@ -109,7 +109,7 @@ def report_trial(trial: Trial) -> Report:
         "xla": xla.kernels if trial.xla_kernels is None else trial.xla_kernels,
         "fusionstitch": ours.kernels if trial.kernels is None else trial.kernels,
     }
-    xla_us, modelled_us = _modelled_us(stitched)
+    xla_us, modelled_us = modelled_times(stitched)
     timings = stitched.timings
     return Report(
         workload=trial.name,
@@ -173,7 +173,7 @@ def modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
     return xla, ours
 
 
-def _modelled_us(stitched: Stitched) -> tuple[float, float]:
+def modelled_times(stitched: Stitched) -> tuple[float, float]:
     """(XLA's, ours) as microseconds of the whole program."""
     repeats, xla, ours = _repeated(stitched), 0.0, 0.0
     for plan in stitched.plans:
