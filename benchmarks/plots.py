@@ -56,11 +56,13 @@ def draw_speedups(rows: Sequence[Row], path: Path) -> None:
     bars = speedups(rows)
     for number, (name, color) in enumerate((("GPU time", "tab:blue"), ("wall time", "tab:gray"))):
         places = [place + 0.4 * number - 0.2 for place in range(len(bars))]
-        axes.barh(places, [known.get(name, 0) for _, known in bars], 0.38, label=name, color=color)
+        beyond = [known.get(name, 1.0) - 1.0 for _, known in bars]
+        axes.barh(places, beyond, 0.38, left=1.0, label=name, color=color)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(bars)), [label for label, _ in bars], fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("XLA / fusionstitch: above 1, fusionstitch takes less")
     axes.legend(loc="lower right")
     _save(figure, path)
@@ -90,7 +92,7 @@ def draw_roofline(
     axes.set_xlabel("FLOP per byte, each input and output counted once")
     axes.set_ylabel("FLOP/s by GPU time; line: a copy's rate and the f32 units")
     if labelled:
-        axes.legend(loc="lower right")
+        axes.legend(loc="upper left")
     _save(figure, path)
 
 
