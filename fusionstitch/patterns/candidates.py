@@ -102,8 +102,8 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
         )
     if not is_convex(graph, bits):
         return forbid("A path leaves it and comes back: it would wait for itself.")
-    if not options.packing and len(list(components(graph, bits, shared_inputs=True))) > 1:
-        return forbid("Its parts have nothing in common, and packing is off.")
+    if not options.packing and len(list(components(graph, bits))) > 1:
+        return forbid("Some of its ops do not depend on each other, and packing is off.")
     written = escaping(graph, bits)
     if not written:
         return forbid("Nobody reads what it computes.")
