@@ -4,8 +4,8 @@ python -m benchmarks [TARGET...] [--suite NAME...] [--json FILE] [--jobs N] [--w
 
 TARGET is a target of the examples (softmax.py:rows) or a file of them (norms); all without one and
 without a suite. Every workload runs in processes of its own with a time limit, and every failure is
-a row. PART is op-by-op, inductor, graphs (XLA's flags for CUDA graphs) or warm (compile times with
-warm caches).
+a row. PART is op-by-op, inductor, graphs (XLA's flags for CUDA graphs), warm (compile times with
+warm caches) or long (programs that take minutes to compile).
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def main() -> int:
         "--jobs", type=int, default=1, help="programs compiled side by side; measuring never is"
     )
     parser.add_argument(
-        "--limit", type=float, default=180.0, help="seconds to prepare, and to measure, each"
+        "--limit", type=float, default=420.0, help="seconds to prepare, and to measure, each"
+    )
+    parser.add_argument(
+        "--batch", type=int, default=24, help="processes prepared before any of them measures"
     )
     parser.add_argument(
         "--without", type=_parts, default=frozenset(), metavar="PART,...", help="what to leave out"
@@ -63,6 +66,7 @@ def main() -> int:
         jobs=options.jobs,
         rounds=options.rounds,
         limit=options.limit,
+        batch=options.batch,
         without=options.without,
         ncu=options.ncu,
     )

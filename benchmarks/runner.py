@@ -27,21 +27,22 @@ PARTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     "op-by-op": ("benchmarks.op_by_op", lambda target: True),
     "inductor": ("benchmarks.inductor", inductor.has),
 }
-#: What may be left out: contestants, and measurements of the compiled program.
-OPTIONAL = ("op-by-op", "inductor", "graphs", "warm")
+#: What may be left out: contestants, measurements of the compiled program, and whole programs.
+OPTIONAL = ("op-by-op", "inductor", "graphs", "warm", "long")
 
 
 @dataclass(frozen=True)
 class Settings:
     """`jobs` workers prepare side by side; `limit` is seconds to prepare, and again to measure.
 
-    Up to `batch` workers are prepared before any of them measures. `without` are names of OPTIONAL.
+    Up to `batch` workers are prepared before any of them measures. `without` are names of OPTIONAL:
+    parts, or "long" for the programs that take long to compile.
     """
 
     jobs: int = 1
     rounds: int = 15
     limit: float = 120.0
-    batch: int = 16
+    batch: int = 24
     without: frozenset[str] = frozenset()
     ncu: bool = False
 
@@ -61,6 +62,8 @@ def measure(
     Programs that take long to compile come first, the others in their order.
     """
     waiting = sorted(workloads, key=lambda workload: not workload.long)
+    if "long" in settings.without:
+        waiting = [workload for workload in waiting if not workload.long]
     with tempfile.TemporaryDirectory() as folder:
         while waiting:
             batch: dict[Workload, list[_Worker]] = {}

@@ -17,7 +17,8 @@ from benchmarks.workloads import Workload
 
 PROFILED_CALLS = 4
 #: Compile options that let XLA record more of a program into CUDA graphs: graphs of any length,
-#: and where a program has control flow, that too.
+#: and where a program has control flow, that too. Programs that take long to compile are hundreds
+#: of kernels, which are in graphs by default: they are not compiled once more.
 GRAPHS: dict[str, dict[str, Any]] = {"short graphs": {"xla_gpu_graph_min_graph_size": 1}}
 CONTROL_GRAPHS: dict[str, dict[str, Any]] = {
     "control flow": {
@@ -84,7 +85,8 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
     del results
 
     flags: dict[str, dict[str, Any]] = {}
-    if "graphs" not in options.without and jax.default_backend() == "gpu":
+    left_out = "graphs" in options.without or workload.long
+    if not left_out and jax.default_backend() == "gpu":
         row.step("compile xla with graphs")
         flags = {**GRAPHS, **(CONTROL_GRAPHS if _has_control_flow(xla) else {})}
         for name, choice in flags.items():

@@ -1,7 +1,8 @@
 """Multi-interest recommendation: a stand-in for the paper's multi-interests, after ComiRec-SA.
 
 A user's history of items attends to itself with several heads, each an interest; the interest
-nearest to the next item is trained by a softmax over sampled items. Adam 0.001.
+nearest to the next item is trained by a softmax over sampled items. Adam 0.001. Products keep all
+of f32: in TF32 which interest is nearest would depend on how they were rounded.
 The model also holds the block of the paper's Figure 1, which is `figure1.py:original`.
 """
 
@@ -59,6 +60,7 @@ def cost(
     return -jnp.mean(jax.nn.log_softmax(logits)[:, 0])
 
 
+@jax.default_matmul_precision("float32")
 def step(
     state: State, history: jax.Array, lengths: jax.Array, targets: jax.Array
 ) -> tuple[State, jax.Array]:

@@ -51,6 +51,11 @@ def test_a_worker_is_stopped_at_its_limit() -> None:
     assert row["failure"].startswith("stopped after 0 s in step ")
 
 
+def test_programs_that_take_long_may_be_left_out() -> None:
+    settings = Settings(without=frozenset({"long"}))
+    assert list(measure(find(["rokid"]), settings, lambda text: None)) == []
+
+
 def test_parts_that_are_left_out() -> None:
     [softmax], [lorenz] = find(["softmax"]), find(["lorenz"])
     assert Settings(without=frozenset({"inductor"})).parts(softmax) == ["compiled", "op-by-op"]

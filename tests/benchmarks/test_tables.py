@@ -65,7 +65,9 @@ def test_the_best_of_xlas_flags() -> None:
 
 
 def test_the_share_of_a_copys_rate() -> None:
-    assert of_ceiling({**WIN, "floor_bytes": 20_000_000}, "fusionstitch", 4e12) == 0.5
+    assert of_ceiling({**WIN, "floor_bytes": 20_000_000}, "fusionstitch", 4e12) == pytest.approx(
+        0.5
+    )
     assert of_ceiling(WIN, "fusionstitch", 4e12) is None
     assert of_ceiling({**WIN, "floor_bytes": 20_000_000}, "fusionstitch", None) is None
 
@@ -86,7 +88,7 @@ def test_losses_say_what_was_lost() -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_what_was_modelled_is_marked() -> None:
-    assert tables.kernels_table([FAILED])[2] == "| norms.py:forward | ~- | - | - | - | - |"
+    assert tables.kernels_table([FAILED])[2] == "| norms.py:forward | - | - | - | - | - |"
     modelled = row("lorenz.py:scan", side(3, 10.0), modelled={"unfused": {"kernels": 14000}})
     del modelled["profile"]["unfused"]
     assert tables.kernels_table([modelled])[2].startswith("| lorenz.py:scan | ~14000 | 8 + 0 ")
