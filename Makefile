@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+JOBS ?= 6
+RESULTS ?= benchmarks/results/latest.json
+LADDER ?= benchmarks/results/ablation.json
 WORKERS ?= 2
 
 # On a machine with an NVIDIA driver the environment also gets JAX for CUDA.
@@ -13,7 +16,7 @@ EXTRAS ?= test,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format gpu-test bench fuzz clean
+.PHONY: help setup demo test lint format gpu-test bench pages fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,8 +51,16 @@ format: $(STAMP) ## let ruff rewrite the sources
 gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
 
-bench: $(STAMP) ## measure the examples against jax.jit (needs an NVIDIA GPU)
-	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+bench: $(STAMP) ## measure everything against XLA (needs an NVIDIA GPU), and write the pages
+	-$(BIN)/python -m benchmarks --jobs $(JOBS) --json $(RESULTS) $(BENCH_ARGS)
+	$(if $(BENCH_ARGS),,$(MAKE) pages)
+
+pages: $(STAMP) ## write docs/benchmarks.md, docs/paper.md and docs/figures from the results
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	-$(BIN)/python -m benchmarks.ablation --suite paper --jobs $(JOBS) --json $(LADDER)
+	$(BIN)/python -m benchmarks.tables $(RESULTS) docs/benchmarks.md
+	$(BIN)/python -m benchmarks.paper $(RESULTS) $(LADDER) > docs/paper.md
+	$(BIN)/python -m benchmarks.plots $(RESULTS)
 
 fuzz: $(STAMP) ## the property tests with many more examples
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)

@@ -1,9 +1,11 @@
-"""The examples on a GPU: fusionstitch against XLA and against op-by-op execution.
+"""The examples on a GPU: fusionstitch against XLA, Inductor and op-by-op execution.
 
-python -m benchmarks [TARGET...] [--json FILE] [--rounds N] [--jobs N] [--limit S] [--no-unfused]
+python -m benchmarks [TARGET...] [--suite NAME...] [--json FILE] [--jobs N] [--without PART,...]
 
-TARGET is a target of the examples (softmax.py:rows) or a file of them (norms); all without one.
-Every workload runs in a process of its own with a time limit, and every failure is a row.
+TARGET is a target of the examples (softmax.py:rows) or a file of them (norms); all without one and
+without a suite. Every workload runs in processes of its own with a time limit, and every failure is
+a row. PART is op-by-op, inductor, graphs (XLA's flags for CUDA graphs), warm (compile times with
+warm caches) or long (programs that take minutes to compile).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,9 +21,10 @@ from typing import Any
 
 from benchmarks.environment import describe
 from benchmarks.measuring import IN_FLIGHT
-from benchmarks.runner import Settings, measure
+from benchmarks.runner import OPTIONAL, Settings, measure
+from benchmarks.suites import SUITES
 from benchmarks.tables import markdown
-from benchmarks.workloads import find
+from benchmarks.workloads import WORKLOADS, find
 
 
 def main() -> int:
@@ -30,26 +34,42 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument(
+        "--suite", action="append", default=[], choices=list(SUITES), help="may be given again"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the results go")
     parser.add_argument("--rounds", type=int, default=15, help="times taken per side")
     parser.add_argument(
         "--jobs", type=int, default=1, help="programs compiled side by side; measuring never is"
     )
     parser.add_argument(
-        "--limit", type=float, default=120.0, help="seconds to prepare, and to measure, each"
+        "--limit", type=float, default=420.0, help="seconds to prepare, and to measure, each"
     )
     parser.add_argument(
-        "--no-unfused", dest="unfused", action="store_false", help="leave out op-by-op execution"
+        "--batch", type=int, default=24, help="processes prepared before any of them measures"
+    )
+    parser.add_argument(
+        "--without", type=_parts, default=frozenset(), metavar="PART,...", help="what to leave out"
+    )
+    parser.add_argument(
+        "--ncu", action="store_true", help="count DRAM bytes with Nsight Compute, too"
     )
     parser.add_argument("--commit", help="the commit, where the checkout has no git")
     options = parser.parse_args()
     try:
-        workloads = find(options.targets)
+        workloads = find(options.targets, options.suite)
     except ValueError as error:
         parser.error(str(error))
     path = options.json and options.json.resolve()
     os.chdir(Path(__file__).parent.parent)
-    settings = Settings(options.jobs, options.rounds, options.limit, options.unfused)
+    settings = Settings(
+        jobs=options.jobs,
+        rounds=options.rounds,
+        limit=options.limit,
+        batch=options.batch,
+        without=options.without,
+        ncu=options.ncu,
+    )
     start = time.monotonic()
 
     def say(text: str) -> None:
@@ -62,17 +82,36 @@ def main() -> int:
             "rounds": options.rounds,
             "calls_in_flight": IN_FLIGHT,
             "jobs": options.jobs,
+            "copy_bytes_per_s": _ceiling(),
         },
         "rows": [],
     }
+    place = {workload.target: number for number, workload in enumerate(WORKLOADS)}
     path = path or _default_path(results["environment"])
     for row in measure(workloads, settings, say):
-        results["rows"].append(row)
+        results["rows"] = sorted([*results["rows"], row], key=lambda row: place[row["target"]])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(results, indent=1) + "\n")
     print(markdown(results))
     say(f"written to {path}")
     return int(any("failure" in row or row["check"]["wrong"] for row in results["rows"]))
+
+
+def _parts(text: str) -> frozenset[str]:
+    parts = frozenset(text.split(","))
+    if unknown := sorted(parts - set(OPTIONAL)):
+        raise argparse.ArgumentTypeError(
+            f"no part is called {', '.join(unknown)}; there are {', '.join(OPTIONAL)}"
+        )
+    return parts
+
+
+def _ceiling() -> float | None:
+    """Bytes per second of a copy inside the GPU, measured before anything else runs."""
+    command = [sys.executable, "-m", "benchmarks.ceiling"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found: float | None = json.loads(done.stdout) if done.returncode == 0 else None
+    return found
 
 
 def _default_path(environment: dict[str, Any]) -> Path:

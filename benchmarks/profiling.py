@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,12 @@ _DEVICE = re.compile(r"/device:GPU:\d+")
 _STREAM = re.compile(r"Stream\b")
 #: Activities that are no kernels. Uploads and downloads are not the program's own work.
 _TRANSFER = re.compile(r"Memcpy(H2D|D2H|H2H)", re.IGNORECASE)
-_COPY = re.compile(r"Mem(cpy|set)", re.IGNORECASE)
+_MEMCPY, _MEMSET = (re.compile(f"Mem{what}", re.IGNORECASE) for what in ("cpy", "set"))
+#: Kernels of matrix products and convolutions, from libraries and from XLA's own generator.
+_GEMM = re.compile(
+    "gemm|gemv|nvjet|cutlass|xmma|cublas|cudnn|conv(?!ert)|[wd]grad|splitK|(^|_)dot(_|$)",
+    re.IGNORECASE,
+)
 #: Kernels and copies that are listed with their time.
 LISTED = 8
 
@@ -45,44 +50,78 @@ def profile(run: Callable[[int], None], calls: int) -> Activity | None:
 def activity(data: Any, calls: int) -> Activity | None:
     """One call's activity in a `jax.profiler.ProfileData` of `calls` calls.
 
-    `kernels`, `copies` (in device memory, memset included) and `transfers` (from and to the host)
-    are counts per call; `kernel_us` and `gpu_us` are the summed times of the kernels, and of
-    kernels and copies. `top` are those that took longest, each with its count and microseconds
-    per call.
+    `kernels`, `memcpys` and `memsets` (in device memory), `copies` (both) and `transfers` (from
+    and to the host) are counts per call; `kernel_us` and `gpu_us` are the summed times of the
+    kernels, and of kernels and copies. `top` are those that took longest, each with its count and
+    microseconds per call, and `names` holds (count, microseconds) of every kernel.
     """
     planes = [plane for plane in data.planes if _DEVICE.match(plane.name)]
     if not planes:
         return None
-    counts: dict[str, int] = defaultdict(int)
-    times: dict[str, float] = defaultdict(float)
+    events: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for plane in planes:
         for line in plane.lines:
             if _STREAM.match(line.name):
                 for event in line.events:
-                    counts[event.name] += 1
-                    times[event.name] += event.duration_ns / 1e3
-    transfers = {name for name in counts if _TRANSFER.match(name)}
-    copies = {name for name in counts if _COPY.match(name)} - transfers
-    kernels = set(counts) - copies - transfers
+                    found = events[event.name]
+                    found[0] += 1
+                    found[1] += event.duration_ns / 1e3
+    return summed({name: (n / calls, us / calls) for name, (n, us) in events.items()})
 
-    def per_call(names: set[str]) -> float:
-        return _tidy(sum(counts[name] for name in names) / calls)
 
-    longest = sorted(kernels | copies, key=lambda name: (-times[name], name))[:LISTED]
+def summed(events: Mapping[str, tuple[float, float]]) -> Activity:
+    """An activity from what ran: (count, microseconds) per call by name."""
+    transfers = {name for name in events if _TRANSFER.match(name)}
+    memcpys = {name for name in events if _MEMCPY.match(name)} - transfers
+    memsets = {name for name in events if _MEMSET.match(name)}
+    kernels = set(events) - memcpys - memsets - transfers
+
+    def count(names: Iterable[str]) -> float:
+        return _tidy(sum(events[name][0] for name in names))
+
+    def us(names: Iterable[str]) -> float:
+        return round(sum(events[name][1] for name in sorted(names)), 2)
+
+    own = set(events) - transfers
+    longest = sorted(own, key=lambda name: (-events[name][1], name))[:LISTED]
     return {
-        "kernels": per_call(kernels),
-        "copies": per_call(copies),
-        "transfers": per_call(transfers),
-        "kernel_us": round(sum(times[name] for name in kernels) / calls, 2),
-        "gpu_us": round(sum(times[name] for name in kernels | copies) / calls, 2),
-        "top": [
-            {
-                "name": name[:100],
-                "count": _tidy(counts[name] / calls),
-                "us": round(times[name] / calls, 2),
-            }
-            for name in longest
-        ],
+        "kernels": count(kernels),
+        "memcpys": count(memcpys),
+        "memsets": count(memsets),
+        "copies": count(memcpys | memsets),
+        "transfers": count(transfers),
+        "kernel_us": us(kernels),
+        "gpu_us": us(own),
+        "top": [{"name": n[:100], "count": count([n]), "us": us([n])} for n in longest],
+        "names": {name: events[name] for name in sorted(kernels)},
+    }
+
+
+def classified(activity: Activity, stitched: Mapping[str, str]) -> Activity:
+    """`activity` with kernels and microseconds per class of kernel in place of `names`.
+
+    `stitched` holds the paper's class of each stitched kernel ("elemwise", "reduction", "gemm") by
+    its name, whose microseconds are listed. All others are "gemm" (products and convolutions, by
+    their names) or "memory".
+    """
+    classes: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    own = {}
+    for name, (count, us) in activity["names"].items():
+        if name in stitched:
+            own[name] = round(us, 2)
+            found = classes[f"stitched {stitched[name]}"]
+        else:
+            found = classes["gemm" if _GEMM.search(name) else "memory"]
+        found[0] += count
+        found[1] += us
+    shown = {key: value for key, value in activity.items() if key != "names"}
+    return {
+        **shown,
+        "classes": {
+            name: {"kernels": _tidy(count), "us": round(us, 2)}
+            for name, (count, us) in sorted(classes.items())
+        },
+        "stitched": own,
     }
 
 

@@ -4,114 +4,191 @@ python -m benchmarks.tables RESULTS.json [PAGE.md]"""
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
+from benchmarks.readings import (
+    OURS,
+    Number,
+    Row,
+    activity,
+    best_flags,
+    count,
+    fixed,
+    gpu,
+    launches,
+    mean,
+    megabytes,
+    of_ceiling,
+    passes,
+    percent,
+    plain,
+    profile,
+    ratio,
+    scientific,
+    seconds,
+    table,
+    us,
+    wall,
+)
+from benchmarks.suites import SUITES
 from benchmarks.workloads import WORKLOADS
 
-Row = dict[str, Any]
 #: A loss beyond this needs its reason.
 MUCH_SLOWER = 2.0
 MARKER = "<!-- written by python -m benchmarks.tables -->"
 
 
-# ---- one row's numbers --------------------------------------------------------------------------
-
-
-def wall(row: Row, side: str) -> float | None:
-    """Microseconds per call, the median."""
-    value = row.get("wall_us", {}).get(side)
-    return value["median"] if value else None
-
-
-def gpu(row: Row, side: str) -> float | None:
-    """Microseconds of kernels and copies per call; op by op of kernels alone."""
-    value = _profile(row, side)
-    return value["kernel_us" if side == "unfused" else "gpu_us"] if value else None
-
-
-def launches(row: Row, side: str) -> float | None:
-    """Kernels and copies per call; op by op kernels alone, modelled where they were not traced.
-
-    JAX runs a reshape as a copy when it runs op by op, which says nothing about the program.
-    """
-    value = _profile(row, side)
-    if side == "unfused":
-        return value["kernels"] if value else row.get("unfused_modelled")
-    return value["kernels"] + value["copies"] if value else None
-
-
-def _profile(row: Row, side: str) -> dict[str, Any] | None:
-    return (row.get("profile") or {}).get(side)
-
-
-def ratio(row: Row, number: Callable[[Row, str], float | None], side: str = "xla") -> float | None:
-    """`side`'s number over ours: above 1, fusionstitch has less."""
-    theirs, ours = number(row, side), number(row, "fusionstitch")
-    return theirs / ours if theirs and ours else None
-
-
-# ---- tables -------------------------------------------------------------------------------------
-
-
 def kernels_table(rows: Sequence[Row]) -> list[str]:
     """Kernels per call and the compression, as the paper's table has them."""
-    lines = [
-        "| workload | op by op | XLA: kernels + copies | fs: kernels + copies | op by op / fs "
-        "| XLA / fs |",
-        "|---|--:|--:|--:|--:|--:|",
+    head = ["workload", "op by op", "XLA: kernels + memcpys + memsets", "fs: the same"]
+    body = [
+        [
+            row["target"],
+            plain(launches(row, "unfused"), "" if profile(row, "unfused") else "~"),
+            activity(row, "xla"),
+            activity(row, OURS),
+            fixed(ratio(row, launches, "unfused")),
+            fixed(ratio(row, launches)),
+        ]
+        for row in rows
     ]
-    for row in rows:
-        modelled = "" if _profile(row, "unfused") else "~"
-        lines.append(
-            f"| {row['target']} | {_number(launches(row, 'unfused'), modelled)} "
-            f"| {_activity(row, 'xla')} | {_activity(row, 'fusionstitch')} "
-            f"| {_ratio(ratio(row, launches, 'unfused'))} | {_ratio(ratio(row, launches))} |"
-        )
-    means = (_mean(rows, launches, "unfused"), _mean(rows, launches, "xla"))
-    return [*lines, f"| geometric mean | | | | {means[0]} | {means[1]} |"]
+    means = [_mean(rows, launches, side) for side in ("unfused", "xla")]
+    return table(
+        [*head, "op by op / fs", "XLA / fs"], [*body, ["geometric mean", *3 * [""], *means]]
+    )
 
 
 def times_table(rows: Sequence[Row]) -> list[str]:
-    """GPU and wall time per call, and how much faster fusionstitch is than XLA."""
-    lines = [
-        "| workload | GPU us: op by op | XLA | fs | op by op / fs | XLA / fs "
-        "| wall us: XLA | fs | XLA / fs |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    """GPU time per call, and how much less fusionstitch takes."""
+    sides = ("unfused", "xla", "inductor")
+    head = ["workload", "GPU us: op by op", "XLA", "Inductor", "fs"]
+    body = [
+        [
+            row["target"],
+            *(us(gpu(row, side)) for side in (*sides, OURS)),
+            *(fixed(ratio(row, gpu, side)) for side in sides),
+        ]
+        for row in rows
     ]
+    means = [_mean(rows, gpu, side) for side in sides]
+    ratios = ["op by op / fs", "XLA / fs", "Inductor / fs"]
+    return table([*head, *ratios], [*body, ["geometric mean", *4 * [""], *means]])
+
+
+def wall_table(rows: Sequence[Row]) -> list[str]:
+    """Wall time per call against XLA's defaults and against its best flags for CUDA graphs."""
+    head = ["workload", "wall us: XLA", "XLA, best flags", "fs", "XLA / fs", "best flags / fs"]
+    body = [
+        [
+            row["target"],
+            us(wall(row, "xla")),
+            f"{us(wall(row, 'xla best'))}{f' ({flags})' if (flags := best_flags(row)) else ''}",
+            us(wall(row, OURS)),
+            fixed(ratio(row, wall)),
+            fixed(ratio(row, wall, "xla best")),
+        ]
+        for row in rows
+    ]
+    means = [_mean(rows, wall, side) for side in ("xla", "xla best")]
+    return table(head, [*body, ["geometric mean", *3 * [""], *means]])
+
+
+def memory_table(rows: Sequence[Row], copy_bytes_per_s: float | None) -> list[str]:
+    """The memory suite: least traffic over GPU time, as a share of what a copy reaches."""
+    rows = [row for row in rows if row["target"] in SUITES["memory"]]
+    sides = ("xla", "inductor", OURS)
+    body = [
+        [
+            row["target"],
+            megabytes(row.get("floor_bytes")),
+            *(us(gpu(row, side)) for side in sides),
+            *(percent(of_ceiling(row, side, copy_bytes_per_s)) for side in sides),
+        ]
+        for row in rows
+    ]
+    means = [
+        percent(mean([of_ceiling(row, side, copy_bytes_per_s) for row in rows])) for side in sides
+    ]
+    head = ["workload", "MB", "GPU us: XLA", "Inductor", "fs", "of a copy: XLA", "Inductor", "fs"]
+    return table(head, [*body, ["geometric mean", *4 * [""], *means]])
+
+
+def traffic_table(rows: Sequence[Row]) -> list[str]:
+    """DRAM bytes per call by the model, and as counted where they were."""
+    body = []
     for row in rows:
-        lines.append(
-            f"| {row['target']} | {_time(gpu(row, 'unfused'))} | {_time(gpu(row, 'xla'))} "
-            f"| {_time(gpu(row, 'fusionstitch'))} | {_ratio(ratio(row, gpu, 'unfused'))} "
-            f"| {_ratio(ratio(row, gpu))} | {_time(wall(row, 'xla'))} "
-            f"| {_time(wall(row, 'fusionstitch'))} | {_ratio(ratio(row, wall))} |"
+        modelled, counted = row.get("modelled", {}), row.get("dram_bytes", {})
+        body.append(
+            [
+                row["target"],
+                megabytes(row.get("floor_bytes")),
+                *(megabytes(modelled.get(s, {}).get("bytes")) for s in ("unfused", "xla", OURS)),
+                *(megabytes(counted.get(side)) for side in ("xla", OURS)),
+            ]
         )
-    means = [_mean(rows, gpu, "unfused"), _mean(rows, gpu, "xla"), _mean(rows, wall, "xla")]
-    return [*lines, f"| geometric mean | | | | {means[0]} | {means[1]} | | | {means[2]} |"]
+    head = ["workload", "MB at least", "modelled: op by op", "XLA", "fs", "counted: XLA", "fs"]
+    return table(head, body)
 
 
 def checks_table(rows: Sequence[Row]) -> list[str]:
-    """Errors, compile times and what was stitched."""
-    lines = [
-        "| workload | outputs right | error: fs | XLA | against | compile s: XLA | fs | patterns "
-        "| stitched kernels | left to XLA |",
-        "|---|--:|--:|--:|---|--:|--:|--:|--:|--:|",
-    ]
+    """Errors and what was stitched."""
+    body = []
     for row in rows:
-        check, seconds = row.get("check", {}), row.get("compile_s", {})
-        stitched = row.get("stitched", {})
+        check, stitched = row.get("check", {}), row.get("stitched", {})
         right = f"{check['outputs'] - len(check['wrong'])} of {check['outputs']}" if check else "-"
-        lines.append(
-            f"| {row['target']} | {right} | {_error(check.get('error'))} "
-            f"| {_error(check.get('error_xla'))} | {check.get('reference', '-')} "
-            f"| {_seconds(seconds.get('xla'))} | {_seconds(seconds.get('fusionstitch'))} "
-            f"| {stitched.get('patterns', '-')} | {_count(stitched.get('kernels'))} "
-            f"| {_count(stitched.get('fallbacks'))} |"
+        body.append(
+            [
+                row["target"],
+                check.get("reference", "-"),
+                right,
+                scientific(check.get("error")),
+                scientific(check.get("error_xla")),
+                *(count(stitched.get(key)) for key in ("patterns", "kernels", "fallbacks")),
+            ]
         )
-    return lines
+    head = ["workload", "against", "outputs right", "error: fs", "XLA", "patterns"]
+    return table([*head, "stitched kernels", "left to XLA"], body, words=2)
+
+
+#: The passes that count as planning; the others have a column of their own.
+PLANNING = ("import", "simplify", "plan", "export")
+
+
+def compile_table(rows: Sequence[Row]) -> list[str]:
+    """Seconds of compiling: XLA alone, with fusionstitch and its passes, and from caches."""
+    body = []
+    for row in rows:
+        whole, warm = row.get("compile_s", {}), row.get("warm_s") or {}
+        own = row.get("stitched", {}).get("passes_s") or {}
+        parts = [sum(own.get(p, 0.0) for p in PLANNING), own.get("codegen"), own.get("build")]
+        body.append(
+            [
+                row["target"],
+                seconds(whole.get("xla")),
+                seconds(whole.get(OURS)),
+                *(seconds(part if own else None) for part in parts),
+                fixed(_share(passes(row), whole.get("xla"))),
+                seconds(warm.get("xla")),
+                seconds(warm.get(OURS)),
+                fixed(_share(warm.get(OURS), whole.get("xla"))),
+            ]
+        )
+    own_mean = mean([_share(passes(row), row.get("compile_s", {}).get("xla")) for row in rows])
+    warm_mean = mean(
+        [
+            _share((row.get("warm_s") or {}).get(OURS), row.get("compile_s", {}).get("xla"))
+            for row in rows
+        ]
+    )
+    head = ["workload", "s: XLA", "fs", "planning", "codegen", "NVRTC", "the three / XLA"]
+    means = [*5 * [""], fixed(own_mean), "", "", fixed(warm_mean)]
+    return table(
+        [*head, "warm: XLA", "warm: fs", "warm fs / XLA"], [*body, ["geometric mean", *means]]
+    )
 
 
 def losses(rows: Sequence[Row]) -> list[str]:
@@ -133,6 +210,8 @@ def losses(rows: Sequence[Row]) -> list[str]:
             )
         if failure := row.get("failure"):
             found.append(f"not measured: {failure}")
+        for part, failed in row.get("failed_parts", {}).items():
+            found.append(f"{part} not measured: {failed['failure']}")
         if found:
             reason = why.get(row["target"])
             lines.append(f"- {row['target']}: {'; '.join(found)}.{f' {reason}' if reason else ''}")
@@ -142,57 +221,35 @@ def losses(rows: Sequence[Row]) -> list[str]:
 def markdown(results: dict[str, Any]) -> str:
     """The page's part that is written from a results file."""
     rows, machine = results["rows"], results["environment"]
+    copy = results["method"].get("copy_bytes_per_s")
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    copied = f"; a copy inside the GPU moves {copy / 1e12:.2f} TB/s" if copy else ""
+    sections = {
+        "Kernels per call": kernels_table(rows),
+        "GPU time per call": times_table(rows),
+        "Wall time per call": wall_table(rows),
+        "The memory suite against a copy": memory_table(rows, copy),
+        "Goals": bars.table(results),
+        "Losses": losses(rows),
+        "Results": checks_table(rows),
+        "DRAM traffic per call": traffic_table(rows),
+        "Compilation": compile_table(rows),
+    }
     parts = [
         f"{machine['gpu']}, driver {machine['driver']}, {packages}; {machine['date']}; "
-        f"commit {machine['commit']}; `{results['command']}`.",
-        "### Kernels per call",
-        "\n".join(kernels_table(rows)),
-        "### Times per call",
-        "\n".join(times_table(rows)),
-        "### Losses",
-        "\n".join(losses(rows)),
-        "### Results and compilation",
-        "\n".join(checks_table(rows)),
+        f"commit {machine['commit']}; `{results['command']}`{copied}.",
     ]
+    for title, lines in sections.items():
+        parts += [f"### {title}", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 
-# ---- cells --------------------------------------------------------------------------------------
+def _mean(rows: Sequence[Row], number: Number, side: str) -> str:
+    return fixed(mean([ratio(row, number, side) for row in rows]))
 
 
-def _mean(rows: Sequence[Row], number: Callable[[Row, str], float | None], side: str) -> str:
-    found = [value for row in rows if (value := ratio(row, number, side))]
-    return _ratio(statistics.geometric_mean(found)) if found else "-"
-
-
-def _number(value: float | None, prefix: str = "") -> str:
-    return "-" if value is None else f"{prefix}{value:g}"
-
-
-def _activity(row: Row, side: str) -> str:
-    value = _profile(row, side)
-    return f"{value['kernels']:g} + {value['copies']:g}" if value else "-"
-
-
-def _count(values: Sequence[Any] | None) -> str:
-    return "-" if values is None else str(len(values))
-
-
-def _time(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
-
-
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _error(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1e}"
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part and whole else None
 
 
 def put(text: str, page: str) -> str:

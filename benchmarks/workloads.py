@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from benchmarks.suites import SUITES
 
 #: Which part of the result is the next call's first argument: all of it, its first element, none.
 Chain = Literal["all", "first", ""]
@@ -13,11 +16,15 @@ Chain = Literal["all", "first", ""]
 class Workload:
     """A target of the examples. The state of a chained one is donated, as in training.
 
-    `why_slower` is the reason of a loss against XLA, shown only where one was measured.
+    `passes`: how often its largest array has to cross DRAM, where that is more than each input and
+    output once. `long`: it takes long to compile, so it is begun first. `why_slower` is the reason
+    of a loss against XLA, shown only where one was measured.
     """
 
     target: str
     chain: Chain = ""
+    passes: int = 0
+    long: bool = False
     why_slower: str = ""
 
     @property
@@ -28,6 +35,11 @@ class Workload:
     def next_state(self, result: Any) -> Any:
         """The first argument of the next call."""
         return result[0] if self.chain == "first" else result
+
+    def floor_bytes(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
+        """The least DRAM traffic of a call, from the bytes of its inputs and outputs."""
+        sizes = [*inputs, *outputs]
+        return self.passes * max(sizes) if self.passes else sum(sizes)
 
 
 WORKLOADS = (
@@ -40,6 +52,11 @@ WORKLOADS = (
     Workload("dyn_rnn.py:train_step_scan", "first"),
     Workload("perceptron.py:train_step", "first"),
     Workload("var_encoder.py:train_step", "first"),
+    Workload("nmt.py:greedy", long=True),
+    Workload("nmt.py:beam", long=True),
+    Workload("multi_interests.py:train_step", "first"),
+    Workload("rokid.py:train_step", "first", long=True),
+    Workload("aiwriter.py:train_step", "first", long=True),
     Workload("figure1.py:original"),
     Workload("figure1.py:deep"),
     Workload("figure1.py:variant"),
@@ -48,7 +65,8 @@ WORKLOADS = (
     Workload("norms.py:residual_norm_gelu"),
     Workload("norms.py:backward"),
     Workload("norms.py:rms_backward"),
-    Workload("norms.py:batch_backward"),
+    # both ways statistics of the whole tensor come before what uses them: three passes each
+    Workload("norms.py:batch_backward", passes=6),
     Workload("norms.py:dropout"),
     Workload("cross_entropy.py:vocabulary"),
     Workload("adam.py:gpt2_small", "all"),
@@ -56,21 +74,32 @@ WORKLOADS = (
     Workload("transformer.py:block_forward"),
     Workload("transformer.py:block_gradient"),
     Workload("transformer.py:train_step", "first"),
+    Workload("resnet.py:train_step", "first"),
+    Workload("dlrm.py:train_step", "first"),
     Workload("lorenz.py:scan"),
     Workload("black_scholes.py:options"),
 )
 
 
-def find(names: list[str]) -> tuple[Workload, ...]:
-    """The workloads whose target contains one of `names`, in the table's order; all for none.
+def find(names: Sequence[str], suites: Sequence[str] = ()) -> tuple[Workload, ...]:
+    """The workloads that one of `names` or `suites` names, in the table's order; all for none.
 
-    Raises ValueError for a name that no target contains.
+    A name is a target (softmax.py:rows) or a file of them (norms). Raises ValueError for a name
+    that no target contains, and for an unknown suite.
     """
+    for suite in suites:
+        if suite not in SUITES:
+            raise ValueError(f"No suite is called {suite}. There are: {', '.join(SUITES)}.")
     for name in names:
         if not any(_named(w, name) for w in WORKLOADS):
             known = ", ".join(w.target for w in WORKLOADS)
             raise ValueError(f"No target is called {name}. There are: {known}.")
-    return tuple(w for w in WORKLOADS if not names or any(_named(w, name) for name in names))
+    if not names and not suites:
+        return WORKLOADS
+    members = {target for suite in suites for target in SUITES[suite]}
+    return tuple(
+        w for w in WORKLOADS if w.target in members or any(_named(w, name) for name in names)
+    )
 
 
 def _named(workload: Workload, name: str) -> bool:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 from costmodel.work import Work
 
+#: What the intermediates of a kernel may cross, the narrowest first.
+SCOPES = ("thread", "warp", "block", "cluster", "grid")
+
 
 @dataclass(frozen=True)
 class KernelFacts:
@@ -13,7 +16,7 @@ class KernelFacts:
 
     `work` is the whole of it, `phases` the work between two grid barriers each (empty: one
     phase). `threads` and `shared_bytes` are per block, `registers` per thread, an estimate;
-    `scope` is the widest scope an intermediate crosses ("thread", "warp", "block", "grid");
+    `scope` is the widest of `SCOPES` an intermediate crosses;
     `facts` are whatever the report should show.
     """
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel import devices
+from costmodel.facts import SCOPES
 from fusionstitch import env
 from hlo.errors import OptionError
 
@@ -19,6 +20,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "scorer": env.SCORERS,
     "fallback": env.FALLBACKS,
     "numerics": env.NUMERICS,
+    "scope": SCOPES,
 }
 _FLAGS = ("exploratory", "packing", "sharing")
 _COUNTS = ("max_patterns", "max_pattern_ops", "max_solver_nodes")
@@ -37,6 +39,9 @@ class Options:
     exploratory also search patterns by Algorithm 2, not only by Algorithm 1
     packing     also put ops without a data dependence into one kernel
     sharing     reuse shared memory by Algorithm 4
+    scope       the widest scope that a value inside a kernel may cross: "thread" (registers),
+                "warp" (shuffles), "block" (shared memory), "cluster", or "grid" (a grid barrier);
+                with packing, the paper's compositions
     fallback    "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
     numerics    "default" may skip an intermediate rounding to bf16 or f16, as XLA does on GPUs;
                 "strict" keeps each; "fast" allows approximate functions
@@ -53,6 +58,7 @@ class Options:
     exploratory: bool = True
     packing: bool = True
     sharing: bool = True
+    scope: str = "grid"
     fallback: str = field(default_factory=env.FALLBACK.get)
     numerics: str = field(default_factory=env.NUMERIC.get)
     device: str | None = None

@@ -9,7 +9,7 @@ from codegen.generate import inspect
 from codegen.region import region
 from codegen.tuning import DEFAULT
 from costmodel.devices import Device
-from costmodel.facts import KernelFacts
+from costmodel.facts import SCOPES, KernelFacts
 from fusionstitch.errors import reason
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
@@ -35,6 +35,7 @@ def plan_graph(
 
     `tuned` are known schedules, `measure` gives known times.
     """
+    widest = SCOPES.index(options.scope)
 
     def ask(pattern: Pattern) -> KernelFacts | Verdict:
         part = region("inspected", pattern.ops, pattern.inputs, pattern.outputs)
@@ -43,9 +44,11 @@ def plan_graph(
             found = inspect(part, device, settings)
             if isinstance(found, Verdict) and settings.tuning != DEFAULT:
                 found = inspect(part, device, replace(settings, tuning=DEFAULT))
-            return found
         except Exception as error:  # a defect in one pattern must not cost the others
             logger.debug("inspecting a pattern failed", exc_info=True)
             return forbid(reason(error))
+        if isinstance(found, KernelFacts) and SCOPES.index(found.scope) > widest:
+            return forbid("Its values cross a wider scope than Options.scope.", scope=found.scope)
+        return found
 
     return plan(graph, device, options, ask, measure=measure, in_loop=in_loop)

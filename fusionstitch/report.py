@@ -103,13 +103,13 @@ def report_trial(trial: Trial) -> Report:
 
     stitched, program = trial.stitched, counting.entry(trial.module)
     unfused = counting.unfused(program)
-    xla, ours = _modelled_counts(stitched)
+    xla, ours = modelled_counts(stitched)
     kernels = {
         "unfused": unfused.kernels,
         "xla": xla.kernels if trial.xla_kernels is None else trial.xla_kernels,
         "fusionstitch": ours.kernels if trial.kernels is None else trial.kernels,
     }
-    xla_us, modelled_us = _modelled_us(stitched)
+    xla_us, modelled_us = modelled_times(stitched)
     timings = stitched.timings
     return Report(
         workload=trial.name,
@@ -159,7 +159,7 @@ def _dropped(stitched: Stitched, plan: Plan) -> list[Chosen]:
     return [chosen for chosen in plan.chosen if id(chosen) not in carried]
 
 
-def _modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
+def modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
     """(XLA's, ours) as counts of the whole program."""
     from fusionstitch import counting
 
@@ -173,7 +173,7 @@ def _modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
     return xla, ours
 
 
-def _modelled_us(stitched: Stitched) -> tuple[float, float]:
+def modelled_times(stitched: Stitched) -> tuple[float, float]:
     """(XLA's, ours) as microseconds of the whole program."""
     repeats, xla, ours = _repeated(stitched), 0.0, 0.0
     for plan in stitched.plans:

@@ -9,7 +9,7 @@ from itertools import chain
 from costmodel.devices import Device
 from fusionstitch.options import Options
 from fusionstitch.patterns.contract import overlap
-from fusionstitch.patterns.convex import borders, escaping, is_convex
+from fusionstitch.patterns.convex import borders, components, escaping, is_convex
 from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits, spread_values, spreads
@@ -103,6 +103,8 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
         )
     if not is_convex(graph, bits):
         return forbid("A path leaves it and comes back: it would wait for itself.")
+    if not options.packing and len(list(components(graph, bits))) > 1:
+        return forbid("Some of its ops do not depend on each other, and packing is off.")
     written = escaping(graph, bits)
     if not written:
         return forbid("Nobody reads what it computes.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 
-from benchmarks.profiling import activity
+from benchmarks.profiling import activity, classified, summed
 
 STREAM = "Stream #14(Compute,MemcpyD2D)"
 
@@ -48,6 +48,8 @@ def test_kernels_copies_and_transfers_per_call() -> None:
     )
     assert found == {
         "kernels": 3,
+        "memcpys": 1,
+        "memsets": 0,
         "copies": 1,
         "transfers": 1,
         "kernel_us": 15.0,
@@ -57,6 +59,7 @@ def test_kernels_copies_and_transfers_per_call() -> None:
             {"name": "softmax", "count": 1, "us": 3.0},
             {"name": "MemcpyD2D", "count": 1, "us": 1.0},
         ],
+        "names": {"gemm": (2, 12.0), "softmax": (1, 3.0)},
     }
 
 
@@ -75,3 +78,23 @@ def test_a_call_with_a_part_of_an_activity_is_not_rounded_away() -> None:
 
 def test_no_gpu_in_the_trace() -> None:
     assert read(plane("/host:CPU", {"python": [("f", 1)]}), calls=1) is None
+
+
+def test_classes_of_kernels() -> None:
+    events = {
+        "fused_step": (1, 5.0),
+        "nvjet_tst_128x8": (2, 4.0),
+        "gemm_fusion_dot_3": (1, 1.5),
+        "input_reduce_fusion": (1, 2.0),
+        "loop_convert_fusion": (1, 0.5),
+        "Memset": (3, 1.0),
+    }
+    found = classified(summed(events), {"fused_step": "gemm"})
+    assert found["classes"] == {
+        "gemm": {"kernels": 3, "us": 5.5},
+        "memory": {"kernels": 2, "us": 2.5},
+        "stitched gemm": {"kernels": 1, "us": 5.0},
+    }
+    assert found["stitched"] == {"fused_step": 5.0}
+    assert "names" not in found
+    assert (found["memsets"], found["memcpys"], found["gpu_us"]) == (3, 0, 14.0)

@@ -7,6 +7,8 @@ import importlib
 import jax
 import pytest
 
+from benchmarks.inductor import PROGRAMS
+from benchmarks.suites import MEMORY, PAPER, SUITES
 from benchmarks.workloads import WORKLOADS, Workload, find
 from tests.examples import test_examples
 
@@ -50,3 +52,27 @@ def test_an_unknown_name_is_refused() -> None:
     assert len(find([])) == len(WORKLOADS)
     with pytest.raises(ValueError, match=r"No target is called soft\. There are: logistic"):
         find(["soft"])
+
+
+def test_suites_are_of_workloads_and_the_paper_has_ten() -> None:
+    known = {w.target for w in WORKLOADS}
+    for targets in SUITES.values():
+        assert set(targets) <= known
+        assert len(set(targets)) == len(targets)
+    assert len(PAPER) == 10
+    assert set(PROGRAMS) <= {*MEMORY, *SUITES["arithmetic"]}
+    assert set(MEMORY) <= set(PROGRAMS)
+
+
+def test_suites_and_names_add_up() -> None:
+    assert sorted(w.target for w in find([], ["memory"])) == sorted(MEMORY)
+    found = [w.target for w in find(["lorenz"], ["arithmetic"])]
+    assert found == ["norms.py:dropout", "lorenz.py:scan", "black_scholes.py:options"]
+    with pytest.raises(ValueError, match=r"No suite is called big\. There are: paper, memory"):
+        find([], ["big"])
+
+
+def test_the_least_traffic() -> None:
+    [softmax, batch] = find(["softmax", "norms.py:batch_backward"])
+    assert softmax.floor_bytes([100, 8], [100]) == 208
+    assert batch.floor_bytes([100, 8], [100]) == 600

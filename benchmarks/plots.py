@@ -1,0 +1,141 @@
+"""Results as pictures: python -m benchmarks.plots RESULTS.json [FOLDER] (needs matplotlib).
+
+`speedup.svg` has a bar per workload and contestant, `roofline.svg` every program's rate over its
+arithmetic intensity below the ceilings of the device.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.readings import OURS, Row, gpu, ratio, wall
+from costmodel import devices
+from hlo.errors import OptionError
+
+FOLDER = "docs/figures"
+#: Contestants of the roofline, with the color of each.
+COLORS = {"xla": "tab:orange", "inductor": "tab:green", OURS: "tab:blue"}
+NAMES = {"xla": "XLA", "inductor": "Inductor", OURS: "fusionstitch"}
+
+
+def short(target: str) -> str:
+    """A target as a label: norms.py:backward is norms backward."""
+    return target.replace(".py:", " ").replace("_", " ").removesuffix(" train step")
+
+
+def speedups(rows: Sequence[Row]) -> list[tuple[str, dict[str, float]]]:
+    """(label, ratios above 1 where fusionstitch is faster) of every row that was measured."""
+    numbers = {"GPU time": gpu, "wall time": wall}
+    found = []
+    for row in rows:
+        ratios = {name: ratio(row, number) for name, number in numbers.items()}
+        known = {name: value for name, value in ratios.items() if value is not None}
+        if known:
+            found.append((short(row["target"]), known))
+    return found
+
+
+def rooflines(rows: Sequence[Row]) -> list[tuple[str, str, float, float]]:
+    """(label, contestant, FLOP per byte of least traffic, FLOP per second)."""
+    points = []
+    for row in rows:
+        flops, size = row.get("flops"), row.get("floor_bytes")
+        for side in COLORS:
+            us = gpu(row, side)
+            if flops and size and us:
+                points.append((short(row["target"]), side, flops / size, flops / (us * 1e-6)))
+    return points
+
+
+def draw_speedups(rows: Sequence[Row], path: Path) -> None:
+    figure, axes = _figure(9, 0.28 * max(8, len(rows)))
+    bars = speedups(rows)
+    for number, (name, color) in enumerate((("GPU time", "tab:blue"), ("wall time", "tab:gray"))):
+        places = [place + 0.4 * number - 0.2 for place in range(len(bars))]
+        beyond = [known.get(name, 1.0) - 1.0 for _, known in bars]
+        axes.barh(places, beyond, 0.38, left=1.0, label=name, color=color)
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(bars)), [label for label, _ in bars], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("XLA / fusionstitch: above 1, fusionstitch takes less")
+    axes.legend(loc="lower right")
+    _save(figure, path)
+
+
+def draw_roofline(
+    rows: Sequence[Row], copy_bytes_per_s: float | None, flops: float | None, path: Path
+) -> None:
+    """`flops`: FLOP per second of the device's ordinary f32 units."""
+    figure, axes = _figure(8, 5)
+    points = rooflines(rows)
+    labelled = set()
+    for label, side, intensity, rate in points:
+        name = NAMES[side] if side not in labelled else None
+        labelled.add(side)
+        axes.plot(intensity, rate, "o", color=COLORS[side], label=name, markersize=4)
+        if side == OURS:
+            axes.annotate(label, (intensity, rate), fontsize=5, rotation=20)
+    if points and copy_bytes_per_s:
+        low, high = min(p[2] for p in points) / 2, max(p[2] for p in points) * 2
+        top = flops or high * copy_bytes_per_s
+        knee = min(high, top / copy_bytes_per_s)
+        xs = [low, knee, high]
+        axes.plot(xs, [min(x * copy_bytes_per_s, top) for x in xs], "k-", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("FLOP per byte, each input and output counted once")
+    axes.set_ylabel("FLOP/s by GPU time; line: a copy's rate and the f32 units")
+    if labelled:
+        axes.legend(loc="upper left")
+    _save(figure, path)
+
+
+def _figure(width: float, height: float) -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    # equal results, equal files
+    matplotlib.rcParams["svg.hashsalt"] = "fusionstitch"
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def draw(results: dict[str, Any], folder: Path) -> list[Path]:
+    """Draws all pictures of `results`; their files."""
+    paths = [folder / "speedup.svg", folder / "roofline.svg"]
+    draw_speedups(results["rows"], paths[0])
+    copy, flops = results["method"].get("copy_bytes_per_s"), _flops(results["environment"]["gpu"])
+    draw_roofline(results["rows"], copy, flops, paths[1])
+    return paths
+
+
+def _flops(gpu_name: str | None) -> float | None:
+    """FLOP per second of the f32 units of a GPU that there is a profile of."""
+    try:
+        return devices.device((gpu_name or "none").split()[-1].lower()).fp32_flops
+    except OptionError:
+        return None
+
+
+def main(results: str, folder: str = FOLDER) -> None:
+    for path in draw(json.loads(Path(results).read_text()), Path(folder)):
+        print(path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
