@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,10 +12,13 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
+from codegen.tuning import Tuning
 from fusionstitch import builders, recall, road_cuda
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.runtime import cuda, xla_pass
-from fusionstitch.runtime.cache import Store
+from fusionstitch.runtime.cache import Database, Store
+from fusionstitch.tuning.record import Entry, Record, record_key, versions
+from fusionstitch.tuning.tuned import store
 from hlo.verdict import allow, forbid
 
 SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
@@ -65,6 +70,29 @@ def test_options_and_device_are_in_the_mark() -> None:
     }
     assert len(tokens) == 4
     assert marked(fs.jit(mixed))[1] == marked(fs.jit(mixed))[1]
+
+
+def test_tuned_results_are_in_the_mark_and_no_mark_is_in_a_kernel(
+    nvrtc: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path / "tuned"))
+    module, token = marked(fs.jit(mixed))
+    with xla_pass.collect(token) as events:
+        xla_pass._stitch(module, road_cuda._inside_xla, "mixed", token)
+    [kernel] = events[0].result.kernels  # type: ignore[union-attr]
+    assert "__fs_" not in kernel.source
+    assert "jit(mixed)" in kernel.source
+    chosen = events[0].result.plans[-1].chosen[0]  # type: ignore[union-attr]
+    key = record_key(chosen.pattern.key, fs.Options())
+    record = Record(Tuning(block=512), 1.0, 2.0, 9.0, 1.0, 3, True, kernel.name, "faked")
+    database = Database(tmp_path / "tuned")
+    store([Entry(key, versions(), record)], "h200", database)
+    database.close()
+    module, other = marked(fs.jit(mixed))
+    assert other != token
+    with xla_pass.collect(other) as events:
+        xla_pass._stitch(module, road_cuda._inside_xla, "mixed", other)
+    assert [k.block for k in events[0].result.kernels] == [512]  # type: ignore[union-attr]
 
 
 def test_plans_are_found_again_by_the_keys_in_the_compiled_text(nvrtc: ModuleType) -> None:
@@ -125,3 +153,18 @@ def test_unknown_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA B999"))
     with pytest.warns(FusionStitchWarning, match="no device profile for 'NVIDIA B999'"):
         fs.jit(mixed)(jnp.ones((4, 4)))
+
+
+def test_a_calibrated_profile_replaces_the_gpu_s(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from costmodel.devices import device
+    from fusionstitch.measure.calibrate import to_json
+
+    monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
+    mine = dataclasses.replace(device("h200"), launch_us=0.5)
+    path = tmp_path / "mine.json"
+    path.write_text(to_json(mine))
+    monkeypatch.setenv("FUSIONSTITCH_PROFILE", str(path))
+    assert builders.profile(fs.Options()) == mine
+    assert builders.profile(fs.Options(device="h200")) == device("h200")

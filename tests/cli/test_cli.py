@@ -236,3 +236,32 @@ def test_runs_as_a_module_and_starts_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert done.stdout.startswith("usage: fusionstitch")
+
+
+def test_tune_needs_a_gpu(program: Path, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["tune", f"{program}:train_step"]) == 2
+    assert "needs an NVIDIA GPU" in capsys.readouterr().err
+    assert cli.main(["calibrate"]) == 2
+    assert "needs an NVIDIA GPU" in capsys.readouterr().err
+    assert cli.main(["tune"]) == 2
+    assert "Name a target to tune" in capsys.readouterr().err
+
+
+def test_tuned_results_travel_as_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    from codegen.tuning import Tuning
+    from fusionstitch.tuning.record import Entry, Record, read, to_json
+
+    monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path / "cache"))
+    entry = Entry("key", "v", Record(Tuning(block=64), 1.0, 2.0, 3.0, 1.5, 9, True, "fs_k", "H200"))
+    there, back = tmp_path / "there.json", tmp_path / "back.json"
+    there.write_text(to_json("h200", [entry]))
+    assert (
+        cli.main(["tune", "--import", str(there), "--export", str(back), "--device", "h200"]) == 0
+    )
+    assert "1 results for h200" in capsys.readouterr().out
+    assert read(back) == ("h200", (entry,))
+    there.write_text("no")
+    assert cli.main(["tune", "--import", str(there)]) == 2
+    assert "holds no tuned results" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from codegen.tuning import Tuning
+from hlo.errors import CodegenError
 from tests.codegen.kernel_cases import CASES
 from tests.codegen.regions import ORDERS, Built, Case, build
 
@@ -45,3 +46,40 @@ def test_a_tuned_kernel_is_near_the_float64_run(
     case = cases[name]
     for order, seed in ORDERS:
         built.check(case, order, seed)
+
+
+@pytest.mark.parametrize("number", range(len(TUNINGS)))
+def test_every_choice_makes_another_kernel_of_some_case(number: int) -> None:
+    names = ("softmax_1000", "layer_norm_backward", "split_columns", "chain", "columns")
+    plain = [CASES[name].case().kernel() for name in names]
+    assert [_tuned(name, number).kernel() for name in names] != plain
+
+
+def test_the_default_changes_nothing() -> None:
+    case = CASES["softmax_both_ways"].case()
+    tuned = replace(case, options=replace(case.options, tuning=Tuning()))
+    assert tuned.kernel() == case.kernel()
+
+
+def test_a_choice_is_plain_data() -> None:
+    tuning = Tuning(block=128, tile=2.0, persistent=True)
+    assert tuning.to_dict() == {"block": 128, "tile": 2.0, "persistent": True}
+    assert Tuning.from_dict(tuning.to_dict()) == tuning
+    assert str(tuning) == "block 128, tile 2.0, persistent True"
+    assert str(Tuning()) == "default schedule"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"block": 48}, "power of two"),
+        ({"block": 128.0}, "Tuning.block cannot be 128.0"),
+        ({"team": -1}, "Tuning.team cannot be -1"),
+        ({"merge": 1}, "Tuning.merge cannot be 1"),
+        ({"tile": None}, "Tuning.tile cannot be None"),
+        ({"warps": 4}, "no schedule choice named warps"),
+    ],
+)
+def test_what_is_no_choice(fields: dict, message: str) -> None:
+    with pytest.raises(CodegenError, match=message):
+        Tuning.from_dict(fields)

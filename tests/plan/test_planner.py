@@ -223,8 +223,7 @@ def test_measuring_is_asked_about_what_is_inspected_and_about_ties_alone() -> No
 
 def test_a_tie_is_decided_by_its_measured_time() -> None:
     b = Builder()
-    x = b.parameter((8192, 4096))
-    graph = b.graph(b.exp(b.broadcast(b.reduce(x, (1,)), (8192, 4096), (0,))))
+    graph = b.graph(b.tanh(b.exp(b.parameter((8192, 4096)))))  # one kernel of XLA's
     left = plan(graph, H200, Options(), kernel_of)
     lost = plan(graph, H200, Options(), kernel_of, measure=lambda _: (60.0, 50.0))
     assert left.chosen == lost.chosen == ()
@@ -233,11 +232,15 @@ def test_a_tie_is_decided_by_its_measured_time() -> None:
 
 
 def test_a_measured_kernel_costs_a_call_more_in_a_loop() -> None:
-    graph = _adds(4)
-    [only] = plan(
-        graph, H200, Options(), kernel_of, measure=lambda _: (1.0, 30.0), in_loop=True
-    ).chosen
-    assert only.score_us == 29.0 - H200.loop_call_us
+    graph = _adds(2)
+    works = GraphWork(graph, free_bits(graph), H200)
+    xla = xla_fusions(works, fusible_ops(graph, H200).bits)
+    pattern = Pattern(graph, 1 << graph.ops[-2].id, "")
+    gains = []
+    for in_loop in (False, True):
+        scorer = make_scorer(Options(), ModelScorer(works, xla, in_loop), lambda _: (1.0, 30.0))
+        gains.append(scorer.score(pattern, kernel_of(pattern)).gain_us)
+    assert gains == [29.0, 29.0 - H200.loop_call_us]
 
 
 def test_the_scorers_by_name() -> None:

@@ -282,3 +282,15 @@ def test_a_fork_opens_its_own_connection(
     assert database._connection is not before
     assert before is not None
     before.close()
+
+
+def test_tuned_patterns_are_kept_by_versions(folder: Path, database: Database) -> None:
+    database.put_tuned("k", "h200", "v2", {"us": 2.0})
+    database.put_tuned("k", "h200", "v1", {"us": 1.0})
+    database.put_tuned("k", "h200", "v2", {"us": 3.0})
+    database.put_tuned("k", "l4", "v1", {})
+    again = Database(folder)
+    assert again.tuned("h200") == (("k", "v1", {"us": 1.0}), ("k", "v2", {"us": 3.0}))
+    again.clear()
+    assert database.tuned("h200") == ()
+    again.close()

@@ -1,0 +1,143 @@
+"""What measuring needs besides a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from costmodel.devices import device, load
+from fusionstitch.errors import MeasureError, OptionError
+from fusionstitch.measure import buffers, calibrate, gpu, probes
+from fusionstitch.measure.meter import timing_key
+from fusionstitch.runtime import nvrtc as nvrtc_module
+from fusionstitch.runtime.artifact import Artifact
+from hlo.graph import Shape
+
+H200 = device("h200")
+
+
+def test_large_arguments_are_few_and_small_ones_many() -> None:
+    assert buffers.sets_for(1 << 30, H200) == 2
+    assert buffers.sets_for(H200.l2_bytes, H200) == 3
+    assert buffers.sets_for(1024, H200) == buffers.sets_for(0, H200) == buffers.MOST_SETS
+
+
+def test_arguments_are_ordinary_numbers() -> None:
+    shapes = [Shape("f32", (300, 500)), Shape("bf16", (4,)), Shape("s32", (7,)), Shape("pred", ())]
+    made = buffers.inputs(shapes, jax.devices()[0])
+    assert [(str(x.dtype), x.shape) for x in made] == [
+        ("float32", (300, 500)),
+        ("bfloat16", (4,)),
+        ("int32", (7,)),
+        ("bool", ()),
+    ]
+    values = np.asarray(made[0])
+    assert values.min() >= 0.1
+    assert values.max() <= 1.0
+    again = buffers.copied(made)
+    assert all(np.array_equal(a, b) for a, b in zip(made, again, strict=True))
+    assert len({*buffers.pointers(made), *buffers.pointers(again)}) == 8
+
+
+def test_a_time_belongs_to_the_content_and_the_launch() -> None:
+    plain = Artifact("k", b"", "entry", 1, 256, 0, False)
+    others = [
+        Artifact("k2", b"", "entry", 1, 256, 0, False),
+        Artifact("k", b"", "entry", 2, 256, 0, False),
+        Artifact("k", b"", "entry", 1, 128, 0, False),
+        Artifact("k", b"", "entry", 1, 256, 64, False),
+    ]
+    assert len({timing_key(one) for one in (plain, *others)}) == 5
+
+
+def test_without_a_gpu_measuring_says_what_to_do() -> None:
+    for call in (lambda: fs.tune(jax.nn.softmax, jax.numpy.ones(3)), calibrate.calibrate):
+        with pytest.raises(MeasureError, match=r"needs an NVIDIA GPU.*--export FILE"):
+            call()
+
+
+def test_every_probe_compiles(nvrtc) -> None:
+    kernels = [probes.empty(1), probes.barriers(132, 10), probes.copy(132)]
+    kernels += [
+        probes.chains(name, rate.kind, rate.start, rate.step, 132, 64)
+        for name, rate in calibrate.RATES.items()
+    ]
+    for kernel in kernels:
+        [(name, used)] = nvrtc_module.compile(kernel.source, "sm_90").resources
+        assert name == kernel.name
+        assert not used.spills
+
+
+def test_a_profile_s_file_is_a_profile(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(calibrate.to_json(H200))
+    assert load(path) == device(str(path)) == H200
+    assert fs.Options(device=str(path)).device == str(path)
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "holds no device"), ('{"a": 1}', "KeyError")])
+def test_what_is_no_profile(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    with pytest.raises(OptionError, match=message):
+        load(path)
+    with pytest.raises(OptionError, match="cannot be read"):
+        load(tmp_path / "absent.json")
+
+
+@pytest.mark.gpu
+def test_the_meter_on_a_gpu() -> None:
+    from codegen.generate import generate
+    from fusionstitch import builders
+    from hlo.extract import extract
+    from hlo.importer import from_proto
+    from hlo.inline import inline_calls
+    from hlo.simplify import simplify_module
+    from tests.codegen.regions import whole
+
+    profile = builders.profile(fs.Options())
+    meter = gpu.meters(profile)[0]
+    assert 0.2 < meter.launch_us < 5
+    assert 0 <= meter.gap_us < 2
+    x = jax.ShapeDtypeStruct((1024, 1024), "float32")
+    lowered = jax.jit(lambda x: jax.nn.softmax(x) * x.sum(0)).lower(x).compiler_ir("hlo")
+    module = simplify_module(from_proto(inline_calls(lowered.as_serialized_hlo_module_proto())))
+    kernel = generate(whole(module.entry, "k"), profile)
+    [built] = builders.cuda(profile, fs.Options())([kernel])
+    us = meter.kernel_us(kernel, built.artifact, 5)
+    assert 1 < us < 100
+    assert meter.differences((kernel, built.artifact), (kernel, built.artifact)) == [0.0]
+    roots = [module.entry.root]
+    if module.entry.root.opcode == "tuple":
+        roots = list(module.entry.root.operands)
+    part = extract(module, module.entry, module.entry.parameters, roots, "alone")
+    assert 1 < meter.xla_us(part) < 100
+
+
+@pytest.mark.gpu
+def test_calibrating_on_a_gpu() -> None:
+    profile = calibrate.calibrate()
+    known = fs.builders.profile(fs.Options())
+    assert profile.sm_count == known.sm_count
+    assert 0.5 < profile.dram_bytes_per_s / known.dram_bytes_per_s < 2
+    times = [us for _, us in profile.bandwidth_curve]
+    assert times == sorted(times)
+
+
+@pytest.mark.gpu
+def test_tuning_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path))
+    x = jax.random.normal(jax.random.key(0), (2048, 1024))
+
+    def both(x):
+        return jax.nn.softmax(x) * x.sum(0)
+
+    report = fs.tune(both, x, budget=10)
+    assert any(result.record for result in report.results)
+    compiled = fs.jit(both).lower(x).compile()
+    wanted, got = jax.jit(both)(x), compiled(x)
+    assert float(abs(got - wanted).max()) < 1e-4
