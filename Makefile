@@ -52,7 +52,7 @@ gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
 
 bench: $(STAMP) ## measure everything against XLA (needs an NVIDIA GPU), and write the pages
-	-$(BIN)/python -m benchmarks --jobs $(JOBS) --json $(RESULTS) $(BENCH_ARGS)
+	-$(BIN)/python -m benchmarks --jobs $(JOBS) --json $(RESULTS) $(or $(BENCH_ARGS),--suite all)
 	$(if $(BENCH_ARGS),,$(MAKE) pages)
 
 pages: $(STAMP) ## write docs/benchmarks.md, docs/paper.md and docs/figures from the results

@@ -38,7 +38,7 @@ def main() -> int:
         "--suite", action="append", default=[], choices=list(SUITES), help="may be given again"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the results go")
-    parser.add_argument("--rounds", type=int, default=15, help="times taken per side")
+    parser.add_argument("--rounds", type=int, default=25, help="times taken per side")
     parser.add_argument(
         "--jobs", type=int, default=1, help="programs compiled side by side; measuring never is"
     )

@@ -58,7 +58,7 @@ def work_on(work: Callable[[Workload, Row, argparse.Namespace], None]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--without", type=lambda text: frozenset(text.split(",")), default="")
     parser.add_argument("--ncu", action="store_true")
     options = parser.parse_args()

@@ -40,7 +40,7 @@ class Settings:
     """
 
     jobs: int = 1
-    rounds: int = 15
+    rounds: int = 25
     limit: float = 120.0
     batch: int = 24
     without: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ MEMORY = (
     "adam.py:gpt2_small",
 )
 
-SUITES: Mapping[str, tuple[str, ...]] = {
+_SUITES: Mapping[str, tuple[str, ...]] = {
     "paper": tuple(PAPER.values()),
     "memory": MEMORY,
     "arithmetic": ("black_scholes.py:options", "norms.py:dropout"),
@@ -41,4 +41,10 @@ SUITES: Mapping[str, tuple[str, ...]] = {
         "resnet.py:train_step",
         "dlrm.py:train_step",
     ),
+}
+
+#: Targets by the name of the suite; "all" is every target of the others, once.
+SUITES: Mapping[str, tuple[str, ...]] = {
+    **_SUITES,
+    "all": tuple(dict.fromkeys(target for suite in _SUITES.values() for target in suite)),
 }
