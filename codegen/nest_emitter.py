@@ -605,7 +605,7 @@ class NestEmitter:
         return any(held.op is op and held.base == base for held in self.held)
 
     def _declare_vectors(self, held: Held, array: str) -> None:
-        kind = f"fs_loaded<{c_type(held.op.dtype).storage}, {self.width}>::type"
+        kind = f"fs_loaded<{c_type(held.op.dtype).storage}, {self.width}>"
         self.writer.line(f"{kind} {array}[{self._steps()}];")
 
     def _load_held(self, arrays: Mapping[Held, str], row: Index, at: Index) -> None:

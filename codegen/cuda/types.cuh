@@ -172,20 +172,22 @@ struct alignas(2 * N < 16 ? 2 * N : 16) FS_MAY_ALIAS fs_bf16_words {
   }
 };
 
-// fs_loaded<T, N>::type: N elements of T as fs_load_vec returns them.
+// fs_loaded<T, N>: N elements of T as fs_load_vec returns them.
 template <class T, int N>
-struct fs_loaded {
+struct fs_loaded_as {
   typedef fs_vec<T, N> type;
 };
 template <int N>
-struct fs_loaded<bf16, N> {
+struct fs_loaded_as<bf16, N> {
   typedef fs_bf16_words<N> type;
 };
+template <class T, int N>
+using fs_loaded = typename fs_loaded_as<T, N>::type;
 
 // `from` and `to` must be aligned to sizeof(T) * N bytes, at most 16.
 template <class T, int N>
-FS_FN typename fs_loaded<T, N>::type fs_load_vec(const T* from) {
-  return *(const typename fs_loaded<T, N>::type*)from;
+FS_FN fs_loaded<T, N> fs_load_vec(const T* from) {
+  return *(const fs_loaded<T, N>*)from;
 }
 
 template <class T, int N>
