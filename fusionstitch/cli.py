@@ -191,18 +191,27 @@ def _tune(parsed: argparse.Namespace) -> int:
     if parsed.taken is not None:
         device, count = import_results(parsed.taken)
         print(f"{count} results for {device} taken from {parsed.taken}")
-    reports = []
+    reports, failed = [], []
     for target in parsed.targets:
-        call = _call(argparse.Namespace(target=target, numerics=parsed.numerics))
-        reports.append(tune_call(call, parsed.budget, _workload(target)))
+        try:
+            call = _call(argparse.Namespace(target=target, numerics=parsed.numerics))
+            reports.append(tune_call(call, parsed.budget, _workload(target)))
+        except Exception as error:  # the other targets can still be tuned
+            logger.debug("tuning %s failed", target, exc_info=True)
+            failed.append(error)
+            print(f"fusionstitch: {target}: {error}", file=sys.stderr)
+            continue
         print(reports[-1], flush=True)
+        if parsed.export is not None:  # what is found is kept if a later target takes too long
+            export_results(parsed.export, reports[-1].device)
     if parsed.json is not None:
         data = json.dumps([report.to_dict() for report in reports], indent=2, allow_nan=False)
         _written(parsed.json, data + "\n")
     if parsed.export is not None:
         device = parsed.device or builders.profile(Options(backend="auto")).name
         print(f"{export_results(parsed.export, device)} results for {device} in {parsed.export}")
-    return 0
+    expected = all(isinstance(error, FusionStitchError) for error in failed)
+    return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
 
 
 def _calibrate(parsed: argparse.Namespace) -> int:

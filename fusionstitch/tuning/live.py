@@ -41,7 +41,12 @@ def measure_for(
     if jax.process_count() > 1:
         logger.warning("Nothing is measured while compiling a program of several processes.")
         return tuned.times(options)
-    return live(data, options, device, builder, _meter(device), Database(), tuned)
+    return live(data, options, device, builder, _meter(device), _database(), tuned)
+
+
+@functools.cache
+def _database() -> Database:
+    return Database()
 
 
 @functools.cache

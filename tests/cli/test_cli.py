@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -238,7 +239,7 @@ def test_runs_as_a_module_and_starts_light() -> None:
     assert done.stdout.startswith("usage: fusionstitch")
 
 
-def test_tune_needs_a_gpu(program: Path, capsys: pytest.CaptureFixture) -> None:
+def test_tune_needs_a_gpu(program: str, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["tune", f"{program}:train_step"]) == 2
     assert "needs an NVIDIA GPU" in capsys.readouterr().err
     assert cli.main(["calibrate"]) == 2
@@ -265,3 +266,23 @@ def test_tuned_results_travel_as_files(
     there.write_text("no")
     assert cli.main(["tune", "--import", str(there)]) == 2
     assert "holds no tuned results" in capsys.readouterr().err
+
+
+def test_a_target_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, program: str
+) -> None:
+    from fusionstitch.tuning.outcome import TuneReport
+
+    monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path / "cache"))
+    done = TuneReport("mine", "h200", "stub", 1.0, (), True)
+    tune = importlib.import_module("fusionstitch.tune")  # fusionstitch.tune is the function
+    monkeypatch.setattr(tune, "tune_call", lambda call, budget, name: done)
+    found = tmp_path / "found.json"
+    targets = [f"{program}:broken", f"{program}:train_step"]
+    arguments = ["tune", *targets, "--export", str(found), "--device", "h200"]
+    assert cli.main([*arguments, "--json", str(tmp_path / "report.json")]) == 2
+    out, err = capsys.readouterr()
+    assert "mine: 0 patterns tuned on stub" in out
+    assert "ZeroDivisionError" in err
+    assert found.exists()
+    assert [r["workload"] for r in json.loads((tmp_path / "report.json").read_text())] == ["mine"]
