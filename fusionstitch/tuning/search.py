@@ -132,17 +132,24 @@ class Search:
         )
 
     def _variants(self, tunings: Iterable[Tuning]) -> list[Variant]:
-        """The model's best of them, built; those that are no other kernel are left out."""
-        ranked = []
-        for tuning in dict.fromkeys(tunings):
+        """The model's best of them, built; those that are no other kernel are left out.
+
+        After the deadline only the first of them.
+        """
+        ranked: list[tuple[float, int, Tuning]] = []
+        for number, tuning in enumerate(dict.fromkeys(tunings)):
+            if number and self.context.expired:
+                break
             facts = inspect(self.region, self.context.device, self._settings(tuning))
             if not isinstance(facts, Verdict):
-                ranked.append((facts_us(facts, self.context.device), str(tuning), tuning))
+                ranked.append((facts_us(facts, self.context.device), number, tuning))
         ranked.sort(key=lambda one: one[:2])
         written: dict[Kernel, tuple[Tuning, float]] = {}
         for us, _, tuning in ranked:
+            if len(written) == WIDTH or (written and self.context.expired):
+                break
             kernel = self._generated(tuning)
-            if kernel is not None and len(written) < WIDTH:
+            if kernel is not None:
                 written.setdefault(kernel, (tuning, us))
         self.step(f"{self.name}: building {len(written)} schedules")
         made = []
