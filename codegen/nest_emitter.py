@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SM_REGISTERS, SPARE_REGISTERS = 65536, 28
 #: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
 CACHE_STEPS = 32
+#: Loads of a thread under way at once where its team reads down a column.
+COLUMN_LOADS = 16
 #: Trial names: vector widths are tried on indices that are never printed.
 _TRIAL = Var("trial_lane", 1)
 
@@ -345,7 +347,10 @@ class NestEmitter:
         else:
             advance = f"{name} += {threads}" if threads > 1 else f"++{name}"
             start = self.lane or "0"
-            with writer.nested(f"for ({int_} {name} = {start}; {name} < {units}; {advance})"):
+            # down a column, addresses are far apart: many loads must be under way at once
+            unroll = f"FS_UNROLL_BY({COLUMN_LOADS}) " if self.plan.teams.columns else ""
+            header = f"for ({int_} {name} = {start}; {name} < {units}; {advance})"
+            with writer.nested(unroll + header):
                 writer.declare(name)
                 body("")
 

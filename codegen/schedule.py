@@ -36,6 +36,9 @@ SLOT_BYTES = 32 * 8
 LARGE_CLOSURE = 96
 #: Threads per SM of launches that stay resident: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
+#: Elements of a row from which on a block keeps it in most of the registers of an SM: too few
+#: blocks are left to hide latency behind each other, so that each walks several rows.
+FULL_ROW = 1024 * PER_THREAD
 #: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
 PERSISTENT_SHARE = 0.9
 
@@ -295,7 +298,7 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> 
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
-    if any(n.placed(Place.REDUCE) and _lanes(n, group, block) == block for n in nests):
+    if any(n.placed(Place.REDUCE) and _size(group, n.inner) > FULL_ROW for n in nests):
         return _rows_per_block(group.tiles, block, device)
     points = 1
     while points < group.tiles:

@@ -12,6 +12,7 @@
 #define FS_METHOD inline
 #define FS_MAY_ALIAS [[gnu::may_alias]]
 #define FS_UNROLL
+#define FS_UNROLL_BY(times)
 #else
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -25,6 +26,8 @@ typedef unsigned long long uint64_t;
 #define FS_METHOD __device__ __forceinline__
 #define FS_MAY_ALIAS
 #define FS_UNROLL _Pragma("unroll")
+#define FS_PRAGMA(text) _Pragma(#text)
+#define FS_UNROLL_BY(times) FS_PRAGMA(unroll times)
 #endif
 
 #include "types.cuh"
