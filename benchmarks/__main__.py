@@ -54,6 +54,13 @@ def main() -> int:
     parser.add_argument(
         "--ncu", action="store_true", help="count DRAM bytes with Nsight Compute, too"
     )
+    parser.add_argument(
+        "--tune",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="tune each program for S seconds and measure it once more",
+    )
     parser.add_argument("--commit", help="the commit, where the checkout has no git")
     options = parser.parse_args()
     try:
@@ -69,6 +76,7 @@ def main() -> int:
         batch=options.batch,
         without=options.without,
         ncu=options.ncu,
+        tune=options.tune,
     )
     start = time.monotonic()
 

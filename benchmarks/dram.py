@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.workloads import Workload, find
 
 METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+SIDES = ("xla", "fusionstitch")
 #: Seconds a program may take under the profiler.
 LIMIT = 120
 

@@ -9,21 +9,22 @@ from typing import Any
 Row = dict[str, Any]
 #: A number of one contestant in a row, or None where it was not measured.
 Number = Callable[[Row, str], float | None]
-OURS = "fusionstitch"
+OURS, TUNED = "fusionstitch", "fusionstitch tuned"
 
 
 def wall(row: Row, side: str) -> float | None:
     """Microseconds per call, the median; side "xla best": XLA's with the flags that are best."""
     times = row.get("wall_us", {})
     if side == "xla best":
-        found = [value["median"] for name, value in times.items() if name != OURS]
+        found = [value["median"] for name, value in times.items() if name.startswith("xla")]
         return min(found, default=None)
     return times[side]["median"] if side in times else None
 
 
 def best_flags(row: Row) -> str:
     """The name of XLA's fastest flags; empty for its defaults."""
-    times = {n: v["median"] for n, v in row.get("wall_us", {}).items() if n != OURS}
+    measured = row.get("wall_us", {}).items()
+    times = {name: value["median"] for name, value in measured if name.startswith("xla")}
     best = min(times, key=lambda name: times[name], default="xla")
     return best.removeprefix("xla").removeprefix(", ")
 

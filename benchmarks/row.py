@@ -54,13 +54,14 @@ class Row:
 
 
 def work_on(work: Callable[[Workload, Row, argparse.Namespace], None]) -> None:
-    """The main function of a worker: TARGET FOLDER [--rounds N] [--without PART,...] [--ncu]."""
+    """The main function of a worker: TARGET FOLDER and what the runner passes on."""
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--without", type=lambda text: frozenset(text.split(",")), default="")
     parser.add_argument("--ncu", action="store_true")
+    parser.add_argument("--tune", type=float, default=0.0)
     options = parser.parse_args()
     [workload] = find([options.target])
     row = Row(workload.target, options.folder)

@@ -36,7 +36,7 @@ class Settings:
     """`jobs` workers prepare side by side; `limit` is seconds to prepare, and again to measure.
 
     Up to `batch` workers are prepared before any of them measures. `without` are names of OPTIONAL:
-    parts, or "long" for the programs that take long to compile.
+    parts, or "long" for the programs that take long to compile. `tune` is seconds of tuning each.
     """
 
     jobs: int = 1
@@ -45,6 +45,7 @@ class Settings:
     batch: int = 24
     without: frozenset[str] = frozenset()
     ncu: bool = False
+    tune: float = 0.0
 
     def parts(self, workload: Workload) -> list[str]:
         return [
@@ -137,6 +138,7 @@ class _Worker:
         if self.settings.without:
             command += ["--without", ",".join(sorted(self.settings.without))]
         command += ["--ncu"] if self.settings.ncu else []
+        command += ["--tune", str(self.settings.tune)]
         environment = {
             # many workers hold their arrays at the same time
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",

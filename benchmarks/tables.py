@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks import bars
 from benchmarks.readings import (
     OURS,
+    TUNED,
     Number,
     Row,
     activity,
@@ -36,6 +37,7 @@ from benchmarks.readings import (
 )
 from benchmarks.suites import SUITES
 from benchmarks.workloads import WORKLOADS
+from fusionstitch.tuning.outcome import spearman
 
 #: A loss beyond this needs its reason.
 MUCH_SLOWER = 2.0
@@ -191,6 +193,31 @@ def compile_table(rows: Sequence[Row]) -> list[str]:
     )
 
 
+def tuning_table(rows: Sequence[Row]) -> list[str]:
+    """Tuned against untuned, and how well the model ranks the schedules that were measured."""
+    body, ratios, both = [], [], []
+    for row in rows:
+        if not (found := row.get("tuning")):
+            continue
+        before, after = gpu(row, OURS), gpu(row, TUNED)
+        ratios.append(_share(before, after))
+        both += [(model, measured) for model, measured in found["points"]]
+        body.append(
+            [
+                row["target"],
+                plain(found["patterns"]),
+                f"{found['schedules']}{'' if found['complete'] else ' of more'}",
+                us(before),
+                us(after),
+                fixed(ratios[-1]),
+                fixed(found["rank_correlation"]),
+            ]
+        )
+    over_all = ["all", "", str(len(both)), "", "", fixed(mean(ratios)), fixed(spearman(both))]
+    head = ["workload", "patterns", "schedules", "GPU us: untuned", "tuned", "untuned / tuned"]
+    return table([*head, "rank correlation"], [*body, over_all]) if body else ["Not tuned."]
+
+
 def losses(rows: Sequence[Row]) -> list[str]:
     """Where fusionstitch has more kernels, takes longer than XLA, is wrong or failed."""
     why = {w.target: w.why_slower for w in WORKLOADS}
@@ -231,6 +258,7 @@ def markdown(results: dict[str, Any]) -> str:
         "The memory suite against a copy": memory_table(rows, copy),
         "Goals": bars.table(results),
         "Losses": losses(rows),
+        "Tuning": tuning_table(rows),
         "Results": checks_table(rows),
         "DRAM traffic per call": traffic_table(rows),
         "Compilation": compile_table(rows),

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+from benchmarks.readings import TUNED
 from benchmarks.row import Row, work_on
 from benchmarks.workloads import Workload
 
@@ -103,20 +104,49 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
             row.put(warm_failure=printed[-500:])
 
     row.wait()
+    if options.tune:
+        row.step("tune")
+        sides[TUNED] = Contestant(_tuned(fun, args, donated, options.tune, row), args, workload)
     row.step("time")
     times = wall_times(sides, options.rounds)
     row.put(wall_us={name: summary(values) for name, values in times.items()})
 
     profiles: dict[str, Any] = {}
     kinds = {kernel["name"]: kernel["kind"] for kernel in row.data["stitched"]["kernels"]}
-    for name in ("xla", "fusionstitch"):
+    for name in [name for name in ("xla", "fusionstitch", TUNED) if name in sides]:
         row.step(f"profile {name}")
         found_activity = profile(sides[name].calls, PROFILED_CALLS)
         profiles[name] = found_activity and classified(found_activity, kinds)
         row.put(profile=profiles)
     if options.ncu:
         row.step("ncu")
-        row.put(dram_bytes={name: dram.measured(workload, name) for name in profiles})
+        row.put(dram_bytes={name: dram.measured(workload, name) for name in dram.SIDES})
+
+
+def _tuned(fun: Any, args: Any, donated: dict[str, Any], seconds: float, row: Row) -> Any:
+    """The program compiled once more after its kernels were tuned; what tuning found is put into
+    the row."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    import fusionstitch as fs
+
+    # what comes out of XLA's cache does not say how it was planned
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    report = fs.tune(fun, *args, budget=seconds)
+    points = [point for result in report.results for point in result.points]
+    row.put(
+        tuning={
+            "seconds": round(report.seconds, 1),
+            "complete": report.complete,
+            "patterns": len(report.results),
+            "schedules": len(points),
+            "points": [[round(us, 3) for us in point] for point in points],
+            "rank_correlation": report.rank_correlation,
+        }
+    )
+    return fs.jit(fun, **donated).lower(*args).compile()
 
 
 def _has_control_flow(compiled: Any) -> bool:

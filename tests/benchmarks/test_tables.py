@@ -94,6 +94,17 @@ def test_what_was_not_measured_is_a_dash_and_what_was_modelled_is_marked() -> No
     assert tables.kernels_table([modelled])[2].startswith("| lorenz.py:scan | ~14000 | 8 + 0 ")
 
 
+def test_tuned_against_untuned() -> None:
+    found = {"patterns": 2, "schedules": 3, "complete": False, "rank_correlation": 0.5}
+    tuned = row("softmax.py:rows", side(2, 10.0), tuning={**found, "points": [[1, 2], [3, 4]]})
+    tuned["profile"]["fusionstitch tuned"] = side(2, 8.0)
+    assert tables.tuning_table([tuned, WIN])[2:] == [
+        "| softmax.py:rows | 2 | 3 of more | 10.0 | 8.0 | 1.25 | 0.50 |",
+        "| all |  | 2 |  |  | 1.25 | 1.00 |",
+    ]
+    assert tables.tuning_table([WIN]) == ["Not tuned."]
+
+
 def test_goals_name_what_misses_them() -> None:
     slow = row("norms.py:backward", side(2, 50.0), floor_bytes=100_000_000)
     quick = row("softmax.py:rows", side(2, 30.0), floor_bytes=100_000_000)
