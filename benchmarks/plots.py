@@ -1,7 +1,7 @@
 """Results as pictures: python -m benchmarks.plots RESULTS.json [FOLDER] (needs matplotlib).
 
 `speedup.svg` has a bar per workload and contestant, `roofline.svg` every program's rate over its
-arithmetic intensity below the ceilings of the device.
+arithmetic intensity below the ceilings of the device, `paper.svg` the paper's Figures 6, 7 and 8.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import paper
 from benchmarks.readings import OURS, Row, gpu, ratio, wall
 from costmodel import devices
 from hlo.errors import OptionError
@@ -96,7 +97,38 @@ def draw_roofline(
     _save(figure, path)
 
 
-def _figure(width: float, height: float) -> Any:
+def draw_paper(results: dict[str, Any], path: Path) -> None:
+    """Figure 6: patterns by class. Figure 7: kernel time over XLA's. Figure 8: it by class."""
+    rows = paper.named(results)
+    figure, (patterns, times, breakdown) = _figure(10, 8, 3)
+    _stack(patterns, {n: paper.pattern_shares(row) for n, row in rows.items()}, paper.CLASSES)
+    patterns.set_title("Figure 6: patterns by class", fontsize=9)
+    shares = {n: paper.kernel_time(rows[n]) for n in paper.APPLICATIONS}
+    times.bar(list(shares), [share or 0.0 for share in shares.values()], color="tab:blue")
+    times.axhline(1.0, color="black", linewidth=0.8)
+    times.axhline(1.0 - paper.SAVED, color="tab:red", linewidth=0.8, label="the paper's average")
+    times.set_title("Figure 7: kernel time, XLA's is 1", fontsize=9)
+    times.legend(fontsize=7)
+    applications = {n: paper.time_shares(rows[n]) for n in paper.APPLICATIONS}
+    _stack(breakdown, applications, paper.TIME_CLASSES)
+    breakdown.set_title("Figure 8: kernel time by class of pattern", fontsize=9)
+    for axes in (patterns, times, breakdown):
+        axes.tick_params(labelsize=7)
+    _save(figure, path)
+
+
+def _stack(axes: Any, shares: dict[str, list[float] | None], names: Sequence[str]) -> None:
+    """A stacked bar per label; none where there are no shares."""
+    below = [0.0] * len(shares)
+    for number, name in enumerate(names):
+        heights = [found[number] if found else 0.0 for found in shares.values()]
+        axes.bar(list(shares), heights, bottom=below, label=name)
+        below = [low + height for low, height in zip(below, heights, strict=True)]
+    axes.set_ylim(0, 1)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _figure(width: float, height: float, panels: int = 1) -> Any:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -104,7 +136,7 @@ def _figure(width: float, height: float) -> Any:
     matplotlib.rcParams["svg.hashsalt"] = "fusionstitch"
     from matplotlib import pyplot
 
-    return pyplot.subplots(figsize=(width, height), layout="constrained")
+    return pyplot.subplots(panels, figsize=(width, height), layout="constrained")
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -117,8 +149,9 @@ def _save(figure: Any, path: Path) -> None:
 
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
     """Draws all pictures of `results`; their files."""
-    paths = [folder / "speedup.svg", folder / "roofline.svg"]
+    paths = [folder / name for name in ("speedup.svg", "roofline.svg", "paper.svg")]
     draw_speedups(results["rows"], paths[0])
+    draw_paper(results, paths[2])
     copy, flops = results["method"].get("copy_bytes_per_s"), _flops(results["environment"]["gpu"])
     draw_roofline(results["rows"], copy, flops, paths[1])
     return paths

@@ -134,7 +134,7 @@ def test_bars_and_points_of_a_recorded_run() -> None:
 def test_pictures_are_drawn_again_to_the_byte(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     first, again = (plots.draw(RECORDED, tmp_path / name) for name in ("one", "two"))
-    assert [path.name for path in first] == ["speedup.svg", "roofline.svg"]
+    assert [path.name for path in first] == ["speedup.svg", "roofline.svg", "paper.svg"]
     for one, other in zip(first, again, strict=True):
         assert one.read_bytes() == other.read_bytes()
 
