@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen.ranges import at_most
 from codegen.region import rebuilt, with_root
 from hlo.graph import Graph, Op, Shape
 from hlo.literals import NUMPY_DTYPES
@@ -20,6 +21,8 @@ from hlo.semantics import Kind, kind_of
 #: made through the builder, or None.
 Rule = Callable[["Builder", Op], Op | None]
 
+#: Where `Builder.sizes` stop counting.
+_MANY = 1 << 16
 _MERGED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.SOURCE)
 
 
@@ -32,6 +35,10 @@ class Builder:
         self.ops: list[Op] = []
         #: values with several readers, or one outside
         self.shared: set[Op] = set()
+        #: what no element of an integer op exceeds, where that is known
+        self.bounds: dict[Op, int | None] = {}
+        #: ops that a value is made of, those reached along several paths as often
+        self.sizes: dict[Op, int] = {}
         self._equal: dict[Hashable, Op] = {}
 
     def add(self, op: Op) -> Op:
@@ -44,8 +51,14 @@ class Builder:
             same = self._equal.setdefault(_key(op), op)
             if same is not op:
                 return same
-        self.ops.append(op)
+        self.append(op)
         return op
+
+    def append(self, op: Op) -> None:
+        """Takes `op` as it is."""
+        self.ops.append(op)
+        self.bounds[op] = at_most(op, self.bounds)
+        self.sizes[op] = min(_MANY, 1 + sum(self.sizes[o] for o in op.operands))
 
     def make(self, like: Op, opcode: str, *operands: Op, dtype: str = "", **attrs: Any) -> Op:
         """A new op with the dims, name and source of `like`, of its dtype if not given."""
@@ -77,7 +90,7 @@ def reduce_strength(
         copy = rebuilt(op, [stands[o] for o in op.operands])
         found = builder.add(copy)
         if found.opcode == "parameter" and op in outputs and op.opcode != "parameter":
-            builder.ops.append(copy)
+            builder.append(copy)
             found = copy
         if op in outputs or len(graph.users[op.id]) > 1:
             builder.shared.add(found)

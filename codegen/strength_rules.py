@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from codegen.ranges import at_most, bits
 from codegen.strength import Builder, Rule
-from hlo.graph import FLOATS, INTEGERS, SIGNED, Op
+from hlo.graph import FLOATS, INTEGERS, Op
 from hlo.literals import NUMPY_DTYPES
 from hlo.rewrite import is_positive_zero, splat
 
@@ -154,43 +155,10 @@ def by_constant(builder: Builder, op: Op) -> Op | None:
 # ---- integers -----------------------------------------------------------------------------------
 
 
-def _bits(dtype: str) -> int:
-    return int(dtype[1:])
-
-
-def at_most(op: Op) -> int | None:
-    """A number that no element of an integer op exceeds, if none is negative and none wraps."""
-    bound = _bound(op)
-    sign = 1 if op.dtype in SIGNED else 0
-    return bound if bound is not None and bound < 1 << (_bits(op.dtype) - sign) else None
-
-
-def _bound(op: Op) -> int | None:
-    if op.dtype not in INTEGERS:
-        return None
-    if op.opcode == "constant":
-        value = op.attrs["value"]
-        return int(value.max()) if value.size and value.min() >= 0 else None
-    if op.opcode == "iota":
-        return max(0, op.dims[op.attrs["dimension"]] - 1)
-    if op.opcode in ("broadcast", "reshape", "transpose", "slice", "convert"):
-        return at_most(op.operands[0])
-    if op.opcode == "shift-right-logical":
-        by, bound = splat(op.operands[1]), at_most(op.operands[0])
-        bound = (1 << _bits(op.dtype)) - 1 if bound is None else bound
-        return None if by is None or not 0 < by < _bits(op.dtype) else bound >> int(by)
-    if op.opcode in ("add", "multiply"):
-        x, y = map(at_most, op.operands)
-        if x is None or y is None:
-            return None
-        return x + y if op.opcode == "add" else x * y
-    return None
-
-
 @rule("shift-right-logical")
-def no_high_bits(builder: Builder, op: Op) -> Op | None:
+def no_highbits(builder: Builder, op: Op) -> Op | None:
     """x >> c -> 0, for x below 2^c"""
-    return builder.constant(op, 0) if at_most(op) == 0 else None
+    return builder.constant(op, 0) if at_most(op, builder.bounds) == 0 else None
 
 
 @rule("add", "or", "xor")
@@ -207,6 +175,8 @@ def integer_zero(builder: Builder, op: Op) -> Op | None:
 #: Ops whose low bits depend on the low bits of their operands alone.
 _LOW_BITS = frozenset({"add", "subtract", "multiply", "and", "or", "xor", "not", "negate"})
 _MOVES = frozenset({"broadcast", "reshape", "transpose"})
+#: Ops, counted along every path, that are computed again in a narrower type.
+LARGEST_NARROWED = 64
 
 
 @rule("convert")
@@ -215,7 +185,9 @@ def narrow(builder: Builder, op: Op) -> Op | None:
     wide = op.operands[0]
     if not (op.dtype in INTEGERS and wide.dtype in INTEGERS):
         return None
-    if _bits(op.dtype) < 32 or _bits(op.dtype) >= _bits(wide.dtype):
+    if bits(op.dtype) < 32 or bits(op.dtype) >= bits(wide.dtype):
+        return None
+    if builder.sizes[wide] > LARGEST_NARROWED:
         return None
     if wide.opcode == "constant" and wide.shape.size == 1:
         low = wide.attrs["value"].reshape(()).astype(NUMPY_DTYPES[op.dtype])

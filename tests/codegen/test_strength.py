@@ -242,6 +242,38 @@ def test_a_dropout_mask_takes_one_rotation_per_round_and_one_comparison() -> Non
     np.testing.assert_array_equal(out, np.asarray(expected))
 
 
+def test_a_dropout_before_a_norm_draws_its_bits_once() -> None:
+    """Three loops along each row read the dropped values: they are kept, not drawn again."""
+
+    def norm(words: jax.Array, x: jax.Array) -> jax.Array:
+        kept = jax.random.bernoulli(jax.random.wrap_key_data(words), 0.9, x.shape)
+        dropped = jnp.where(kept, x / 0.9, 0.0)
+        centred = dropped - jnp.mean(dropped, -1, keepdims=True)
+        return centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5)
+
+    x = np.random.default_rng(0).standard_normal((4, 1024)).astype(np.float32)
+    words = np.array([1, 2], np.uint32)
+    module = jax.jit(norm).trace(words, x).lower(lowering_platforms=("cuda",))
+    data = module.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    graph = region_of(simplify(from_proto(inline_calls(data)).entry))
+    kernel = generate(graph, device("h200"))
+    assert not kernel.cooperative
+    assert kernel.scratch == ()
+    assert kernel.source.count("fs_rotate_left(") == 20
+    (out,) = emulate.run(kernel, [words, x])
+    np.testing.assert_allclose(out, norm(jnp.asarray(words), jnp.asarray(x)), atol=2e-6)
+
+
+def test_deep_chains_take_no_longer_than_they_are() -> None:
+    steps = "".join(f"v{n} = u64[8] add(v{n - 1}, v{n - 2});" for n in range(2, 2000))
+    body = "v0 = u64[8] parameter(0); v1 = u64[8] iota(), iota_dimension=0;"
+    body += steps + splat("by", "u64", 32) + "q = u64[8] shift-right-logical(v1999, by);"
+    graph = graph_of(
+        body + "h = u32[8] convert(q); l = u32[8] convert(v1999); r = u32[8] add(h, l)"
+    )
+    assert len(reduced(graph)) <= len(graph)
+
+
 def test_what_is_no_rotation() -> None:
     two = splat("l", "u32", 13) + splat("k", "u32", 18)
     graph = graph_of(

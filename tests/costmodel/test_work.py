@@ -9,6 +9,7 @@ from costmodel.graph_work import GraphWork
 from costmodel.work import (
     RULES,
     Work,
+    arithmetic,
     computed_elements,
     dot_flops,
     fused_work,
@@ -55,6 +56,24 @@ def test_the_unit_follows_the_type(dtype: str, expected: Work) -> None:
     b = Builder()
     x = b.parameter((100,), dtype)
     assert op_work(b.add(x, x)) == expected
+
+
+def test_a_function_costs_its_instructions() -> None:
+    b = Builder()
+    x = b.parameter((100,))
+    assert arithmetic(b.div(x, x)) == Work(flops=1600, special=100)
+    assert arithmetic(b.exp(x)).flops < arithmetic(b.tanh(x)).flops
+    wide = b.parameter((100,), "f64")
+    assert arithmetic(b.exp(wide)) == Work(flops64=800)
+
+
+def test_a_rotation_costs_little_more_than_one_operation() -> None:
+    b = Builder()
+    x, n = b.parameter((100,), "u32"), b.parameter((100,), "u32")
+    left, right = b.binary("shift-left", x, n), b.binary("shift-right-logical", x, n)
+    parts = (left, right, b.binary("or", left, right))
+    assert sum(arithmetic(op).int_ops for op in parts) == 125
+    assert arithmetic(b.binary("remainder", x, n)).int_ops == 800
 
 
 def test_movement_reads_what_it_touches() -> None:

@@ -130,6 +130,34 @@ def test_long_column_reductions_take_a_second_pass() -> None:
     assert us(4097) > us(4096) + H200.launch_us
 
 
+def test_a_normalisation_reads_what_takes_much_arithmetic_to_compute() -> None:
+    def heroes(rounds: int) -> list[Hero]:
+        b = Builder()
+        x, scale = b.parameter((256, 4096)), b.parameter((4096,))
+        bits = words = b.parameter((256, 4096), "u32")
+        for _ in range(rounds):
+            bits = b.binary("xor", b.add(bits, words), words)
+        kept = b.mul(x, b.op("convert", (256, 4096), bits, dtype="f32"))
+        return [k.hero for k in _xla(b.graph(layernorm(b, kept, scale, scale))).kernels]
+
+    assert heroes(4) == [Hero.NORMALISATION]
+    assert heroes(200) == [Hero.LOOP, Hero.NORMALISATION]
+
+
+def test_a_normalisation_of_several_inputs_stays_below_the_bandwidth() -> None:
+    def us(inputs: int) -> float:
+        b = Builder()
+        total, scale = b.parameter((8192, 4096)), b.parameter((4096,))
+        for _ in range(inputs - 1):
+            total = b.add(total, b.parameter((8192, 4096)))
+        [kernel] = _xla(b.graph(layernorm(b, total, scale, scale))).kernels
+        return kernel.us
+
+    tensor = 8192 * 4096 * 4 / H200.dram_bytes_per_s * 1e6
+    assert us(1) == pytest.approx(2 * tensor, rel=0.1)
+    assert us(2) == pytest.approx(3 * tensor / 0.65, rel=0.1)
+
+
 @given(random_graphs())
 def test_every_op_is_computed_and_every_result_written_once(graph: Graph) -> None:
     found = _xla(graph)
