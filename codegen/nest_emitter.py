@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from codegen.expressions import combine, literal
-from codegen.index import Index, Var, constant, delinearize, linearize, render, variable
+from codegen.index import Fetched, Index, Var, constant, delinearize, linearize, render, variable
 from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.rows import RowLoop, row_loop
@@ -19,6 +19,7 @@ from codegen.values import Placed, Values
 from codegen.vectors import ACCESS_BYTES, Vector, aligned_base
 from hlo.errors import CodegenError
 from hlo.graph import ITEM_BYTES, Op
+from hlo.semantics import Kind, kind_of
 
 if TYPE_CHECKING:
     from codegen.emit import KernelEmitter
@@ -140,12 +141,34 @@ class NestEmitter:
                 if self.held:
                     self._next_row(row, loop)
                 self.sweep = self._plan_sweep()
+                self._pick_early()
                 for level in range(self.nest.levels):
                     self._level(level)
         if self.unsettled:
             self.writer.line("__syncthreads();")
         if self.carried:
             self._finish_carrying()
+
+    def _pick_early(self) -> None:
+        """Reads what the data picks for a row before its sweeps, which hide that one load waits for
+        another."""
+        column = self.sweep.unit * self.width + self._element
+        self._bind_column(column)
+        for stage in (s for level in range(1, self.nest.levels) for s in self.nest.at(level)):
+            for op, at in closure(stage.op, self._index(stage), self._inner(stage), self.whole)[0]:
+                picked = op.opcode == "parameter" and any(i.fetched for i in at)
+                moves = any(column.variables & i.variables for i in at)
+                if picked and not moves and all(self._ready(f) for i in at for f in i.fetched):
+                    self.values.value(op, at)
+
+    def _ready(self, place: Fetched) -> bool:
+        """Whether inputs alone decide a place."""
+        if place.op.opcode == "parameter":
+            return True
+        if place.op.id in self.whole or kind_of(place.op.opcode) in (Kind.REDUCTION, Kind.DOT):
+            return False
+        leaves, _ = closure(place.op, place.at, (), self.whole)
+        return all(op.opcode == "parameter" for op, _ in leaves)
 
     def _name_lane(self, loop: RowLoop) -> None:
         """Names the thread's place in its team, once."""

@@ -9,7 +9,7 @@ from itertools import chain
 from costmodel.devices import Device
 from fusionstitch.options import Options
 from fusionstitch.patterns.contract import overlap
-from fusionstitch.patterns.convex import borders, components, escaping, is_convex
+from fusionstitch.patterns.convex import borders, components, escaping, is_convex, users
 from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits, spread_values, spreads
@@ -119,6 +119,8 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
             arrays=pointers,
             limit=device.parameter_bytes // POINTER_BYTES,
         )
+    if _only_for_a_scatter(graph, bits, written):
+        return forbid("XLA computes it inside the scatter that reads it.")
     for i in ids(written):
         op = graph.ops[i]
         if kind_of(op.opcode) is Kind.UPDATE and read >> op.operands[0].id & 1:
@@ -128,3 +130,14 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
             name = graph.ops[i].name
             return forbid("A value at its border was made by the simplifier.", op=name)
     return allow()
+
+
+def _only_for_a_scatter(graph: Graph, bits: int, written: int) -> bool:
+    """Whether one scatter outside reads all that `bits` write, and its loop can compute it."""
+    readers, found = users(graph), 0
+    for i in ids(written):
+        found |= readers[i]
+    found &= ~bits
+    if found.bit_count() != 1 or graph.ops[found.bit_length() - 1].opcode != "scatter":
+        return False
+    return not any(kind_of(graph.ops[i].opcode) in (Kind.REDUCTION, Kind.DOT) for i in ids(bits))

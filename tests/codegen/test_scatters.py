@@ -191,3 +191,10 @@ def test_the_gradient_of_a_label_loss_is_one_kernel_without_atomics(numerics: st
     source = generate(graph, H200, CodegenOptions(numerics=numerics)).source
     assert "atomic" not in source
     assert source.count("_compare = int32_t(") == 1, "one comparison of column and label"
+
+
+def test_what_is_picked_for_a_row_is_read_before_its_sweeps() -> None:
+    x, labels = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16), jnp.zeros(4096, jnp.int32)
+    graph = whole(lowered(lambda x, i: jax.nn.log_softmax(x)[jnp.arange(4096), i] * 2, x, labels))
+    source = generate(graph, H200).source
+    assert source.index("fs_clamp(0, ") < source.index("fs_reduce_block<")
