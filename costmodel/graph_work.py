@@ -91,7 +91,7 @@ class GraphWork:
         counts = computed_elements(ops, (self.graph.ops[i] for i in ids(written & bits)))
         return {op.id: count for op, count in counts.items() if count != op.shape.size}
 
-    def _partial(self, i: int, count: int) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+    def _partial(self, i: int, count: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Amounts and reads of `count` elements of an op."""
         op = self.graph.ops[i]
         reads = [(o, needed_bytes(op, self.graph.ops[o], count)) for o, _ in self._reads[i]]
