@@ -7,6 +7,7 @@ if every stage of the group carries it under matching maps and none sums over it
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -46,14 +47,20 @@ class AxisSet:
 
     def leaves(self, axis: int) -> list[int]:
         """The atomic axes of `axis`, major to minor, as class representatives."""
-        axis = self._class(axis)
+        if self._link[axis] is not None:
+            axis = self._class(axis)
         digits = self._digits[axis]
         return [axis] if digits is None else self.leaves(digits[0]) + self.leaves(digits[1])
 
     def _class(self, axis: int) -> int:
         """The representative of an axis."""
-        while (link := self._link[axis]) is not None:
+        first, links = axis, self._link
+        while (link := links[axis]) is not None:
             axis = link
+        while first != axis:  # the next one finds it at once
+            link, links[first] = links[first], axis
+            assert link is not None
+            first = link
         return axis
 
     def split(self, leaf: int, minor: int) -> None:
@@ -134,6 +141,7 @@ class GroupAxes:
         self.inner: dict[int, list[int]] = {}
         self._by_var: dict[int, dict[str, int]] = {}
         self._matched: dict[tuple[int, int], list[int]] = {}
+        self._partly: list[tuple[int, int]] = []  # reads under which not all axes agree
         self._add(stages)
 
     def followed_by(self, stages: Sequence[Stage]) -> GroupAxes:
@@ -149,10 +157,11 @@ class GroupAxes:
         return shared
 
     def _copy(self) -> GroupAxes:
-        other = GroupAxes(())
-        other.set, other.stages = self.set.copy(), self.stages
+        other = copy.copy(self)
+        other.set = self.set.copy()
         other.dims, other.inner = self.dims.copy(), self.inner.copy()
         other._by_var, other._matched = self._by_var.copy(), self._matched.copy()
+        other._partly = self._partly.copy()
         return other
 
     def _add(self, stages: Sequence[Stage]) -> None:
@@ -175,8 +184,10 @@ class GroupAxes:
             for n, (producer, index) in enumerate(stage.reads):
                 if producer.number in self.dims:
                     axes = self.dims[producer.number]
-                    matched = self._match(axes, producer.op.dims, stage, index)
-                    self._matched[stage.number, n] = matched
+                    edge, dims = (stage.number, n), producer.op.dims
+                    matched = self._matched[edge] = self._match(axes, dims, stage, index)
+                    if len(matched) + dims.count(1) < len(dims):
+                        self._partly.append(edge)
         self.refresh()
 
     def refresh(self) -> None:
@@ -263,10 +274,10 @@ class GroupAxes:
         """The axes that may be spread over blocks, in the memory order of the last stage."""
         if self._grid is None:
             allowed = set(self.leaves(self.stages[-1]))
-            for stage in self.stages:
+            for stage in self.stages if allowed else ():
                 allowed.intersection_update(self.leaves(stage))
-            for carried in self.carried.values():
-                allowed &= carried
+            for edge in self._partly if allowed else ():
+                allowed &= {leaf for axis in self._matched[edge] for leaf in self.set.leaves(axis)}
             self._grid = [leaf for leaf in self.leaves(self.stages[-1]) if leaf in allowed]
         return self._grid
 

@@ -83,21 +83,20 @@ def _touched(op: Op, index: Indices) -> int:
 
 def _computed(stage: Stage, group: GroupPlan, graph: Graph) -> Work:
     """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot."""
-    total = arithmetic(stage.op)
     visits = stage.op.shape.size * group.group.inner_size(stage)
     picks = any(graph.ops[i].opcode in PICKS for i in (stage.op.id, *stage.inlined))
+    flops = flops64 = special = int_ops = 0
     for i in sorted(stage.inlined):
         work = arithmetic(graph.ops[i])
         again = visits / max(1, graph.ops[i].shape.size) if stage.op.opcode == "dot" else 1.0
         if picks:
             again = min(again, visits / graph.ops[i].shape.size)
-        total += Work(
-            flops=int(work.flops * again),
-            flops64=int(work.flops64 * again),
-            special=int(work.special * again),
-            int_ops=int(work.int_ops * again),
-        )
-    return total
+        flops += int(work.flops * again)
+        flops64 += int(work.flops64 * again)
+        special += int(work.special * again)
+        int_ops += int(work.int_ops * again)
+    inlined = Work(flops=flops, flops64=flops64, special=special, int_ops=int_ops)
+    return arithmetic(stage.op) + inlined
 
 
 def scope(plan: KernelPlan, layout: SharedLayout) -> str:

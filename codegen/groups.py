@@ -40,13 +40,12 @@ MOST_FORMS = 1 << 13
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What the axes of a group come to: tiles and least points per tile (see `Group`), elements per
-    grid point and summed into each result by stage, whether all loops of a block visit the same
-    elements, bytes of shared memory, modelled microseconds."""
+    grid point and summed into each result by stage, bytes of shared memory, modelled microseconds.
+    """
 
     tiles: int
     least_points: int
     sizes: tuple[tuple[int, int], ...]
-    alike: bool
     shared_bytes: int
     us: float
 
@@ -116,18 +115,12 @@ class Group:
         return known[form]
 
     def _measured(self) -> Figures:
-        size, inside = self.axes.size, self._in_block
-        sizes = [(size(inside[s]), size(self.axes.inner_leaves(s))) for s in self.stages]
-        tiles, points = size(self.grid), self._least_points(sizes)
-        loops = {frozenset(inside[s] + self.axes.inner_leaves(s)) for s in self.stages}
-        return Figures(
-            tiles,
-            points,
-            tuple(sizes),
-            len(loops) == 1,
-            _shared_bytes(self.stages, sizes, points),
-            _modelled_us(self.stages, sizes, tiles, points, self.device),
-        )
+        tiles = self.axes.size(self.grid)
+        # every stage carries every axis of the grid, and carries it once
+        sizes = [(s.op.shape.size // tiles, math.prod(s.inner_extents)) for s in self.stages]
+        points = self._least_points(tiles, sizes)
+        us = _modelled_us(self.stages, sizes, tiles, points, self.device)
+        return Figures(tiles, points, tuple(sizes), _shared_bytes(self.stages, sizes, points), us)
 
     def _shares_inputs(self) -> bool:
         """True if two stages read one input."""
@@ -181,8 +174,8 @@ class Group:
         """
         return self.figures.least_points
 
-    def _least_points(self, sizes: Sequence[tuple[int, int]]) -> int:
-        few = self.axes.size(self.grid) < COALESCED * self.device.sm_count
+    def _least_points(self, tiles: int, sizes: Sequence[tuple[int, int]]) -> int:
+        few = tiles < COALESCED * self.device.sm_count
         for stage, (block, inner) in zip(self.stages, sizes, strict=True):
             if block * inner > 1 and self._minor(stage) in self.grid[-1:]:
                 near = stage.op.shape.size * inner * 4 < self.device.l2_bytes / 4
@@ -247,22 +240,28 @@ class _Merger:
         self.stages = stages
         self.group_of: dict[Stage, Group] = {s: Group([s], device) for s in stages}
         self.refused: set[tuple[Group, Group]] = set()
-        #: by group, its stages and those it waits for, itself left out, as bitsets of numbers
-        self.bits = {group: 1 << s.number for s, group in self.group_of.items()}
-        self.above = dict.fromkeys(self.bits, 0)
-        for stage, group in self.group_of.items():
-            for producer, _ in stage.reads:
-                before = self.group_of[producer]
-                self.above[group] |= self.bits[before] | self.above[before]
+        #: by group, its stages and those of other groups that it waits for, as bitsets of numbers
+        self.bits: dict[Group, int] = {}
+        self.above: dict[Group, int] = {}
 
     def run(self, merge: bool) -> list[Group]:
         if merge:
             for stage in self.stages:
+                self._enter(stage)
                 for producer, _ in stage.reads:
                     self._try(self.group_of[producer], self.group_of[stage], linked=True)
             for left, right in self._siblings():
                 self._try(self.group_of[left], self.group_of[right], linked=False)
         return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
+
+    def _enter(self, stage: Stage) -> None:
+        """Notes what a stage waits for; stages behind it are not in any larger group yet."""
+        group = self.group_of[stage]
+        above = 0
+        for producer, _ in stage.reads:
+            before = self.group_of[producer]
+            above |= self.bits[before] | self.above[before]
+        self.bits[group], self.above[group] = 1 << stage.number, above
 
     def _siblings(self) -> list[tuple[Stage, Stage]]:
         """Pairs of stages, one soon after the other, that read an input about once per element."""
@@ -293,8 +292,7 @@ class _Merger:
         merged = Group.merged(left, right)
         if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
             return False
-        # siblings gain from one loop only if their loops visit the same elements
-        if not linked and (merged.tiles != left.tiles or not merged.figures.alike):
+        if not linked and (merged.tiles != left.tiles or not _alike(merged)):
             return False
         if shared_bytes(merged) > self.device.shared_per_block:
             return False
@@ -366,6 +364,12 @@ def _shared_bytes(stages: Sequence[Stage], sizes: Sequence[tuple[int, int]], poi
 @functools.cache
 def _known_figures(device: Device) -> dict[bytes, Figures]:
     return {}
+
+
+def _alike(group: Group) -> bool:
+    """Siblings gain from one loop only if their loops visit the same elements."""
+    axes = {frozenset(group.in_block(s) + group.axes.inner_leaves(s)) for s in group.stages}
+    return len(axes) == 1
 
 
 def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group]:

@@ -194,8 +194,9 @@ def constant(value: int) -> Index:
     return Index((), value)
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def variable(name: str, extent: int) -> Index:
-    """A fresh variable; one of extent 1 is the constant 0."""
+    """A variable of that name; one of extent 1 is the constant 0."""
     return Index(((Var(name, extent), 1),)) if extent != 1 else Index()
 
 

@@ -48,7 +48,10 @@ def rewrite(graph: Graph, rule: Callable[[Op], list[Op] | None]) -> Graph:
     """`graph` with each op for which `rule` gives a list replaced by that chain of new ops.
 
     The rule sees ops whose operands are already rewritten; the last of the list takes its place.
+    Where it gives none at all, the graph stays as it is.
     """
+    if not any(rule(op) for op in graph.ops[:-1]):
+        return graph
     copies: dict[int, Op] = {}
     new: list[Op] = []
     for op in graph.ops[:-1]:

@@ -53,20 +53,19 @@ class GraphWork:
         """The ops `bits` as one kernel that writes the values `written`."""
         counts = self._counts(bits, written) if bits & self._picks else {}
         touched: dict[int, int] = {}
-        flops = flops64 = special = int_ops = dots = steps = 0
-        for i in ids(bits):
+        total = [0] * _UNITS
+        members = list(ids(bits))
+        inside = set(members)
+        for i in members:
             amounts, reads = self._amounts[i], self._reads[i]
             if i in counts:
                 amounts, reads = self._partial(i, counts[i])
-            flops += amounts[0]
-            flops64 += amounts[1]
-            special += amounts[2]
-            int_ops += amounts[3]
-            dots += amounts[4]
-            steps += amounts[5]
+            for unit, amount in amounts:
+                total[unit] += amount
             for operand, size in reads:
-                if not bits >> operand & 1:
+                if operand not in inside:
                     touched[operand] = touched.get(operand, 0) + size
+        flops, flops64, special, int_ops, dots, steps = total
         read, read_warm = 0, 0
         for i, size in touched.items():
             size = min(size, self._bytes[i])
@@ -92,7 +91,7 @@ class GraphWork:
         counts = computed_elements(ops, (self.graph.ops[i] for i in ids(written & bits)))
         return {op.id: count for op, count in counts.items() if count != op.shape.size}
 
-    def _partial(self, i: int, count: int) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+    def _partial(self, i: int, count: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """Amounts and reads of `count` elements of an op."""
         op = self.graph.ops[i]
         reads = [(o, needed_bytes(op, self.graph.ops[o], count)) for o, _ in self._reads[i]]
@@ -136,5 +135,11 @@ def _reads(op: Op) -> list[tuple[Op, int]]:
     return [(operand, touched_bytes(op, operand)) for operand in dict.fromkeys(op.operands)]
 
 
-def _amounts(w: Work) -> tuple[int, ...]:
-    return w.flops, w.flops64, w.special, w.int_ops, w.dot_flops, w.dot_steps
+#: What `_amounts` counts.
+_UNITS = 6
+
+
+def _amounts(w: Work) -> list[tuple[int, int]]:
+    """The operations of each unit that has any."""
+    units = w.flops, w.flops64, w.special, w.int_ops, w.dot_flops, w.dot_steps
+    return [(unit, amount) for unit, amount in enumerate(units) if amount]

@@ -44,7 +44,9 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
     # values that XLA writes anyway cost nothing more
     wanted = read & plan.bits
     whole = {number for number in numbers if not plan.kernels[number].written & ~bits}
-    for number, kernel in enumerate(plan.kernels) if wanted else ():
+    for number, kernel in enumerate(plan.kernels):
+        if not wanted:
+            break
         if number not in whole:
             wanted &= ~kernel.written
     saved = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -253,6 +254,20 @@ def topological(root: Op, others: Iterable[Op]) -> list[Op]:
 
 def ids(bits: int) -> Iterator[int]:
     """The positions of the set bits of `bits`, ascending."""
+    first = (bits & -bits).bit_length() - 1
+    span = bits.bit_length() - first
+    if span > _SPARSE * bits.bit_count():
+        return _sparse_ids(bits)
+    digits = bin(bits >> max(0, first))[:1:-1]
+    return itertools.compress(range(first, first + span), digits.encode().translate(_DIGITS))
+
+
+#: From so many bits per set one on, looking for the next one is faster than looking at all.
+_SPARSE = 5
+_DIGITS = bytes(digit == ord("1") for digit in range(256))
+
+
+def _sparse_ids(bits: int) -> Iterator[int]:
     digits = bin(bits)[:1:-1]
     at = digits.find("1")
     while at >= 0:

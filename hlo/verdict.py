@@ -25,9 +25,12 @@ class Verdict:
         return f"{self.reason} ({facts})" if facts else self.reason
 
 
+_ALLOWED = Verdict(True)
+
+
 def allow(reason: str = "", **facts: object) -> Verdict:
     """A verdict that allows."""
-    return Verdict(True, reason, tuple(facts.items()))
+    return Verdict(True, reason, tuple(facts.items())) if reason or facts else _ALLOWED
 
 
 def forbid(reason: str, **facts: object) -> Verdict:

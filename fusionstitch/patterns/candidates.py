@@ -61,10 +61,13 @@ def collect(
     seen: frozenset[int] = frozenset(),
 ) -> Candidates:
     """The legal ones among `found`, each once, those in `seen` left out."""
-    known = set(seen)
+    known, offered = set(seen), set[int]()
     patterns: list[Pattern] = []
     refused = []
     for bits, rule in found:
+        if bits in offered:
+            continue
+        offered.add(bits)
         bits = close(graph, bits, fusible)
         if bits in known or not bits:
             continue
@@ -101,7 +104,8 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
             ops=bits.bit_count(),
             limit=options.max_pattern_ops,
         )
-    if not is_convex(graph, bits):
+    border = borders(graph, bits)
+    if not is_convex(graph, bits, border):
         return forbid("A path leaves it and comes back: it would wait for itself.")
     if not options.packing and len(list(components(graph, bits))) > 1:
         return forbid("Some of its ops do not depend on each other, and packing is off.")
@@ -111,7 +115,7 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
     alone = (graph.ops[i] for i in ids(written))
     if all(spreads(op) and not any(bits >> v.id & 1 for v in spread_values(op)) for op in alone):
         return forbid("It only broadcasts, which every reader does for itself.")
-    read = borders(graph, bits) & ~free_bits(graph)
+    read = border & ~free_bits(graph)
     pointers = (read | written).bit_count()
     if pointers * POINTER_BYTES > device.parameter_bytes:
         return forbid(

@@ -26,6 +26,18 @@ def predecessors(graph: Graph) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=64)
+def operands(graph: Graph) -> tuple[int, ...]:
+    """Per op, the bitset of its operands."""
+    return tuple(sum(1 << i for i in {o.id for o in op.operands}) for op in graph)
+
+
+@functools.lru_cache(maxsize=64)
+def arrays(graph: Graph) -> int:
+    """The ops whose value has more than one element."""
+    return sum(1 << op.id for op in graph if op.shape.size > 1)
+
+
+@functools.lru_cache(maxsize=64)
 def users(graph: Graph) -> tuple[int, ...]:
     """Per op, the bitset of the ops that read it."""
     found = []
@@ -63,32 +75,29 @@ def escaping(graph: Graph, bits: int) -> int:
     return found
 
 
-def is_convex(graph: Graph, bits: int) -> bool:
+def is_convex(graph: Graph, bits: int, border: int | None = None) -> bool:
     """No path leaves `bits` and comes back. The last op of such a path outside `bits` is a direct
-    predecessor of a member, so only these are looked at."""
+    predecessor of a member, so only these (`border`, if known) are looked at."""
     reach = graph.reach
-    return not any(reach[i] & bits for i in ids(borders(graph, bits)))
+    before = borders(graph, bits) if border is None else border
+    return not any(reach[i] & bits for i in ids(before))
 
 
 def components(graph: Graph, bits: int, shared_inputs: bool = False) -> Iterator[int]:
     """The weakly connected parts of `bits`, by their first op. With `shared_inputs`, ops that
     read the same array (not a scalar) from outside count as connected."""
-    parent: dict[int, int] = {i: i for i in ids(bits)}
-
-    def find(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    reader: dict[int, int] = {}
-    for i in ids(bits):
-        for operand in graph.ops[i].operands:
-            if bits >> operand.id & 1:
-                parent[find(i)] = find(operand.id)
-            elif shared_inputs and operand.shape.size > 1:
-                parent[find(i)] = find(reader.setdefault(operand.id, i))
-    parts: dict[int, int] = {}
-    for i in ids(bits):
-        parts[find(i)] = parts.get(find(i), 0) | 1 << i
-    yield from parts.values()
+    readers, read = users(graph), operands(graph)
+    outside = arrays(graph) & ~bits if shared_inputs else 0
+    rest = bits
+    while rest:
+        part, waiting = 0, rest & -rest
+        while waiting:
+            i = waiting.bit_length() - 1
+            part |= 1 << i
+            near = read[i] | readers[i]
+            for shared in ids(read[i] & outside):
+                near |= readers[shared]
+                outside ^= 1 << shared
+            waiting = (waiting | near & rest) & ~part
+        yield part
+        rest &= ~part

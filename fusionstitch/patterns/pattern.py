@@ -107,18 +107,23 @@ def spread_values(op: Op) -> tuple[Op, ...]:
     return tuple(value for o in op.operands for value in (spread_values(o) if spreads(o) else (o,)))
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _is_position(op: Op) -> bool:
     """Whether `op` follows from an iota alone."""
-    if op.opcode == "iota":
-        return True
-    return (
-        bool(op.operands)
-        and kind_of(op.opcode) in _FREE_KINDS
-        and any(map(_is_position, op.operands))
-        and all(
-            o.opcode == "constant" or splat(o) is not None or _is_position(o) for o in op.operands
+    known: dict[Op, bool] = {}
+    stack = [op]
+    while stack:
+        each = stack[-1]
+        follows = each.operands if kind_of(each.opcode) in _FREE_KINDS else ()
+        waiting = [o for o in follows if o not in known]
+        if waiting:
+            stack += waiting
+            continue
+        known[stack.pop()] = each.opcode == "iota" or (
+            any(known[o] for o in follows)
+            and all(known[o] or o.opcode == "constant" or splat(o) is not None for o in follows)
         )
-    )
+    return known[op]
 
 
 _FREE_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
