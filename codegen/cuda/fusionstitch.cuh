@@ -12,6 +12,7 @@
 #define FS_METHOD inline
 #define FS_MAY_ALIAS [[gnu::may_alias]]
 #define FS_UNROLL
+#define FS_UNROLL_SOME
 #else
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -25,12 +26,21 @@ typedef unsigned long long uint64_t;
 #define FS_METHOD __device__ __forceinline__
 #define FS_MAY_ALIAS
 #define FS_UNROLL _Pragma("unroll")
+#define FS_UNROLL_SOME _Pragma("unroll 4")
 #endif
 
 #include "types.cuh"
 #include "arithmetic.cuh"
 #include "functions.cuh"
 #include "reduce.cuh"
+#include "mma.cuh"
+
+// Tells the compiler that a tensor starts at a multiple of 16 bytes, as all do: unrolled reads of
+// neighbouring elements become vector loads.
+template <class T>
+FS_FN T* fs_aligned(T* tensor) {
+  return (T*)__builtin_assume_aligned(tensor, 16);
+}
 
 // ---- what the two sides do differently ----------------------------------------------------------
 

@@ -28,6 +28,8 @@ COLUMNS = "fs_reduce_strided<"
 GRID = "fs_grid_barrier();"
 SHARED = "_shared["
 KEPT = "_row["
+TILED = "_tile["
+TENSOR = "fs_mma"
 TABLE = "static __device__ const"
 
 STRICT = CodegenOptions(numerics="strict")
@@ -434,9 +436,10 @@ def heads(x, wq, wk):
 
 
 _qkv = (normal(6, 14, 4), normal(6, 14, 4), normal(6, 14, 4))
-add("attention", attention, *_qkv, device=SMALL, shows=SHARED)
-add("attention_unshared", attention, *_qkv, device=SMALL, options=UNSHARED, shows=SHARED)
-add("attention_wide", attention, *_qkv)
+add("attention", attention, *_qkv, device=SMALL, shows=TILED)
+add("attention_wide", attention, *_qkv, shows=TILED)
+add("attention_unshared", attention, *(normal(6, 14, 20, dtype=np.float64) for _ in range(3)),
+    device=SMALL, options=UNSHARED, shows=SHARED)  # fmt: skip
 add(
     "attention_backward",
     jax.grad(lambda *a: (attention(*a) ** 2).sum(), (0, 1, 2)),
