@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import TYPE_CHECKING
 
 from codegen.dot_tile import held_results, results_per_row
-from codegen.expressions import combine, literal
+from codegen.expressions import literal
 from codegen.index import Index, delinearize, render, variable
 from codegen.maps import Indices
 from codegen.nest_emitter import Key, NestEmitter, _functor, _in_range, _start
@@ -365,8 +365,7 @@ class DotEmitter(NestEmitter):
         if stage.op.opcode == "dot":
             self.writer.line(f"{total} += {term};")
         else:
-            _, functor = combine(stage.op.attrs["reducer"], stage.op.dtype)
-            self.writer.line(f"{total} = {functor}::apply({total}, {term});")
+            self.writer.line(f"{total} = {_functor(stage)}::apply({total}, {term});")
 
     def _free_leaves(self, stage: Stage) -> list[int]:
         """The axes of a dot's results per row."""
@@ -408,10 +407,7 @@ class DotEmitter(NestEmitter):
         with self._rows():
             total = f"{partial}{place}"
             if self.lanes > 1:
-                functor = (
-                    "FsAdd" if op.opcode == "dot" else combine(op.attrs["reducer"], op.dtype)[1]
-                )
-                total = f"fs_reduce_lanes<{self.lanes}, {functor}>({total})"
+                total = f"fs_reduce_lanes<{self.lanes}, {_functor(stage)}>({total})"
             self.writer.line(f"{name}{place} = {self.values.finished(op, total)};")
             self._store(stage, f"{name}{place}", self._conditions())
         self.row_arrays[op, index] = name

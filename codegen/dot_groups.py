@@ -33,11 +33,11 @@ def tile_dots(groups: Iterable[Group], device: Device) -> None:
 
 
 def _lone_dot(group: Group) -> Stage | None:
-    """The dot of a group in which all stages have its dims, each of them spread over blocks."""
+    """The dot of a group in which all stages have its dims, each of which may be spread."""
     dots = [s for s in group.stages if s.is_reduction]
     if len(dots) != 1 or dots[0].op.opcode != "dot":
         return None
-    axes = set(group.grid)
+    axes = set(group.axes.grid())
     whole = all(set(group.axes.leaves(s)) == axes for s in group.stages)
     return dots[0] if whole and group.inner_size(dots[0]) >= TENSOR_DEPTH else None
 
@@ -47,7 +47,7 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
     if rows is None or columns is None:
         return
     height = _part(group.axes.extent(rows), TENSOR_ROWS, (TENSOR_ROWS,))
-    warps = group.tiles // group.axes.extent(columns) // TENSOR_ROWS
+    warps = dot.op.shape.size // group.axes.extent(columns) // TENSOR_ROWS
     width = None
     for size in COLUMNS:
         found = _part(group.axes.extent(columns), TENSOR_COLUMNS, (size,))
