@@ -11,6 +11,7 @@ from codegen.dot_emitter import DotEmitter
 from codegen.dot_tensor import TensorEmitter
 from codegen.functions import Signature, function_text, shared_texts, signature
 from codegen.nest_emitter import NestEmitter, describe
+from codegen.prefetch import late_inputs
 from codegen.schedule import GroupPlan, KernelPlan, NestPlan
 from codegen.source import Writer
 from codegen.stages import Stage
@@ -146,6 +147,9 @@ class KernelEmitter:
         if group.tiles > 1:
             writer.line(f"const {self.int} {tile} = {tile_text};")
             writer.declare(tile)
+        for op, elements in late_inputs(group):
+            start = f"{self.memory.inputs[op.id]} + {tile} * {elements}"
+            writer.line(f"fs_prefetch({start}, {elements});")
         names: dict[Stage, str] = {}
         for stage in group.group.stages:
             if stage in self.memory.shared:

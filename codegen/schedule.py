@@ -33,7 +33,7 @@ VECTOR_ELEMENTS = 4
 #: Threads per row of a register tile: a team of eight or so works on two rows or more.
 TILED_LANES = 4
 #: Registers a thread needs beside a tile's values, and where it stores elements of the tile.
-ADDRESS_REGISTERS, STORING_REGISTERS = 8, 24
+ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
 #: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).

@@ -42,6 +42,16 @@ FS_FN T* fs_aligned(T* tensor) {
   return (T*)__builtin_assume_aligned(tensor, 16);
 }
 
+// Brings `count` elements to L2, the lines shared out among the block's threads; waits for nothing.
+template <class T>
+FS_FN void fs_prefetch(const T* elements, int count) {
+#ifndef FUSIONSTITCH_EMULATE
+  constexpr int line = 128 / (int)sizeof(T);
+  for (int i = (int)threadIdx.x * line; i < count; i += (int)blockDim.x * line)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(elements + i));
+#endif
+}
+
 // ---- what the two sides do differently ----------------------------------------------------------
 
 #ifdef FUSIONSTITCH_EMULATE
