@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from codegen.dot_emitter import DotEmitter
+from codegen.dot_tensor import TensorEmitter
 from codegen.functions import Signature, function_text, shared_texts, signature
 from codegen.nest_emitter import NestEmitter, describe
-from codegen.schedule import GroupPlan, KernelPlan
+from codegen.prefetch import late_inputs
+from codegen.schedule import GroupPlan, KernelPlan, NestPlan
 from codegen.source import Writer
 from codegen.stages import Stage
 from codegen.types import c_type
@@ -144,6 +147,9 @@ class KernelEmitter:
         if group.tiles > 1:
             writer.line(f"const {self.int} {tile} = {tile_text};")
             writer.declare(tile)
+        for op, elements in late_inputs(group):
+            start = f"{self.memory.inputs[op.id]} + {tile} * {elements}"
+            writer.line(f"fs_prefetch({start}, {elements});")
         names: dict[Stage, str] = {}
         for stage in group.group.stages:
             if stage in self.memory.shared:
@@ -154,6 +160,11 @@ class KernelEmitter:
         for number, nest in enumerate(group.nests):
             if number and names:
                 writer.line("__syncthreads();")
-            NestEmitter(self, group, nest, tile, names).emit()
+            self._emitter(nest)(self, group, nest, tile, names).emit()
         if looped and names:
             writer.line("__syncthreads();")
+
+    def _emitter(self, nest: NestPlan) -> type[NestEmitter]:
+        if nest.tile is None:
+            return NestEmitter
+        return TensorEmitter if nest.tile.tensor else DotEmitter

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from codegen.dot_tile import thread_steps
 from codegen.index import Var
 from codegen.maps import Indices
 from codegen.nests import Place
-from codegen.schedule import GroupPlan, KernelPlan
+from codegen.schedule import GroupPlan, KernelPlan, NestPlan
 from codegen.stages import Stage
 from codegen.storage import SharedLayout, global_values
 from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
@@ -35,8 +37,13 @@ def kernel_facts(
         work = Work(blocks=min(plan.grid, sum(g.tiles for g in phase)))
         loaded: dict[int, int] = {}
         for group in phase:
+            tiled = {s for nest in group.nests if nest.tile for s in nest.nest.stages}
+            work += Work(
+                dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests)
+            )
             for stage in group.group.stages:
-                work += _computed(stage, group, graph)
+                own = _computed(stage, group, graph)
+                work += replace(own, dot_steps=0) if stage in tiled else own
                 for op, index in stage.loads:
                     loaded[op.id] = max(loaded.get(op.id, 0), _touched(op, index))
                 if stage.op.id in outputs:
@@ -97,6 +104,15 @@ def _computed(stage: Stage, group: GroupPlan, graph: Graph) -> Work:
         int_ops += int(work.int_ops * again)
     inlined = Work(flops=flops, flops64=flops64, special=special, int_ops=int_ops)
     return arithmetic(stage.op) + inlined
+
+
+def _tile_steps(group: GroupPlan, nest: NestPlan, block: int) -> int:
+    """Steps through a register tile of all threads: those without rows wait for the others."""
+    if nest.tile is None:
+        return 0
+    teams = -(-nest.rows // nest.tile.team_rows)
+    passes = -(-teams * nest.tile.team // block)
+    return group.tiles * block * passes * thread_steps(group.group, nest.nest, nest.tile)
 
 
 def scope(plan: KernelPlan, layout: SharedLayout) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from codegen.caching import cache_values
+from codegen.dot_groups import tile_dots
 from codegen.factors import take_out_factors
 from codegen.facts import kernel_facts
 from codegen.groups import form_groups
@@ -111,6 +112,8 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: boo
     groups = form_groups(stages, device, merge)
     if merge:
         groups = cache_values(groups, graph, device)
+        if not options.template:
+            tile_dots(groups, device)
     fixed = follow(parse_template(options.template), groups) if options.template else None
     plan = schedule(groups, device, fixed, options.tuning)
     layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from codegen.axes import GroupAxes
 from codegen.stages import Stage, form_of, is_strided
@@ -61,6 +61,8 @@ class Group:
     device: Device
     #: a group of the leading stages, whose axes may be known already
     _leading: Group | None = None
+    #: the rows and the columns of a lone dot's tile (codegen/dot_groups.py)
+    held: tuple[int, int] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.stages.sort(key=lambda s: s.op.id)

@@ -62,7 +62,7 @@ def _is_over(reader: Stage, index: Indices, writer: Stage, sites: Mapping[Stage,
     together = read.nest is write.nest and read.place is write.place and read.level <= write.level
     if not together or index != reader.dims or reader.op.dims != writer.op.dims:
         return False
-    if read.place is Place.SWEEP:
+    if read.place in (Place.SWEEP, Place.RESULT):
         return True
     others = any(
         producer is reader for stage in read.nest.nest.stages for producer, _ in stage.reads

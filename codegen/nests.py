@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from codegen.dot_nests import gives_elements, shape_of_reader, sums_columns
 from codegen.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
 from codegen.stages import Stage, is_strided
 
@@ -22,6 +23,8 @@ class Place(enum.Enum):
     SWEEP = "sweep"  # one element per step of a sweep
     ROW = "row"  # one element per row
     CARRY = "carry"  # accumulated from row to row, one value per column, known behind the last row
+    DOT = "dot"  # accumulated along a sweep for several results per row (codegen/dot_nests.py)
+    RESULT = "result"  # one element per row and result of such a dot
 
 
 @dataclass(eq=False)
@@ -49,22 +52,35 @@ class Nest:
     def placed(self, place: Place) -> list[Stage]:
         return [s for s in self.stages if self.place[s] is place]
 
+    @property
+    def products(self) -> list[Stage]:
+        """The dots whose results are the elements of the rows, held in registers."""
+        return [s for s in self.stages if s.is_reduction and self.place[s] is Place.SWEEP]
 
-def form_nests(group: Group) -> list[Nest]:
-    """The nests of a group in execution order; every stage is in exactly one."""
+    @property
+    def tiled(self) -> bool:
+        """Whether the nest needs a register tile (codegen/dot_tile.py)."""
+        return bool(self.products) or Place.DOT in self.place.values()
+
+
+def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
+    """The nests of a group in execution order; every stage is in exactly one.
+
+    `tiled` nests may hold dots with what reads them; without, a dot has a loop of its own.
+    """
     nests: list[Nest] = []
     home: dict[Stage, int] = {}
     for stage in group.stages:
         first = max((home[p] for p, _ in stage.reads if p in home), default=0)
         for number in range(first, len(nests)):
-            joined = _join(group, nests[number], stage)
+            joined = _join(group, nests[number], stage, tiled)
             if joined is not None:
                 nests[number].add(stage, *joined)
                 home[stage] = number
                 break
         else:
-            nest = _new_nest(group, stage)
-            level_place = _join(group, nest, stage)
+            nest = _new_nest(group, stage, tiled)
+            level_place = _join(group, nest, stage, tiled)
             assert level_place is not None
             nest.add(stage, *level_place)
             home[stage] = len(nests)
@@ -72,8 +88,13 @@ def form_nests(group: Group) -> list[Nest]:
     return nests
 
 
-def _new_nest(group: Group, stage: Stage) -> Nest:
+def _new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
     own = tuple(group.in_block(stage))
+    if group.held is not None:
+        row, column = group.held
+        return Nest((row,), (column,))
+    if tiled and (shape := shape_of_reader(group, stage)) is not None:
+        return Nest(*shape)
     if stage.is_reduction:
         summed = tuple(group.axes.inner_leaves(stage))
         return Nest(summed, own) if _carries(group, stage) else Nest(own, summed)
@@ -86,7 +107,7 @@ def _new_nest(group: Group, stage: Stage) -> Nest:
     return Nest(own, ())
 
 
-def _join(group: Group, nest: Nest, stage: Stage) -> tuple[int, Place] | None:
+def _join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Place] | None:
     """The level and place of `stage` in `nest`, or None if it needs another loop."""
     own = tuple(group.in_block(stage))
     if stage.is_reduction:
@@ -94,11 +115,21 @@ def _join(group: Group, nest: Nest, stage: Stage) -> tuple[int, Place] | None:
         if (own, summed) == (nest.rows, nest.inner):
             place = Place.REDUCE
         elif (summed, own) == (nest.rows, nest.inner) and _carries(group, stage):
+            if nest.tiled:
+                return None
             place = Place.CARRY
+        elif nest.placed(Place.CARRY):
+            return None
+        elif tiled and gives_elements(group, nest.rows, nest.inner, stage):
+            place = Place.SWEEP
+        elif tiled and _adds_results(group, nest, stage):
+            place = Place.DOT
         else:
             return None
     elif own == nest.rows and nest.inner:
         place = Place.ROW
+    elif _beside_results(group, nest, own):
+        place = Place.RESULT
     elif sorted(own) == sorted(nest.rows + nest.inner):
         place = Place.SWEEP
     else:
@@ -109,11 +140,14 @@ def _join(group: Group, nest: Nest, stage: Stage) -> tuple[int, Place] | None:
             continue
         if not set(group.in_block(producer)) <= group.axes.carried[stage.number, number]:
             return None
-        if nest.place[producer] is Place.SWEEP and place is Place.ROW:
+        made = nest.place[producer]
+        if made is Place.SWEEP and place in (Place.ROW, Place.RESULT):
             return None
-        if nest.place[producer] is Place.CARRY:
+        if made is Place.CARRY:
             return None
-        finished = nest.place[producer] is Place.REDUCE  # its sweep must be over
+        if made in (Place.DOT, Place.RESULT) and place is not Place.RESULT:
+            return None
+        finished = made in (Place.REDUCE, Place.DOT)  # its sweep must be over
         level = max(level, nest.level[producer] + (1 if finished else 0))
     return level, place
 
@@ -123,3 +157,15 @@ def _carries(group: Group, stage: Stage) -> bool:
     ones, and a block can hold all of its sums."""
     columns = group.block_size(stage)
     return is_strided(stage) and LEAST_COLUMNS <= columns <= MOST_COLUMNS
+
+
+def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:
+    """Whether a dot can be summed in the loop of what it weighs its values with."""
+    ready = bool(nest.products) or not any(is_strided(s) for s in nest.stages)
+    return ready and sums_columns(group, nest.rows, nest.inner, stage)
+
+
+def _beside_results(group: Group, nest: Nest, own: tuple[int, ...]) -> bool:
+    """Whether a dot along the columns has results of these axes."""
+    dots = [s for s in nest.stages if nest.place[s] is Place.DOT]
+    return any(sorted(group.in_block(dot)) == sorted(own) for dot in dots)

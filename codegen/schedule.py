@@ -12,20 +12,28 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from codegen.coalescing import line_costs
+from codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
 from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, Place, form_nests
 from codegen.stages import Stage, is_strided, reduced_size
 from codegen.tuning import DEFAULT, Tuning
 from costmodel.devices import Device
+from costmodel.occupancy import blocks_per_sm
 from costmodel.work import L2_SHARE
 
 #: A row at least this long is given to the whole block.
 LONG_ROW = 512
-#: Elements of a long row per thread.
-PER_THREAD = 8
+#: Elements of a long row per thread, and where the thread also carries sums of its columns.
+PER_THREAD, PER_CARRIER = 16, 8
 DEFAULT_BLOCK = 256
+#: The largest block, and the smallest one that a kernel of register tiles shrinks to.
+MOST_THREADS, LEAST_THREADS = 1024, 32
 #: Elements per thread of a purely elementwise tile.
 VECTOR_ELEMENTS = 4
+#: Threads per row of a register tile: a team of eight or so works on two rows or more.
+TILED_LANES = 4
+#: Registers a thread needs beside a tile's values, and where it stores elements of the tile.
+ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
 #: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
@@ -38,7 +46,7 @@ LARGE_CLOSURE = 96
 RESIDENT_THREADS = 1024
 #: Elements of a row from which on a block keeps it in most of the registers of an SM: too few
 #: blocks are left to hide latency behind each other, so that each walks several rows.
-FULL_ROW = 1024 * PER_THREAD
+FULL_ROW = 8192
 #: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
 PERSISTENT_SHARE = 0.9
 
@@ -71,12 +79,16 @@ class Teams:
 
 @dataclass(eq=False)
 class NestPlan:
-    """A nest with its extents per tile and the threads that work on each row."""
+    """A nest with its extents per tile and the threads that work on each row.
+
+    With a register `tile` a team works on `tile.rows` rows at once.
+    """
 
     nest: Nest
     rows: int
     inner: int
     teams: Teams
+    tile: Tile | None = None
 
     def joins_block(self, block: int) -> bool:
         """True if the partial results of a row lie in all warps of the block."""
@@ -93,6 +105,10 @@ class NestPlan:
         What they compute is dropped, but they read what the row's own team may be overwriting.
         """
         threads = self.teams.threads
+        if self.tile is not None:
+            teams = -(-self.rows // self.tile.team_rows)
+            uneven = ragged or self.rows % self.tile.team_rows != 0
+            return uneven or (threads < 32 and teams % (block // threads) != 0)
         if threads in (1, 32, block) and not self.teams.columns:
             return False
         return ragged or self.rows % (block // threads) != 0
@@ -158,7 +174,7 @@ def schedule(
     and the device.
     """
     group_of = {s: g for g in groups for s in g.stages}
-    nests = {g: form_nests(g) for g in groups}
+    nests = {g: form_nests(g, tiled=fixed is None) for g in groups}
     heaviest = max(groups, key=_elements)  # the first of equals
     block = tuning.block or _wanted_block(heaviest, nests[heaviest])
     if fixed is not None:
@@ -166,6 +182,9 @@ def schedule(
     plans: list[list[GroupPlan]] = []
     for phase in phases(groups, group_of):
         plans.append([_plan_group(g, nests[g], block, device, fixed, tuning) for g in phase])
+    if fixed is None and not tuning.block and (busy := _busy_threads(plans)) < block:
+        block = busy
+        plans = [[_plan_group(groups[0], nests[groups[0]], block, device, None, tuning)]]
     _alternate(plans, device)
     most = max(_number_tiles(p) for p in plans)
     return KernelPlan(block, plans, most, device.sm_count * RESIDENT_THREADS, tuning=tuning)
@@ -190,6 +209,19 @@ def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
         latest.update(read)
 
 
+def _busy_threads(plans: Sequence[Sequence[GroupPlan]]) -> int:
+    """Threads per block that the register tiles of a kernel of one group keep busy, in warps."""
+    groups = [group for phase in plans for group in phase]
+    busy = [
+        -(-nest.rows // nest.tile.team_rows) * nest.tile.team
+        for nest in groups[0].nests
+        if nest.tile is not None
+    ]
+    if len(groups) > 1 or not busy:
+        return MOST_THREADS
+    return max(LEAST_THREADS, -(-max(busy) // 32) * 32)
+
+
 def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPlan:
     """`plan` with no more blocks than a cooperative launch can have on the device at once."""
     tuning = plan.tuning
@@ -198,7 +230,8 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
         flat = all(g.group.is_flat for g in plan.groups)
         large = any(len(s.inlined) > LARGE_CLOSURE for g in plan.groups for s in g.group.stages)
         stays = (flat and large) or any(map(_is_persistent, plan.groups))
-        bounds = per_sm if stays or tuning.blocks_per_sm else 0
+        tiled = _tiled_per_sm(plan, shared_bytes, device)
+        bounds = per_sm if stays or tuning.blocks_per_sm else tiled
         grid = min(plan.grid, device.sm_count * per_sm) if tuning.persistent else plan.grid
         return replace(plan, grid=grid, blocks_per_sm=bounds)
     if shared_bytes:
@@ -213,19 +246,46 @@ def _is_persistent(plan: GroupPlan) -> bool:
     return plan.points > 1 and any(n.teams.threads > 32 for n in plan.nests)
 
 
+def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
+    """Blocks per multiprocessor that leave register tiles what they hold and little more: with
+    many blocks to come, more of them at once hide what a few wait for. 0 for few blocks, and
+    without tiles."""
+    tiles = [(nest, nest.tile) for group in plan.groups for nest in group.nests if nest.tile]
+    if not tiles:
+        return 0
+    need = max(t.registers + _spare_registers(nest, plan) for nest, t in tiles)
+    per_thread = max(64, -(-need // 8) * 8)
+    per_sm = blocks_per_sm(device, plan.block, per_thread, shared_bytes)
+    return per_sm if 0 < per_sm * device.sm_count < plan.grid else 0
+
+
+def _spare_registers(nest: NestPlan, plan: KernelPlan) -> int:
+    """Registers beside a tile's values: addresses, and more where elements go to memory."""
+    elements = {s for s, place in nest.nest.place.items() if place is Place.SWEEP}
+    read = {
+        producer
+        for group in plan.groups
+        for stage in group.group.stages
+        if stage not in nest.nest.level
+        for producer, _ in stage.reads
+    }
+    return STORING_REGISTERS if elements & read else ADDRESS_REGISTERS
+
+
 def _size(group: Group, leaves: Sequence[int]) -> int:
     return group.axes.size(leaves)
 
 
 def _wanted_block(group: Group, nests: Sequence[Nest]) -> int:
     """Threads per block for the long rows of a group, or the default if it has none."""
-    longest = 0
+    block = 0
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
         whole_block = rows == 1 or nest.placed(Place.CARRY)
         if whole_block and inner >= LONG_ROW and not _strided(nest):
-            longest = max(longest, inner)
-    return block_of(longest) if longest else DEFAULT_BLOCK
+            each = PER_CARRIER if nest.placed(Place.CARRY) else PER_THREAD
+            block = max(block, block_of(inner, each))
+    return block or DEFAULT_BLOCK
 
 
 def _elements(group: Group) -> int:
@@ -233,9 +293,9 @@ def _elements(group: Group) -> int:
     return sum(s.op.shape.size * group.inner_size(s) for s in group.stages)
 
 
-def block_of(row: int) -> int:
-    """Threads of a block that works on long rows one at a time."""
-    return min(1024, max(128, _power_of_two(row // PER_THREAD)))
+def block_of(row: int, each: int) -> int:
+    """Threads of a block that works on long rows one at a time, with `each` elements per thread."""
+    return min(1024, max(128, _power_of_two(row // each)))
 
 
 def _strided(nest: Nest) -> bool:
@@ -279,7 +339,10 @@ def _plan_group(
         if fixed is not None:
             given_to = [s for s in nest.stages if nest.place[s] is not Place.CARRY]
             teams = next((fixed.teams[s] for s in given_to if s in fixed.teams), teams)
-        plans.append(NestPlan(nest, rows, inner, teams))
+        tile = choose_tile(group, nest, points, block) if nest.tiled else None
+        if tile is not None:
+            teams = Teams(tile.team)
+        plans.append(NestPlan(nest, rows, inner, teams, tile))
     return GroupPlan(group, plans, points, -(-group.tiles // points))
 
 
@@ -293,6 +356,8 @@ def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
 
 def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
+    if group.held is not None and group.axes.extent(group.held[0]) % TENSOR_ROWS:
+        return 1  # rows of different tiles must not meet in a warp
     least = group.least_points
     if least == 1 and all(_size(group, n.rows) * _lanes(n, group, block) == 1 for n in nests):
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
@@ -324,6 +389,8 @@ def _rows_per_block(rows: int, block: int, device: Device) -> int:
 def _lanes(nest: Nest, group: Group, block: int) -> int:
     """Threads one row of the nest keeps busy."""
     inner = _size(group, nest.inner)
+    if nest.tiled:
+        return TILED_LANES if group.held is None else WARP // TENSOR_ROWS
     if not nest.inner or _strided(nest):
         return 1
     if nest.stages[0].op.opcode == "dot":

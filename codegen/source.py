@@ -34,6 +34,11 @@ class Block:
         if self.header:
             yield "  " * depth + "}"
 
+    def mentions(self, name: str, beyond: str) -> bool:
+        """Whether a statement other than `beyond` reads the variable `name`."""
+        word = re.compile(rf"\b{name}\b")
+        return any(word.search(line) for line in self.lines(0) if line.strip() != beyond)
+
 
 class Writer:
     """The chain of open blocks, outermost first, and the depth at which each variable lives."""

@@ -18,7 +18,7 @@ import numpy as np
 from codegen.expressions import identity
 from codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
 from codegen.region import rewrite
-from codegen.schedule import DEFAULT_BLOCK, LONG_ROW, VECTOR_ELEMENTS, block_of
+from codegen.schedule import DEFAULT_BLOCK, LONG_ROW, PER_CARRIER, VECTOR_ELEMENTS, block_of
 from codegen.stages import reduced_size
 from codegen.types import c_type
 from costmodel.devices import Device
@@ -83,7 +83,7 @@ def _row_parts(op: Op, columns: int, device: Device, scale: float) -> int:
     that loops over the same rows can share the blocks. 1 if they would not fill the device."""
     if not LEAST_COLUMNS <= columns <= MOST_COLUMNS:
         return 1
-    block = block_of(columns) if columns >= LONG_ROW else DEFAULT_BLOCK
+    block = block_of(columns, PER_CARRIER) if columns >= LONG_ROW else DEFAULT_BLOCK
     rows_at_once = max(1, block * VECTOR_ELEMENTS // columns)
     blocks = int(device.sm_count * BUSY_THREADS // block * columns // op.shape.size * scale)
     rows = op.operands[0].dims[_summed(op)[0]]

@@ -25,6 +25,9 @@ PHASE_LATENCY_US = 0.5
 #: the next: batched 94x94 dots of depth 2 and 8 and a 100x256x256 one took 0.10..0.14 us a step
 #: on an H200.
 DOT_STEP_US = 0.06
+#: Multiply-adds of one lane in the time of such a step where a register tile does the dot: 16 by 32
+#: results of a warp, 8 summed elements in three steps.
+TILED_ADDS = 40
 #: A reduction or a dot that waits for another one inside a kernel: its last loads, the
 #: exchange between threads, and the barriers around it. A softmax cross-entropy with its gradient
 #: on an H200, six of them in one block, took 2.2 us more than a kernel without.
@@ -120,7 +123,7 @@ def facts_us(facts: KernelFacts, device: Device) -> float:
 def best_case_us(work: Work, device: Device) -> float:
     """A lower bound of `kernel_us` for any kernel that does at least `work`."""
     threads = device.sm_count * device.max_threads_per_sm
-    steps = work.dot_steps / threads * DOT_STEP_US
+    steps = work.dot_steps / threads * DOT_STEP_US / TILED_ADDS
     busy = max(moved_us(work, device), compute_us(work, device), steps)
     return device.launch_us + latency_us(device) + busy
 

@@ -34,6 +34,24 @@ typedef unsigned long long uint64_t;
 #include "arithmetic.cuh"
 #include "functions.cuh"
 #include "reduce.cuh"
+#include "mma.cuh"
+
+// Tells the compiler that a tensor starts at a multiple of 16 bytes, as all do: unrolled reads of
+// neighbouring elements become vector loads.
+template <class T>
+FS_FN T* fs_aligned(T* tensor) {
+  return (T*)__builtin_assume_aligned(tensor, 16);
+}
+
+// Brings `count` elements to L2, the lines shared out among the block's threads; waits for nothing.
+template <class T>
+FS_FN void fs_prefetch(const T* elements, int count) {
+#ifndef FUSIONSTITCH_EMULATE
+  constexpr int line = 128 / (int)sizeof(T);
+  for (int i = (int)threadIdx.x * line; i < count; i += (int)blockDim.x * line)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(elements + i));
+#endif
+}
 
 // ---- what the two sides do differently ----------------------------------------------------------
 

@@ -123,7 +123,7 @@ def compile(source: str, arch: str = "sm_90", options: tuple[str, ...] = ()) -> 
     try:
         nvrtc.compileProgram(program, [f"-arch={arch}", *BASE_OPTIONS, *_uncached(), *options])
         log = nvrtc.getProgramLog(program)
-        image = bytes(nvrtc.getCUBIN(program))
+        image = bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy leaves the last byte off
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program) or str(error)
         raise ToolchainError(_complaint(source, arch, log)) from None

@@ -28,6 +28,8 @@ COLUMNS = "fs_reduce_strided<"
 GRID = "fs_grid_barrier();"
 SHARED = "_shared["
 KEPT = "_row["
+TILED = "_tile["
+TENSOR = "fs_mma"
 TABLE = "static __device__ const"
 
 STRICT = CodegenOptions(numerics="strict")
@@ -414,6 +416,36 @@ add("half_dot_to_float", lambda x, y: jnp.dot(x, y, preferred_element_type=jnp.f
 add("integer_dot", lambda x, y: x @ y, integers(9, 20), integers(20, 8))
 add("dot_then_sum", lambda x, y: (x @ y).sum(1), normal(40, 9), normal(9, 50))
 
+# ---- dots in register tiles ----------------------------------------------------------------------
+
+for _m, _k, _n in (
+    (48, 40, 32),
+    (100, 30, 10),
+    (94, 17, 24),
+    (33, 9, 64),
+    (128, 200, 72),
+):
+    add(f"tiled_{_m}x{_k}x{_n}", lambda x, y: jnp.tanh(x @ y), normal(_m, _k), normal(_k, _n),
+        shows=TENSOR)  # fmt: skip
+add("tiled_once", lambda x, y: jnp.tanh(x @ y), normal(16, 8), normal(8, 8), shows=TILED)
+add("tiled_many", lambda x, y: x @ y * 2, normal(160, 24), normal(24, 128), device=SMALL,
+    shows=TENSOR)  # fmt: skip
+add("tiled_transposed", lambda x, y: x.T @ y.T, normal(40, 32), normal(48, 40), shows=TENSOR)
+add("tiled_batch", lambda x, y: jnp.einsum("bij,bkj->bik", x, y), normal(3, 32, 48),
+    normal(3, 16, 48), shows=TENSOR)  # fmt: skip
+add("tiled_update", lambda w, x, g: w - 0.1 * (x.T @ g), normal(64, 24), normal(50, 64),
+    normal(50, 24), shows=TENSOR)  # fmt: skip
+for _name, _dtype in (("bf16", BF16), ("f16", F16)):
+    add(f"tiled_{_name}", lambda x, y: x @ y, normal(48, 24, dtype=_dtype),
+        normal(24, 16, dtype=_dtype), shows=f"{TENSOR}<1, 1>")  # fmt: skip
+add("tiled_mixed", lambda x, y: jnp.dot(x, y.astype(np.float32)), normal(32, 24),
+    normal(24, 16, dtype=BF16), shows=TENSOR)  # fmt: skip
+add("tiled_f64", lambda x, y: x @ y + 1, normal(48, 24, dtype=np.float64),
+    normal(24, 16, dtype=np.float64), shows=TILED)  # fmt: skip
+add("tiled_s32", lambda x, y: x @ y, integers(48, 24), integers(24, 16), shows=TILED)
+add("tiled_infinite", lambda x, y: x @ y, np.where(normal(32, 64) > 2, np.inf, np.float32(1)),
+    np.abs(normal(64, 8)) + 1, shows=TENSOR)  # fmt: skip
+
 # ---- block composition: several loops of a block through shared memory ---------------------------
 
 
@@ -433,10 +465,30 @@ def heads(x, wq, wk):
     return jnp.einsum("bhij,bhjd->bihd", p, k).reshape(4, 10, 15)
 
 
+def masked(q, k, v, keep):
+    s = jnp.where(keep, jnp.einsum("bid,bjd->bij", q, k), -jnp.inf)
+    return jax.nn.softmax(s) @ v
+
+
+for _b, _i, _j, _d, _f in ((5, 9, 31, 3, 2), (2, 33, 12, 16, 16), (40, 16, 94, 2, 2),
+                           (3, 47, 94, 8, 8), (2, 32, 32, 16, 40), (1, 7, 200, 5, 3)):  # fmt: skip
+    _values = normal(_b, _i, _d), normal(_b, _j, _d), normal(_b, _j, _f)
+    add(f"attention_{_i}x{_j}_{_d}_{_f}", attention, *_values, shows=TILED)
+    add(f"attention_{_i}x{_j}_{_d}_{_f}_small", attention, *_values, device=SMALL, shows=TILED)
+add("attention_masked", masked, normal(3, 20, 8), normal(3, 24, 8), normal(3, 24, 8),
+    np.tri(20, 24, dtype=bool), shows=TILED)  # fmt: skip
+add("attention_bf16", attention, *(normal(4, 32, 16, dtype=BF16) for _ in range(3)), device=SMALL,
+    shows=TENSOR)  # fmt: skip
+add("attention_f64", attention, *(normal(4, 30, 5, dtype=np.float64) for _ in range(3)),
+    shows=TILED)  # fmt: skip
+add("softmax_then_dot", lambda x, w: jax.nn.softmax(x) @ w, normal(70, 40), normal(40, 6))
+add("chain_of_dots", lambda a, b, c: (a @ b) @ c, normal(9000, 12), normal(12, 20), normal(20, 6))
+
 _qkv = (normal(6, 14, 4), normal(6, 14, 4), normal(6, 14, 4))
-add("attention", attention, *_qkv, device=SMALL, shows=SHARED)
-add("attention_unshared", attention, *_qkv, device=SMALL, options=UNSHARED, shows=SHARED)
-add("attention_wide", attention, *_qkv)
+add("attention", attention, *_qkv, device=SMALL, shows=TILED)
+add("attention_wide", attention, *_qkv, shows=TILED)
+add("attention_unshared", attention, *(normal(6, 14, 20, dtype=np.float64) for _ in range(3)),
+    device=SMALL, options=UNSHARED, shows=SHARED)  # fmt: skip
 add(
     "attention_backward",
     jax.grad(lambda *a: (attention(*a) ** 2).sum(), (0, 1, 2)),
@@ -507,8 +559,7 @@ add("packed_unlike", lambda x, y, z: (x.sum(0), jnp.exp(y), z @ z.T, y.T.max(1))
       shows=(LANES, BLOCK, SHARED))  # fmt: skip
 def all_four_compositions(x, q, wide, flat):
     """Thread (flat), warp (x), block (q: two loops through shared memory; wide) and packing."""
-    s = jnp.einsum("bid,bjd->bij", q, q)
-    inside = jnp.einsum("bij,bjd->bid", jax.nn.softmax(s), q)
+    inside = jax.nn.softmax(jax.nn.softmax(q, 1), 2)
     return flat * 2 + 1, jax.nn.softmax(x), inside, jax.nn.softmax(wide)
 
 

@@ -1,0 +1,69 @@
+"""Dots in nests of register tiles: which loops a dot may share with what reads or feeds it.
+
+In such a nest a team of lanes holds several rows at once, all their elements along the sweep in
+registers. A dot over rows and columns is computed into these registers (scores of an attention); a
+dot that sums along the columns adds up a few results per row (its weighted values). So a dot, a
+softmax and a dot need one loop and no memory between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.groups import Group
+from codegen.stages import Stage
+from codegen.types import c_type
+
+#: Elements of a row that a team can hold: 32 lanes with 16 registers each.
+HELD_ROW = 512
+#: Shortest row that is worth a team of its own.
+SHORT_ROW = 4
+#: Elements summed into one element of a held row.
+HELD_DEPTH = 256
+#: Rows per multiprocessor from which on a chain of dots fills the device row by row.
+MANY_ROWS = 64
+#: Results per row that a dot along the columns may add up, and on tensor cores, to which rows of at
+#: most so many elements go.
+HELD_RESULTS, TENSOR_RESULTS, TENSOR_ROW = 16, 64, 128
+
+#: The rows and the inner axes of a nest, in memory order.
+Shape = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def shape_of_reader(group: Group, stage: Stage) -> Shape | None:
+    """The loop of a reduction that reads the dot `stage` along a row, if the dot can be in it."""
+    if stage.op.opcode != "dot" or group.inner_size(stage) > HELD_DEPTH:
+        return None
+    own = sorted(group.in_block(stage))
+    for other in group.stages:
+        if not other.is_reduction or not any(p is stage for p, _ in other.reads):
+            continue
+        rows_in_all = stage.op.shape.size // max(1, group.inner_size(other))
+        if other.op.opcode == "dot" and rows_in_all < MANY_ROWS * group.device.sm_count:
+            continue  # more threads can work on the two dots apart
+        inner = tuple(group.axes.inner_leaves(other))
+        rows = tuple(x for x in group.in_block(other) if x in own and x not in inner)
+        held = SHORT_ROW <= group.axes.size(inner) <= HELD_ROW
+        if held and sorted(rows + inner) == own and gives_elements(group, rows, inner, stage):
+            return rows, inner
+    return None
+
+
+def gives_elements(group: Group, rows: Sequence[int], inner: Sequence[int], stage: Stage) -> bool:
+    """True if a dot's results are the elements of the rows, so that a team can hold them."""
+    own, summed = set(group.in_block(stage)), set(group.axes.inner_leaves(stage))
+    held = 1 < group.axes.size(inner) <= HELD_ROW
+    return stage.op.opcode == "dot" and held and own == {*rows, *inner} and not summed & own
+
+
+def sums_columns(group: Group, rows: Sequence[int], inner: Sequence[int], stage: Stage) -> bool:
+    """True if a dot sums along the rows to a few results each, which a thread can add up."""
+    own, summed = set(group.in_block(stage)), set(group.axes.inner_leaves(stage))
+    if stage.op.opcode != "dot" or group.axes.size(inner) > HELD_ROW:
+        return False
+    free = own - set(rows)
+    floats = all(c_type(o.dtype).compute == "float" for o in (stage.op, *stage.op.operands))
+    short = group.axes.size(inner) <= TENSOR_ROW
+    most = TENSOR_RESULTS if floats and short else HELD_RESULTS
+    few = 1 < group.axes.size(sorted(free)) <= most
+    return summed == set(inner) and set(rows) <= own and not free & set(inner) and few

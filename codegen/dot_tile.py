@@ -1,0 +1,240 @@
+"""The register tile of a nest that holds dots: rows per thread, and lanes that share a row.
+
+Every operand a thread reads costs a place in the load pipe, of which a multiprocessor has a quarter
+as many as multiply-adds; a tile of several rows uses what it reads along the columns once for each.
+More rows or fewer lanes take more registers. The choice weighs these by count alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from codegen.groups import Group
+from codegen.nests import Nest, Place
+from codegen.stages import Stage
+from codegen.types import c_type, compute_bytes
+
+#: 4-byte registers per thread that the values of a tile may take.
+TILE_REGISTERS = 84
+MOST_ROWS = 8
+#: Steps along a row that are unrolled, so that a thread can hold them in registers.
+MOST_STEPS = 24
+WARP = 32
+#: Rows, columns and summed elements of one tensor core instruction, and the lanes of a row.
+TENSOR_ROWS, TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_LANES = 16, 8, 8, 4
+#: Instructions that take an f32 operand apart for the tensor cores.
+SPLIT_WORK = 4
+#: Multiply-adds that a thread does with one step's loads.
+ADDS_A_STEP = 12
+#: Steps that 8 summed elements take on tensor cores, and what each 8 columns beyond two add: dots
+#: of 64 to 784 summed elements took 0.10..0.22 us for 8 of them on an H200, with 64 columns 0.8.
+DEPTH_STEPS, COLUMN_STEPS = 3.0, 1.5
+#: Steps that an element takes beside its dots where sweeps follow each other, with an exponential:
+#: the kernels of Figure 1, of 36 and 48 elements a thread, took 2.6 and 4 on an H200.
+ELEMENT_STEPS = 3
+#: Multiply-adds that a multiprocessor issues while it loads one value per lane.
+PER_LOAD = 4
+#: Instructions of the elementwise work on one element, an exponential among them.
+ELEMENT_WORK = 12
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one thread holds: `steps` elements of each of `rows` rows, `lanes` lanes to a row.
+
+    On tensor cores (`tensor`) a warp holds 16 rows together, each lane two of them and every
+    fourth pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows.
+    `registers` counts what its values take; `reason` says what the tile was chosen for.
+    """
+
+    rows: int
+    lanes: int
+    steps: int
+    tensor: bool = False
+    reason: str = ""
+    registers: int = 0
+
+    @property
+    def team(self) -> int:
+        """Threads that work on the same rows."""
+        return WARP if self.tensor else self.lanes
+
+    @property
+    def team_rows(self) -> int:
+        """Rows of a team."""
+        return TENSOR_ROWS if self.tensor else self.rows
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one element, row or column of a nest takes, whatever its tile.
+
+    `depth` multiply-adds make an element, and `results` sums per row add it up; `arrays` values
+    per element are alive at once, of `words` registers each; `loads` are read per element and
+    `joins` values per row joined over the lanes.
+    """
+
+    depths: tuple[int, ...]
+    results: tuple[int, ...]
+    arrays: int
+    words: int
+    loads: int
+    joins: int
+
+
+def demand(group: Group, nest: Nest) -> Demand:
+    """What the stages of a nest take."""
+    dots = [s for s in nest.stages if nest.place[s] is Place.DOT]
+    reduces = [s for s in nest.stages if nest.place[s] is Place.REDUCE]
+    return Demand(
+        depths=tuple(group.inner_size(s) for s in nest.products),
+        results=tuple(results_per_row(group, nest, s) for s in dots),
+        arrays=max(len(nest.products), int(nest.levels > 1)),
+        words=max(1, max(compute_bytes(s.op.dtype) for s in nest.stages) // 4),
+        loads=sum(_loads_per_element(s, nest) for s in nest.stages if s not in nest.products),
+        joins=len(reduces),
+    )
+
+
+def results_per_row(group: Group, nest: Nest, dot: Stage) -> int:
+    """Results per row of a dot along the columns."""
+    return group.axes.size([x for x in group.in_block(dot) if x not in nest.rows])
+
+
+def held_results(tile: Tile, results: int) -> int:
+    """Sums per row that a lane adds up for a dot of `results` results per row."""
+    if tile.tensor:
+        return -(-results // TENSOR_COLUMNS) * TENSOR_COLUMNS // TENSOR_LANES
+    return 1 << (results - 1).bit_length() if tile.lanes > 1 else results
+
+
+def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
+    """The tile with the least loads and instructions for `points` grid points per block."""
+    need = demand(group, nest)
+    rows = points * group.axes.size(nest.rows)
+    best: tuple[float, Tile] | None = None
+    for tile in _candidates(group, nest, points):
+        results = sum(held_results(tile, r) for r in need.results)
+        registers = need.words * tile.rows * (tile.steps * need.arrays + results + 2)
+        if registers > TILE_REGISTERS and best is not None:
+            continue  # the first candidate has the fewest
+        teams = -(-rows // tile.team_rows)
+        passes = -(-teams * tile.team // block)
+        cost = passes * (_tensor_cost if tile.tensor else _thread_cost)(need, tile)
+        if best is None or cost < best[0]:
+            best = cost, replace(tile, registers=registers)
+    assert best is not None
+    return best[1]
+
+
+def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
+    inner = group.axes.size(nest.inner)
+    for lanes in (32, 16, 8, 4, 2, 1):
+        steps = -(-inner // lanes)
+        if lanes >= 2 * inner or steps > MOST_STEPS:
+            continue
+        for rows in range(1, MOST_ROWS + 1):
+            if _keeps_together(group, nest, points, rows):
+                yield Tile(rows, lanes, steps, reason=f"{rows} x {steps} elements a thread")
+    if _keeps_together(group, nest, points, TENSOR_ROWS) and suits_tensor(group, nest):
+        steps = -(-inner // TENSOR_COLUMNS) * TENSOR_COLUMNS // TENSOR_LANES
+        reason = f"16 x {inner} elements a warp on tensor cores"
+        yield Tile(TENSOR_ROWS // 8, TENSOR_LANES, steps, True, reason)
+
+
+def suits_tensor(group: Group, nest: Nest) -> bool:
+    """True if every dot of the nest multiplies floats, one operand by rows, the other not."""
+    inner = group.axes.size(nest.inner)
+    if not TENSOR_DEPTH <= inner <= MOST_STEPS * TENSOR_LANES * 4 // 3:
+        return False
+    for stage in nest.stages:
+        if stage.op.opcode == "dot" and nest.place[stage] is not Place.REDUCE:
+            floats = all(c_type(o.dtype).compute == "float" for o in (stage.op, *stage.op.operands))
+            if not floats or row_operand(group, nest, stage) is None:
+                return False
+    return bool(nest.products) or Place.DOT in nest.place.values()
+
+
+def row_operand(group: Group, nest: Nest, dot: Stage) -> int | None:
+    """The operand of a dot (0 or 1) that alone follows the minor-most row, the other following
+    what is no row; None if the operands do not part like that."""
+    axes, dims = group.axes, group.axes.dims[dot.number]
+    batch = len(dot.op.attrs["lhs_batch"])
+    left = dot.op.operands[0].shape.rank - len(dot.inner)
+    chains = dims[:batch], dims[batch:left], dims[left:]
+    shared, first, second = (
+        {x for a in chain for x in axes.set.leaves(a) if axes.extent(x) != 1} for chain in chains
+    )
+    rows = set(nest.rows) or set(group.grid)
+    minor = (nest.rows or tuple(group.grid))[-1:]
+    if shared & set(minor):
+        return None
+    for number, (own, other) in enumerate(((first, second), (second, first))):
+        if set(minor) <= own and not other & rows and own <= rows | set(group.grid):
+            return number
+    return None
+
+
+def _keeps_together(group: Group, nest: Nest, points: int, rows: int) -> bool:
+    """True if `rows` neighbouring rows differ in one axis alone, so that they share operands."""
+    if rows == 1 or (points == 1 and len(nest.rows) == 1):
+        return True
+    if nest.rows:
+        return group.axes.extent(nest.rows[-1]) % rows == 0
+    whole = group.tiles % points == 0 and points % rows == 0
+    return whole and bool(group.grid) and group.axes.extent(group.grid[-1]) % rows == 0
+
+
+def _thread_cost(need: Demand, tile: Tile) -> float:
+    """Load slots of one thread for one tile."""
+    elements = tile.rows * tile.steps
+    joined = tile.lanes.bit_length() - 1
+    depth, results = sum(need.depths), sum(need.results)
+    loads = (tile.rows + tile.steps) * depth + tile.steps * results + elements * need.loads
+    shuffles = tile.rows * (need.joins * joined + (results + joined if joined else 0))
+    work = elements * (depth + results + ELEMENT_WORK)
+    return loads + shuffles + work / PER_LOAD
+
+
+def _tensor_cost(need: Demand, tile: Tile) -> float:
+    """The same on tensor cores: an operand is loaded, and taken apart, once per instruction."""
+    elements = tile.rows * tile.steps
+    columns = tile.steps * TENSOR_LANES // TENSOR_COLUMNS
+    products = columns * sum(-(-d // TENSOR_DEPTH) for d in need.depths)
+    sums = columns * sum(-(-r // TENSOR_COLUMNS) for r in need.results)
+    operands = 2 * (products + sums) + 4 * sum(-(-d // TENSOR_DEPTH) for d in need.depths)
+    shuffles = 2 * tile.rows * need.joins
+    parts = operands + (elements if need.results else 0)
+    work = elements * ELEMENT_WORK + parts * SPLIT_WORK + 2 * 3 * (products + sums)
+    return operands + elements * need.loads + shuffles + work / PER_LOAD
+
+
+def thread_steps(group: Group, nest: Nest, tile: Tile) -> int:
+    """What a thread does for one tile, in steps of a dot's loop: a round of loads and what is
+    multiplied with them."""
+    need = demand(group, nest)
+    elements = tile.rows * tile.steps
+    if tile.tensor:
+        columns = tile.steps * TENSOR_LANES // TENSOR_COLUMNS
+        steps = max(DEPTH_STEPS, COLUMN_STEPS * columns) * sum(
+            -(-depth // TENSOR_DEPTH) for depth in need.depths
+        )
+        steps += columns * sum(
+            max(1.0, COLUMN_STEPS * -(-results // TENSOR_COLUMNS) / 2) for results in need.results
+        )
+    else:
+        steps = -(-elements // ADDS_A_STEP) * sum(need.depths)
+        steps += -(-elements * sum(need.results) // ADDS_A_STEP)
+    return math.ceil(steps) + elements * (ELEMENT_STEPS if nest.levels > 1 else 1)
+
+
+def _loads_per_element(stage: Stage, nest: Nest) -> int:
+    """Inputs that change with the row and the column of an element."""
+    if nest.place[stage] not in (Place.SWEEP, Place.REDUCE):
+        return 0
+    along = {v for i in stage.inner for v in i.variables}
+    if nest.place[stage] is Place.SWEEP:
+        along = {v for i in stage.dims for v in i.variables}
+    return sum(any(along & i.variables for i in index) for _, index in stage.loads)
