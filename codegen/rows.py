@@ -80,4 +80,6 @@ def _single_row(teams: Teams, team: str, lane: str, block: int) -> RowLoop:
     if teams.threads == 1:
         return RowLoop("if (threadIdx.x == 0)", "", "", lane)
     live = "" if teams.threads == 32 else f"{team} == 0"
+    if teams.threads > 32:
+        return RowLoop("", "", live, lane)
     return RowLoop("if (threadIdx.x < 32)", "", live, lane)

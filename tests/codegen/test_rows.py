@@ -1,0 +1,23 @@
+"""Which threads of a block work on a row."""
+
+from __future__ import annotations
+
+import pytest
+
+from codegen.rows import row_loop
+from codegen.schedule import Teams
+
+
+@pytest.mark.parametrize(
+    ("threads", "header", "live"),
+    [
+        (1, "if (threadIdx.x == 0)", ""),
+        (8, "if (threadIdx.x < 32)", "threadIdx.x / 8 == 0"),
+        (32, "if (threadIdx.x < 32)", ""),
+        (64, "", "threadIdx.x / 64 == 0"),
+        (256, "", ""),
+    ],
+)
+def test_a_single_row_has_its_whole_team(threads: int, header: str, live: str) -> None:
+    loop = row_loop("row", 1, "1", Teams(threads), 256, "int")
+    assert (loop.header, loop.live) == (header, live)
