@@ -86,12 +86,13 @@ class Cuda:
 def _inside_xla(module: bytes, token: str) -> bytes | None:
     """The pass: what XLA compiles instead of a marked module, or None to leave it."""
     from fusionstitch import builders, core, recall
-    from fusionstitch.runtime import xla_pass
+    from fusionstitch.runtime import nvrtc, xla_pass
     from fusionstitch.tuning import live
 
     found = _marked.get(token)
     if found is None:
         return None
+    nvrtc.prepare()
     options, device, tuned = found
     name = (xla_pass.read_mark(module) or ("a program", ""))[0]
     try:

@@ -67,4 +67,4 @@ def pack(
     while trace is not None:
         column, trace = trace
         chosen.append(column)
-    return chosen[::-1]
+    return sorted(chosen)

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib
 import re
+import threading
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -55,6 +56,14 @@ def _binding() -> Any:
     except Exception:  # a broken CUDA install raises whatever the loader raises
         return None
     return binding
+
+
+@functools.cache
+def prepare() -> threading.Thread:
+    """Loads NVRTC in a thread of its own, once per process: planning need not wait for it."""
+    thread = threading.Thread(target=lambda: _binding() and _uncached(), name="nvrtc")
+    thread.start()
+    return thread
 
 
 def available() -> Verdict:

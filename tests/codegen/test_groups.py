@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from codegen.caching import cache_values
-from codegen.groups import COALESCED, SECTOR, Group, form_groups, phases, shared_bytes
+from codegen.groups import (
+    COALESCED,
+    SECTOR,
+    Figures,
+    Group,
+    _known_figures,
+    form_groups,
+    phases,
+    shared_bytes,
+)
 from codegen.nests import Place, form_nests
 from codegen.split import split_reductions
 from codegen.stages import find_stages
@@ -198,3 +207,52 @@ def test_another_order_inside_the_block_is_another_nest(order: tuple[int, ...]) 
     s = b.dot(b.parameter((500, 12, 8)), b.parameter((500, 8, 12)), batch=1)
     [group] = groups_of(b, b.add(b.exp(s), b.transpose(s, order)), on=ONE)
     assert len(form_nests(group)) == (1 if order == (0, 1, 2) else 2)
+
+
+# ---- what is remembered --------------------------------------------------------------------------
+
+
+def test_groups_of_one_form_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Group] = []
+    measure = Group._measured
+
+    def counted(group: Group) -> Figures:
+        measured.append(group)
+        return measure(group)
+
+    monkeypatch.setattr(Group, "_measured", counted)
+    _known_figures.cache_clear()
+    b = Builder()
+    [one] = groups_of(b, softmax(b, b.parameter((1000, 64))))
+    first = len(measured)
+    assert first > 0
+    b = Builder()  # other ops around it, other numbers
+    _, two = groups_of(b, b.exp(b.parameter((3,))), softmax(b, b.parameter((1000, 64))))
+    assert len(measured) == first
+    assert one.figures == two.figures == measure(two)
+
+
+@pytest.mark.parametrize("dims", [(1000, 64), (1000, 65)])
+def test_other_extents_are_another_form(dims: tuple[int, int]) -> None:
+    b = Builder()
+    [group] = groups_of(b, softmax(b, b.parameter(dims)))
+    assert group.figures.sizes[-1] == (dims[1], 1)
+
+
+def test_a_group_that_grows_has_the_axes_of_one_made_at_once() -> None:
+    b = Builder()
+    x, scale, g = b.parameter((4096, 256)), b.parameter((256,)), b.parameter((4096, 256))
+    stages = find_stages(whole(b.graph(*layernorm_backward(b, x, scale, g))))
+    grown = Group(stages[:1], H200)
+    for stage in stages[1:]:
+        assert grown.axes.grid() is grown.axes.grid()
+        grown = Group.merged(grown, Group([stage], H200))
+    at_once = Group(list(stages), H200)
+    assert grown.stages == at_once.stages
+    assert grown.tiles == at_once.tiles
+    for stage in stages:
+        for one, other in (
+            (grown.in_block(stage), at_once.in_block(stage)),
+            (grown.axes.inner_leaves(stage), at_once.axes.inner_leaves(stage)),
+        ):
+            assert [*map(grown.axes.extent, one)] == [*map(at_once.axes.extent, other)]

@@ -13,6 +13,7 @@ import transformer
 from common import Random
 
 import fusionstitch as fs
+from codegen import groups
 from fusionstitch import builders, core, counting
 
 #: Each side counts with the best of so many runs: other work on the machine only adds time.
@@ -69,3 +70,38 @@ def test_ten_thousand_ops_plan_in_seconds() -> None:
     assert sum(len(plan.graph) for plan in result.plans) > 8_000
     # equal layers have equal kernels
     assert len(result.kernels) < 20 < len(result.stitches)
+
+
+def test_what_repeats_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts, not seconds: twice the layers are planned with far less than twice the work."""
+    counts = [_counts(layers, monkeypatch) for layers in (2, 4)]
+    (_, few, _, forms), (candidates, inspected, merges, measured) = counts
+    assert inspected < candidates / 10
+    assert inspected < 2 * few
+    assert measured < merges / 2
+    assert measured < 1.5 * forms
+
+
+def _counts(layers: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int, int]:
+    """Candidates, patterns that code generation was asked about, groups that it tried to merge,
+    and groups whose axes it worked out for that, of a transformer's step."""
+    data = module(lowered(layers))
+    calls = {"merged": 0, "_measured": 0}
+    with monkeypatch.context() as patched:
+        for name in calls:
+            patched.setattr(groups.Group, name, _counting(name, calls))
+        groups._known_figures.cache_clear()
+        options = fs.Options(device="h200")
+        result = core.stitch(data, options, builders.profile(options), None)
+    stats = result.plans[-1].stats
+    return stats.candidates, stats.distinct, calls["merged"], calls["_measured"]
+
+
+def _counting(name: str, calls: dict[str, int]) -> Any:
+    function = getattr(groups.Group, name)
+
+    def counted(*args: Any) -> Any:
+        calls[name] += 1
+        return function(*args)
+
+    return staticmethod(counted) if name == "merged" else counted

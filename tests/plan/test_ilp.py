@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from costmodel.devices import device
 from fusionstitch.patterns.convex import is_convex
 from fusionstitch.patterns.fusible import fusible_ops
+from fusionstitch.plan import frontier
 from fusionstitch.plan.cycles import contracted_cycle
 from fusionstitch.plan.ilp import Program, SolverLimits
 from hlo.errors import PlanError
@@ -87,6 +89,16 @@ def test_equals_brute_force(problem: tuple[Graph, list[int], list[float]]) -> No
     solution = Program(graph, bits).solve(dict(enumerate(scores)))
     assert solution.optimal
     assert sum(scores[i] for i in solution.chosen) == _brute_force(graph, bits, scores)
+
+
+@given(_problems())
+def test_the_solver_finds_what_the_frontier_finds(
+    problem: tuple[Graph, list[int], list[float]],
+) -> None:
+    graph, bits, scores = problem
+    one = Program(graph, bits).solve(dict(enumerate(scores)))
+    with mock.patch.object(frontier, "MOST_FRONTIERS", 0):
+        assert Program(graph, bits).solve(dict(enumerate(scores))) == one
 
 
 @given(_problems())

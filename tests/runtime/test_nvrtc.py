@@ -32,6 +32,13 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(const float* x, f
 """
 
 
+def test_preparing_loads_nvrtc_once() -> None:
+    thread = nvrtc.prepare()
+    thread.join()
+    assert nvrtc.prepare() is thread
+    assert nvrtc._uncached.cache_info().currsize == 1
+
+
 def test_a_kernel_becomes_a_cubin() -> None:
     compiled = nvrtc.compile(COPY)
     assert compiled.image[:4] == b"\x7fELF"
