@@ -35,8 +35,12 @@ def shape_of_reader(group: Group, stage: Stage) -> Shape | None:
     if stage.op.opcode != "dot" or group.inner_size(stage) > HELD_DEPTH:
         return None
     own = sorted(group.in_block(stage))
+    elements = {stage}  # and what is computed from them one by one
     for other in group.stages:
-        if not other.is_reduction or not any(p is stage for p, _ in other.reads):
+        if not elements & {producer for producer, _ in other.reads}:
+            continue
+        if not other.is_reduction:
+            elements |= {other} if sorted(group.in_block(other)) == own else set()
             continue
         rows_in_all = stage.op.shape.size // max(1, group.inner_size(other))
         if other.op.opcode == "dot" and rows_in_all < MANY_ROWS * group.device.sm_count:

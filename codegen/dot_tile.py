@@ -152,7 +152,8 @@ def suits_tensor(group: Group, nest: Nest) -> bool:
     for stage in nest.stages:
         if stage.op.opcode == "dot" and nest.place[stage] is not Place.REDUCE:
             floats = all(c_type(o.dtype).compute == "float" for o in (stage.op, *stage.op.operands))
-            if not floats or row_operand(group, nest, stage) is None:
+            exact = stage.op.attrs.get("precision") == "highest"
+            if not floats or exact or row_operand(group, nest, stage) is None:
                 return False
     return bool(nest.products) or Place.DOT in nest.place.values()
 

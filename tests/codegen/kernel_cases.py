@@ -431,8 +431,8 @@ add("tiled_once", lambda x, y: jnp.tanh(x @ y), normal(16, 8), normal(8, 8), sho
 add("tiled_many", lambda x, y: x @ y * 2, normal(160, 24), normal(24, 128), device=SMALL,
     shows=TENSOR)  # fmt: skip
 add("tiled_transposed", lambda x, y: x.T @ y.T, normal(40, 32), normal(48, 40), shows=TENSOR)
-add("tiled_batch", lambda x, y: jnp.einsum("bij,bkj->bik", x, y), normal(3, 32, 48),
-    normal(3, 16, 48), shows=TENSOR)  # fmt: skip
+add("tiled_batch", lambda x, y: jnp.einsum("bij,bjk->bik", x, y), normal(3, 32, 48),
+    normal(3, 48, 16), shows=TENSOR)  # fmt: skip
 add("tiled_update", lambda w, x, g: w - 0.1 * (x.T @ g), normal(64, 24), normal(50, 64),
     normal(50, 24), shows=TENSOR)  # fmt: skip
 for _name, _dtype in (("bf16", BF16), ("f16", F16)):

@@ -141,6 +141,14 @@ def attention(options: CodegenOptions | None = None) -> Kernel:
     return generate(whole(b.graph(out), "attention"), SMALL, options)
 
 
+def both_ways() -> Kernel:
+    """Shares of columns, then a softmax along rows: two loops of a block."""
+    b = Builder()
+    e = b.exp(b.parameter((9, 20, 30)))
+    share = b.div(e, b.like(b.reduce(e, (1,)), e, (1,)))
+    return generate(whole(b.graph(softmax(b, share)), "both_ways"), SMALL)
+
+
 def test_parameters_are_inputs_outputs_scratch() -> None:
     b = Builder()
     x = named(b, "x", (300, 400), "bf16")
@@ -180,17 +188,19 @@ def test_facts_are_those_of_the_kernel() -> None:
     assert facts.shared_bytes == kernel.shared_bytes
     assert facts.template == kernel.template
     assert facts.threads == kernel.block
-    assert dict(kernel.facts)["scope"] == facts.scope == "block"
+    assert dict(kernel.facts)["scope"] == facts.scope == "warp"
     assert len(facts.phases) == 1
 
 
 def test_templates_are_in_the_papers_grammar() -> None:
-    for kernel in (attention(), generate(figure1(), H200)):
+    for kernel in (attention(), generate(figure1(), H200), both_ways()):
         parsed = parse_template(kernel.template)
         assert str(parsed) == kernel.template
         assert parsed.cta_num == kernel.grid
         assert parsed.cta_size == kernel.block
-        assert any(schedule.shared for schedule in parsed.schedules)
+        shared = any(schedule.shared for schedule in parsed.schedules)
+        assert shared == (kernel.shared_bytes > 0)
+    assert kernel.shared_bytes
 
 
 @pytest.mark.parametrize(
@@ -305,8 +315,9 @@ def test_what_has_no_kernel_is_refused_in_words(build, words: str) -> None:
 
 def test_too_little_shared_memory_splits_the_region_into_phases() -> None:
     b = Builder()
-    s = b.dot(b.parameter((9, 40, 4)), b.parameter((9, 4, 40)), batch=1)
-    graph = whole(b.graph(b.dot(softmax(b, s), b.parameter((9, 40, 4)), batch=1)))
+    x = b.parameter((9, 40, 40))
+    square = b.dot(x, x, batch=1)
+    graph = whole(b.graph(b.dot(square, square, batch=1)))
     roomy, tight = generate(graph, SMALL), generate(graph, replace(SMALL, shared_per_block=4096))
     assert roomy.shared_bytes > 4096 >= tight.shared_bytes
     assert (roomy.cooperative, tight.cooperative) == (False, True)
