@@ -9,12 +9,13 @@
 //
 // Tensor cores read floats as tf32: sign, exponent, 10 bits. An operand of one part is rounded to
 // that, which keeps f16 and bf16 as they are; one of two parts is split in two such numbers, whose
-// products but the smallest are added up: 21 bits of an f32 count.
+// products but the smallest are added up: 22 bits of an f32 count.
 
 FS_FN float fs_high_part(float x) { return fs_bitcast<float>(fs_bitcast<uint32_t>(x) & 0xffffe000u); }
-// What the high part leaves; a finite number also for an infinity, whose high part is all of it.
-FS_FN float fs_low_part(float x) { return fminf(x - fs_high_part(x), 1e30f); }
 FS_FN float fs_one_part(float x) { return fs_bitcast<float>(fs_bitcast<uint32_t>(x) + 0x1000u); }
+// What the high part leaves, rounded; a finite number also for an infinity, whose high part is all
+// of it.
+FS_FN float fs_low_part(float x) { return fs_one_part(fminf(x - fs_high_part(x), 1e30f)); }
 
 // c += a b, operands read as tf32.
 FS_FN void fs_mma_tf32(float* c, const float* a, const float* b) {
