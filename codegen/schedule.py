@@ -182,7 +182,7 @@ def schedule(
     plans: list[list[GroupPlan]] = []
     for phase in phases(groups, group_of):
         plans.append([_plan_group(g, nests[g], block, device, fixed, tuning) for g in phase])
-    while fixed is None and not tuning.block and (busy := _busy_threads(plans)) < block:
+    if fixed is None and not tuning.block and (busy := _busy_threads(plans)) < block:
         block = busy
         plans = [[_plan_group(groups[0], nests[groups[0]], block, device, None, tuning)]]
     _alternate(plans, device)
