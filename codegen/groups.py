@@ -298,8 +298,8 @@ class _Merger:
             return False
         if shared_bytes(merged) > self.device.shared_per_block:
             return False
-        saved = self._saved_us(left, right)
-        if merged.figures.us > left.figures.us + right.figures.us + saved:
+        together, apart = merged.figures.us, left.figures.us + right.figures.us
+        if together > apart and together > apart + self._saved_us(left, right):
             return False
         self._replace(left, right, merged)
         return True

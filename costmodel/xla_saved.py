@@ -41,6 +41,10 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
     while rest:  # the last op depends on most of the others
         above |= graph.reach[rest.bit_length() - 1]
         rest = bits & ~above
+    below, rest = 0, bits
+    while rest:
+        below |= graph.dependents[(rest & -rest).bit_length() - 1]
+        rest = bits & ~below
     # values that XLA writes anyway cost nothing more
     wanted = read & plan.bits
     whole = {number for number in numbers if not plan.kernels[number].written & ~bits}
@@ -58,20 +62,16 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
             continue
         needed = (kernel.written | wanted) & rest
         wanted &= ~needed
-        saved += kernel.us - _remainder_us(plan, number, rest, needed, bits, above)
+        saved += kernel.us - _remainder_us(plan, number, rest, needed, below, above)
     return saved
 
 
 def _remainder_us(
-    plan: XlaPlan, number: int, rest: int, needed: int, bits: int, above: int
+    plan: XlaPlan, number: int, rest: int, needed: int, below: int, above: int
 ) -> float:
     """Time of the kernels that still compute `needed` out of `rest`, what is left of kernel
-    `number` around `bits`, which depend on `above`."""
-    reach = plan.graph.reach
-    after = 0
-    for i in ids(rest):
-        if reach[i] & bits:
-            after |= 1 << i
+    `number` around a pattern that `below` depend on and that depends on `above`."""
+    after = rest & below
     key = number, rest, needed, after, above & rest
     if key not in plan.remainders:
         plan.remainders[key] = _split_us(plan, rest, needed, after, above & rest)

@@ -187,6 +187,20 @@ class Graph:
             reach.append(bits)
         return tuple(reach)
 
+    @functools.cached_property
+    def dependents(self) -> tuple[int, ...]:
+        """dependents[op.id]: bitset of the ids of all ops that depend on op, itself included."""
+        dependents = [1 << op.id for op in self.ops]
+        by_origin = {op.origin: op.id for op in self.ops if op.origin is not None}
+        for op in reversed(self.ops):
+            for operand in op.operands:
+                dependents[operand.id] |= dependents[op.id]
+            for origin in op.control:
+                before = by_origin.get(origin)
+                if before is not None and before < op.id:
+                    dependents[before] |= dependents[op.id]
+        return tuple(dependents)
+
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)
 
@@ -254,12 +268,7 @@ def topological(root: Op, others: Iterable[Op]) -> list[Op]:
 
 def ids(bits: int) -> Iterator[int]:
     """The positions of the set bits of `bits`, ascending."""
-    first = (bits & -bits).bit_length() - 1
-    span = bits.bit_length() - first
-    if span > _SPARSE * bits.bit_count():
-        return _sparse_ids(bits)
-    digits = bin(bits >> max(0, first))[:1:-1]
-    return itertools.compress(range(first, first + span), digits.encode().translate(_DIGITS))
+    return iter(_positions(bits))
 
 
 #: From so many bits per set one on, looking for the next one is faster than looking at all.
@@ -267,9 +276,18 @@ _SPARSE = 5
 _DIGITS = bytes(digit == ord("1") for digit in range(256))
 
 
-def _sparse_ids(bits: int) -> Iterator[int]:
-    digits = bin(bits)[:1:-1]
+@functools.lru_cache(maxsize=1 << 12)
+def _positions(bits: int) -> tuple[int, ...]:
+    """Remembered: a candidate is walked again and again while it is scored."""
+    first = max(0, (bits & -bits).bit_length() - 1)
+    span = bits.bit_length() - first
+    digits = bin(bits >> first)[:1:-1]
+    if span <= _SPARSE * bits.bit_count():
+        every = range(first, first + span)
+        return tuple(itertools.compress(every, digits.encode().translate(_DIGITS)))
+    found = []
     at = digits.find("1")
     while at >= 0:
-        yield at
+        found.append(first + at)
         at = digits.find("1", at + 1)
+    return tuple(found)

@@ -50,3 +50,17 @@ def test_users_and_reach():
     graph = Graph("g", (a, b, twice, ordered), ordered)
     assert graph.users == ((twice,), (ordered,), (), ())
     assert [list(ids(bits)) for bits in graph.reach] == [[0], [1], [0, 2], [0, 1, 2, 3]]
+    assert [list(ids(bits)) for bits in graph.dependents] == [[0, 2, 3], [1, 3], [2, 3], [3]]
+
+
+def test_positions_of_bits_are_ascending():
+    for places in (
+        [],
+        [0],
+        [5],
+        [0, 1, 2, 3],
+        [3, 700],
+        list(range(40, 90)),
+        [0, *range(7, 99, 3)],
+    ):
+        assert list(ids(sum(1 << place for place in places))) == places
