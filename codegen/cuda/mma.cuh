@@ -13,9 +13,9 @@
 
 FS_FN float fs_high_part(float x) { return fs_bitcast<float>(fs_bitcast<uint32_t>(x) & 0xffffe000u); }
 FS_FN float fs_one_part(float x) { return fs_bitcast<float>(fs_bitcast<uint32_t>(x) + 0x1000u); }
-// What the high part leaves, rounded; a finite number also for an infinity, whose high part is all
-// of it.
-FS_FN float fs_low_part(float x) { return fs_one_part(fminf(x - fs_high_part(x), 1e30f)); }
+// What the high part leaves; a finite number also for an infinity, whose high part is all of it.
+// Tensor cores cut off what does not fit: after the product with 1 + 2^-11 that rounds.
+FS_FN float fs_low_part(float x) { return fminf(x - fs_high_part(x), 1e30f) * 1.00048828125f; }
 
 // c += a b, operands read as tf32.
 FS_FN void fs_mma_tf32(float* c, const float* a, const float* b) {
