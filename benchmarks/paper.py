@@ -1,5 +1,5 @@
-"""The paper's tables and figures from our results: python -m benchmarks.paper RESULTS.json
-[ABLATION.json] > docs/paper.md
+"""The paper's tables and figures from our results: python -m benchmarks.paper RESULTS.json...
+[ablation.json] > docs/paper.md
 
 The paper is FusionStitching (arXiv 1911.11576): TensorFlow 1 on a V100. Its four applications are
 not public; ours are stand-ins, so kernels and times of those rows are of other programs.
@@ -24,6 +24,7 @@ from benchmarks.readings import (
     percent,
     plain,
     profile,
+    read,
     table,
 )
 from benchmarks.suites import PAPER
@@ -269,8 +270,9 @@ def markdown(results: Mapping[str, Any], ladder: Mapping[str, Any] | None = None
 
 
 def main(paths: Sequence[str]) -> None:
-    results, *ladder = (json.loads(Path(path).read_text()) for path in paths)
-    print(markdown(results, ladder[0] if ladder else None), end="")
+    ladders = [json.loads(Path(path).read_text()) for path in paths if "ablation" in path]
+    results = read([path for path in paths if "ablation" not in path])
+    print(markdown(results, ladders[0] if ladders else None), end="")
 
 
 if __name__ == "__main__":

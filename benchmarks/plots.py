@@ -1,4 +1,4 @@
-"""Results as pictures: python -m benchmarks.plots RESULTS.json [FOLDER] (needs matplotlib).
+"""Results as pictures: python -m benchmarks.plots RESULTS.json... (needs matplotlib).
 
 `speedup.svg` has a bar per workload and contestant, `roofline.svg` every program's rate over its
 arithmetic intensity below the ceilings of the device, `paper.svg` the paper's Figures 6, 7 and 8.
@@ -6,14 +6,13 @@ arithmetic intensity below the ceilings of the device, `paper.svg` the paper's F
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import paper
-from benchmarks.readings import OURS, Row, gpu, ratio, wall
+from benchmarks.readings import OURS, Row, gpu, ratio, read, wall
 from costmodel import devices
 from hlo.errors import OptionError
 
@@ -165,10 +164,10 @@ def _flops(gpu_name: str | None) -> float | None:
         return None
 
 
-def main(results: str, folder: str = FOLDER) -> None:
-    for path in draw(json.loads(Path(results).read_text()), Path(folder)):
+def main(paths: Sequence[str]) -> None:
+    for path in draw(read(paths), Path(FOLDER)):
         print(path)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
 #: A number of one contestant in a row, or None where it was not measured.
 Number = Callable[[Row, str], float | None]
 OURS, TUNED = "fusionstitch", "fusionstitch tuned"
+
+
+def read(paths: Sequence[str]) -> dict[str, Any]:
+    """The results of one or several runs as one. Raises ValueError for runs of different commits,
+    devices or versions."""
+    first, *others = (json.loads(Path(path).read_text()) for path in paths)
+    joined: dict[str, Any] = first
+    for other in others:
+        for what in ("commit", "gpu", "driver", "packages"):
+            if other["environment"][what] != first["environment"][what]:
+                raise ValueError(f"Runs of different {what} do not belong on one page: {paths}.")
+        joined = {
+            **joined,
+            "command": f"{joined['command']}` and `{other['command']}",
+            "rows": [*joined["rows"], *other["rows"]],
+        }
+    return joined
 
 
 def wall(row: Row, side: str) -> float | None:

@@ -1,9 +1,8 @@
 """Results as Markdown, printed or put into a page below its marker:
-python -m benchmarks.tables RESULTS.json [PAGE.md]"""
+python -m benchmarks.tables RESULTS.json... [PAGE.md]"""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from benchmarks.readings import (
     plain,
     profile,
     ratio,
+    read,
     scientific,
     seconds,
     table,
@@ -288,13 +288,14 @@ def put(text: str, page: str) -> str:
     return f"{above}{MARKER}\n\n{text}"
 
 
-def main(results: str, page: str | None = None) -> None:
-    text = markdown(json.loads(Path(results).read_text()))
-    if page is None:
-        print(text, end="")
-    else:
+def main(paths: Sequence[str]) -> None:
+    pages = [path for path in paths if path.endswith(".md")]
+    text = markdown(read([path for path in paths if path not in pages]))
+    for page in pages:
         Path(page).write_text(put(text, Path(page).read_text()))
+    if not pages:
+        print(text, end="")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

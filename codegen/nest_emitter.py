@@ -625,6 +625,8 @@ class NestEmitter:
         """Where the vector around an element of an input starts, if it is read as one."""
         if op.opcode != "parameter" or not _in_range(op, at) or self.width == 1:
             return None
+        if any(i.fetched for i in at):
+            return None  # the place is known only inside the loop
         lane = Var(render(self._element), self.width)
         return aligned_base(linearize(at, op.dims), lane, self.width)
 

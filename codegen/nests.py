@@ -128,13 +128,15 @@ def _join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Pla
             return None
     elif own == nest.rows and nest.inner:
         place = Place.ROW
-    elif _beside_results(group, nest, own):
+    elif _beside(group, nest, own):
         place = Place.RESULT
     elif sorted(own) == sorted(nest.rows + nest.inner):
         place = Place.SWEEP
     else:
         return None
     level = 0
+    if place is Place.RESULT:  # it has a place once one of those dots is summed
+        level = 1 + min(nest.level[dot] for dot in _beside(group, nest, own))
     for number, (producer, _) in enumerate(stage.reads):
         if producer not in nest.level:
             continue
@@ -165,7 +167,6 @@ def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:
     return ready and sums_columns(group, nest.rows, nest.inner, stage)
 
 
-def _beside_results(group: Group, nest: Nest, own: tuple[int, ...]) -> bool:
-    """Whether a dot along the columns has results of these axes."""
-    dots = [s for s in nest.stages if nest.place[s] is Place.DOT]
-    return any(sorted(group.in_block(dot)) == sorted(own) for dot in dots)
+def _beside(group: Group, nest: Nest, own: tuple[int, ...]) -> list[Stage]:
+    """The dots along the columns that have results of these axes."""
+    return [s for s in nest.placed(Place.DOT) if sorted(group.in_block(s)) == sorted(own)]

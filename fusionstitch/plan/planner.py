@@ -41,8 +41,8 @@ Inspect = Callable[[Pattern], KernelFacts | Verdict]
 
 #: Ops handed to code generation, per op of the graph and for any graph, before planning gives up
 #: on the larger half of what it has not looked at yet: a bound of its cost that is a count.
-INSPECTED_PER_OP = 1
-INSPECTED_ANYWAY = 500
+INSPECTED_PER_OP = 0.25
+INSPECTED_ANYWAY = 200
 
 #: How often unions of chosen patterns are offered as further candidates.
 MERGE_ROUNDS = 2

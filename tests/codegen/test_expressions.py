@@ -405,6 +405,11 @@ def test_the_table_compiles_on_the_host_without_warnings(host_compiler):
     subprocess.run([*command, "-xc++", "-"], input=source, text=True, check=True)
 
 
+#: Ops that GPUs approximate unless numerics are strict, as XLA does, and their ulps: the emulator
+#: rounds them exactly.
+APPROXIMATED = {"divide": 2, "sqrt": 1}
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_gpu_results(results):
@@ -417,6 +422,8 @@ def test_gpu_results(results):
         if c.op.opcode == "bitcast-convert" and c.op.operands[0].dtype in ("f16", "bf16"):
             distance[np.isnan(c.inputs[0])] = 0  # GPUs convert every NaN to the same one
         allowed = LIBRARY_ULPS if c.op.opcode in LIBRARY else 0
+        if c.op.dtype == "f32":
+            allowed = max(allowed, APPROXIMATED.get(c.op.opcode, 0))
         if distance.max() > allowed:
             at = int(np.argmax(distance))
             wrong.append((name, [x[at] for x in c.inputs], out[at], results[name][at]))

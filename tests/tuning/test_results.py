@@ -57,10 +57,19 @@ def test_present_versions_count_before_others_and_those_before_shipped(
     assert found == {"a": 3.0, "b": 2.0, "c": 1.0}
 
 
-def test_what_cannot_be_read_is_as_if_it_were_not_there(database: Database) -> None:
+def test_what_cannot_be_read_is_as_if_it_were_not_there(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuned, "shipped", lambda device: ())
     database.put_tuned("a", "h200", "v", {"tuning": {"warps": 3}})
     database.put_tuned("b", "h200", "v", {})
     assert tuned.load(H200, database) is tuned.NOTHING
+
+
+def test_results_are_shipped(database: Database) -> None:
+    records = tuned.load(H200, database).records.values()
+    assert {r.gpu for r in records} == {"NVIDIA H200"}
+    assert all(0 < r.us <= r.default_us for r in records)
 
 
 def test_the_token_follows_the_content(database: Database) -> None:
