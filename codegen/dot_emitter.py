@@ -12,14 +12,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from codegen.access import in_range
 from codegen.dot_tile import held_results, results_per_row
 from codegen.expressions import literal
 from codegen.index import Index, delinearize, render, variable
 from codegen.maps import Indices
-from codegen.nest_emitter import Key, NestEmitter, _functor, _in_range, _start
+from codegen.nest_emitter import NestEmitter
 from codegen.nests import Place
 from codegen.rows import row_loop
 from codegen.stages import Stage, body_reads, inlined_reads
+from codegen.sweeps import Key, functor_of, start_of
 from codegen.types import c_type, compute_bytes
 from hlo.graph import Op
 
@@ -212,7 +214,7 @@ class DotEmitter(NestEmitter):
         if not any(s not in products or self._wanted(s) for s in sweep):
             return
         totals = {
-            s: self._array(s.op, "_partial", self.rows, _start(s))
+            s: self._array(s.op, "_partial", self.rows, start_of(s))
             for s in sweep
             if self.nest.place[s] is Place.REDUCE
         }
@@ -365,7 +367,7 @@ class DotEmitter(NestEmitter):
         if stage.op.opcode == "dot":
             self.writer.line(f"{total} += {term};")
         else:
-            self.writer.line(f"{total} = {_functor(stage)}::apply({total}, {term});")
+            self.writer.line(f"{total} = {functor_of(stage)}::apply({total}, {term});")
 
     def _free_leaves(self, stage: Stage) -> list[int]:
         """The axes of a dot's results per row."""
@@ -407,7 +409,7 @@ class DotEmitter(NestEmitter):
         with self._rows():
             total = f"{partial}{place}"
             if self.lanes > 1:
-                total = f"fs_reduce_lanes<{self.lanes}, {_functor(stage)}>({total})"
+                total = f"fs_reduce_lanes<{self.lanes}, {functor_of(stage)}>({total})"
             self.writer.line(f"{name}{place} = {self.values.finished(op, total)};")
             self._store(stage, f"{name}{place}", self._conditions())
         self.row_arrays[op, index] = name
@@ -521,7 +523,7 @@ class DotEmitter(NestEmitter):
             if len(found) > 1
             and any(self.column.variables & i.variables for i in at)
             and not any(v.name == self.result for i in at for v in i.variables)
-            and _in_range(op, at)
+            and in_range(op, at)
             and any(u is None or levels[u] != found for u in users.get((op, at), [None]))
         }
 

@@ -19,8 +19,8 @@ from codegen.dot_tile import (
 )
 from codegen.index import Index, delinearize, render, variable
 from codegen.maps import Indices
-from codegen.nest_emitter import Key, _start
 from codegen.stages import Stage, body_reads
+from codegen.sweeps import Key, start_of
 from codegen.types import c_type
 from hlo.graph import Op
 
@@ -130,7 +130,7 @@ class TensorEmitter(DotEmitter):
     def _terms(self, totals: dict[Stage, str]) -> dict[Stage, str]:
         # a maximum between two loads would keep the compiler from making one of them
         size = self.pairs * self.rows
-        return {s: self._array(s.op, "_term", size, _start(s)) for s in totals}
+        return {s: self._array(s.op, "_term", size, start_of(s)) for s in totals}
 
     def _add_tiles(
         self,
