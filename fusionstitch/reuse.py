@@ -6,6 +6,7 @@ from typing import Any
 
 from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
+from fusionstitch.patterns.convex import ancestors
 from fusionstitch.patterns.pattern import Pattern
 from hlo.graph import Graph, Module, Op
 
@@ -18,7 +19,8 @@ Place = tuple[int, int | None]
 
 
 def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[int, int], ...]:
-    """The kernel's (output, input) pairs whose input nothing reads after the pattern.
+    """The kernel's (output, input) pairs whose input nothing reads after the pattern: only what the
+    pattern itself waits for may read it besides.
 
     A result that has to end up in the buffer of a donated parameter, or of an element of a loop's
     carry, overwrites nothing else, and nothing else overwrites that buffer: XLA would copy it.
@@ -39,6 +41,7 @@ def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[in
 def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
     graph = pattern.graph
     inside = pattern.bits | sum(1 << op.id for op in pattern.ops)
+    inside |= ancestors(graph, sum(1 << op.id for op in pattern.inputs))
     if value is graph.root or any(not inside >> u.id & 1 for u in graph.users[value.id]):
         return False
     while value.opcode in _SAME_BUFFER:

@@ -92,6 +92,17 @@ def test_what_is_read_elsewhere_stays(fun: Callable[..., Any]) -> None:
     assert aliases(fun, 1, (0,)) == []
 
 
+def test_what_the_pattern_waits_for_may_read_it_too() -> None:
+    def step(x: Any, w: Any) -> Any:
+        return w - 0.1 * jnp.tanh(jnp.sort(w, 0) + x) * 2.0
+
+    def beside(x: Any, w: Any) -> tuple[Any, Any]:
+        return w - 0.1 * jnp.tanh(x) * 2.0, jnp.sort(w, 0)
+
+    assert aliases(step, 2, (1,)) == [("0", "w")]
+    assert aliases(beside, 2, (1,)) == []
+
+
 def test_loop_carries_are_overwritten_by_their_own_next_value() -> None:
     def body(_: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         x, y = carry
