@@ -15,6 +15,7 @@ from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
+from costmodel.xla_saved import saved_us
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
 from fusionstitch.patterns.fusible import fusible_ops
@@ -210,7 +211,8 @@ class _Search:
             gain = self.scores[number].gain_us
             self._reject(number, "Other patterns over its ops win more.", ("score_us", gain))
         verify_plan(self.graph, [c.pattern for c in chosen], [c.score_us for c in chosen])
-        stitched = xla.us - sum(c.score_us for c in chosen)
+        saved = sum(saved_us(xla, c.pattern.bits) for c in chosen)
+        stitched = xla.us - saved + sum(c.modelled_us for c in chosen)
         return Plan(
             graph=self.graph,
             chosen=tuple(chosen),
