@@ -147,7 +147,7 @@ class Group:
     def _columns_inside(self, grid: list[int]) -> list[int]:
         """With column sums inside, the axes left of their columns if those fill the device: a block
         then reads whole rows, and its threads carry the sums of their columns down them."""
-        columns = {frozenset(self._columns(s)) for s in self.stages if is_strided(s)}
+        columns = {frozenset(self._columns(s)) for s in self.stages if is_strided(s.op)}
         if len(columns) != 1:
             return grid
         (inside,) = columns
@@ -186,7 +186,7 @@ class Group:
 
     def _minor(self, stage: Stage) -> int | None:
         """The axis along which neighbouring elements of what the stage reads lie in memory."""
-        if stage.op.opcode == "reduce" and not is_strided(stage):
+        if stage.op.opcode == "reduce" and not is_strided(stage.op):
             return None
         leaves = self.axes.leaves(stage)
         return leaves[-1] if leaves else None

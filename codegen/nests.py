@@ -158,12 +158,12 @@ def _carries(group: Group, stage: Stage) -> bool:
     """True if threads along the kept dims of a reduction read memory better than along the summed
     ones, and a block can hold all of its sums."""
     columns = group.block_size(stage)
-    return is_strided(stage) and LEAST_COLUMNS <= columns <= MOST_COLUMNS
+    return is_strided(stage.op) and LEAST_COLUMNS <= columns <= MOST_COLUMNS
 
 
 def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:
     """Whether a dot can be summed in the loop of what it weighs its values with."""
-    ready = bool(nest.products) or not any(is_strided(s) for s in nest.stages)
+    ready = bool(nest.products) or not any(is_strided(s.op) for s in nest.stages)
     return ready and sums_columns(group, nest.rows, nest.inner, stage)
 
 

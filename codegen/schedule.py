@@ -303,7 +303,7 @@ def _strided(nest: Nest) -> bool:
     lanes do not carry them."""
     for stage in nest.stages:
         if stage.op.opcode == "reduce" and nest.place[stage] is not Place.CARRY:
-            return is_strided(stage)
+            return is_strided(stage.op)
     return False
 
 

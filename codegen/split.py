@@ -19,7 +19,7 @@ from codegen.expressions import identity
 from codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
 from codegen.region import rewrite
 from codegen.schedule import DEFAULT_BLOCK, LONG_ROW, PER_CARRIER, VECTOR_ELEMENTS, block_of
-from codegen.stages import reduced_size
+from codegen.stages import is_strided, reduced_size
 from codegen.types import c_type
 from costmodel.devices import Device
 from hlo.graph import Graph, Op, Shape
@@ -56,10 +56,9 @@ def parts(op: Op, device: Device, scale: float = 1.0) -> int:
     else:
         return 1
     source, size = op.operands[0], reduced_size(op)
-    columns = _columns(op)
     if op.shape.size * size < SMALL:
         return 1
-    rows = _row_parts(op, columns, device, scale)
+    rows = _row_parts(op, device, scale)
     if rows > 1:
         return rows
     if size < 2 * least:
@@ -78,9 +77,10 @@ def _columns(op: Op) -> int:
     return math.prod(op.operands[0].dims[max(op.attrs["dimensions"]) + 1 :])
 
 
-def _row_parts(op: Op, columns: int, device: Device, scale: float) -> int:
+def _row_parts(op: Op, device: Device, scale: float) -> int:
     """Parts of rows, one per block: a divisor of the rows where there is one of the right size, so
     that loops over the same rows can share the blocks. 1 if they would not fill the device."""
+    columns = _columns(op)
     if not LEAST_COLUMNS <= columns <= MOST_COLUMNS:
         return 1
     block = block_of(columns, PER_CARRIER) if columns >= LONG_ROW else DEFAULT_BLOCK
@@ -95,11 +95,9 @@ def _row_parts(op: Op, columns: int, device: Device, scale: float) -> int:
 
 def _threads(op: Op) -> int:
     """Threads that share an element of a reduction."""
-    dims = op.operands[0].dims
-    minor = max((d for d, extent in enumerate(dims) if extent > 1), default=0)
-    if minor in op.attrs["dimensions"]:
-        return min(reduced_size(op) // COLUMN_THREADS, BUSY_THREADS)
-    return COLUMN_THREADS
+    if is_strided(op):
+        return COLUMN_THREADS
+    return min(reduced_size(op) // COLUMN_THREADS, BUSY_THREADS)
 
 
 def _summed(op: Op) -> tuple[int, ...]:

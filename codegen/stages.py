@@ -169,13 +169,13 @@ def reduced_size(op: Op) -> int:
     return size
 
 
-def is_strided(stage: Stage) -> bool:
+def is_strided(op: Op) -> bool:
     """True if a reduction sums over other than the minor-most dim of what it reads."""
-    if stage.op.opcode != "reduce":
+    if op.opcode != "reduce":
         return False
-    dims = stage.op.operands[0].dims
+    dims = op.operands[0].dims
     minor = max((d for d, extent in enumerate(dims) if extent > 1), default=0)
-    return minor not in stage.op.attrs["dimensions"]
+    return minor not in op.attrs["dimensions"]
 
 
 def inner_extents(op: Op) -> tuple[int, ...]:
