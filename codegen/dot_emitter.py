@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import TYPE_CHECKING
 
 from codegen.access import in_range
+from codegen.dot_nests import sums_of_dots
 from codegen.dot_tile import held_results, results_per_row
 from codegen.expressions import literal
 from codegen.index import Index, delinearize, render, variable
@@ -62,6 +63,8 @@ class DotEmitter(NestEmitter):
         self.sums: dict[Stage, str] = {}
         self.clamped = self.row_live = ""
         self.result = self.writer.name("f")
+        #: the part of the summed elements that a thread walks
+        self.share = Index()
 
     # ---- rows -----------------------------------------------------------------------------------
 
@@ -78,7 +81,8 @@ class DotEmitter(NestEmitter):
         unit_limit = str(units)
         if self.group.ragged:
             unit_limit = f"(({limit} + {team_rows - 1}) / {team_rows})" if team_rows > 1 else limit
-        loop = row_loop(render(unit), units, unit_limit, plan.teams, self.block, self.int)
+        thread, threads = self._bind_share()
+        loop = row_loop(render(unit), units, unit_limit, plan.teams, threads, self.int, thread)
         with writer.nested(loop.header, ordered=True):
             if loop.row:
                 writer.line(loop.row)
@@ -89,6 +93,20 @@ class DotEmitter(NestEmitter):
             self._bind_tile(unit, limit, whole)
             for level in range(self.nest.levels):
                 self._level(level)
+
+    def _bind_share(self) -> tuple[str, int]:
+        """Declares the thread's part of the sums; its number among the threads of that part, and
+        how many these are."""
+        shares = self.shape.shares
+        if shares == 1:
+            return "threadIdx.x", self.block
+        threads = self.block // shares
+        thread, share = self.writer.name("thread"), self.writer.name("share")
+        for name, text in ((thread, "%"), (share, "/")):
+            self.writer.line(f"const int {name} = threadIdx.x {text} {threads};")
+            self.writer.declare(name)
+        self.share = variable(share, shares)
+        return thread, threads
 
     def _bind_lanes(self, lane: str) -> None:
         """Declares the thread's place in its row."""
@@ -118,7 +136,9 @@ class DotEmitter(NestEmitter):
         self.step = variable(self.writer.name("s"), self.steps // self.pairs)
         self.pair = variable(self.writer.name("pair"), self.pairs)
         if self.steps == 1 and self.column.terms:
-            self.writer.line(f"const int {render(self.column)} = {self.lane};")
+            beyond = self.lanes > self.plan.inner
+            text = f"fs_min<int>({self.lane}, {self.plan.inner - 1})" if beyond else self.lane
+            self.writer.line(f"const int {render(self.column)} = {text};")
             self.writer.declare(render(self.column))
 
     @contextmanager
@@ -163,7 +183,9 @@ class DotEmitter(NestEmitter):
         where that does no harm."""
         writer, inner, name = self.writer, self.plan.inner, render(self.column)
         beyond = inner % (self.lanes * self.steps) != 0
-        guard = f"if ({name} < {inner})" if beyond else ""
+        guard = f"if ({name if self.steps > 1 else self.lane} < {inner})" if beyond else ""
+        if self.steps == 1 and not guarded:
+            guard = ""
         if self.steps > 1:
             place = self._column_text()
             if beyond and not guarded:
@@ -207,10 +229,14 @@ class DotEmitter(NestEmitter):
             if self.nest.place[stage] is Place.ROW:
                 self._row_value(stage)
         self._result_values(level)
-        for stage in stages:
-            if stage in products:
-                self._product(stage)
-        sweep = [s for s in stages if self.nest.place[s] not in (Place.ROW, Place.RESULT)]
+        dots = [s for s in stages if s in products]
+        readers = [s for s in self.nest.stages if s not in products or self._wanted(s)]
+        inside: set[Stage] = set()
+        for summed, total in sums_of_dots(dots, readers):
+            self._products(summed, total)
+            inside |= {dot for dot in summed if dot.op is not total}
+        elsewhere = (Place.ROW, Place.RESULT)
+        sweep = [s for s in stages if self.nest.place[s] not in elsewhere and s not in inside]
         if not any(s not in products or self._wanted(s) for s in sweep):
             return
         totals = {
@@ -259,25 +285,43 @@ class DotEmitter(NestEmitter):
 
     # ---- a dot whose results are the elements of the rows ---------------------------------------
 
-    def _product(self, stage: Stage) -> None:
-        """Adds up all elements of all rows, one summed index after the other: each operand is read
-        once per row, or once per column."""
-        op = stage.op
-        self._bind_column(self.column)
-        index = self._index(stage)
-        name = self._array(op, "_tile", self.rows * self.steps, self._start_product(stage))
-        self._add_product(stage, index, name)
-        finished = self.values.finished(op, f"{name}[i]")
+    def _products(self, dots: Sequence[Stage], op: Op) -> None:
+        """Adds up all elements of all rows of `op`, the sum of `dots`, one summed index after the
+        other: each operand is read once per row, or once per column."""
+        start = self._start_product(dots[0]) if len(dots) == 1 else literal(0, op.dtype)
+        name = self._array(op, "_tile", self.rows * self.steps, start)
+        for stage in dots:
+            self._bind_column(self.column)
+            index = self._index(stage)
+            self._add_product(stage, index, name, bool(start))
+        self._join_shares(op, name)
+        finished = self.values.finished(dots[0].op, f"{name}[i]")
         if finished != f"{name}[i]":
             loop = f"FS_UNROLL for (int i = 0; i < {self.rows * self.steps}; ++i)"
             self.writer.line(f"{loop} {name}[i] = {finished};")
         self.element_arrays[op, index] = name
 
+    def _join_shares(self, op: Op, name: str) -> None:
+        """Adds up what the threads have that walked the parts of a sum. Each goes on with some of
+        the elements (see `_own`)."""
+        if self.share.terms:
+            shares, size = self.shape.shares, self.rows * self.steps
+            scratch = f"({c_type(op.dtype).compute}*)shared_memory"
+            function = f"fs_join_parts<{self.block // shares}, {shares}, {size}, {self.pairs}>"
+            self.writer.line(f"{function}({name}, {scratch});")
+
+    def _own(self) -> AbstractContextManager[object]:
+        """A block for the current element, if it is among those of this thread's part."""
+        if not self.share.terms:
+            return nullcontext()
+        place = self.row * (self.steps // self.pairs) + self.step
+        return self._guarded(f"if ({_modulo(place, self.shape.shares)} == {render(self.share)})")
+
     def _start_product(self, stage: Stage) -> str:
         """What the sums of a dot start from; '' if its first terms replace it."""
         return literal(0, stage.op.dtype)
 
-    def _add_product(self, stage: Stage, index: Indices, name: str) -> None:
+    def _add_product(self, stage: Stage, index: Indices, name: str, started: bool) -> None:
         with self._depth(stage) as inner:
             once: dict[Key, str] = {}
             for source, at in body_reads(stage.op, index, inner):
@@ -297,14 +341,14 @@ class DotEmitter(NestEmitter):
         writer = self.writer
         leaves = self.axes.inner_leaves(stage)
         extents = [self.axes.extent(leaf) for leaf in leaves]
-        depth = self.axes.size(leaves)
+        depth = self.axes.size(leaves) // self.shape.shares
         unrolled = depth
         if depth > UNROLLED_DEPTH:
             unrolled = max(d for d in range(1, UNROLLED_DEPTH // 2 + 1) if depth % d == 0)
         outer = variable(writer.name("k_block"), depth // unrolled)
         inner = variable(writer.name("k"), unrolled)
         with self._loop(outer, ""), self._loop(inner):
-            digits = delinearize(outer * unrolled + inner, extents)
+            digits = delinearize(self.share * depth + outer * unrolled + inner, extents)
             self.digits |= dict(zip(leaves, digits, strict=True))
             yield self._inner(stage)
 
@@ -336,7 +380,7 @@ class DotEmitter(NestEmitter):
         weights: dict[Key, str],
     ) -> None:
         """One element of each row: elementwise values, sums of rows, what dots will weigh with."""
-        with self._rows():
+        with self._rows(), self._own():
             self._know_elements()
             stores: list[tuple[Stage, str]] = []
             for stage in stages:
@@ -546,3 +590,8 @@ class DotEmitter(NestEmitter):
 
     def _loaded(self, op: Op, name: str, index: Indices) -> str:
         return super()._loaded(op, f"fs_aligned({name})", index)
+
+
+def _modulo(place: Index, size: int) -> str:
+    """C text of the remainder of `place` by `size`."""
+    return f"({render(place)}) % {size}" if place.hi >= size else render(place)

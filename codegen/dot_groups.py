@@ -1,4 +1,4 @@
-"""Tiles of lone dots: a group that is one dot and what is computed from it element by element.
+"""Tiles of lone dots: a group of dots of one shape and what is computed from them by element.
 
 Its blocks own tiles of the result, so that a warp holds 16 rows by some columns of it in registers
 and reads an operand once for all of them, instead of one element per thread. Tiles are divisors of
@@ -14,35 +14,40 @@ from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_ROWS
 from codegen.groups import Group
 from codegen.stages import Stage
 from costmodel.devices import Device
+from costmodel.work import dot_flops
 
 #: Columns of a tile, the widest first.
-COLUMNS = (64, 32, 16, 8)
-#: Warps per multiprocessor from which on wider tiles do not idle the device.
-BUSY_WARPS = 4
+COLUMNS = (32, 16, 8)
+#: Share of the multiprocessors that must have a tile: wider ones read operands less often.
+BUSY_SHARE = 0.5
 #: Summed elements of a dot that few warps may walk alone; longer ones are shared by lanes.
 LONG_DEPTH = 256
 #: Lanes that share a result of a dot without tiles.
 LINE_LANES = 8
+#: Multiply-adds up to which that pays: nothing is read once for several results.
+SHARED_ADDS = 1 << 23
+#: An axis up to which a tile may take all of it, however much lies beyond.
+WHOLE_AXIS = 64
 #: Share of a tile that may lie beyond the end of an axis.
-WASTE = 0.15
+WASTE = 0.3
 
 
 def tile_dots(groups: Iterable[Group], device: Device) -> None:
     """Gives every lone dot of enough rows and columns tiles of its own."""
     for group in groups:
-        dot = _lone_dot(group)
+        dots = _lone_dots(group)
+        dot = max(dots, key=group.inner_size, default=None)
         if dot is not None and not _shared_by_lanes(dot, device):
             _tile(group, dot, device)
 
 
-def _lone_dot(group: Group) -> Stage | None:
-    """The dot of a group in which all stages have its dims, each of which may be spread."""
+def _lone_dots(group: Group) -> list[Stage]:
+    """The dots of a group in which all stages have their dims, each of which may be spread."""
     dots = [s for s in group.stages if s.is_reduction]
-    if len(dots) != 1 or dots[0].op.opcode != "dot":
-        return None
     axes = set(group.axes.grid())
     whole = all(set(group.axes.leaves(s)) == axes for s in group.stages)
-    return dots[0] if whole and group.inner_size(dots[0]) >= TENSOR_DEPTH else None
+    deep = all(s.op.opcode == "dot" and group.inner_size(s) >= TENSOR_DEPTH for s in dots)
+    return dots if whole and deep else []
 
 
 def _shared_by_lanes(dot: Stage, device: Device) -> bool:
@@ -51,6 +56,8 @@ def _shared_by_lanes(dot: Stage, device: Device) -> bool:
     in tiles on an H200."""
     along_row, along_inner = line_costs(dot)
     lanes = dot.op.shape.size * LINE_LANES
+    if dot_flops(dot.op) > 2 * SHARED_ADDS:
+        return False
     return along_inner < along_row and lanes <= device.sm_count * device.max_threads_per_sm
 
 
@@ -65,7 +72,7 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
         found = _part(group.axes.extent(columns), TENSOR_COLUMNS, (size,))
         if found is not None:
             width = found
-            if warps * group.axes.extent(columns) // found >= BUSY_WARPS * device.sm_count:
+            if warps * group.axes.extent(columns) // found >= BUSY_SHARE * device.sm_count:
                 break
     if height is None or width is None:
         return
@@ -99,7 +106,7 @@ def _part(extent: int, unit: int, wanted: Sequence[int]) -> int | None:
     for size in range(max(wanted), extent + 1):
         if extent % size == 0 and -size % unit <= WASTE * size:
             return size
-    return extent if unit <= extent <= max(COLUMNS) else None
+    return extent if unit <= extent <= WHOLE_AXIS else None
 
 
 def _split(group: Group, leaf: int, minor: int) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from codegen.groups import Group
 from codegen.stages import Stage
 from codegen.types import c_type
+from hlo.graph import Op
 
 #: Elements of a row that a team can hold: 32 lanes with 16 registers each.
 HELD_ROW = 512
@@ -71,3 +72,31 @@ def sums_columns(group: Group, rows: Sequence[int], inner: Sequence[int], stage:
     most = TENSOR_RESULTS if floats and short else HELD_RESULTS
     few = 1 < group.axes.size(sorted(free)) <= most
     return summed == set(inner) and set(rows) <= own and not free & set(inner) and few
+
+
+def sums_of_dots(dots: Sequence[Stage], readers: Sequence[Stage]) -> list[tuple[list[Stage], Op]]:
+    """`dots` by what they add up to: a dot alone, or several whose results only meet in one sum, as
+    the gradients of a weight that is used again and again do. With the op that is their sum.
+
+    `readers` are the stages that compute with the dots' results, element by element.
+    """
+    users: dict[Op, int] = {}
+    adds: list[Op] = []
+    todo, known = [s.op for s in readers], set[Op]()
+    while todo:
+        op = todo.pop()
+        if op in known or op.opcode in ("parameter", "dot"):
+            continue
+        known.add(op)
+        todo.extend(op.operands)
+        for operand in op.operands:
+            users[operand] = users.get(operand, 0) + 1
+        if op.opcode == "add" and op.dtype == "f32":
+            adds.append(op)
+    sums: dict[Op, list[Stage]] = {dot.op: [dot] for dot in dots}
+    wanted = {s.op for s in readers}
+    for op in sorted(adds, key=lambda op: op.id):
+        parts = [o for o in op.operands if o in sums and users[o] == 1 and o not in wanted]
+        if len(set(parts)) == 2:
+            sums[op] = sums.pop(parts[0]) + sums.pop(parts[1])
+    return [(stages, op) for op, stages in sums.items()]

@@ -50,12 +50,14 @@ class TensorEmitter(DotEmitter):
 
     # ---- a dot whose results are the elements of the rows ---------------------------------------
 
-    def _add_product(self, stage: Stage, index: Indices, name: str) -> None:
+    def _add_product(self, stage: Stage, index: Indices, name: str, started: bool) -> None:
         depth = self.group.group.inner_size(stage)
-        block = variable(self.writer.name("k"), -(-depth // TENSOR_DEPTH))
+        shares = self.shape.shares
+        block = variable(self.writer.name("k"), -(-depth // (TENSOR_DEPTH * shares)))
         few = block.hi * self.steps < UNROLLED
         with self._loop(block, "FS_UNROLL " if few else "FS_UNROLL_BY(4) "):
-            place = block * TENSOR_DEPTH + self.member * 2 + self.pair
+            part = block * shares + self.share
+            place = part * TENSOR_DEPTH + self.member * 2 + self.pair
             first = row_operand(self.group.group, self.nest, stage)
             assert first is not None
             left = self._operand(stage, first, self.rows, place, depth)
@@ -64,39 +66,42 @@ class TensorEmitter(DotEmitter):
                 right = self._operand(stage, 1 - first, 1, place, depth)
                 top = render(self.step * 2)
                 bottom = render(self.step * 2 + self.steps)
-                function = "fs_mma" if block.terms else "fs_mma_first"
+                function = "fs_mma" if started else "fs_mma_first"
                 self._multiply(function, stage, first, (name, top, bottom), left, right)
 
     def _start_product(self, stage: Stage) -> str:
-        single = self.group.group.inner_size(stage) <= TENSOR_DEPTH
+        single = self.group.group.inner_size(stage) <= TENSOR_DEPTH * self.shape.shares
         return "" if single else super()._start_product(stage)
 
     def _bind_other_column(self, stage: Stage) -> None:
         """The column a lane loads for its warp: that of its group."""
-        name, place = render(self.column), self.step * TENSOR_COLUMNS + self.four
-        text = render(place)
+        column, place = self.column, self.step * TENSOR_COLUMNS + self.four
+        if not self.step.terms:  # no loop whose block would keep the name apart
+            column = variable(self.writer.name("column"), self.plan.inner)
+        name, text = render(column), render(place)
         if self.plan.inner % TENSOR_COLUMNS:
             text = f"fs_min<int>({text}, {self.plan.inner - 1})"
         self.writer.line(f"const int {name} = {text};")
         self.writer.declare(name)
-        self._bind_column(self.column)
+        self._bind_column(column)
 
     def _operand(self, stage: Stage, side: int, rows: int, place: Index, depth: int) -> str:
         """Loads a lane's part of an operand: the summed indices `place`, nothing beyond `depth`."""
         op = stage.op.operands[side]
-        name = self._array(op, "_part", 2 * rows, "0.0f" if depth % TENSOR_DEPTH else "")
+        beyond = depth % (TENSOR_DEPTH * self.shape.shares)
+        name = self._array(op, "_part", 2 * rows, "0.0f" if beyond else "")
         with self._loop(self.pair):
             summed = self._summed(place, depth)
             leaves = self.axes.inner_leaves(stage)
             extents = [self.axes.extent(leaf) for leaf in leaves]
             self.digits |= dict(zip(leaves, delinearize(summed, extents), strict=True))
-            guard = f"if ({render(summed)} < {depth})" if depth % TENSOR_DEPTH else ""
+            guard = f"if ({render(summed)} < {depth})" if beyond else ""
             with self._guarded(guard), self._rows() if rows > 1 else self._guarded(""):
                 self._fill(stage, side, name, rows)
         return name
 
     def _summed(self, place: Index, depth: int) -> Index:
-        if depth % TENSOR_DEPTH == 0:
+        if depth % (TENSOR_DEPTH * self.shape.shares) == 0:
             return place
         name = self.writer.declare(self.writer.name("depth"))
         self.writer.line(f"const int {name} = {render(place)};")

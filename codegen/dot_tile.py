@@ -11,10 +11,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from codegen.dot_nests import sums_of_dots
 from codegen.groups import Group
 from codegen.nests import Nest, Place
 from codegen.stages import Stage
 from codegen.types import c_type, compute_bytes
+from hlo.graph import Op
 
 #: 4-byte registers per thread that the values of a tile may take.
 TILE_REGISTERS = 84
@@ -34,6 +36,8 @@ DEPTH_STEPS, COLUMN_STEPS = 3.0, 1.5
 #: Steps that an element takes beside its dots where sweeps follow each other, with an exponential:
 #: the kernels of Figure 1, of 36 and 48 elements a thread, took 2.6 and 4 on an H200.
 ELEMENT_STEPS = 3
+#: Summed elements of a thread that are worth joining with another's.
+LEAST_PART = 8
 #: Multiply-adds that a multiprocessor issues while it loads one value per lane.
 PER_LOAD = 4
 #: Instructions of the elementwise work on one element, an exponential among them.
@@ -46,6 +50,7 @@ class Tile:
 
     On tensor cores (`tensor`) a warp holds 16 rows together, each lane two of them and every
     fourth pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows.
+    `shares` sets of threads walk a part of the summed elements each, and join what they have.
     `registers` counts what its values take; `reason` says what the tile was chosen for.
     """
 
@@ -55,6 +60,7 @@ class Tile:
     tensor: bool = False
     reason: str = ""
     registers: int = 0
+    shares: int = 1
 
     @property
     def team(self) -> int:
@@ -91,11 +97,15 @@ def demand(group: Group, nest: Nest) -> Demand:
     return Demand(
         depths=tuple(group.inner_size(s) for s in nest.products),
         results=tuple(results_per_row(group, nest, s) for s in dots),
-        arrays=max(len(nest.products), int(nest.levels > 1)),
+        arrays=max(len(_sums(nest)), int(nest.levels > 1)),
         words=max(1, max(compute_bytes(s.op.dtype) for s in nest.stages) // 4),
         loads=sum(_loads_per_element(s, nest) for s in nest.stages if s not in nest.products),
         joins=len(reduces),
     )
+
+
+def _sums(nest: Nest) -> list[tuple[list[Stage], Op]]:
+    return sums_of_dots(nest.products, [s for s in nest.stages if not s.is_reduction])
 
 
 def results_per_row(group: Group, nest: Nest, dot: Stage) -> int:
@@ -122,11 +132,33 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
             continue  # the first candidate has the fewest
         teams = -(-rows // tile.team_rows)
         passes = -(-teams * tile.team // block)
-        cost = passes * (_tensor_cost if tile.tensor else _thread_cost)(need, tile)
+        shares = _shares(group, nest, tile, points, block)
+        cost = passes * (_tensor_cost if tile.tensor else _thread_cost)(need, tile) / shares
         if best is None or cost < best[0]:
-            best = cost, replace(tile, registers=registers)
+            best = cost, replace(tile, registers=registers, shares=shares)
     assert best is not None
     return best[1]
+
+
+def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> int:
+    """Parts of the summed elements that the threads which a lone dot's tiles leave idle can walk:
+    loads of one part wait behind each other, those of several do not."""
+    teams = -(-points * group.axes.size(nest.rows) // tile.team_rows)
+    threads = teams * tile.team
+    if group.held is None or group.tiles % points or block % threads:
+        return 1
+    shares = 1
+    depths = [group.inner_size(s) for s in nest.products]
+    while 2 * shares * threads <= block and all(_parts(tile, d, 2 * shares) for d in depths):
+        shares *= 2
+    return shares
+
+
+def _parts(tile: Tile, depth: int, shares: int) -> bool:
+    """Whether `depth` summed elements make so many parts."""
+    if tile.tensor:
+        return -(-depth // TENSOR_DEPTH) >= shares
+    return depth % shares == 0 and depth // shares >= LEAST_PART
 
 
 def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
@@ -220,13 +252,13 @@ def thread_steps(group: Group, nest: Nest, tile: Tile) -> int:
     if tile.tensor:
         columns = tile.steps * TENSOR_LANES // TENSOR_COLUMNS
         steps = max(DEPTH_STEPS, COLUMN_STEPS * columns) * sum(
-            -(-depth // TENSOR_DEPTH) for depth in need.depths
+            -(-depth // (TENSOR_DEPTH * tile.shares)) for depth in need.depths
         )
         steps += columns * sum(
             max(1.0, COLUMN_STEPS * -(-results // TENSOR_COLUMNS) / 2) for results in need.results
         )
     else:
-        steps = -(-elements // ADDS_A_STEP) * sum(need.depths)
+        steps = -(-elements // ADDS_A_STEP) * sum(need.depths) / tile.shares
         steps += -(-elements * sum(need.results) // ADDS_A_STEP)
     return math.ceil(steps) + elements * (ELEMENT_STEPS if nest.levels > 1 else 1)
 

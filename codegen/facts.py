@@ -39,7 +39,8 @@ def kernel_facts(
         for group in phase:
             tiled = {s for nest in group.nests if nest.tile for s in nest.nest.stages}
             work += Work(
-                dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests)
+                dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests),
+                dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
             )
             for stage in group.group.stages:
                 own = _computed(stage, group, graph)
@@ -110,9 +111,19 @@ def _tile_steps(group: GroupPlan, nest: NestPlan, block: int) -> int:
     """Steps through a register tile of all threads: those without rows wait for the others."""
     if nest.tile is None:
         return 0
-    teams = -(-nest.rows // nest.tile.team_rows)
-    passes = -(-teams * nest.tile.team // block)
-    return group.tiles * block * passes * thread_steps(group.group, nest.nest, nest.tile)
+    return group.tiles * block * _longest_walk(group, nest, block)
+
+
+def _longest_walk(group: GroupPlan, nest: NestPlan, block: int) -> int:
+    """Steps of a dot that one thread takes, one behind the other."""
+    if nest.tile is not None:
+        teams = -(-nest.rows // nest.tile.team_rows)
+        passes = -(-teams * nest.tile.team // block)
+        return passes * thread_steps(group.group, nest.nest, nest.tile)
+    dots = [s for s in nest.nest.stages if s.op.opcode == "dot"]
+    passes = -(-nest.rows * nest.teams.threads // block)
+    each = sum(-(-group.group.inner_size(s) // nest.teams.threads) for s in dots)
+    return passes * each
 
 
 def scope(plan: KernelPlan, layout: SharedLayout) -> str:

@@ -24,8 +24,17 @@ class RowLoop:
     stride: int = 0
 
 
-def row_loop(name: str, rows: int, limit: str, teams: Teams, block: int, int_: str) -> RowLoop:
-    """The loop over `rows` rows of which `limit` (C text) are there in this tile.
+def row_loop(
+    name: str,
+    rows: int,
+    limit: str,
+    teams: Teams,
+    block: int,
+    int_: str,
+    thread: str = "threadIdx.x",
+) -> RowLoop:
+    """The loop over `rows` rows of which `limit` (C text) are there in this tile, by `block`
+    threads of which this is number `thread` (C text).
 
     Loops whose body joins lanes of different rows must not diverge: there a team without a row of
     its own repeats the last one, and `live` keeps it from storing.
@@ -33,11 +42,11 @@ def row_loop(name: str, rows: int, limit: str, teams: Teams, block: int, int_: s
     threads = teams.threads
     per_pass = block // threads
     exact = limit == str(rows) and rows % per_pass == 0
-    lane = _lane(teams, block)
+    lane = _lane(teams, block, thread)
     free = threads in (1, 32) and not teams.columns  # warps may go separate ways
-    team = f"threadIdx.x % {teams.columns}" if teams.columns else f"threadIdx.x / {threads}"
+    team = f"{thread} % {teams.columns}" if teams.columns else f"{thread} / {threads}"
     if threads == 1:
-        team = "threadIdx.x"
+        team = thread
     if rows == 1:
         return _single_row(teams, team, lane, block)
     if threads == block:
@@ -64,12 +73,12 @@ def row_loop(name: str, rows: int, limit: str, teams: Teams, block: int, int_: s
     return RowLoop(header, row, f"{base} + {team} < {limit}", lane)
 
 
-def _lane(teams: Teams, block: int) -> str:
+def _lane(teams: Teams, block: int, thread: str) -> str:
     if teams.threads == 1:
         return ""
     if teams.columns:
-        return f"threadIdx.x / {teams.columns}"
-    return "threadIdx.x" if teams.threads == block else f"threadIdx.x % {teams.threads}"
+        return f"{thread} / {teams.columns}"
+    return thread if teams.threads == block else f"{thread} % {teams.threads}"
 
 
 def _single_row(teams: Teams, team: str, lane: str, block: int) -> RowLoop:

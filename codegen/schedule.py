@@ -106,6 +106,7 @@ class NestPlan:
         """
         threads = self.teams.threads
         if self.tile is not None:
+            block //= self.tile.shares
             teams = -(-self.rows // self.tile.team_rows)
             uneven = ragged or self.rows % self.tile.team_rows != 0
             return uneven or (threads < 32 and teams % (block // threads) != 0)
@@ -213,7 +214,7 @@ def _busy_threads(plans: Sequence[Sequence[GroupPlan]]) -> int:
     """Threads per block that the register tiles of a kernel of one group keep busy, in warps."""
     groups = [group for phase in plans for group in phase]
     busy = [
-        -(-nest.rows // nest.tile.team_rows) * nest.tile.team
+        -(-nest.rows // nest.tile.team_rows) * nest.tile.team * nest.tile.shares
         for nest in groups[0].nests
         if nest.tile is not None
     ]

@@ -71,6 +71,10 @@ def _reduction_scratch(plan: KernelPlan) -> int:
         for nest in group.nests:
             if nest.joins_block(plan.block):
                 need = max(need, SLOT_BYTES * len(nest.nest.placed(Place.REDUCE)))
+            if nest.tile is not None and nest.tile.shares > 1:
+                bytes_each = max(compute_bytes(s.op.dtype) for s in nest.nest.products)
+                values = nest.tile.rows * nest.tile.steps
+                need = max(need, plan.block * values * bytes_each)
             for stage in nest.nest.stages:
                 if nest.teams.columns and nest.nest.place[stage] is Place.REDUCE:
                     need = max(need, plan.block * compute_bytes(stage.op.dtype))

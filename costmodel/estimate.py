@@ -97,7 +97,7 @@ def busy_us(work: Work, device: Device, threads: int, resident: int) -> float:
     moved = moved_us(work, device)
     first = launched * FIRST_BYTES / max(1, work.bytes + work.l2_bytes)
     late = moved * max(0.0, 1 - first) / bandwidth
-    steps = work.dot_steps / (per_sm * device.sm_count)
+    steps = max(work.dot_chain, work.dot_steps / (per_sm * device.sm_count))
     arithmetic = compute_us(work, device, min(sms, per_sm / BUSY_THREADS, 1.0))
     return max(moved, late, steps * DOT_STEP_US, arithmetic)
 

@@ -26,7 +26,7 @@ class Work:
     that fit L2. Operations: `flops` (f16, bf16 and f32 arithmetic), `flops64` (f64), `int_ops`,
     `special` (special-function unit), `dot_flops` (dots on the FMA units), `tensor_flops` (dots on
     tensor cores). `dot_steps` are the steps of all threads through the contractions of their
-    dots. `phases` are separated by grid barriers, `blocks` run at the same time.
+    dots, `dot_chain` those of the thread that takes the most. `phases` are separated by grid barriers, `blocks` run at the same time.
     """
 
     bytes_read: int = 0
@@ -39,6 +39,7 @@ class Work:
     dot_flops: int = 0
     tensor_flops: int = 0
     dot_steps: int = 0
+    dot_chain: int = 0
     phases: int = 1
     blocks: int = 0
 
@@ -55,6 +56,7 @@ class Work:
             self.dot_flops + other.dot_flops,
             self.tensor_flops + other.tensor_flops,
             self.dot_steps + other.dot_steps,
+            max(self.dot_chain, other.dot_chain),
             max(self.phases, other.phases),
             self.blocks + other.blocks,
         )

@@ -174,6 +174,29 @@ FS_FN void fs_reduce_teams(T (&values)[N], T* scratch) {
   __syncthreads();
 }
 
+// Adds up what SHARES times THREADS threads have in `values`, N each, over the threads whose numbers
+// are equal modulo THREADS. Each of those gets some of the totals in place: thread t those at i with
+// i / PAIRS = t / THREADS modulo SHARES. All threads of the block call it; `scratch` holds N values
+// per thread. It ends with a barrier.
+template <int THREADS, int SHARES, int N, int PAIRS, class T>
+FS_FN void fs_join_parts(T (&values)[N], T* scratch) {
+  int share = (int)threadIdx.x / THREADS, lane = (int)threadIdx.x % THREADS;
+  FS_UNROLL
+  for (int i = 0; i < N; ++i) scratch[(share * N + i) * THREADS + lane] = values[i];
+  __syncthreads();
+  FS_UNROLL
+  for (int i = 0; i < N; ++i) {
+    if (i / PAIRS % SHARES == share) {
+      T total = scratch[i * THREADS + lane];
+      FS_UNROLL
+      for (int other = 1; other < SHARES; ++other)
+        total += scratch[(other * N + i) * THREADS + lane];
+      values[i] = total;
+    }
+  }
+  __syncthreads();
+}
+
 // Reduces over the threads whose numbers are equal modulo COLUMNS; blockDim.x is a multiple of
 // COLUMNS and all threads call it. Every thread gets its column's result. `scratch` holds blockDim.x
 // values of T in shared memory. Barriers: one after every write to `scratch`, one at the end. So on

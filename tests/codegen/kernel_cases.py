@@ -30,6 +30,7 @@ SHARED = "_shared["
 KEPT = "_row["
 TILED = "_tile["
 TENSOR = "fs_mma"
+PARTS = "fs_join_parts<"
 TABLE = "static __device__ const"
 
 STRICT = CodegenOptions(numerics="strict")
@@ -443,6 +444,17 @@ add("tiled_mixed", lambda x, y: jnp.dot(x, y.astype(np.float32)), normal(32, 24)
 add("tiled_f64", lambda x, y: x @ y + 1, normal(48, 24, dtype=np.float64),
     normal(24, 16, dtype=np.float64), shows=TILED)  # fmt: skip
 add("tiled_s32", lambda x, y: x @ y, integers(48, 24), integers(24, 16), shows=TILED)
+for _name, _dtype in (("f32", np.float32), ("f64", np.float64), ("bf16", BF16)):
+    add(f"tiled_parts_{_name}", lambda x, y, c: jnp.maximum(x @ y + c, 0),
+        normal(32, 128, dtype=_dtype), normal(128, 10, dtype=_dtype),
+        normal(32, 10, dtype=_dtype), shows=PARTS)  # fmt: skip
+add("tiled_ragged_parts", lambda x, y: jnp.tanh(x.T @ y), normal(100, 50), normal(100, 24),
+    shows=(TENSOR, PARTS))  # fmt: skip
+add("tiled_sum", lambda w, x, y, z, a, b, c: w - 0.1 * (x.T @ a + y.T @ b + z.T @ c),
+    normal(32, 24), *(normal(k, 32) for k in (64, 40, 64)), *(normal(k, 24) for k in (64, 40, 64)),
+    shows=(TENSOR, PARTS))  # fmt: skip
+add("tiled_sums_and_parts", lambda x, y, a, b: ((x.T @ a + y.T @ b) * 2, x.T @ b, y.T @ a),
+    normal(64, 32), normal(64, 32), normal(64, 24), normal(64, 24), shows=TENSOR)  # fmt: skip
 add("tiled_infinite", lambda x, y: x @ y, np.where(normal(32, 64) > 2, np.inf, np.float32(1)),
     np.abs(normal(64, 8)) + 1, shows=TENSOR)  # fmt: skip
 
