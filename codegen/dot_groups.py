@@ -20,8 +20,9 @@ from costmodel.work import dot_flops
 COLUMNS = (32, 16, 8)
 #: Share of the multiprocessors that must have a tile: wider ones read operands less often.
 BUSY_SHARE = 0.5
-#: Summed elements of a dot that few warps may walk alone; longer ones are shared by lanes.
-LONG_DEPTH = 256
+#: Summed elements of a dot that the warps of a few tiles may walk, and the tiles per
+#: multiprocessor that are few; longer dots are shared by lanes.
+LONG_DEPTH, FEW_TILES = 256, 1 / 8
 #: Lanes that share a result of a dot without tiles.
 LINE_LANES = 8
 #: Multiply-adds up to which that pays: nothing is read once for several results.
@@ -77,7 +78,7 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
     if height is None or width is None:
         return
     most = warps * group.axes.extent(columns) // width
-    if most < device.sm_count and group.inner_size(dot) > LONG_DEPTH:
+    if most < FEW_TILES * device.sm_count and group.inner_size(dot) > LONG_DEPTH:
         return
     group.held = (_split(group, rows, height), _split(group, columns, width))
     group.axes.refresh()

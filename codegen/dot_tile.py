@@ -33,6 +33,11 @@ ADDS_A_STEP = 12
 #: Steps that 8 summed elements take on tensor cores, and what each 8 columns beyond two add: dots
 #: of 64 to 784 summed elements took 0.10..0.22 us for 8 of them on an H200, with 64 columns 0.8.
 DEPTH_STEPS, COLUMN_STEPS = 3.0, 1.5
+#: Steps of joining what several sets of threads summed up, with its barriers.
+JOIN_STEPS = 6
+#: Instruction slots of a 3xTF32 product for each of the multiply-adds it stands for: 512^3 took
+#: 12 us on an H200.
+SPLIT_ADDS = 2.65
 #: Steps that an element takes beside its dots where sweeps follow each other, with an exponential:
 #: the kernels of Figure 1, of 36 and 48 elements a thread, took 2.6 and 4 on an H200.
 ELEMENT_STEPS = 3
@@ -260,6 +265,7 @@ def thread_steps(group: Group, nest: Nest, tile: Tile) -> int:
     else:
         steps = -(-elements // ADDS_A_STEP) * sum(need.depths) / tile.shares
         steps += -(-elements * sum(need.results) // ADDS_A_STEP)
+    steps += JOIN_STEPS if tile.shares > 1 else 0
     return math.ceil(steps) + elements * (ELEMENT_STEPS if nest.levels > 1 else 1)
 
 

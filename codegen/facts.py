@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from codegen.dot_tile import thread_steps
+from codegen.dot_tile import SPLIT_ADDS, thread_steps
 from codegen.index import Var
 from codegen.maps import Indices
 from codegen.nests import Place
@@ -37,14 +37,17 @@ def kernel_facts(
         work = Work(blocks=min(plan.grid, sum(g.tiles for g in phase)))
         loaded: dict[int, int] = {}
         for group in phase:
-            tiled = {s for nest in group.nests if nest.tile for s in nest.nest.stages}
+            tiled = {s: nest.tile for nest in group.nests if nest.tile for s in nest.nest.stages}
             work += Work(
                 dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests),
                 dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
             )
             for stage in group.group.stages:
                 own = _computed(stage, group, graph)
-                work += replace(own, dot_steps=0) if stage in tiled else own
+                if tile := tiled.get(stage):
+                    slots = SPLIT_ADDS if tile.tensor and stage.op.dtype == "f32" else 1.0
+                    own = replace(own, dot_steps=0, dot_flops=int(own.dot_flops * slots))
+                work += own
                 for op, index in stage.loads:
                     loaded[op.id] = max(loaded.get(op.id, 0), _touched(op, index))
                 if stage.op.id in outputs:

@@ -40,10 +40,14 @@ LIBRARY_GEMM_US = 1.2
 LIBRARY_STEP_US = 0.005
 #: Side of the square tile that one block of a library GEMM computes.
 LIBRARY_TILE = 64
-#: Blocks that a library GEMM splits a long contraction into at most.
+#: Blocks that a library GEMM splits a long contraction into at most, contracted elements below
+#: which that does not pay, and the share of the multiprocessors with a tile from which it does not.
+#: The parts are added up by a kernel of their own.
 LIBRARY_SPLIT = 8
-#: Contracted elements below which splitting does not pay.
-LIBRARY_SPLIT_K = 256
+LIBRARY_SPLIT_K = 128
+LIBRARY_SPLIT_SHARE = 1 / 8
+#: A split contraction whose length is no multiple of this is padded first, a kernel an operand.
+LIBRARY_PAD = 64
 
 
 def barrier_us(device: Device, blocks: int) -> float:
@@ -135,8 +139,14 @@ def library_gemm_us(
     launch included, on a unit of `unit` FLOP/s; `work` holds its traffic."""
     batch, m, n = result
     tiles = batch * math.ceil(m / LIBRARY_TILE) * math.ceil(n / LIBRARY_TILE)
-    blocks = tiles * min(LIBRARY_SPLIT, max(1, k // LIBRARY_SPLIT_K))
-    share = min(1.0, blocks / device.sm_count)
+    few = tiles <= device.sm_count * LIBRARY_SPLIT_SHARE
+    parts = min(LIBRARY_SPLIT, max(1, k // LIBRARY_SPLIT_K)) if few else 1
+    share = min(1.0, tiles * parts / device.sm_count)
     compute = flops / (unit * LIBRARY_DOT_SHARE * share) * 1e6
     busy = latency_us(device) + max(moved_us(work, device), compute)
-    return max(LIBRARY_GEMM_US + k * LIBRARY_STEP_US, device.launch_us + busy)
+    us = max(LIBRARY_GEMM_US + k / parts * LIBRARY_STEP_US, device.launch_us + busy)
+    if few and k >= LIBRARY_SPLIT_K:
+        joined = Work(l2_bytes=2 * parts * batch * m * n * 4, blocks=device.sm_count)
+        us += kernel_us(joined, device)
+        us += 2 * kernel_us(Work(), device) if k % LIBRARY_PAD else 0.0
+    return us
