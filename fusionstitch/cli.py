@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what this machine has and what is missing")
     doctor.set_defaults(run=_doctor)
 
-    cache = commands.add_parser("cache", help="the cache of compiled kernels, plans and timings")
+    cache = commands.add_parser("cache", help="the cache of compiled kernels, programs and timings")
     cache.add_argument("action", choices=("status", "clear"))
     cache.set_defaults(run=_cache)
     return parser
