@@ -12,32 +12,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import arguments
 from benchmarks.environment import describe
 from benchmarks.measuring import IN_FLIGHT
 from benchmarks.runner import OPTIONAL, Settings, measure
-from benchmarks.suites import SUITES
 from benchmarks.tables import markdown
-from benchmarks.workloads import WORKLOADS, find
+from benchmarks.workloads import WORKLOADS
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("targets", nargs="*", metavar="TARGET")
-    parser.add_argument(
-        "--suite", action="append", default=[], choices=list(SUITES), help="may be given again"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the results go")
+    parser = arguments.parser("benchmarks", __doc__)
     parser.add_argument("--rounds", type=int, default=25, help="times taken per side")
     parser.add_argument(
         "--jobs", type=int, default=1, help="programs compiled side by side; measuring never is"
@@ -62,13 +52,7 @@ def main() -> int:
         help="tune each program for S seconds and measure it once more",
     )
     parser.add_argument("--commit", help="the commit, where the checkout has no git")
-    options = parser.parse_args()
-    try:
-        workloads = find(options.targets, options.suite)
-    except ValueError as error:
-        parser.error(str(error))
-    path = options.json and options.json.resolve()
-    os.chdir(Path(__file__).parent.parent)
+    options, workloads = arguments.parse(parser)
     settings = Settings(
         jobs=options.jobs,
         rounds=options.rounds,
@@ -95,7 +79,7 @@ def main() -> int:
         "rows": [],
     }
     place = {workload.target: number for number, workload in enumerate(WORKLOADS)}
-    path = path or _default_path(results["environment"])
+    path = options.json or _default_path(results["environment"])
     for row in measure(workloads, settings, say):
         results["rows"] = sorted([*results["rows"], row], key=lambda row: place[row["target"]])
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ times, are the model's.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -16,13 +15,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
-from benchmarks import readings
+from benchmarks import arguments, readings
 from benchmarks.environment import describe
-from benchmarks.suites import SUITES
-from benchmarks.workloads import Workload, find
+from benchmarks.workloads import Workload
 
 _ALONE = {"packing": False, "exploratory": False}
 #: Steps of the ladder, each with what the one before it has: the paper's, then what goes beyond it.
@@ -86,31 +83,18 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.ablation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("targets", nargs="*", metavar="TARGET")
-    parser.add_argument("--suite", action="append", default=[], choices=list(SUITES))
+    parser = arguments.parser("benchmarks.ablation", __doc__)
     parser.add_argument("--device", default="h200", help="the profile to plan for")
     parser.add_argument("--jobs", type=int, default=1, help="programs planned side by side")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the results go")
-    options = parser.parse_args()
-    try:
-        workloads = find(options.targets, options.suite)
-    except ValueError as error:
-        parser.error(str(error))
-    path = options.json and options.json.resolve()
-    os.chdir(Path(__file__).parent.parent)
+    options, workloads = arguments.parse(parser)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("FUSIONSTITCH_EXAMPLE_SCALE", "full")
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         rows = list(pool.map(ladder, workloads, [options.device] * len(workloads)))
     print("\n".join(table(rows)))
-    if path:
+    if options.json:
         results = {"environment": describe(), "device": options.device, "rows": rows}
-        path.write_text(json.dumps(results, indent=1) + "\n")
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
     for row in rows:
         for name in rises(row):
             print(f"{row['target']}: more kernels on the step {name}", file=sys.stderr)

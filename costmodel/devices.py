@@ -28,6 +28,10 @@ class Device:
     `large_tensor_bytes` is what exploratory fusion calls a large tensor: what DRAM moves during
     one launch. `loop_call_us` is what a custom call adds to one iteration of an XLA while loop
     beyond a kernel of XLA's own. `parameter_bytes` bounds the parameters of one kernel.
+
+    A grid barrier takes `grid_barrier_us` with one block per multiprocessor and `barrier_block_us`
+    more for each further one. T threads per multiprocessor, with one load of 16 bytes in flight
+    each, draw a share 1 - exp(-T / `bandwidth_threads`) of the bandwidth.
     """
 
     name: str
@@ -58,6 +62,8 @@ class Device:
     cooperative_limit: int = 0
     parameter_bytes: int = 32_764
     loop_call_us: float = 8.5
+    bandwidth_threads: float = 400.0
+    barrier_block_us: float = 0.3
 
 
 @functools.cache

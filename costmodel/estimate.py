@@ -10,10 +10,6 @@ from costmodel.facts import KernelFacts
 from costmodel.occupancy import blocks_per_sm
 from costmodel.work import Work
 
-#: Share of the bandwidth that T threads per multiprocessor draw, each with one 16-byte load in
-#: flight: 1 - exp(-T / 400). Copies of 512 MB on an H200 with 16..1056 blocks of 128..1024
-#: threads reach 0.04..0.94 of the full rate, all within 0.03 of this.
-BANDWIDTH_THREADS = 400.0
 #: Bytes per thread that one round trip brings: four loads in flight.
 FIRST_BYTES = 64
 #: Threads per multiprocessor that keep its arithmetic busy.
@@ -53,12 +49,12 @@ LIBRARY_PAD = 64
 def barrier_us(device: Device, blocks: int) -> float:
     """One grid barrier of `blocks` blocks.
 
-    Linear in the blocks; on the H200 a barrier takes 0.98, 1.27 and 1.97 us at one, two and four
-    blocks per multiprocessor. A single block needs none.
+    Linear in the blocks. A single block needs none.
     """
     if blocks == 1:
         return 0.0
-    return device.grid_barrier_us * (0.7 + 0.3 * (blocks or device.sm_count) / device.sm_count)
+    more = (blocks or device.sm_count) / device.sm_count - 1
+    return device.grid_barrier_us + more * device.barrier_block_us
 
 
 def boundary_us(device: Device, blocks: int) -> float:
@@ -97,7 +93,7 @@ def busy_us(work: Work, device: Device, threads: int, resident: int) -> float:
     launched = (work.blocks or device.sm_count * resident) * threads
     per_sm = min(launched / device.sm_count, resident)
     sms = min(1.0, work.blocks / device.sm_count) if work.blocks else 1.0
-    bandwidth = 1 - math.exp(-per_sm / BANDWIDTH_THREADS) if work.blocks else 1.0
+    bandwidth = 1 - math.exp(-per_sm / device.bandwidth_threads) if work.blocks else 1.0
     moved = moved_us(work, device)
     first = launched * FIRST_BYTES / max(1, work.bytes + work.l2_bytes)
     late = moved * max(0.0, 1 - first) / bandwidth

@@ -34,8 +34,3 @@ def blocks_per_sm(device: Device, threads: int, registers: int, shared_bytes: in
     shared = _up(shared_bytes + reserved, SHARED_UNIT)
     by_shared = device.shared_per_sm // shared if shared else device.max_blocks_per_sm
     return min(by_threads, by_registers, by_shared, device.max_blocks_per_sm)
-
-
-def resident_blocks(device: Device, threads: int, registers: int, shared_bytes: int) -> int:
-    """The largest grid of a cooperative launch."""
-    return device.sm_count * blocks_per_sm(device, threads, registers, shared_bytes)

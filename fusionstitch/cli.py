@@ -112,12 +112,18 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument(
         "--output", type=Path, metavar="FILE", help="where the profile goes; default: stdout"
     )
+    calibrate.add_argument(
+        "--gemms", type=Path, metavar="FILE", help="measure XLA's dots instead, into this table"
+    )
+    calibrate.add_argument(
+        "--budget", type=float, default=120.0, metavar="S", help="seconds for --gemms; default: 120"
+    )
     calibrate.set_defaults(run=_calibrate)
 
     doctor = commands.add_parser("doctor", help="what this machine has and what is missing")
     doctor.set_defaults(run=_doctor)
 
-    cache = commands.add_parser("cache", help="the cache of compiled kernels, plans and timings")
+    cache = commands.add_parser("cache", help="the cache of compiled kernels, programs and timings")
     cache.add_argument("action", choices=("status", "clear"))
     cache.set_defaults(run=_cache)
     return parser
@@ -217,6 +223,8 @@ def _tune(parsed: argparse.Namespace) -> int:
 def _calibrate(parsed: argparse.Namespace) -> int:
     from fusionstitch.measure.calibrate import calibrate, to_json
 
+    if parsed.gemms is not None:
+        return _gemms(parsed)
     profile = calibrate(parsed.device)
     if parsed.output is None:
         print(to_json(profile), end="")
@@ -224,6 +232,17 @@ def _calibrate(parsed: argparse.Namespace) -> int:
         _written(parsed.output, to_json(profile))
         print(f"{profile.name}: {profile.measured}")
         print(f"use it with FUSIONSTITCH_PROFILE={parsed.output}")
+    return 0
+
+
+def _gemms(parsed: argparse.Namespace) -> int:
+    from fusionstitch.measure import calibrate, gemms
+
+    meter = calibrate.meter(parsed.device)
+    grid = list(gemms.grid())
+    found = gemms.measure(meter, grid, parsed.budget)
+    _written(parsed.gemms, gemms.to_json(meter, found))
+    print(f"{len(found)} of {len(grid)} dots in {parsed.gemms}")
     return 0
 
 

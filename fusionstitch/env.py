@@ -86,7 +86,7 @@ PROGRESS: Variable[bool | None] = Variable(
     "1 or 0",
     "Progress line on stderr while compiling; unset: only when stderr is a terminal.",
 )
-CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, plans and timings.")
+CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, programs and timings.")
 PROFILE: Variable[Path | None] = Variable(
     PREFIX + "PROFILE",
     None,

@@ -16,7 +16,8 @@ _lock = threading.Lock()
 
 
 def recorded(run: Callable[[], None], ordinal: int = 0) -> list[tuple[str, float]]:
-    """(name, microseconds) of each kernel, copy and memset on GPU `ordinal` while `run` ran.
+    """(name, microseconds) of each kernel, copy and memset on GPU `ordinal` while `run` ran, in the
+    order in which they began.
 
     `run` must wait for what it starts.
     """
@@ -31,10 +32,10 @@ def recorded(run: Callable[[], None], ordinal: int = 0) -> list[tuple[str, float
             run()
         [path] = Path(folder).glob("**/*.xplane.pb")
         data = jax.profiler.ProfileData.from_file(str(path))
-    found = []
+    found: list[tuple[float, str, float]] = []
     for plane in data.planes:
         if plane.name.endswith(f"/device:GPU:{ordinal}"):
             for line in plane.lines:
                 if _STREAM.match(line.name):
-                    found += [(event.name, event.duration_ns / 1e3) for event in line.events]
-    return [(name, us) for name, us in found if not _TRANSFER.match(name)]
+                    found += [(e.start_ns, e.name, e.duration_ns / 1e3) for e in line.events]
+    return [(name, us) for _, name, us in sorted(found) if not _TRANSFER.match(name)]

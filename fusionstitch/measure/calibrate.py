@@ -1,8 +1,9 @@
 """`fusionstitch calibrate`: the GPU at hand measured into a device profile.
 
 What is measured: the copy curve (paper Figure 4), DRAM and L2 rates, launches inside and outside a
-CUDA graph (the paper's phi), the grid barrier, and the rates of arithmetic. Limits come from the
-driver; thresholds follow by the rules that `costmodel.devices.Device` states.
+CUDA graph (the paper's phi), the grid barrier, the threads that draw the bandwidth, and the rates
+of arithmetic. Limits come from the driver; thresholds follow by the rules that
+`costmodel.devices.Device` states.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import math
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -63,6 +66,10 @@ _STEPS = 4096
 _LOADED = 4  # blocks per multiprocessor that keep its arithmetic busy
 _FULL = 8  # and those that fill it
 _BEYOND_L2 = 4  # L2 sizes from which on a copy moves at the rate of DRAM
+#: Blocks of a copy with one load in flight per thread, in multiprocessors.
+_SPARSE = (0.125, 0.25, 0.5, 1.0, 2.0)
+#: Shares of the bandwidth above which threads are too many to tell them apart.
+_DRAWN = 0.9
 
 
 def calibrate(number: int = 0) -> Device:
@@ -74,6 +81,16 @@ def calibrate(number: int = 0) -> Device:
     """
     import jax
 
+    found = meter(number)
+    with jax.default_device(found.device):
+        return _Calibration(found, found.profile, _base() is not None).run()
+
+
+def meter(number: int = 0) -> gpu.GpuMeter:
+    """The meter of the `number`-th GPU; its profile has the limits that the driver states.
+
+    Raises MeasureError where there is no GPU of that number.
+    """
     known = _base()
     base = known or devices.device(NEAREST)
     meters = gpu.meters(base)
@@ -81,10 +98,7 @@ def calibrate(number: int = 0) -> Device:
         raise MeasureError(f"There is no GPU {number}: this machine has {len(meters)} of its kind.")
     kind = meters[number].name
     name = known.name if known else kind.lower().replace("nvidia ", "").replace(" ", "-")
-    profile = _limits(base, meters[number].ordinal, name)
-    with jax.default_device(meters[number].device):
-        meter = gpu.GpuMeter(meters[number].device, profile)
-        return _Calibration(meter, profile, known is not None).run()
+    return gpu.GpuMeter(meters[number].device, _limits(base, meters[number].ordinal, name))
 
 
 def to_json(profile: Device) -> str:
@@ -126,6 +140,8 @@ class _Calibration:
         launch = meter.launch_us
         beyond_l2 = [point for point in curve if point[0] > _BEYOND_L2 * profile.l2_bytes]
         dram = max(moved / (us - launch) * 1e6 for moved, us in beyond_l2 or curve[-1:])
+        barrier = self.barrier_us(1)
+        more = (self.barrier_us(_LOADED) - barrier) / (_LOADED - 1)
         rates: dict[str, Any] = {name: self.rate(name, rate) for name, rate in RATES.items()}
         kept = "those of the built-in profile" if self.known else f"the {NEAREST}'s"
         measured = (
@@ -140,7 +156,9 @@ class _Calibration:
             l2_bytes_per_s=_rounded(self.l2_rate()),
             launch_us=round(launch, 3),
             paper_launch_us=round(self.host_launch_us(), 2),
-            grid_barrier_us=round(self.barrier_us(), 3),
+            bandwidth_threads=round(self.bandwidth_threads(dram)),
+            grid_barrier_us=round(barrier, 3),
+            barrier_block_us=round(more, 3),
             large_tensor_bytes=max(1, round(dram * launch * 1e-6 / 2**18)) * 2**18,
             measured=measured,
             **rates,
@@ -195,11 +213,31 @@ class _Calibration:
             us = self.kernel_us(kernel, [source.data.ptr, target.data.ptr, size // 16])
         return 2 * size / (us - self.meter.launch_us) * 1e6
 
-    def barrier_us(self) -> float:
+    def barrier_us(self, blocks: int) -> float:
+        """A grid barrier with `blocks` blocks per multiprocessor."""
         few, many = 10, 110
-        grid = self.profile.sm_count
+        grid = self.profile.sm_count * blocks
         times = [self.kernel_us(probes.barriers(grid, count)) for count in (few, many)]
         return (times[1] - times[0]) / (many - few)
+
+    def bandwidth_threads(self, dram: float) -> float:
+        """T of the share 1 - exp(-t / T) of DRAM's rate that t threads per multiprocessor draw."""
+        import cupy
+
+        size = _BEYOND_L2 * self.profile.l2_bytes // 4096 * 4096
+        found = []
+        with cupy.cuda.Device(self.meter.ordinal):
+            source, target = cupy.zeros(size, cupy.uint8), cupy.zeros(size, cupy.uint8)
+            cupy.cuda.Device().synchronize()
+            for blocks in _SPARSE:
+                grid = max(1, int(self.profile.sm_count * blocks))
+                pointers = [source.data.ptr, target.data.ptr, size // 16]
+                us = self.kernel_us(probes.sparse_copy(grid), pointers)
+                share = 2 * size / (us - self.meter.launch_us) * 1e6 / dram
+                if share < _DRAWN:
+                    threads = grid * probes.BLOCK / self.profile.sm_count
+                    found.append(-threads / math.log(1 - share))
+        return statistics.median(found)
 
     def host_launch_us(self) -> float:
         """A kernel that the host launches by itself, one after the other."""

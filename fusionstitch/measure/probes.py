@@ -25,6 +25,15 @@ def barriers(grid: int, count: int) -> Kernel:
     return _kernel(f"fs_probe_barriers_{count}", "", body, grid, cooperative=True)
 
 
+def sparse_copy(grid: int) -> Kernel:
+    """Copies the third argument's number of 16-byte pieces, one in flight per thread."""
+    body = f"""  const long long step = (long long)gridDim.x * {BLOCK};
+  _Pragma("unroll 1")
+  for (long long i = blockIdx.x * {BLOCK} + threadIdx.x; i < count; i += step) to[i] = from[i];"""
+    parameters = "const float4* __restrict__ from, float4* to, long long count"
+    return _kernel(f"fs_probe_sparse_copy_{grid}", parameters, body, grid)
+
+
 def chains(name: str, kind: str, start: str, step: str, grid: int, count: int) -> Kernel:
     """`count` times `step` on each of CHAINS values x of type `kind`, in every thread.
 

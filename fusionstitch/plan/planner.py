@@ -127,6 +127,7 @@ class _Search:
     #: candidates that may still win: index -> bound, or true score once it is in `scores`
     values: dict[int, float] = field(default_factory=dict)
     scores: dict[int, Score] = field(default_factory=dict)
+    confirmed: set[int] = field(default_factory=set)
     facts: dict[str, KernelFacts | Verdict] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
     inspected: int = 0
@@ -157,14 +158,16 @@ class _Search:
         self.rejected.append(Rejected(self.graph, pattern.bits, pattern.rule, reason, facts))
 
     def run(self) -> Solution:
-        """Solves until every chosen pattern has its true score."""
+        """Solves until every chosen pattern has its true score, which is confirmed."""
         self.program.bits = [pattern.bits for pattern in self.patterns]
         budget = INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph)
         while True:
             solution = self.program.solve(self.values)
             unscored = [i for i in solution.chosen if i not in self.scores]
             if not unscored:
-                return solution
+                wrong = [i for i in solution.chosen if not self._confirm(i)]
+                if not wrong:
+                    return solution
             for number in unscored:
                 self._evaluate(number)
             if self.inspected_ops > budget:
@@ -190,13 +193,28 @@ class _Search:
         if isinstance(facts, Verdict):
             self._reject(number, facts.reason, *facts.facts)
             return
-        score = self.scorer.score(pattern, facts)
+        self._keep(number, self.scorer.score(pattern, facts))
+
+    def _keep(self, number: int, score: Score) -> None:
         if score.wins:
             self.scores[number] = score
             self.values[number] = score.gain_us
         else:
+            self.scores.pop(number, None)
             times = (("modelled_us", score.ours_us), ("xla_us", score.xla_us))
             self._reject(number, score.reason, *times)
+
+    def _confirm(self, number: int) -> bool:
+        """Whether a chosen pattern keeps its score on closer look."""
+        if number in self.confirmed:
+            return True
+        self.confirmed.add(number)
+        before = self.scores[number]
+        score = self.scorer.confirmed(self.patterns[number], before)
+        if score is before:
+            return True
+        self._keep(number, score)
+        return False
 
     def result(self, solution: Solution, xla: XlaPlan) -> Plan:
         chosen = []

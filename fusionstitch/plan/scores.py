@@ -13,7 +13,7 @@ from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.work import op_work
 from costmodel.xla_fusions import XlaPlan
-from costmodel.xla_saved import covers_kernel, saved_us
+from costmodel.xla_saved import covers_kernel, saved_by_fusing_again_us, saved_us
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.substitution import Class, partition_class
 from hlo.graph import Op, ids
@@ -23,6 +23,8 @@ MARGIN_US = 0.1
 MARGIN_SHARE = 0.1
 #: The same of measured times: what they scatter by.
 MEASURED_SHARE = 0.02
+#: Times nearer than this are the same.
+RESOLUTION_US = 1e-3
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,14 @@ class Score:
 
 
 class Scorer(Protocol):
-    """`bound` is never below what `score` would give, so the hopeless need no inspection."""
+    """`bound` is never below what `score` would give, so the hopeless need no inspection, and
+    `score` never below `confirmed`, which takes longer and is asked about what is chosen."""
 
     def bound(self, pattern: Pattern) -> float: ...
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score: ...
+
+    def confirmed(self, pattern: Pattern, score: Score) -> Score: ...
 
 
 #: What was measured of a pattern: (stitched microseconds, XLA's for the same ops); None: nothing.
@@ -99,6 +104,14 @@ class ModelScorer:
         ours = facts_us(facts.warmed(*warm), self.device) + self._extra_us(pattern.bits)
         return _against(ours, xla, MARGIN_SHARE, "XLA's own kernels are estimated to be as fast.")
 
+    def confirmed(self, pattern: Pattern, score: Score) -> Score:
+        """With what XLA saves once it fuses anew around the pattern, where that is less."""
+        xla = saved_by_fusing_again_us(self.xla, pattern.bits)
+        if xla >= score.xla_us - RESOLUTION_US:
+            return score
+        reason = "XLA's kernels around it would take as long as without it."
+        return _against(score.ours_us, xla, MARGIN_SHARE, reason)
+
 
 @dataclass(frozen=True)
 class PaperScorer:
@@ -118,6 +131,9 @@ class PaperScorer:
             return Score(-1.0, modelled.ours_us, modelled.xla_us, "It needs more shared memory.")
         reason = "" if gain > 0 else "It saves neither traffic nor a launch."
         return Score(gain, modelled.ours_us, modelled.xla_us, reason)
+
+    def confirmed(self, pattern: Pattern, score: Score) -> Score:
+        return score
 
     def _gain(self, pattern: Pattern) -> float:
         device, works = self.model.device, self.model.works
@@ -160,6 +176,10 @@ class MeasuredScorer:
         ours, xla = times[0] + self.extra_us, times[1]
         reason = "XLA's own kernels were measured to be as fast."
         return _against(ours, xla, MEASURED_SHARE, reason)
+
+    def confirmed(self, pattern: Pattern, score: Score) -> Score:
+        known = self.measure(pattern) is not None
+        return score if known else self.otherwise.confirmed(pattern, score)
 
 
 def _against(ours: float, xla: float, share: float, reason: str) -> Score:

@@ -1,4 +1,4 @@
-"""What outlives a process: compiled kernels by content, and one database of plans and timings.
+"""What outlives a process: compiled kernels by content, and one database of timings.
 
 Everything here is a convenience: a missing, corrupt, full, locked or foreign cache costs time and
 one logged warning, never an error. Deleting the folder is always safe.
@@ -14,7 +14,7 @@ import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,8 +168,6 @@ class Timing:
 
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS plans_v1 (
-  key TEXT PRIMARY KEY, plan TEXT NOT NULL, digest BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS timings_v1 (
   key TEXT NOT NULL, device TEXT NOT NULL, us REAL NOT NULL, meta TEXT NOT NULL,
   PRIMARY KEY (key, device));
@@ -182,54 +180,39 @@ _BUSY_SECONDS = 5.0
 
 
 class Database:
-    """Plans (JSON text) and timings in one SQLite file, shared by threads and processes.
+    """Measured times and tuned patterns in one SQLite file, shared by threads and processes.
 
     A corrupt file is started afresh; a file that cannot be used is replaced by memory.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = default_folder() if folder is None else folder
-        self._path = folder / "plans.sqlite3"
+        self._path = folder / "timings.sqlite3"
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
         verdict = prepare_folder(folder)
         self._in_memory = not verdict
         if not verdict:
-            _warn_once(f"{verdict.reason} Plans and timings are kept in memory only.")
+            _warn_once(f"{verdict.reason} Timings are kept in memory only.")
 
     @property
     def persistent(self) -> bool:
         """Whether rows outlive this object."""
         return not self._in_memory
 
-    def get_plan(self, key: str) -> str | None:
-        """The JSON text of the plan under `key`, or None."""
-        rows = self._run("SELECT plan, digest FROM plans_v1 WHERE key = ?", (key,))
-        if not rows:
-            return None
-        plan, digest = rows[0]
-        return plan if digest == _digest(key, plan.encode()) else None
-
-    def put_plan(self, key: str, plan: str) -> None:
-        """Keep the JSON text of a plan."""
-        digest = _digest(key, plan.encode())
-        self._run("INSERT OR REPLACE INTO plans_v1 VALUES (?, ?, ?)", (key, plan, digest))
-
     def get_timing(self, key: str, device: str) -> Timing | None:
         """The measured time of what `key` names on `device`, or None."""
-        query = "SELECT key, device, us, meta FROM timings_v1 WHERE key = ? AND device = ?"
-        return next(self._timings(query, (key, device)), None)
+        query = "SELECT us, meta FROM timings_v1 WHERE key = ? AND device = ?"
+        for us, meta in self._run(query, (key, device)):
+            with contextlib.suppress(json.JSONDecodeError):
+                return Timing(key, device, us, json.loads(meta))
+        return None
 
     def put_timing(self, key: str, device: str, us: float, meta: dict[str, Any]) -> None:
         """Keep a measured time, replacing an older one."""
         text = json.dumps(meta, sort_keys=True)
         self._run("INSERT OR REPLACE INTO timings_v1 VALUES (?, ?, ?, ?)", (key, device, us, text))
-
-    def timings(self, device: str) -> tuple[Timing, ...]:
-        """All timings on `device`, sorted by key."""
-        query = "SELECT key, device, us, meta FROM timings_v1 WHERE device = ? ORDER BY key"
-        return tuple(self._timings(query, (device,)))
 
     def put_tuned(self, key: str, device: str, versions: str, record: Mapping[str, Any]) -> None:
         """Keep what tuning found out about a pattern on `device` under these versions."""
@@ -248,8 +231,8 @@ class Database:
         return tuple(found)
 
     def clear(self) -> None:
-        """Forget every plan, timing and tuned pattern."""
-        for table in ("plans_v1", "timings_v1", "tuned_v1"):
+        """Forget every timing and tuned pattern."""
+        for table in ("timings_v1", "tuned_v1"):
             self._run(f"DELETE FROM {table}", ())
 
     def close(self) -> None:
@@ -258,11 +241,6 @@ class Database:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
             self._connection = None
-
-    def _timings(self, query: str, values: tuple[str, ...]) -> Iterator[Timing]:
-        for key, device, us, meta in self._run(query, values):
-            with contextlib.suppress(json.JSONDecodeError):
-                yield Timing(key, device, us, json.loads(meta))
 
     def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         """The rows of one statement; none when the database cannot answer."""
@@ -308,6 +286,6 @@ class Database:
                     Path(f"{self._path}{suffix}").unlink(missing_ok=True)
                 _warn_once(f"The cache {self._path} was corrupt and is started afresh.")
                 return True
-        _warn_once(f"The cache {self._path} cannot be used ({error}); plans are kept in memory.")
+        _warn_once(f"The cache {self._path} cannot be used ({error}); timings are kept in memory.")
         self._in_memory = True
         return True

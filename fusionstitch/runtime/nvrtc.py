@@ -17,7 +17,6 @@ from hlo.verdict import Verdict, allow, forbid
 #: Options every kernel is compiled with. Fused multiply-add stays at NVRTC's default (on) and
 #: fast math at its default (off); the resource report is what fills `Resources`.
 BASE_OPTIONS = ("-std=c++17", "--ptxas-options=-v")
-LINE_INFO = "-lineinfo"
 NO_FMA = "--fmad=false"
 
 

@@ -19,7 +19,7 @@ from costmodel.estimate import (
     kernel_us,
 )
 from costmodel.facts import KernelFacts
-from costmodel.occupancy import blocks_per_sm, resident_blocks
+from costmodel.occupancy import blocks_per_sm
 from costmodel.work import Work
 
 H200 = device("h200")
@@ -65,7 +65,6 @@ def test_blocks_per_multiprocessor(
     threads: int, registers: int, shared: int, expected: int
 ) -> None:
     assert blocks_per_sm(H200, threads, registers, shared) == expected
-    assert resident_blocks(H200, threads, registers, shared) == 132 * expected
 
 
 def test_figure_1_sharing_doubles_its_blocks() -> None:

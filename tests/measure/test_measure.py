@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 import fusionstitch as fs
 from costmodel.devices import device, load
 from fusionstitch.errors import MeasureError, OptionError
-from fusionstitch.measure import buffers, calibrate, gpu, probes
+from fusionstitch.measure import buffers, calibrate, gemms, gpu, probes
 from fusionstitch.measure.meter import timing_key
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.artifact import Artifact
@@ -61,7 +62,8 @@ def test_without_a_gpu_measuring_says_what_to_do() -> None:
 
 
 def test_every_probe_compiles(nvrtc) -> None:
-    kernels = [probes.empty(1), probes.barriers(132, 10), probes.copy(132)]
+    kernels = [probes.empty(1), probes.barriers(132, 10)]
+    kernels += [probes.copy(132), probes.sparse_copy(16)]
     kernels += [
         probes.chains(name, rate.kind, rate.start, rate.step, 132, 64)
         for name, rate in calibrate.RATES.items()
@@ -77,6 +79,59 @@ def test_a_profile_s_file_is_a_profile(tmp_path: Path) -> None:
     path.write_text(calibrate.to_json(H200))
     assert load(path) == device(str(path)) == H200
     assert fs.Options(device=str(path)).device == str(path)
+
+
+def test_the_grid_of_gemms_tells_shapes_types_and_layouts_apart() -> None:
+    grid = list(gemms.grid())
+    assert len(grid) == len(set(grid))
+    assert {gemm.dtype for gemm in grid[:8]} == set(gemms.DTYPES)
+    assert {gemm.layout for gemm in grid} == set(gemms.LAYOUTS)
+    assert all(gemm.m <= gemm.n for gemm in grid)
+    # what a short budget leaves spans every extent of the grid
+    assert {gemm.k for gemm in grid[:40]} == set(gemms.EXTENTS)
+
+
+@pytest.mark.parametrize("layout", gemms.LAYOUTS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_gemm_is_a_product_in_its_layout(layout: str, batch: int) -> None:
+    gemm = gemms.Gemm("f32", 5, 7, 4, batch, layout)
+    lhs, rhs = (np.asarray(x) for x in buffers.inputs(gemm.operands, jax.devices()[0]))
+    got = gemms._compiled(gemm)(lhs, rhs)
+    left = lhs.swapaxes(-1, -2) if layout == "tn" else lhs
+    right = rhs.swapaxes(-1, -2) if layout == "nt" else rhs
+    np.testing.assert_allclose(got, left @ right, rtol=1e-6)
+    assert got.shape[-2:] == (5, 7)
+
+
+class _Recorded(gpu.GpuMeter):
+    """A meter whose profiler saw what the test says."""
+
+    gap_us = 0.5
+
+    def __init__(self) -> None:
+        super().__init__(jax.devices()[0], H200)
+
+
+def test_what_the_profiler_saw_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [gemms.Gemm("f32", 4, 4, 4), gemms.Gemm("f32", 4, 8, 4), gemms.Gemm("f32", 8, 8, 4)]
+    mark = [(probes.empty(1).name, 0.1)]
+    one = [("dot", 2.0), ("join", 1.0)] * (gemms.RUNS - 1) + [("dot", 50.0), ("join", 1.0)]
+    odd = [("dot", 2.0)] * (gemms.RUNS + 1)
+    seen = [*one, *mark, *odd, *mark, *[("other", 4.0)] * gemms.RUNS, *mark]
+    monkeypatch.setattr(gemms, "_marked", lambda meter, name, calls: seen)
+    found = gemms.measure(_Recorded(), cases, 60)
+    # the slow run is an outlier, and kernels that no whole number of runs explains are left out
+    assert [(t.gemm, t.us, t.kernel_us, t.kernels) for t in found] == [
+        (cases[0], 4.0, 3.0, ("dot", "join")),
+        (cases[2], 4.5, 4.0, ("other",)),
+    ]
+    data = json.loads(gemms.to_json(_Recorded(), found))
+    assert data["dots"][0] == {
+        "dtype": "f32", "m": 4, "n": 4, "k": 4, "batch": 1, "layout": "nn",
+        "us": 4.0, "kernel_us": 3.0, "kernels": ["dot", "join"],
+    }  # fmt: skip
+    with pytest.raises(MeasureError, match="3 of 2 programs"):
+        gemms.measure(_Recorded(), cases[:2], 60)
 
 
 @pytest.mark.parametrize(("text", "message"), [("", "holds no device"), ('{"a": 1}', "KeyError")])
@@ -126,6 +181,19 @@ def test_calibrating_on_a_gpu() -> None:
     assert 0.5 < profile.dram_bytes_per_s / known.dram_bytes_per_s < 2
     times = [us for _, us in profile.bandwidth_curve]
     assert times == sorted(times)
+    for name in ("barrier_block_us", "bandwidth_threads"):
+        assert 0.2 < getattr(profile, name) / getattr(known, name) < 5, name
+
+
+@pytest.mark.gpu
+def test_timing_gemms_on_a_gpu() -> None:
+    meter = calibrate.meter()
+    [small, large] = gemms.measure(
+        meter, [gemms.Gemm("f32", 64, 64, 64), gemms.Gemm("bf16", 2048, 2048, 2048)], 60
+    )
+    assert 0.5 < small.us < 20
+    assert small.us < large.us
+    assert small.kernels
 
 
 @pytest.mark.gpu

@@ -12,16 +12,19 @@ from costmodel.devices import device
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.work import fused_work
-from costmodel.xla_fusions import xla_fusions
+from costmodel.xla_fusions import FUSED_INTO, xla_fusions
+from costmodel.xla_saved import saved_by_fusing_again_us
 from fusionstitch.options import Options
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.planner import Inspect, make_scorer, plan
 from fusionstitch.plan.scores import (
+    RESOLUTION_US,
     MeasuredScorer,
     ModelScorer,
     PaperScorer,
+    Score,
     is_complex,
     kind_of_pattern,
 )
@@ -155,6 +158,9 @@ def test_lazy_scoring_finds_what_scoring_everything_finds(graph: Graph) -> None:
         def score(self, pattern: Pattern, facts: KernelFacts) -> object:
             return model.score(pattern, facts)
 
+        def confirmed(self, pattern: Pattern, score: Score) -> Score:
+            return model.confirmed(pattern, score)
+
     options = Options(packing=False)
     lazy = plan(graph, H200, options, phased)
     eager = plan(graph, H200, options, phased, scorer=Eager())  # type: ignore[arg-type]
@@ -250,6 +256,37 @@ def test_the_scorers_by_name() -> None:
     assert make_scorer(Options(), model, None) is model
     assert isinstance(make_scorer(Options(scorer="paper"), model, None), PaperScorer)
     assert isinstance(make_scorer(Options(), model, lambda _: None), MeasuredScorer)
+
+
+@given(random_graphs())
+def test_what_is_chosen_saves_what_fusing_again_says(graph: Graph) -> None:
+    works = GraphWork(graph, free_bits(graph), H200)
+    fusible = fusible_ops(graph, H200)
+    hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
+    xla = xla_fusions(works, fusible.bits | hosts)
+    for one in _plan(graph).chosen:
+        assert one.xla_us <= saved_by_fusing_again_us(xla, one.pattern.bits) + RESOLUTION_US
+
+
+def test_a_pattern_that_only_an_estimate_favours_is_turned_down() -> None:
+    graph = _adds(3)
+    works = GraphWork(graph, free_bits(graph), H200)
+    xla = xla_fusions(works, fusible_ops(graph, H200).bits)
+
+    class Hopeful(ModelScorer):
+        """Takes patterns of two ops for better than they are."""
+
+        def bound(self, pattern: Pattern) -> float:
+            return super().bound(pattern) + 50.0
+
+        def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
+            score = super().score(pattern, facts)
+            more = 50.0 if len(pattern.ops) == 2 else 0.0
+            return Score(score.xla_us + more - score.ours_us, score.ours_us, score.xla_us + more)
+
+    found = plan(graph, H200, Options(), kernel_of, scorer=Hopeful(works, xla))
+    [only] = found.chosen
+    assert len(only.pattern.ops) == 3
 
 
 def test_the_paper_s_classes_of_patterns() -> None:

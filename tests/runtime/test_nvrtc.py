@@ -108,12 +108,6 @@ def test_the_key_follows_source_target_and_options() -> None:
     assert len(base) == 64
 
 
-def test_line_info_is_accepted() -> None:
-    with_lines = nvrtc.compile(COPY, options=(nvrtc.LINE_INFO,)).image
-    assert b".debug_line" in with_lines
-    assert b".debug_line" not in nvrtc.compile(COPY).image
-
-
 def test_the_grid_barrier_needs_no_memory_from_the_kernel() -> None:
     source = """#include "fusionstitch.cuh"
 extern "C" __global__ void twice(const float* x, float* y, float* z) {
