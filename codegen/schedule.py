@@ -63,18 +63,23 @@ class FixedByTemplate(Protocol):
 class Teams:
     """`threads` threads work on a row; strided teams are `columns` apart in thread number.
 
-    threads == 1: a thread owns a row. threads <= 32: neighbouring lanes, joined by shuffles.
-    threads == block size: the whole block, joined through shared memory. With columns > 0 the
-    rows lie along the lanes (coalesced column reductions) and a team is every columns-th thread.
+    threads == 1: a thread owns a row. threads <= 32: neighbouring lanes, joined by shuffles. More:
+    neighbouring warps, or the whole block, joined through shared memory. With columns > 0 the rows
+    lie along the lanes (coalesced column reductions) and a team is every columns-th thread.
     """
 
     threads: int
     columns: int = 0
 
     @property
-    def uniform(self) -> bool:
-        """True if joining the team needs a block barrier, so all threads must loop alike."""
-        return self.columns > 0 or self.threads > 32
+    def apart(self) -> bool:
+        """True if teams wait for nobody else: then each may walk its own rows and no more."""
+        return (self.threads == 1 or self.threads >= 32) and not self.columns
+
+    @property
+    def joins_warps(self) -> bool:
+        """True if the partial results of a row lie in several warps."""
+        return self.threads > 32 and not self.columns
 
 
 @dataclass(eq=False)
@@ -89,10 +94,6 @@ class NestPlan:
     inner: int
     teams: Teams
     tile: Tile | None = None
-
-    def joins_block(self, block: int) -> bool:
-        """True if the partial results of a row lie in all warps of the block."""
-        return 32 < block == self.teams.threads and not self.teams.columns
 
     def most_per_thread(self) -> int:
         """Elements of a row that a thread of a team may visit. Vectors leave a quarter idle."""
@@ -109,7 +110,7 @@ class NestPlan:
             teams = -(-self.rows // self.tile.team_rows)
             uneven = ragged or self.rows % self.tile.team_rows != 0
             return uneven or (threads < 32 and teams % (block // threads) != 0)
-        if threads in (1, 32, block) and not self.teams.columns:
+        if self.teams.apart:
             return False
         return ragged or self.rows % (block // threads) != 0
 

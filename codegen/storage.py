@@ -69,7 +69,7 @@ def _reduction_scratch(plan: KernelPlan) -> int:
     need = 0
     for group in plan.groups:
         for nest in group.nests:
-            if nest.joins_block(plan.block):
+            if nest.teams.joins_warps:
                 need = max(need, SLOT_BYTES * len(nest.nest.placed(Place.REDUCE)))
             for stage in nest.nest.stages:
                 if nest.teams.columns and nest.nest.place[stage] is Place.REDUCE:

@@ -92,8 +92,8 @@ class Sweeps(Access):
                 totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
                 self.writer.line(f"{self._compute(stage)} {totals[stage]} = {start_of(stage)};")
         self._run_sweep(lambda step: self._sweep_step(level, sweep, totals, step))
-        if totals and self.plan.joins_block(self.block):
-            self._join_block(level, totals)
+        if totals and self.plan.teams.joins_warps:
+            self._join_warps(level, totals)
         for stage, name in totals.items():
             self._finish(stage, name)
 
@@ -261,8 +261,8 @@ class Sweeps(Access):
         for stage, text in stores:
             self._store(stage, text, [self.live])
 
-    def _join_block(self, level: int, totals: dict[Stage, str]) -> None:
-        """Joins the partial results of all warps, those of a level at once.
+    def _join_warps(self, level: int, totals: dict[Stage, str]) -> None:
+        """Joins the partial results of a team's warps, those of a level at once.
 
         Each level has slots of its own, so that with several of them a barrier always lies between
         two uses of one.
@@ -272,9 +272,12 @@ class Sweeps(Access):
         scratch = f"shared_memory + {before * SLOT_BYTES}" if before else "shared_memory"
         functors = ", ".join(map(functor_of, totals))
         arguments = ", ".join([scratch, *totals.values()])
-        self.writer.line(f"fs_reduce_block<{self.block // 32}, {functors}>({arguments});")
+        threads = self.plan.teams.threads
+        whole = threads == self.block
+        join = "fs_reduce_block" if whole else "fs_reduce_team"
+        self.writer.line(f"{join}<{threads // 32}, {functors}>({arguments});")
         if len(reduced) == len(totals):
-            self.writer.line("__syncthreads();")
+            self.writer.line("__syncthreads();" if whole else f"fs_team_barrier<{threads}>();")
         else:
             self.unsettled = True
 
