@@ -119,7 +119,8 @@ class NestPlan:
 class GroupPlan:
     """`points` grid points per tile; the tiles of a phase are numbered through its groups.
 
-    A `backward` group walks the memory of its block from the end.
+    A group that reads an input `again` gives each block one stretch of it, as a loop that sums rows
+    does; a `backward` one walks that from the end.
     """
 
     group: Group
@@ -127,6 +128,7 @@ class GroupPlan:
     points: int
     tiles: int
     first_tile: int = 0
+    again: bool = False
     backward: bool = False
 
     @property
@@ -205,7 +207,8 @@ def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
                 if op.shape.bytes > device.l2_bytes * L2_SHARE
             }
             again = [latest[i] for i in sorted(large) if i in latest]
-            plan.backward = bool(again) and not again[0]
+            plan.again = bool(again)
+            plan.backward = plan.again and not again[0]
             read.update((i, plan.backward) for i in large)
         latest.update(read)
 

@@ -163,11 +163,13 @@ class Sweeps(Access):
         loaded, or what is computed of it where that takes no more registers."""
         uses = self._uses(column)
         loaded = {key: min(levels) for key, levels in uses.items() if len(levels) > 1}
-        choices = [
+        computed, loaded = (
             {key: level for key, level in kept.items() if not self._is_held(*key)}
             for kept in (self._last_common(column), loaded)
-        ]
-        return min(choices, key=lambda kept: sum(words_of(op) for op, _ in kept))
+        )
+        if self.held:  # no load is left to save
+            return computed
+        return min(computed, loaded, key=lambda kept: sum(words_of(op) for op, _ in kept))
 
     def _last_common(self, column: Index) -> dict[Key, int]:
         """What later sweeps share with earlier ones, as far computed as it is shared."""
