@@ -114,6 +114,15 @@ class _Parts:
         return self.axis - sum(d < self.axis for d in self.sums.attrs["dimensions"])
 
 
+@dataclass(frozen=True)
+class _Moments:
+    """Of each part: k, m_p - k and M_p."""
+
+    shift: Op
+    offset: Op
+    within: Op
+
+
 def merge_variances(graph: Graph) -> Graph:
     """`graph` with partial sums of squared deviations in the form that needs no second pass: those
     from something that waits for the sum, split alike, of the very values."""
@@ -122,7 +131,7 @@ def merge_variances(graph: Graph) -> Graph:
     if not squares:
         return graph
     copies: dict[Op, Op] = {}
-    moments: dict[Op, tuple[Op, Op]] = {}
+    moments: dict[Op, _Moments] = {}
     new: list[Op] = []
     for op in graph.ops[:-1]:
         copy = rebuilt(op, [copies[o] for o in op.operands])
@@ -191,8 +200,8 @@ def _waits_for(value: Op, op: Op) -> bool:
     return False
 
 
-def _part_moments(sums: Op, chain: list[Op]) -> tuple[Op, Op]:
-    """(m_p, M_p) of the parts that `sums` sums; `chain` then ends with what stands for `sums`."""
+def _part_moments(sums: Op, chain: list[Op]) -> _Moments:
+    """Of the parts that `sums` sums; `chain` then ends with what stands for `sums`."""
     make = _Maker(sums, chain)
     values, zero = sums.operands
     summed = sums.attrs["dimensions"]
@@ -223,27 +232,26 @@ def _part_moments(sums: Op, chain: list[Op]) -> tuple[Op, Op]:
     total = add_up(about)
     squares = add_up(make("multiply", values.dims, about, about))
     offset = scaled(total, 1 / count)
-    mean = make("add", sums.dims, shift, offset)
     spread = make("subtract", sums.dims, squares, make("multiply", sums.dims, total, offset))
     within = make("maximum", sums.dims, spread, make.constant(sums.dims, 0.0))
     make("add", sums.dims, total, scaled(shift, count))
-    return mean, within
+    return _Moments(shift, offset, within)
 
 
 def _merged(
-    squares: Op, whole: Op, place: int, mean: Op, moments: tuple[Op, Op], chain: list[Op]
+    squares: Op, whole: Op, place: int, mean: Op, moments: _Moments, chain: list[Op]
 ) -> None:
     """Appends M_p + n * (m_p - m)^2 to `chain`."""
     make = _Maker(squares, chain)
-    own, within = moments
     dims = squares.dims
     centre = kept(mean, whole, chain)
     places = tuple(d for d in range(len(dims)) if d != place)
     centre = make("broadcast", dims, centre, dimensions=places)
-    away = make("subtract", dims, own, centre)
+    # k and m are near each other, their difference is exact; m_p would be rounded to their size
+    away = make("add", dims, make("subtract", dims, moments.shift, centre), moments.offset)
     between = make("multiply", dims, away, away)
     between = make("multiply", dims, between, make.constant(dims, _count(squares)))
-    make("add", dims, within, between)
+    make("add", dims, moments.within, between)
 
 
 def _is_sum(op: Op) -> bool:
