@@ -12,7 +12,7 @@ from codegen.expressions import combine, literal
 from codegen.index import Index, Var, linearize, render, variable
 from codegen.maps import Indices
 from codegen.nests import Place
-from codegen.schedule import RESIDENT_THREADS, SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
+from codegen.schedule import SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
 from codegen.stages import Stage, body_reads, closure, inlined_reads
 from codegen.types import c_type, compute_bytes
 from codegen.vectors import aligned_base
@@ -21,8 +21,9 @@ from hlo.graph import Op
 if TYPE_CHECKING:
     from codegen.emit import KernelEmitter
 
-#: Registers of an SM (4-byte units), and those of a thread that nothing is kept in.
-SM_REGISTERS, SPARE_REGISTERS = 65536, 28
+#: Registers of an SM (4-byte units), and the share of a thread's that nothing is kept in: a thread
+#: that has more works on more of its row at once.
+SM_REGISTERS, SPARE_SHARE = 65536, 7 / 16
 #: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
 CACHE_STEPS = 32
 #: Loads of a thread under way at once where its team reads down a column.
@@ -323,7 +324,8 @@ def _row_registers(plan: KernelPlan) -> int:
     if plan.tuning.row_registers is not None:
         return plan.tuning.row_registers
     blocks = plan.tuning.blocks_per_sm
-    return SM_REGISTERS // (blocks * plan.block if blocks else RESIDENT_THREADS) - SPARE_REGISTERS
+    each = SM_REGISTERS // (blocks * plan.block if blocks else plan.resident)
+    return each - int(SPARE_SHARE * each)
 
 
 def start_of(stage: Stage) -> str:

@@ -81,8 +81,14 @@ class Tuning:
         """Threads that share a row, where `default` would; one thread per row stays so."""
         if self.team is None or default == 1:
             return default
-        most = block if block % self.team else self.team
-        return max(most, block // MOST_TEAMS) if most > 32 else most
+        return team_in(block, self.team)
 
 
 DEFAULT = Tuning()
+
+
+def team_in(block: int, wanted: int) -> int:
+    """Threads of a team of about `wanted`, a power of two, in a block of `block`."""
+    if block % wanted:
+        return block
+    return max(wanted, block // MOST_TEAMS) if wanted > 32 else wanted
