@@ -109,11 +109,13 @@ class KernelEmitter:
             return
         work = writer.name("work")
         looped = tiles > grid
-        if looped and len(groups) == 1 and groups[0].backward:
+        if looped and len(groups) == 1 and groups[0].again:
             each = -(-tiles // grid)
             first = f"{int_}(blockIdx.x) * {each}"
-            last = f"fs_min<{int_}>({first} + {each}, {tiles}) - 1"
-            header = f"for ({int_} {work} = {last}; {work} >= {first}; --{work})"
+            end = f"fs_min<{int_}>({first} + {each}, {tiles})"
+            header = f"for ({int_} {work} = {first}; {work} < {end}; ++{work})"
+            if groups[0].backward:
+                header = f"for ({int_} {work} = {end} - 1; {work} >= {first}; --{work})"
         elif looped:
             header = f"for ({int_} {work} = blockIdx.x; {work} < {tiles}; {work} += {grid})"
         else:

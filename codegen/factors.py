@@ -4,7 +4,8 @@
     reduce_add(-x)                            ->  -reduce_add(x)
 
 A factor is often a sum itself, for which the sum of products would have to wait: without it both
-run down a row at once. The factor is rounded once instead of in every term.
+run down a row at once. The factor is rounded once instead of in every term. Sums that differ in
+nothing else become equal.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from hlo.semantics import Kind, kind_of
 
 #: Elementwise ops between a factor and the values it is made of.
 MOST_STEPS = 4
+#: Products of values that vary in whose operands factors are looked for. Deeper inside, what is
+#: left of a product that others read as well would be computed twice.
+MOST_PRODUCTS = 1
+#: How a factor is applied to the sum: an opcode and its operand besides the sum, if it has one.
+Factor = tuple[str, tuple[Op, ...]]
 
 
 def take_out_factors(graph: Graph) -> Graph:
@@ -36,15 +42,13 @@ def _without_factors(op: Op) -> list[Op] | None:
     if splat(start) != 0:
         return None
     chain: list[Op] = []
-    outside: list[tuple[str, tuple[Op, ...]]] = []
-    while (taken := _take(source, op, chain)) is not None:
-        source, opcode, factor = taken
-        outside.append((opcode, factor))
-    if not outside:
+    outside: list[Factor] = []
+    rest = _parted(source, op, chain, outside)
+    if rest is source or rest is None:
         return None
-    value = Op("reduce", op.shape, (source, start), op.attrs, f"{op.name}_sum", called=op.called)
+    value = Op("reduce", op.shape, (rest, start), op.attrs, f"{op.name}_sum", called=op.called)
     chain.append(value)
-    for opcode, factor in reversed(outside):
+    for opcode, factor in outside:
         value = Op(opcode, op.shape, (value, *factor), name=f"{op.name}_{opcode}")
         chain.append(value)
     value.name, value.origin = op.name, op.origin
@@ -53,37 +57,58 @@ def _without_factors(op: Op) -> list[Op] | None:
     return chain
 
 
-def _take(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op, ...]] | None:
-    """What is left of the summed op without its outermost factor, and how to apply that."""
-    if source.opcode == "negate":
-        return source.operands[0], "negate", ()
-    if source.opcode not in ("multiply", "divide"):
+def _parted(
+    value: Op, op: Op, chain: list[Op], outside: list[Factor], products: int = MOST_PRODUCTS
+) -> Op | None:
+    """What is left of a summed value without its factors, which go to `outside`; None if it is one
+    itself."""
+    if not varies(value, op):
+        outside.append(("multiply", (kept(value, op, chain),)))
         return None
-    left, right = source.operands
-    sides = [(left, right)] if source.opcode == "divide" else [(left, right), (right, left)]
-    for rest, factor in sides:
-        if not _varies(factor, op):
-            return rest, source.opcode, (_kept(factor, op, chain),)
-    return None
+    if value.opcode == "negate":
+        rest = _parted(value.operands[0], op, chain, outside, products)
+        outside.append(("negate", ()))
+        return rest
+    if value.opcode not in ("multiply", "divide"):
+        return value
+    left, right = value.operands
+    if value.opcode == "divide":
+        if varies(right, op):
+            return value
+        rest = _parted(left, op, chain, outside, products)
+        outside.append(("divide", (kept(right, op, chain),)))
+        return rest
+    steady = [not varies(side, op) for side in value.operands]
+    if not products and not any(steady):
+        return value
+    rests = [
+        _parted(side, op, chain, outside, products - (not any(steady))) for side in (left, right)
+    ]
+    if rests == [left, right]:
+        return value
+    remaining = [rest for rest in rests if rest is not None]
+    if len(remaining) < 2:
+        return remaining[0] if remaining else None
+    return _made(chain, "multiply", value.shape, tuple(remaining), {})
 
 
-def _varies(value: Op, op: Op, steps: int = MOST_STEPS) -> bool:
+def varies(value: Op, op: Op, steps: int = MOST_STEPS) -> bool:
     """False if `value` is known to be the same along all dims that `op` sums over."""
     if value.opcode == "broadcast":
         summed = op.attrs["dimensions"]
         return any(d in summed and extent != 1 for d, extent in _dims(value))
     if kind_of(value.opcode) is not Kind.ELEMENTWISE or not steps:
         return splat(value) is None
-    return any(_varies(x, op, steps - 1) for x in value.operands)
+    return any(varies(x, op, steps - 1) for x in value.operands)
 
 
-def _kept(value: Op, op: Op, chain: list[Op]) -> Op:
+def kept(value: Op, op: Op, chain: list[Op]) -> Op:
     """`value`, which does not vary along the sum, at the dims that the sum keeps."""
     shape = Shape(value.dtype, op.dims)
     if value.opcode == "broadcast":
         return _narrower(value, op, chain)
     if kind_of(value.opcode) is Kind.ELEMENTWISE:
-        operands = tuple(_kept(x, op, chain) for x in value.operands)
+        operands = tuple(kept(x, op, chain) for x in value.operands)
         return _made(chain, value.opcode, shape, operands, value.attrs)
     everywhere = np.full(op.dims, splat(value), NUMPY_DTYPES[value.dtype])
     return _made(chain, "constant", shape, (), {"value": everywhere})
@@ -93,14 +118,14 @@ def _narrower(broadcast: Op, op: Op, chain: list[Op]) -> Op:
     """The same broadcast, without the dims that are summed over."""
     (inner,) = broadcast.operands
     summed = op.attrs["dimensions"]
-    kept = [d for d in range(len(broadcast.dims)) if d not in summed]
+    left = [d for d in range(len(broadcast.dims)) if d not in summed]
     places = [d for d in broadcast.attrs["dimensions"] if d not in summed]
     if len(places) < inner.shape.rank:
-        dims = tuple(extent for d, extent in _dims(broadcast) if d in kept)
+        dims = tuple(extent for d, extent in _dims(broadcast) if d in left)
         inner = _made(chain, "reshape", Shape(inner.dtype, dims), (inner,), {})
     if inner.dims == op.dims:
         return inner
-    attrs = {"dimensions": tuple(kept.index(d) for d in places)}
+    attrs = {"dimensions": tuple(left.index(d) for d in places)}
     return _made(chain, "broadcast", Shape(inner.dtype, op.dims), (inner,), attrs)
 
 

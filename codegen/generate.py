@@ -12,6 +12,7 @@ from codegen.factors import take_out_factors
 from codegen.facts import kernel_facts
 from codegen.groups import form_groups
 from codegen.kernel import Kernel
+from codegen.moments import centre_sums, merge_variances
 from codegen.program import write_kernel
 from codegen.scatters import expand_scatters
 from codegen.schedule import KernelPlan, made_resident, schedule
@@ -100,9 +101,12 @@ def _first_that_works(attempt: Callable[[bool], T], merge: bool) -> T:
 
 def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
     graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
-    if options.numerics != "strict":
-        graph = take_out_factors(graph)
+    free = options.numerics != "strict"
+    if free:
+        graph = reduce_strength(centre_sums(take_out_factors(graph)), RULES)
     graph = split_reductions(expand_scatters(graph), device, options.tuning.parts)
+    if free:
+        graph = merge_variances(graph)
     stages = find_stages(graph)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")

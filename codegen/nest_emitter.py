@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -242,24 +242,48 @@ class NestEmitter(Sweeps):
         return bool(several and waits and fits and self.width > 1)
 
     def _next_row(self, row: Index, loop: RowLoop) -> None:
-        """Takes over the inputs that were fetched ahead, loads the others, fetches the next row."""
+        """Takes over the inputs that were fetched ahead, loads the others, fetches the next row.
+        What no register is free for yet is brought to L2."""
         ahead = {held: held.ahead for held in self.held if held.ahead}
         now = {held: held.array for held in self.held if not held.ahead and not held.steady}
         for held in (*ahead, *now):
             self._declare_vectors(held, held.array)
         if now:
             self._load_held(now, row, row)
-        if not ahead:
-            return
-        with self.writer.nested(f"FS_UNROLL for (int i = 0; i < {self._steps()}; ++i)"):
-            for held in ahead:
-                self.writer.line(f"{held.array}[i] = {held.ahead}[i];")
+        if ahead:
+            with self.writer.nested(f"FS_UNROLL for (int i = 0; i < {self._steps()}; ++i)"):
+                for held in ahead:
+                    self.writer.line(f"{held.array}[i] = {held.ahead}[i];")
+        for rows, loaded, announced in ((1, ahead, tuple(now)), (2, {}, tuple(ahead))):
+            if rows * loop.stride >= self.plan.rows or not (loaded or announced):
+                continue
+            with self._row_ahead(row, rows * loop.stride) as following:
+                if loaded:
+                    self._load_held(loaded, row, following)
+                if announced:
+                    self._announce(announced, row, following)
+
+    @contextmanager
+    def _row_ahead(self, row: Index, distance: int) -> Iterator[Index]:
+        """The row that comes `distance` rows later, if there is one."""
         following = variable(self.writer.name("next_row"), self.plan.rows)
         name, limit = render(following), self.plan.rows
-        header = f"const {self.int} {name} = {render(row)} + {loop.stride}; {name} < {limit}"
+        header = f"const {self.int} {name} = {render(row)} + {distance}; {name} < {limit}"
         with self.writer.nested(f"if ({header})", pinned=True):
             self.writer.declare(name)
-            self._load_held(ahead, row, following)
+            yield following
+
+    def _announce(self, inputs: Sequence[Held], row: Index, at: Index) -> None:
+        """Brings vectors of row `at` to L2; inputs are known by their bases in `row`."""
+        bases = dict(zip(self._vector_inputs(row), self._vector_inputs(at), strict=True))
+
+        def announce(_step: str) -> None:
+            for held in inputs:
+                _, base = bases[held.name, held.base]
+                self.writer.line(f"fs_announce({held.name} + {render(base)});")
+
+        self._run_sweep(announce)
+        self._bind_rows(row, self._position(row, 1))
 
     def _vector_inputs(self, row: Index) -> dict[tuple[str, Index], Op]:
         """The inputs that sweeps along `row` read as vectors, by memory and base."""

@@ -43,7 +43,7 @@ def row_loop(
     per_pass = block // threads
     exact = limit == str(rows) and rows % per_pass == 0
     lane = _lane(teams, block, thread)
-    free = threads in (1, 32) and not teams.columns  # warps may go separate ways
+    free = teams.apart
     team = f"{thread} % {teams.columns}" if teams.columns else f"{thread} / {threads}"
     if threads == 1:
         team = thread
@@ -57,7 +57,7 @@ def row_loop(
         return RowLoop("", f"const {int_} {name} = {team};", "", lane)
     if once and free:
         return RowLoop(f"if (const {int_} {name} = {team}; {name} < {limit})", "", "", lane)
-    if free:
+    if free and not (exact and threads > 32):
         step = f"{name} += {per_pass}"
         header = f"for ({int_} {name} = {team}; {name} < {limit}; {step})"
         return RowLoop(header, "", "", lane, team, per_pass)
@@ -88,7 +88,5 @@ def _single_row(teams: Teams, team: str, lane: str, block: int) -> RowLoop:
         return RowLoop("", "", "", lane)
     if teams.threads == 1:
         return RowLoop("if (threadIdx.x == 0)", "", "", lane)
-    live = "" if teams.threads == 32 else f"{team} == 0"
-    if teams.threads > 32:
-        return RowLoop("", "", live, lane)
-    return RowLoop("if (threadIdx.x < 32)", "", live, lane)
+    live = "" if teams.apart else f"{team} == 0"
+    return RowLoop(f"if (threadIdx.x < {max(32, teams.threads)})", "", live, lane)

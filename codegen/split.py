@@ -18,7 +18,7 @@ import numpy as np
 from codegen.expressions import identity
 from codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
 from codegen.region import rewrite
-from codegen.schedule import DEFAULT_BLOCK, LONG_ROW, PER_CARRIER, VECTOR_ELEMENTS, block_of
+from codegen.schedule import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
 from codegen.stages import is_strided, reduced_size
 from codegen.types import c_type
 from costmodel.devices import Device
@@ -83,9 +83,8 @@ def _row_parts(op: Op, device: Device, scale: float) -> int:
     columns = _columns(op)
     if not LEAST_COLUMNS <= columns <= MOST_COLUMNS:
         return 1
-    block = block_of(columns, PER_CARRIER) if columns >= LONG_ROW else DEFAULT_BLOCK
-    rows_at_once = max(1, block * VECTOR_ELEMENTS // columns)
-    blocks = int(device.sm_count * BUSY_THREADS // block * columns // op.shape.size * scale)
+    rows_at_once = max(1, DEFAULT_BLOCK * VECTOR_ELEMENTS // columns)
+    blocks = int(device.sm_count * CARRIERS_PER_SM * columns // op.shape.size * scale)
     rows = op.operands[0].dims[_summed(op)[0]]
     most = min(blocks, rows, reduced_size(op) // (LEAST_ROWS * rows_at_once))
     if most * op.shape.size < device.sm_count * columns:

@@ -69,7 +69,7 @@ def _reduction_scratch(plan: KernelPlan) -> int:
     need = 0
     for group in plan.groups:
         for nest in group.nests:
-            if nest.joins_block(plan.block):
+            if nest.teams.joins_warps:
                 need = max(need, SLOT_BYTES * len(nest.nest.placed(Place.REDUCE)))
             if nest.tile is not None and nest.tile.shares > 1:
                 bytes_each = max(compute_bytes(s.op.dtype) for s in nest.nest.products)

@@ -23,7 +23,7 @@ Rule = Callable[["Builder", Op], Op | None]
 
 #: Where `Builder.sizes` stop counting.
 _MANY = 1 << 16
-_MERGED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.SOURCE)
+_MERGED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.SOURCE, Kind.REDUCTION)
 
 
 class Builder:
@@ -47,7 +47,7 @@ class Builder:
             found = rule(self, op)
             if found is not None:
                 return found
-        if kind_of(op.opcode) in _MERGED:
+        if kind_of(op.opcode) in _MERGED and (not op.called or op.attrs.get("reducer")):
             same = self._equal.setdefault(_key(op), op)
             if same is not op:
                 return same

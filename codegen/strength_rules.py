@@ -1,4 +1,5 @@
-"""The rules of strength reduction. All but `by_constant` and `as_logistic` keep every bit."""
+"""The rules of strength reduction. All but `by_constant`, `as_logistic` and `scaled_repeat` keep
+every bit."""
 
 from __future__ import annotations
 
@@ -113,6 +114,24 @@ def scaled_sum(builder: Builder, op: Op) -> Op | None:
 
 
 _SUMS = frozenset({"add", "subtract"})
+
+
+@rule("multiply")
+def scaled_repeat(builder: Builder, op: Op) -> Op | None:
+    """(x * c) * broadcast(y) -> x * (broadcast(y) * c): what repeats is multiplied once"""
+    if builder.exact or op.dtype not in FLOATS:
+        return None
+    for product, repeated in (op.operands, op.operands[::-1]):
+        if repeated.opcode != "broadcast" or splat(repeated) is not None:
+            continue
+        if product.opcode != "multiply" or product in builder.shared:
+            continue
+        for x, factor in (product.operands, product.operands[::-1]):
+            if splat(factor) is not None and x.opcode != "broadcast":
+                return builder.make(
+                    op, "multiply", x, builder.make(op, "multiply", repeated, factor)
+                )
+    return None
 
 
 # ---- division -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from codegen.expressions import combine, literal
 from codegen.index import Index, Var, linearize, render, variable
 from codegen.maps import Indices
 from codegen.nests import Place
-from codegen.schedule import RESIDENT_THREADS, SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
+from codegen.schedule import SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
 from codegen.stages import Stage, body_reads, closure, inlined_reads
 from codegen.types import c_type, compute_bytes
 from codegen.vectors import aligned_base
@@ -21,8 +21,9 @@ from hlo.graph import Op
 if TYPE_CHECKING:
     from codegen.emit import KernelEmitter
 
-#: Registers of an SM (4-byte units), and those of a thread that nothing is kept in.
-SM_REGISTERS, SPARE_REGISTERS = 65536, 28
+#: Registers of an SM (4-byte units), and the share of a thread's that nothing is kept in: a thread
+#: that has more works on more of its row at once.
+SM_REGISTERS, SPARE_SHARE = 65536, 7 / 16
 #: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
 CACHE_STEPS = 32
 #: Loads of a thread under way at once where its team reads down a column.
@@ -92,8 +93,8 @@ class Sweeps(Access):
                 totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
                 self.writer.line(f"{self._compute(stage)} {totals[stage]} = {start_of(stage)};")
         self._run_sweep(lambda step: self._sweep_step(level, sweep, totals, step))
-        if totals and self.plan.joins_block(self.block):
-            self._join_block(level, totals)
+        if totals and self.plan.teams.joins_warps:
+            self._join_warps(level, totals)
         for stage, name in totals.items():
             self._finish(stage, name)
 
@@ -163,11 +164,13 @@ class Sweeps(Access):
         loaded, or what is computed of it where that takes no more registers."""
         uses = self._uses(column)
         loaded = {key: min(levels) for key, levels in uses.items() if len(levels) > 1}
-        choices = [
+        computed, loaded = (
             {key: level for key, level in kept.items() if not self._is_held(*key)}
             for kept in (self._last_common(column), loaded)
-        ]
-        return min(choices, key=lambda kept: sum(words_of(op) for op, _ in kept))
+        )
+        if self.held:  # no load is left to save
+            return computed
+        return min(computed, loaded, key=lambda kept: sum(words_of(op) for op, _ in kept))
 
     def _last_common(self, column: Index) -> dict[Key, int]:
         """What later sweeps share with earlier ones, as far computed as it is shared."""
@@ -261,8 +264,8 @@ class Sweeps(Access):
         for stage, text in stores:
             self._store(stage, text, [self.live])
 
-    def _join_block(self, level: int, totals: dict[Stage, str]) -> None:
-        """Joins the partial results of all warps, those of a level at once.
+    def _join_warps(self, level: int, totals: dict[Stage, str]) -> None:
+        """Joins the partial results of a team's warps, those of a level at once.
 
         Each level has slots of its own, so that with several of them a barrier always lies between
         two uses of one.
@@ -272,9 +275,12 @@ class Sweeps(Access):
         scratch = f"shared_memory + {before * SLOT_BYTES}" if before else "shared_memory"
         functors = ", ".join(map(functor_of, totals))
         arguments = ", ".join([scratch, *totals.values()])
-        self.writer.line(f"fs_reduce_block<{self.block // 32}, {functors}>({arguments});")
+        threads = self.plan.teams.threads
+        whole = threads == self.block
+        join = "fs_reduce_block" if whole else "fs_reduce_team"
+        self.writer.line(f"{join}<{threads // 32}, {functors}>({arguments});")
         if len(reduced) == len(totals):
-            self.writer.line("__syncthreads();")
+            self.writer.line("__syncthreads();" if whole else f"fs_team_barrier<{threads}>();")
         else:
             self.unsettled = True
 
@@ -318,7 +324,8 @@ def _row_registers(plan: KernelPlan) -> int:
     if plan.tuning.row_registers is not None:
         return plan.tuning.row_registers
     blocks = plan.tuning.blocks_per_sm
-    return SM_REGISTERS // (blocks * plan.block if blocks else RESIDENT_THREADS) - SPARE_REGISTERS
+    each = SM_REGISTERS // (blocks * plan.block if blocks else plan.resident)
+    return each - int(SPARE_SHARE * each)
 
 
 def start_of(stage: Stage) -> str:

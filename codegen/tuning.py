@@ -9,6 +9,8 @@ from typing import Any
 
 from hlo.errors import CodegenError
 
+#: Teams of several warps in a block: each has a barrier of its own, of which there are 15.
+MOST_TEAMS = 8
 #: Types a choice may have, by the type of its default.
 _KINDS: Mapping[type, tuple[type, ...]] = {
     bool: (bool,),
@@ -22,7 +24,7 @@ class Tuning:
     """Schedule choices that replace the defaults of `codegen/schedule.py`; None keeps a default.
 
     block          threads per block
-    team           threads that share a row: up to 32, or more for the whole block
+    team           threads that share a row
     columns        columns that lie along the lanes where the summed dim is not the minor-most
     tile           factor on the grid points of a tile
     parts          factor on the parts of a split reduction; 0 splits none
@@ -79,7 +81,14 @@ class Tuning:
         """Threads that share a row, where `default` would; one thread per row stays so."""
         if self.team is None or default == 1:
             return default
-        return min(self.team, block) if self.team <= 32 else block
+        return team_in(block, self.team)
 
 
 DEFAULT = Tuning()
+
+
+def team_in(block: int, wanted: int) -> int:
+    """Threads of a team of about `wanted`, a power of two, in a block of `block`."""
+    if block % wanted:
+        return block
+    return max(wanted, block // MOST_TEAMS) if wanted > 32 else wanted

@@ -63,7 +63,7 @@ class Options:
     numerics: str = field(default_factory=env.NUMERIC.get)
     device: str | None = None
     max_patterns: int = 4096
-    max_pattern_ops: int = 1024
+    max_pattern_ops: int = 8192
     max_solver_nodes: int = 20_000
 
     def __post_init__(self) -> None:

@@ -41,6 +41,9 @@ static thread_local FsEmulatedThread* fs_emulated_self;
 
 #define __syncthreads() fs_emulated_runtime->block_barrier(fs_emulated_self, __LINE__)
 
+inline void fs_emulated_named_barrier(unsigned barrier, unsigned count) {
+  fs_emulated_runtime->named_barrier(fs_emulated_self, barrier, count);
+}
 inline void fs_emulated_grid_barrier() { fs_emulated_runtime->grid_barrier(fs_emulated_self); }
 inline void __nanosleep(unsigned) { fs_emulated_runtime->yield(fs_emulated_self); }
 inline void __trap() { fs_emulated_runtime->fail(fs_emulated_self, "the kernel called __trap()"); }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 // Part of every image: an image built against another layout of this file is refused.
-#define FS_EMULATION_ABI 1
+#define FS_EMULATION_ABI 2
 
 struct FsEmulatedDim3 {
   unsigned x, y, z;
@@ -30,6 +30,8 @@ enum class FsWarpOp : unsigned { kSync, kShuffle, kBallot };
 struct FsEmulatedRuntime {
   // `line` tells one barrier of the source from another.
   void (*block_barrier)(FsEmulatedThread*, int line);
+  // `count` threads of a block meet at its barrier number `barrier` (1 to 15).
+  void (*named_barrier)(FsEmulatedThread*, unsigned barrier, unsigned count);
   void (*grid_barrier)(FsEmulatedThread*);
   // Lanes of `mask` meet; the result is the bits that lane `source` brought (kShuffle), the set of
   // lanes with bits != 0 (kBallot), or nothing (kSync).

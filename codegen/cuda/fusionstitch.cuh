@@ -53,6 +53,14 @@ FS_FN void fs_prefetch(const T* elements, int count) {
 #endif
 }
 
+// Brings what lies around an element to L2; waits for nothing.
+template <class T>
+FS_FN void fs_announce(const T* element) {
+#ifndef FUSIONSTITCH_EMULATE
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(element));
+#endif
+}
+
 // ---- what the two sides do differently ----------------------------------------------------------
 
 #ifdef FUSIONSTITCH_EMULATE

@@ -118,6 +118,15 @@ FS_FN void fs_scatter_lanes(T* values) {
   }
 }
 
+// All elements of a vector joined, in pairs.
+template <class Op, class T, int N>
+FS_FN T fs_fold(fs_vec<T, N> values) {
+  FS_UNROLL
+  for (int half = N / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) values[i] = Op::apply(values[i], values[i + half]);
+  return values[0];
+}
+
 // The smallest power of two that is at least x.
 FS_FN constexpr int fs_power_of_two(int x) {
   int power = 1;
@@ -125,8 +134,36 @@ FS_FN constexpr int fs_power_of_two(int x) {
   return power;
 }
 
+// A barrier of the THREADS threads of a team, neighbours from a multiple of THREADS on, whole warps:
+// the block's other teams need not come. A block has at most 15 teams that meet like this.
+template <int THREADS>
+FS_FN void fs_team_barrier() {
+  const int barrier = 1 + (int)threadIdx.x / THREADS;  // number 0 is __syncthreads
+#ifdef FUSIONSTITCH_EMULATE
+  fs_emulated_named_barrier(barrier, THREADS);
+#else
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
+#endif
+}
+
 // Bytes of one value's results by warp.
 constexpr int FS_SLOT = 32 * 8;
+
+// Each value's total over a team of WARPS warps, the first of the block's being `first`, from the
+// results that the warps left in `scratch`.
+template <int WARPS, class... Ops, class... T>
+FS_FN void fs_join_warps(unsigned char* scratch, int first, T&... values) {
+  if constexpr (WARPS == 2 || WARPS == 4) {  // one access reads them all, and no lane waits for others
+    ((values = fs_fold<Ops>(*(fs_vec<T, WARPS>*)((T*)scratch + first)), scratch += FS_SLOT), ...);
+  } else {
+    constexpr int WIDTH = fs_power_of_two(WARPS);
+    const int lane = (int)threadIdx.x & (WIDTH - 1);
+    ((values = fs_reduce_lanes<WIDTH, Ops>(lane < WARPS ? ((T*)scratch)[first + lane]
+                                                        : Ops::template identity<T>()),
+      scratch += FS_SLOT),
+     ...);
+  }
+}
 
 // Reduces several values over the whole block of WARPS warps, each with its own Op; all threads call
 // it, and each gets the results in place. `scratch` holds FS_SLOT bytes of shared memory per value.
@@ -134,19 +171,23 @@ constexpr int FS_SLOT = 32 * 8;
 // a barrier already, and there must be one before it is used again.
 template <int WARPS, class... Ops, class... T>
 FS_FN void fs_reduce_block(unsigned char* scratch, T&... values) {
-  int lane = (int)threadIdx.x & 31;
   ((values = fs_reduce_lanes<32, Ops>(values)), ...);
   if (WARPS == 1) return;
   unsigned char* slot = scratch;
-  if (lane == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += FS_SLOT), ...);
+  if ((threadIdx.x & 31) == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += FS_SLOT), ...);
   __syncthreads();
-  constexpr int WIDTH = fs_power_of_two(WARPS);
-  lane &= WIDTH - 1;
-  slot = scratch;
-  ((values = fs_reduce_lanes<WIDTH, Ops>(lane < WARPS ? ((T*)slot)[lane]
-                                                      : Ops::template identity<T>()),
-    slot += FS_SLOT),
-   ...);
+  fs_join_warps<WARPS, Ops...>(scratch, 0, values...);
+}
+
+// The same over each team of WARPS warps of the block. A team's barriers are its own, and so is what
+// it uses of `scratch`.
+template <int WARPS, class... Ops, class... T>
+FS_FN void fs_reduce_team(unsigned char* scratch, T&... values) {
+  ((values = fs_reduce_lanes<32, Ops>(values)), ...);
+  unsigned char* slot = scratch;
+  if ((threadIdx.x & 31) == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += FS_SLOT), ...);
+  fs_team_barrier<WARPS * 32>();
+  fs_join_warps<WARPS, Ops...>(scratch, (int)threadIdx.x / (WARPS * 32) * WARPS, values...);
 }
 
 // Reduces each of the N values of a thread over the threads whose numbers are equal modulo THREADS;

@@ -2,10 +2,12 @@
 // cooperative launch), their threads as fibers, in an order chosen to expose missing barriers.
 #pragma once
 
+#include <algorithm>
 #include <cfenv>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -26,11 +28,12 @@ struct Geometry {
 };
 
 constexpr unsigned kWarp = 32;
+constexpr unsigned kBarriers = 16;  // of a block; number 0 is __syncthreads
 constexpr unsigned char kPoison = 0xA5;
 constexpr size_t kRedZone = 256;
 constexpr unsigned kIdleRounds = 1 << 16;
 
-enum class Wait : unsigned char { kNone, kBlock, kGrid, kWarp };
+enum class Wait : unsigned char { kNone, kBlock, kGrid, kWarp, kNamed };
 
 struct Thread : FsEmulatedThread {
   Context context = nullptr;  // where it was suspended
@@ -39,12 +42,14 @@ struct Thread : FsEmulatedThread {
   FsWarpOp op = FsWarpOp::kSync;
   unsigned mask = 0;
   unsigned source = 0;
+  unsigned barrier = 0;
   int line = 0;
   uint64_t bits = 0;  // brought to a warp collective, then its result
 };
 
 struct Block : FsEmulatedBlock {
   unsigned alive, arrived;
+  unsigned met[kBarriers];  // threads at each named barrier
   int line;
 };
 
@@ -71,6 +76,9 @@ class Launch {
   static void on_block_barrier(FsEmulatedThread* thread, int line) {
     active()->block_barrier(of(thread), line);
   }
+  static void on_named_barrier(FsEmulatedThread* thread, unsigned barrier, unsigned count) {
+    active()->named_barrier(of(thread), barrier, count);
+  }
   static void on_grid_barrier(FsEmulatedThread* thread) { active()->grid_barrier(of(thread)); }
   static uint64_t on_warp(FsEmulatedThread* thread, FsWarpOp op, unsigned mask, uint64_t bits,
                           unsigned source) {
@@ -90,6 +98,7 @@ class Launch {
   void suspend(Thread& thread);
   void exit(Thread& thread);
   void block_barrier(Thread& thread, int line);
+  void named_barrier(Thread& thread, unsigned barrier, unsigned count);
   void grid_barrier(Thread& thread);
   uint64_t warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
   void yield(Thread& thread);
@@ -135,8 +144,8 @@ class Launch {
   std::string error_;
 };
 
-inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_grid_barrier, on_warp,
-                                                  on_yield, on_fail};
+inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_named_barrier,
+                                                  on_grid_barrier, on_warp, on_yield, on_fail};
 
 inline std::string Launch::run() {
   warps_ = (geometry_.block + kWarp - 1) / kWarp;
@@ -179,6 +188,7 @@ inline void Launch::run_group(unsigned first) {
     block.shared = shared + b * shared_stride_;
     block.alive = geometry_.block;
     block.arrived = 0;
+    std::fill(std::begin(block.met), std::end(block.met), 0u);
     for (unsigned i = 0; i < geometry_.block; ++i) {
       Thread& thread = threads_[size_t{b} * warps_ * kWarp + i];
       thread.index = {i, 0, 0};

@@ -49,6 +49,28 @@ inline void Launch::block_barrier(Thread& thread, int line) {
   suspend(thread);
 }
 
+// Unlike at __syncthreads, a thread that has exited is missed.
+inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned count) {
+  if (barrier == 0 || barrier >= kBarriers || count % kWarp != 0)
+    fail("barrier %u of %u threads: barriers are numbered 1 to %u and take whole warps", barrier,
+         count, kBarriers - 1);
+  Block& block = block_of(thread);
+  thread.wait = Wait::kNamed;
+  thread.barrier = barrier;
+  if (++block.met[barrier] == count) {
+    block.met[barrier] = 0;
+    progress_ = true;
+    const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_ * kWarp;
+    for (size_t i = first; i < first + geometry_.block; ++i) {
+      Thread& other = threads_[i];
+      if (other.wait != Wait::kNamed || other.barrier != barrier) continue;
+      other.wait = Wait::kNone;
+      ready_[i / kWarp] |= 1u << other.lane;
+    }
+  }
+  suspend(thread);
+}
+
 inline void Launch::grid_barrier(Thread& thread) {
   if (!geometry_.cooperative) fail("a grid barrier in a launch that is not cooperative");
   thread.wait = Wait::kGrid;
@@ -120,7 +142,7 @@ inline void Launch::fail(const char* format, ...) {
 
 inline void Launch::describe_deadlock() {
   for (const Block& block : blocks_) {
-    unsigned waiting[4] = {};
+    unsigned waiting[5] = {};
     const Thread* lane = nullptr;
     const Thread* other = nullptr;
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_ * kWarp;
@@ -136,8 +158,9 @@ inline void Launch::describe_deadlock() {
     char text[512];
     snprintf(text, sizeof text,
              "deadlock in block %u: %u threads wait at __syncthreads, %u at the grid barrier, %u at "
-             "a warp collective, %u have exited",
-             block.index.x, waiting[1], waiting[2], waiting[3], geometry_.block - block.alive);
+             "a team's barrier, %u at a warp collective, %u have exited",
+             block.index.x, waiting[1], waiting[2], waiting[4], waiting[3],
+             geometry_.block - block.alive);
     error_ = text;
     if (lane == nullptr) return;
     snprintf(text, sizeof text, "; thread %u waits for the lanes 0x%08x of its warp",

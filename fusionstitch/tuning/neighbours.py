@@ -12,7 +12,7 @@ from costmodel.devices import Device
 #: Values tried per choice, besides the default.
 VALUES: Mapping[str, Sequence[Any]] = {
     "block": (64, 128, 256, 512, 1024),
-    "team": (4, 8, 16, 32, 1024),
+    "team": (4, 8, 16, 32, 64, 128, 1024),
     "tile": (0.25, 0.5, 2.0, 4.0, 8.0),
     "blocks_per_sm": (1, 2, 3, 4, 6, 8, 16),
     "persistent": (True,),

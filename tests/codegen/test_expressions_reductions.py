@@ -74,6 +74,11 @@ def cases():
         joined = "(shared_memory, {first}, {second});"
         call = f"fs_reduce_block<{threads // 32}, FsAdd, FsAdd>{joined}"
         add("block", call, "add", "s32", threads, 2 * SLOT_BYTES, width=threads)
+    for width, threads in ((64, 128), (64, 512), (128, 256), (96, 288), (256, 512)):
+        for dtype in ("f32", "f64", "u8"):
+            joined = "(shared_memory, {first}, {second});"
+            call = f"fs_reduce_team<{width // 32}, FsMaximum, FsMaximum>{joined}"
+            add("team", call, "maximum", dtype, threads, 2 * SLOT_BYTES, width=width)
     for columns, threads in ((32, 32), (32, 160), (8, 256), (1, 96), (48, 144)):
         for dtype in ("f32", "f64", "u8"):
             call = f"fs_reduce_strided<{columns}, FsMaximum>({{}}, ({{compute}}*)shared_memory)"

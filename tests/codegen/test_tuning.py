@@ -19,6 +19,8 @@ TUNINGS = (
     Tuning(block=128, team=1, row_registers=0, columns=8),
     Tuning(tile=0.5, parts=2.0, vector_bytes=4),
     Tuning(parts=0.0, merge=False, block=1024),
+    Tuning(block=256, team=64),
+    Tuning(block=512, team=128, blocks_per_sm=1),
 )
 
 

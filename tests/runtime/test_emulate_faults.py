@@ -93,8 +93,8 @@ FAULTS = {
     "a shuffle that some lanes skip": (
         "if (threadIdx.x % 32 < 16) y[threadIdx.x] = __shfl_sync(~0u, x[0], 0); __syncthreads();",
         {},
-        r"deadlock in block 0: 32 threads wait at __syncthreads, 0 at the grid barrier, 32 at a "
-        r"warp collective, 0 have exited; thread 0 waits for the lanes 0xffffffff",
+        r"deadlock in block 0: 32 threads wait at __syncthreads, 0 at the grid barrier, 0 at a "
+        r"team's barrier, 32 at a warp collective, 0 have exited; thread 0 waits for the lanes 0xffffffff",
     ),
     "two different barriers": (
         "if (threadIdx.x < 32) {\n __syncthreads();\n y[0] = 0;\n } else {\n __syncthreads();\n }",
@@ -110,6 +110,16 @@ FAULTS = {
         "y[threadIdx.x] = __shfl_sync(1u, x[0], 0);",
         {},
         "thread 1 calls a warp collective whose mask 0x00000001 leaves it out",
+    ),
+    "a team's barrier that some threads skip": (
+        "if (threadIdx.x % 64 < 48) fs_team_barrier<64>();",
+        {},
+        r"48 at a team's barrier, 0 at a warp collective, 16 have exited",
+    ),
+    "more teams than barriers": (
+        "fs_team_barrier<32>();",
+        {"block": 512},
+        "barrier 16 of 32 threads: barriers are numbered 1 to 15 and take whole warps",
     ),
     "a grid barrier in an ordinary launch": (
         "fs_emulated_grid_barrier();",
