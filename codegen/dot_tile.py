@@ -46,6 +46,8 @@ class Tile:
 
     On tensor cores (`tensor`) a warp holds 16 rows together, each lane two of them and every
     fourth pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows.
+    Where `columns` are held at a time instead of the whole row, their operands take `shared` bytes
+    of shared memory (codegen/dot_streams.py).
     `registers` counts what its values take; `reason` says what the tile was chosen for.
     """
 
@@ -55,6 +57,8 @@ class Tile:
     tensor: bool = False
     reason: str = ""
     registers: int = 0
+    columns: int = 0
+    shared: int = 0
 
     @property
     def team(self) -> int:
@@ -147,7 +151,8 @@ def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
 def suits_tensor(group: Group, nest: Nest) -> bool:
     """True if every dot of the nest multiplies floats, one operand by rows, the other not."""
     inner = group.axes.size(nest.inner)
-    if not TENSOR_DEPTH <= inner <= MOST_STEPS * TENSOR_LANES * 4 // 3:
+    longest = MOST_STEPS * TENSOR_LANES * 4 // 3
+    if not TENSOR_DEPTH <= inner <= (inner if group.streamed else longest):
         return False
     for stage in nest.stages:
         if stage.op.opcode == "dot" and nest.place[stage] is not Place.REDUCE:

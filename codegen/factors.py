@@ -37,7 +37,7 @@ def _without_factors(op: Op) -> list[Op] | None:
         return None
     chain: list[Op] = []
     outside: list[tuple[str, tuple[Op, ...]]] = []
-    while (taken := _take(source, op, chain)) is not None:
+    while (taken := take_factor(source, op, chain)) is not None:
         source, opcode, factor = taken
         outside.append((opcode, factor))
     if not outside:
@@ -53,8 +53,9 @@ def _without_factors(op: Op) -> list[Op] | None:
     return chain
 
 
-def _take(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op, ...]] | None:
-    """What is left of the summed op without its outermost factor, and how to apply that."""
+def take_factor(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op, ...]] | None:
+    """What is left of what the reduction `op` sums without its outermost factor, and how to apply
+    that; None if it has none. Ops that make the factor are added to `chain`."""
     if source.opcode == "negate":
         return source.operands[0], "negate", ()
     if source.opcode not in ("multiply", "divide"):

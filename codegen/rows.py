@@ -24,21 +24,25 @@ class RowLoop:
     stride: int = 0
 
 
-def row_loop(name: str, rows: int, limit: str, teams: Teams, block: int, int_: str) -> RowLoop:
+def row_loop(
+    name: str, rows: int, limit: str, teams: Teams, block: int, int_: str, together: bool = False
+) -> RowLoop:
     """The loop over `rows` rows of which `limit` (C text) are there in this tile.
 
     Loops whose body joins lanes of different rows must not diverge: there a team without a row of
-    its own repeats the last one, and `live` keeps it from storing.
+    its own repeats the last one, and `live` keeps it from storing. `together`: the body has barriers
+    of the whole block.
     """
     threads = teams.threads
     per_pass = block // threads
     exact = limit == str(rows) and rows % per_pass == 0
     lane = _lane(teams, block)
-    free = threads in (1, 32) and not teams.columns  # warps may go separate ways
+    # warps may go separate ways
+    free = threads in (1, 32) and not teams.columns and not together
     team = f"threadIdx.x % {teams.columns}" if teams.columns else f"threadIdx.x / {threads}"
     if threads == 1:
         team = "threadIdx.x"
-    if rows == 1:
+    if rows == 1 and not together:
         return _single_row(teams, team, lane, block)
     if threads == block:
         header = f"for ({int_} {name} = 0; {name} < {limit}; ++{name})"

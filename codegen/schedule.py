@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from codegen.coalescing import line_costs
+from codegen.dot_streams import stream_tile
 from codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
 from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, Place, form_nests
@@ -339,11 +340,17 @@ def _plan_group(
         if fixed is not None:
             given_to = [s for s in nest.stages if nest.place[s] is not Place.CARRY]
             teams = next((fixed.teams[s] for s in given_to if s in fixed.teams), teams)
-        tile = choose_tile(group, nest, points, block) if nest.tiled else None
+        tile = _tile(group, nest, points, block) if nest.tiled else None
         if tile is not None:
             teams = Teams(tile.team)
         plans.append(NestPlan(nest, rows, inner, teams, tile))
     return GroupPlan(group, plans, points, -(-group.tiles // points))
+
+
+def _tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
+    if group.streamed:
+        return stream_tile(group, nest)
+    return choose_tile(group, nest, points, block)
 
 
 def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
@@ -356,6 +363,8 @@ def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
 
 def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
+    if group.streamed:
+        return 1
     if group.held is not None and group.axes.extent(group.held[0]) % TENSOR_ROWS:
         return 1  # rows of different tiles must not meet in a warp
     least = group.least_points

@@ -71,6 +71,8 @@ def _reduction_scratch(plan: KernelPlan) -> int:
         for nest in group.nests:
             if nest.joins_block(plan.block):
                 need = max(need, SLOT_BYTES * len(nest.nest.placed(Place.REDUCE)))
+            if nest.tile is not None:
+                need = max(need, nest.tile.shared)
             for stage in nest.nest.stages:
                 if nest.teams.columns and nest.nest.place[stage] is Place.REDUCE:
                     need = max(need, plan.block * compute_bytes(stage.op.dtype))
