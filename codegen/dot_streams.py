@@ -8,14 +8,17 @@ computed again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codegen.dot_groups import WASTE, free_dims, minor_axis, split
 from codegen.dot_tile import (
     TENSOR_COLUMNS,
+    TENSOR_DEPTH,
     TENSOR_LANES,
     TENSOR_ROWS,
+    WARP,
     Tile,
     results_per_row,
     suits_tensor,
@@ -35,6 +38,9 @@ COLUMNS = (64, 32)
 HELD_REGISTERS = 100
 #: Blocks per multiprocessor below which blocks get fewer rows.
 LEAST_BLOCKS = 2
+#: Steps (`costmodel.estimate.DOT_STEP_US`) of a thread for each instruction of the tensor cores with
+#: what it reads, and for each element in between.
+INSTRUCTION_STEPS, ELEMENT_STEPS = 0.3, 0.5
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,19 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         columns=columns,
         shared=sum(columns * x.stride * x.item for x in layouts.values()),
     )
+
+
+def stream_steps(group: Group, nest: Nest, tile: Tile) -> int:
+    """What a thread does for the rows of its warp, in steps of a dot's loop."""
+    columns = -(-group.axes.size(nest.inner) // tile.columns) * tile.columns
+    instructions = 0
+    for layout in layouts_of(group, nest, tile.columns).values():
+        each = columns * layout.row // (TENSOR_COLUMNS * TENSOR_DEPTH)
+        # floats take three products of their parts, other types twice the depth at once
+        instructions += 3 * each if layout.element == "float" else each // 2
+    elements = columns * TENSOR_ROWS // WARP
+    once = instructions * INSTRUCTION_STEPS + elements * ELEMENT_STEPS
+    return math.ceil(len(passes(nest)) * once)
 
 
 def layouts_of(group: Group, nest: Nest, columns: int) -> dict[Stage, Layout]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from codegen.dot_streams import stream_steps
 from codegen.dot_tile import thread_steps
 from codegen.index import Var
 from codegen.maps import Indices
@@ -21,6 +22,7 @@ from hlo.graph import ITEM_BYTES, Graph, Op
 
 #: Registers per thread that launch bounds leave, and what kernels without them take.
 BOUNDED_REGISTERS, USUAL_REGISTERS = 64, 40
+MOST_REGISTERS = 255
 #: A value below this share of L2 is still there when a later phase reads it.
 L2_SHARE = 0.5
 
@@ -41,8 +43,10 @@ def kernel_facts(
             work += Work(
                 dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests)
             )
+            work += Work(l2_bytes=_copied_again(group))
+            computed: set[int] = set()
             for stage in group.group.stages:
-                own = _computed(stage, group, graph)
+                own = _computed(stage, group, graph, computed)
                 work += replace(own, dot_steps=0) if stage in tiled else own
                 for op, index in stage.loads:
                     loaded[op.id] = max(loaded.get(op.id, 0), _touched(op, index))
@@ -64,7 +68,7 @@ def kernel_facts(
         phases=tuple(works),
         threads=plan.block,
         shared_bytes=layout.total,
-        registers=BOUNDED_REGISTERS if plan.blocks_per_sm else USUAL_REGISTERS,
+        registers=_registers(plan, device),
         template=str(template(plan, layout)),
         scope=scope(plan, layout),
         facts=(
@@ -88,22 +92,50 @@ def _touched(op: Op, index: Indices) -> int:
     return min(op.shape.bytes, runs * -(-run // SECTOR_BYTES) * SECTOR_BYTES)
 
 
-def _computed(stage: Stage, group: GroupPlan, graph: Graph) -> Work:
-    """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot."""
+def _registers(plan: KernelPlan, device: Device) -> int:
+    """Registers per thread: what launch bounds leave, or what kernels without them take."""
+    if not plan.blocks_per_sm:
+        return USUAL_REGISTERS
+    if not any(group.group.streamed for group in plan.groups):
+        return BOUNDED_REGISTERS
+    return min(MOST_REGISTERS, device.registers_per_sm // (plan.blocks_per_sm * plan.block))
+
+
+def _copied_again(group: GroupPlan) -> int:
+    """Bytes of their columns' operands that blocks of streamed rows read: but for the first of
+    them, from L2."""
+    return sum(
+        group.tiles * -(-nest.inner // nest.tile.columns) * nest.tile.shared
+        for nest in group.nests
+        if nest.tile is not None and nest.tile.columns
+    )
+
+
+def _computed(stage: Stage, group: GroupPlan, graph: Graph, before: set[int]) -> Work:
+    """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot; a
+    streamed one each operand once per block of rows, and nothing that was computed `before`."""
     visits = stage.op.shape.size * group.group.inner_size(stage)
     picks = any(graph.ops[i].opcode in PICKS for i in (stage.op.id, *stage.inlined))
     flops = flops64 = special = int_ops = 0
-    for i in sorted(stage.inlined):
+    inlined = stage.inlined
+    if group.group.streamed:
+        visits = max(1, visits // group.nests[0].rows)
+        inlined = inlined - before
+        before |= inlined
+    for i in sorted(inlined):
         work = arithmetic(graph.ops[i])
-        again = visits / max(1, graph.ops[i].shape.size) if stage.op.opcode == "dot" else 1.0
+        again = 1.0
+        if stage.op.opcode == "dot":
+            again = visits / max(1, graph.ops[i].shape.size)
+            again = max(1.0, again) if group.group.streamed else again
         if picks:
             again = min(again, visits / graph.ops[i].shape.size)
         flops += int(work.flops * again)
         flops64 += int(work.flops64 * again)
         special += int(work.special * again)
         int_ops += int(work.int_ops * again)
-    inlined = Work(flops=flops, flops64=flops64, special=special, int_ops=int_ops)
-    return arithmetic(stage.op) + inlined
+    inlined_work = Work(flops=flops, flops64=flops64, special=special, int_ops=int_ops)
+    return arithmetic(stage.op) + inlined_work
 
 
 def _tile_steps(group: GroupPlan, nest: NestPlan, block: int) -> int:
@@ -112,7 +144,8 @@ def _tile_steps(group: GroupPlan, nest: NestPlan, block: int) -> int:
         return 0
     teams = -(-nest.rows // nest.tile.team_rows)
     passes = -(-teams * nest.tile.team // block)
-    return group.tiles * block * passes * thread_steps(group.group, nest.nest, nest.tile)
+    steps = stream_steps if nest.tile.columns else thread_steps
+    return group.tiles * block * passes * steps(group.group, nest.nest, nest.tile)
 
 
 def scope(plan: KernelPlan, layout: SharedLayout) -> str:
