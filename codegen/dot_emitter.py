@@ -59,7 +59,7 @@ class DotEmitter(NestEmitter):
         self.row_arrays: dict[Key, str] = {}
         self.element_arrays: dict[Key, str] = {}
         self.row = self.row_name = self.step = self.column = Index()
-        self.pair = Index()
+        self.pair = self.unit = Index()
         #: what the dots along the columns summed up
         self.sums: dict[Stage, str] = {}
         self.clamped = self.row_live = ""
@@ -111,6 +111,7 @@ class DotEmitter(NestEmitter):
 
     def _bind_tile(self, unit: Index, limit: str, whole: bool) -> None:
         """Binds the rows of the tile: row r of the team's `unit`."""
+        self.unit = unit
         self.row = variable(self.writer.name("r"), self.rows)
         place = self._row_place(unit)
         row = place

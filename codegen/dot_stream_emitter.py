@@ -7,7 +7,7 @@ warp then computes its 16 rows of elements from there, as in `TensorEmitter`, bu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from codegen.dot_streams import Layout, layouts_of, passes, running_in
 from codegen.dot_tensor import GROUPS, TensorEmitter
@@ -15,8 +15,9 @@ from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH, row_operand
 from codegen.expressions import literal
 from codegen.index import Index, delinearize, render, variable
 from codegen.maps import Indices
+from codegen.masks import Mask, bounded, find_mask, nil_terms
 from codegen.nests import Place
-from codegen.online import Degree, Running, degree
+from codegen.online import VANISHING, Degree, Running, degree
 from codegen.stages import Stage, body_reads
 from codegen.sweeps import Key, functor_of, start_of
 from codegen.types import c_type
@@ -81,8 +82,10 @@ class StreamEmitter(TensorEmitter):
         scales = self._scales(swept)
         for stage in self._references(scales):
             self.now[stage] = self._array(stage.op, "_now", self.rows, self._bound(stage))
+            self.row_arrays[stage.op, self._index(stage)] = self.now[stage]
         with self._loop(self.column_block, ""):
             self._copy_columns(results)
+            self._leave_out(swept)
             for stage in self.nest.products:
                 self._product(stage)
             for level in levels:
@@ -125,14 +128,13 @@ class StreamEmitter(TensorEmitter):
 
     # ---- columns --------------------------------------------------------------------------------
 
+    def _column_place(self) -> Index:
+        """The lane's column in the current step."""
+        first = self.column_block * self.columns + self.step * STEP_COLUMNS
+        return first + self.pair // 2 * TENSOR_COLUMNS + self.member * 2 + self.pair % 2
+
     def _column_text(self) -> str:
-        return render(
-            self.column_block * self.columns
-            + self.step * STEP_COLUMNS
-            + self.pair // 2 * TENSOR_COLUMNS
-            + self.member * 2
-            + self.pair % 2
-        )
+        return render(self._column_place())
 
     def _place_in_step(self) -> Index:
         return self.row * self.pairs + self.pair
@@ -233,6 +235,56 @@ class StreamEmitter(TensorEmitter):
 
     def _read(self, stage: Stage, side: int) -> Key:
         return body_reads(stage.op, self._index(stage), self._inner(stage))[side]
+
+    def _leave_out(self, swept: Sequence[Stage]) -> None:
+        """Goes on to the next columns where a mask makes these nil for all rows of the warp."""
+        self._bind_column(self._column_place())
+        conditions = self._nil(swept)
+        margin = None if conditions is None else self._margin(swept[0])
+        if conditions is None or margin is None:
+            return
+        inside = {v.name for i in (self.step, self.pair, self.row, self.member, self.four)
+                  for v in i.variables}
+        name = self.writer.name("left_out")
+        self.writer.line(f"bool {name} = {render(bounded(margin, inside))} < 0;")
+        for constant, (op, at) in conditions:
+            used = {v for i in at for v in i.variables}
+            loops = [i for i in (self.step, self.pair) if used & i.variables]
+            with ExitStack() as opened:
+                opened.enter_context(self._rows())
+                for index in loops:
+                    opened.enter_context(self._loop(index))
+                difference = f"{literal(constant, 'f32')} - {self.values.value(op, at)}"
+                low = literal(VANISHING, "f32")
+                self.writer.line(f"{name} = {name} && {difference} <= {low};")
+        self.writer.line(f"if (__all_sync(0xffffffffu, {name})) continue;")
+
+    def _margin(self, stage: Stage) -> Index | None:
+        """What is negative where a mask leaves elements of a stage out, with the rows that the warp
+        was given: those beyond the last stand for nothing."""
+        (row,) = self.nest.rows
+        known = self.digits[row]
+        self.digits[row] = self._row_place(self.unit)
+        whole = running_in(self.nest, self.levels).whole
+        mask = find_mask(stage.op, self._index(stage), self._inner(stage), whole)
+        self.digits[row] = known
+        return mask.margin if mask else None
+
+    def _nil(self, swept: Sequence[Stage]) -> dict[tuple[float, Key], None] | None:
+        """When all that is swept is nil outside of a mask over it; None if it never is."""
+        running = running_in(self.nest, self.levels)
+        mask: Mask | None = None
+        conditions: dict[tuple[float, Key], None] = {}
+        for stage in swept:
+            if self.nest.place[stage] is Place.DOT:
+                self._bind_results(stage)
+            terms = stage.op, self._index(stage), self._inner(stage)
+            mask = mask or find_mask(*terms, running.whole)
+            nil = nil_terms(*terms, mask, running) if mask and stage.is_reduction else None
+            if nil is None:
+                return None
+            conditions |= dict.fromkeys(nil)
+        return conditions
 
     # ---- dots -----------------------------------------------------------------------------------
 
@@ -383,8 +435,6 @@ class StreamEmitter(TensorEmitter):
                 writer.line(f"const float {factor} = expf({' + '.join(terms)});")
                 for stage in stages:
                     self._multiply_sums(stage, factor, totals, results)
-        for stage, now in self.now.items():
-            self.row_arrays[stage.op, self._index(stage)] = now
 
     def _grown(
         self, key: Key, coefficient: float, before: dict[Key, str], after: dict[Key, str]

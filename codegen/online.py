@@ -16,7 +16,7 @@ an op without a rule makes whatever depends on m wait for the end of the row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from codegen.index import Var
@@ -65,9 +65,9 @@ class Running:
     other reductions, which are known behind the row only (`late`), and of all else that is read
     whole (`whole`)."""
 
-    extrema: Container[int]
-    late: Container[int]
-    whole: Container[int]
+    extrema: frozenset[int]
+    late: frozenset[int]
+    whole: frozenset[int]
 
 
 def degree(op: Op, dims: Indices, inner: Indices, running: Running) -> Degree | None:
