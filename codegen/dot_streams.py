@@ -34,8 +34,12 @@ from hlo.errors import CodegenError
 
 #: Columns of a block, the widest first, and registers per thread that their elements, the operands of
 #: their rows and what is summed up may take for all but the narrowest.
-COLUMNS = (64, 32)
+COLUMNS = (32,)
 HELD_REGISTERS = 100
+#: Registers of a tile up to which two blocks of all their rows fit on a multiprocessor.
+BALANCED_REGISTERS = 112
+#: Registers per thread that a walk takes beside what it holds, by bytes of an element.
+WORKING_REGISTERS = {2: 46, 4: 84}
 #: Blocks per multiprocessor below which blocks get fewer rows.
 LEAST_BLOCKS = 2
 #: Steps (`costmodel.estimate.DOT_STEP_US`) of a thread for each instruction of the tensor cores with
@@ -99,7 +103,9 @@ def _streamed(
     if len(nests) != 1 or not _fits(group, nests[0], {*sums, *products}):
         return False
     tiles = group.axes.size(group.axes.grid())
-    part = _part(group.axes.extent(rows[0]), tiles, device)
+    few = stream_tile(group, nests[0]).registers <= BALANCED_REGISTERS
+    most = BLOCK_ROWS if few else BLOCK_ROWS // 2
+    part = _part(group.axes.extent(rows[0]), most, tiles, device)
     _hold(group, split(group, rows[0], part), columns[0])
     return True
 
@@ -116,11 +122,11 @@ def _fits(group: Group, nest: Nest, dots: set[Stage]) -> bool:
     return dots <= placed and not nest.placed(Place.CARRY) and suits_tensor(group, nest)
 
 
-def _part(extent: int, tiles: int, device: Device) -> int:
-    """The part of the rows that a block takes: as many as there are, few enough to fill the device,
-    of which little lies beyond whole units; all of them if there is none."""
+def _part(extent: int, most: int, tiles: int, device: Device) -> int:
+    """The part of the rows that a block takes: as many as `most`, few enough to fill the device, of
+    which little lies beyond whole units; all of them if there is none."""
     best = extent
-    for part in range(1, min(extent, BLOCK_ROWS) + 1):
+    for part in range(1, min(extent, most) + 1):
         if extent % part or -part % TENSOR_ROWS > WASTE * part:
             continue
         if best == extent or tiles // part >= LEAST_BLOCKS * device.sm_count:
@@ -184,13 +190,14 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         (c for c in COLUMNS if held + len(products) * c // 2 <= HELD_REGISTERS), COLUMNS[-1]
     )
     layouts = layouts_of(group, nest, columns)
+    working = max(WORKING_REGISTERS[x.item] for x in layouts.values())
     return Tile(
         rows=2,
         lanes=TENSOR_LANES,
         steps=columns // TENSOR_LANES,
         tensor=True,
         reason=f"16 rows a warp on tensor cores, {columns} columns at a time",
-        registers=held + len(products) * columns // 2,
+        registers=held + len(products) * columns // 2 + working,
         columns=columns,
         shared=sum(columns * x.stride * x.item for x in layouts.values()),
     )

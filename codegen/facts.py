@@ -10,7 +10,7 @@ from codegen.dot_tile import thread_steps
 from codegen.index import Var
 from codegen.maps import Indices
 from codegen.nests import Place
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan
+from codegen.schedule import ADDRESS_REGISTERS, GroupPlan, KernelPlan, NestPlan
 from codegen.stages import Stage
 from codegen.storage import SharedLayout, global_values
 from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
@@ -68,7 +68,7 @@ def kernel_facts(
         phases=tuple(works),
         threads=plan.block,
         shared_bytes=layout.total,
-        registers=_registers(plan, device),
+        registers=_registers(plan),
         template=str(template(plan, layout)),
         scope=scope(plan, layout),
         facts=(
@@ -92,13 +92,12 @@ def _touched(op: Op, index: Indices) -> int:
     return min(op.shape.bytes, runs * -(-run // SECTOR_BYTES) * SECTOR_BYTES)
 
 
-def _registers(plan: KernelPlan, device: Device) -> int:
+def _registers(plan: KernelPlan) -> int:
     """Registers per thread: what launch bounds leave, or what kernels without them take."""
-    if not plan.blocks_per_sm:
-        return USUAL_REGISTERS
-    if not any(group.group.streamed for group in plan.groups):
-        return BOUNDED_REGISTERS
-    return min(MOST_REGISTERS, device.registers_per_sm // (plan.blocks_per_sm * plan.block))
+    streamed = [n.tile.registers for g in plan.groups for n in g.nests if n.tile and n.tile.columns]
+    if streamed:
+        return min(MOST_REGISTERS, max(streamed) + ADDRESS_REGISTERS)
+    return BOUNDED_REGISTERS if plan.blocks_per_sm else USUAL_REGISTERS
 
 
 def _copied_again(group: GroupPlan) -> int:

@@ -35,6 +35,8 @@ VECTOR_ELEMENTS = 4
 TILED_LANES = 4
 #: Registers a thread needs beside a tile's values, and where it stores elements of the tile.
 ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
+#: Registers per thread from which on the compiler finds a better balance if left alone.
+MOST_BOUNDED = 128
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
 #: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
@@ -256,6 +258,8 @@ def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
         return 0
     need = max(t.registers + _spare_registers(nest, plan) for nest, t in tiles)
     per_thread = max(64, -(-need // 8) * 8)
+    if per_thread > MOST_BOUNDED:
+        return 0
     per_sm = blocks_per_sm(device, plan.block, per_thread, shared_bytes)
     return per_sm if 0 < per_sm * device.sm_count < plan.grid else 0
 
