@@ -44,9 +44,17 @@ class StreamEmitter(TensorEmitter):
         layouts = layouts_of(self.group.group, self.nest, self.columns)
         self.layouts = layouts
         self.places = {s: self._shared_place(s, layout) for s, layout in layouts.items()}
+        if self._is_narrow():
+            self.values.approximate = frozenset({"exponential"})
         self.row_words = {s: self._row_words(s) for s in self.nest.products}
         for levels in passes(self.nest):
             self._pass(levels)
+
+    def _is_narrow(self) -> bool:
+        """Whether all that leaves the nest is rounded to 16 bits, or has been."""
+        elements = (layout.element for layout in self.layouts.values())
+        stored = (s for s in self.nest.stages if self._wanted(s))
+        return "float" not in elements and all(c_type(s.op.dtype).bytes == 2 for s in stored)
 
     def _shared_place(self, stage: Stage, layout: Layout) -> str:
         source = stage.op.operands[1 - self._row_side(stage)]
@@ -150,11 +158,16 @@ class StreamEmitter(TensorEmitter):
     def _copy(self, stage: Stage, layout: Layout, place: str) -> None:
         writer, units = self.writer, layout.row // layout.width
         count = self.columns * units
-        item = variable(writer.name("i"), count)
-        name = render(item)
-        writer_header = f"for (int {name} = threadIdx.x; {name} < {count}; {name} += {self.block})"
-        with writer.nested(f"FS_UNROLL {writer_header}"):
+        rounds = variable(writer.name("round"), -(-count // self.block))
+        with ExitStack() as opened:
+            opened.enter_context(self._loop(rounds))
+            item = variable(writer.name("i"), count)
+            name = render(item)
+            writer.line(f"const int {name} = {render(rounds * self.block)} + threadIdx.x;")
             writer.declare(name)
+            if count % self.block:
+                guard = f"if ({name} < {count})"
+                opened.enter_context(writer.nested(guard, pinned=True))
             column, unit = item // units, item % units
             side = 1 - self._row_side(stage)
             size, leaves = self._along(stage)
@@ -432,7 +445,8 @@ class StreamEmitter(TensorEmitter):
             for by, stages in by_scale.items():
                 terms = [self._grown(key, c, before, after) for key, c in by]
                 factor = writer.name("rescale")
-                writer.line(f"const float {factor} = expf({' + '.join(terms)});")
+                function = "fs_approximate_exp" if self.values.approximate else "expf"
+                writer.line(f"const float {factor} = {function}({' + '.join(terms)});")
                 for stage in stages:
                     self._multiply_sums(stage, factor, totals, results)
 

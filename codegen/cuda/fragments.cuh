@@ -45,7 +45,11 @@ struct fs_elements {
   }
   static FS_METHOD uint32_t beside(const uint32_t* first, const uint32_t* second, int i) {
     const uint32_t low = first[i / 2], high = second[i / 2];
+#ifndef FUSIONSTITCH_EMULATE
+    return __byte_perm(low, high, i % 2 ? 0x7632 : 0x5410);
+#else
     return i % 2 ? low >> 16 | (high & 0xffff0000u) : (low & 0xffffu) | high << 16;
+#endif
   }
 };
 template <>
