@@ -19,7 +19,7 @@ def cache_values(groups: list[Group], graph: Graph, device: Device) -> list[Grou
     whole = {s.op.id: s for g in groups for s in g.stages if s.whole}
     result = []
     for group in groups:
-        if len(group.stages) > 1 and not group.is_flat:
+        if len(group.stages) > 1 and not group.is_flat and not group.streamed:
             group, number = _cache_in(group, graph, dict(whole), number, device)
         result.append(group)
     return result

@@ -41,6 +41,8 @@ class DotEmitter(NestEmitter):
 
     #: neighbouring columns of a lane in one step
     pairs = 1
+    #: whether all threads of the block meet at barriers inside
+    together = False
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class DotEmitter(NestEmitter):
         self.row_arrays: dict[Key, str] = {}
         self.element_arrays: dict[Key, str] = {}
         self.row = self.row_name = self.step = self.column = Index()
-        self.pair = Index()
+        self.pair = self.unit = Index()
         #: what the dots along the columns summed up
         self.sums: dict[Stage, str] = {}
         self.clamped = self.row_live = ""
@@ -82,7 +84,9 @@ class DotEmitter(NestEmitter):
         if self.group.ragged:
             unit_limit = f"(({limit} + {team_rows - 1}) / {team_rows})" if team_rows > 1 else limit
         thread, threads = self._bind_share()
-        loop = row_loop(render(unit), units, unit_limit, plan.teams, threads, self.int, thread)
+        loop = row_loop(
+            render(unit), units, unit_limit, plan.teams, threads, self.int, thread, self.together
+        )
         with writer.nested(loop.header, ordered=True):
             if loop.row:
                 writer.line(loop.row)
@@ -91,8 +95,12 @@ class DotEmitter(NestEmitter):
             self.live = loop.live
             self._bind_lanes(loop.lane)
             self._bind_tile(unit, limit, whole)
-            for level in range(self.nest.levels):
-                self._level(level)
+            self._walk()
+
+    def _walk(self) -> None:
+        """All values of the rows of a tile, level by level."""
+        for level in range(self.nest.levels):
+            self._level(level)
 
     def _bind_share(self) -> tuple[str, int]:
         """Declares the thread's part of the sums; its number among the threads of that part, and
@@ -121,6 +129,7 @@ class DotEmitter(NestEmitter):
 
     def _bind_tile(self, unit: Index, limit: str, whole: bool) -> None:
         """Binds the rows of the tile: row r of the team's `unit`."""
+        self.unit = unit
         self.row = variable(self.writer.name("r"), self.rows)
         place = self._row_place(unit)
         row = place
@@ -204,6 +213,10 @@ class DotEmitter(NestEmitter):
     def _place(self) -> str:
         """The place in an array over rows and steps of the current element."""
         return render(self.row * self.steps + self.step * self.pairs + self.pair)
+
+    def _place_in_step(self) -> Index:
+        """The place in an array over one step of the current element."""
+        return self.pair * self.rows + self.row
 
     def _know_elements(self) -> None:
         for (op, at), name in self.element_arrays.items():
@@ -402,8 +415,8 @@ class DotEmitter(NestEmitter):
             for (op, at), name in keep.items():
                 self.writer.line(f"{name}[{self._place()}] = {self.values.value(op, at)};")
             for (op, at), name in weights.items():
-                place = render(self.pair * self.rows + self.row)
-                self.writer.line(f"{name}[{place}] = {self.values.value(op, at)};")
+                value = self.values.value(op, at)
+                self.writer.line(f"{name}[{render(self._place_in_step())}] = {value};")
             for stage, text in stores:
                 self._store(stage, text, [self.live, self.row_live])
 
@@ -539,17 +552,19 @@ class DotEmitter(NestEmitter):
             found[op, at] = self._array(op, "_tile", self.rows * self.steps)
         return found
 
+    def _swept(self) -> list[Stage]:
+        """The stages that sweeps along the rows compute, those given by dots left out."""
+        apart = (Place.ROW, Place.RESULT)
+        rest = [s for s in self.nest.stages if s not in self.nest.products]
+        return [s for s in rest if self.nest.place[s] not in apart]
+
     def _common_values(self) -> dict[Key, set[int]]:
         """Elements needed by sweeps of several levels, and by something that only one of them
         computes: what stands behind such a value needs no register."""
         self._bind_column(self.column)
         levels: dict[Key, set[int]] = {}
         users: dict[Key, list[Key | None]] = {}
-        for stage in self.nest.stages:
-            if stage in self.nest.products:
-                continue
-            if self.nest.place[stage] in (Place.ROW, Place.RESULT):
-                continue
+        for stage in self._swept():
             level = self.nest.level[stage]
             if self.nest.place[stage] is Place.DOT:
                 self._bind_results(stage)

@@ -63,7 +63,7 @@ def _shared_by_lanes(dot: Stage, device: Device) -> bool:
 
 
 def _tile(group: Group, dot: Stage, device: Device) -> None:
-    rows, columns = (_minor_axis(group, side) for side in _free_dims(group, dot))
+    rows, columns = (minor_axis(group, side) for side in free_dims(group, dot))
     if rows is None or columns is None:
         return
     height = _part(group.axes.extent(rows), TENSOR_ROWS, (TENSOR_ROWS,))
@@ -80,12 +80,12 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
     most = warps * group.axes.extent(columns) // width
     if most < FEW_TILES * device.sm_count and group.inner_size(dot) > LONG_DEPTH:
         return
-    group.held = (_split(group, rows, height), _split(group, columns, width))
+    group.held = (split(group, rows, height), split(group, columns, width))
     group.axes.refresh()
     group.spread([leaf for leaf in group.axes.grid() if leaf not in group.held])
 
 
-def _free_dims(group: Group, dot: Stage) -> tuple[Sequence[int], Sequence[int]]:
+def free_dims(group: Group, dot: Stage) -> tuple[Sequence[int], Sequence[int]]:
     """The axes of a dot's result that come from its left and from its right operand alone."""
     dims = group.axes.dims[dot.number]
     batch = len(dot.op.attrs["lhs_batch"])
@@ -93,7 +93,7 @@ def _free_dims(group: Group, dot: Stage) -> tuple[Sequence[int], Sequence[int]]:
     return dims[batch:left], dims[left:]
 
 
-def _minor_axis(group: Group, dims: Sequence[int]) -> int | None:
+def minor_axis(group: Group, dims: Sequence[int]) -> int | None:
     leaves = [leaf for axis in dims for leaf in group.axes.set.leaves(axis)]
     return next((leaf for leaf in reversed(leaves) if group.axes.extent(leaf) > 1), None)
 
@@ -110,7 +110,7 @@ def _part(extent: int, unit: int, wanted: Sequence[int]) -> int | None:
     return extent if unit <= extent <= WHOLE_AXIS else None
 
 
-def _split(group: Group, leaf: int, minor: int) -> int:
+def split(group: Group, leaf: int, minor: int) -> int:
     """Splits an axis unless `minor` is all of it; the axis of that extent."""
     if group.axes.extent(leaf) == minor:
         return leaf

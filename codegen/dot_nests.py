@@ -26,6 +26,8 @@ MANY_ROWS = 64
 #: Results per row that a dot along the columns may add up, and on tensor cores, to which rows of at
 #: most so many elements go.
 HELD_RESULTS, TENSOR_RESULTS, TENSOR_ROW = 16, 64, 128
+#: Results per row where the columns are walked block by block.
+STREAMED_RESULTS = 128
 
 #: The rows and the inner axes of a nest, in memory order.
 Shape = tuple[tuple[int, ...], tuple[int, ...]]
@@ -57,19 +59,20 @@ def shape_of_reader(group: Group, stage: Stage) -> Shape | None:
 def gives_elements(group: Group, rows: Sequence[int], inner: Sequence[int], stage: Stage) -> bool:
     """True if a dot's results are the elements of the rows, so that a team can hold them."""
     own, summed = set(group.in_block(stage)), set(group.axes.inner_leaves(stage))
-    held = 1 < group.axes.size(inner) <= HELD_ROW
+    held = 1 < group.axes.size(inner) <= HELD_ROW or group.streamed
     return stage.op.opcode == "dot" and held and own == {*rows, *inner} and not summed & own
 
 
 def sums_columns(group: Group, rows: Sequence[int], inner: Sequence[int], stage: Stage) -> bool:
     """True if a dot sums along the rows to a few results each, which a thread can add up."""
     own, summed = set(group.in_block(stage)), set(group.axes.inner_leaves(stage))
-    if stage.op.opcode != "dot" or group.axes.size(inner) > HELD_ROW:
+    if stage.op.opcode != "dot" or (group.axes.size(inner) > HELD_ROW and not group.streamed):
         return False
     free = own - set(rows)
     floats = all(c_type(o.dtype).compute == "float" for o in (stage.op, *stage.op.operands))
     short = group.axes.size(inner) <= TENSOR_ROW
     most = TENSOR_RESULTS if floats and short else HELD_RESULTS
+    most = STREAMED_RESULTS if group.streamed else most
     few = 1 < group.axes.size(sorted(free)) <= most
     return summed == set(inner) and set(rows) <= own and not free & set(inner) and few
 

@@ -55,7 +55,10 @@ class Tile:
 
     On tensor cores (`tensor`) a warp holds 16 rows together, each lane two of them and every
     fourth pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows.
-    `shares` sets of threads walk a part of the summed elements each, and join what they have.
+    `shares` sets of threads walk a part of the summed elements each, and join what they have;
+    `filled` of the parts are not empty.
+    Where `columns` are held at a time instead of the whole row, their operands take `shared` bytes
+    of shared memory (codegen/dot_streams.py).
     `registers` counts what its values take; `reason` says what the tile was chosen for.
     """
 
@@ -66,6 +69,9 @@ class Tile:
     reason: str = ""
     registers: int = 0
     shares: int = 1
+    filled: int = 1
+    columns: int = 0
+    shared: int = 0
 
     @property
     def team(self) -> int:
@@ -137,33 +143,29 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
             continue  # the first candidate has the fewest
         teams = -(-rows // tile.team_rows)
         passes = -(-teams * tile.team // block)
-        shares = _shares(group, nest, tile, points, block)
-        cost = passes * (_tensor_cost if tile.tensor else _thread_cost)(need, tile) / shares
+        shares, filled = _shares(group, nest, tile, points, block)
+        cost = passes * (_tensor_cost if tile.tensor else _thread_cost)(need, tile) / filled
         if best is None or cost < best[0]:
-            best = cost, replace(tile, registers=registers, shares=shares)
+            best = cost, replace(tile, registers=registers, shares=shares, filled=filled)
     assert best is not None
     return best[1]
 
 
-def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> int:
+def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tuple[int, int]:
     """Parts of the summed elements that the threads which a lone dot's tiles leave idle can walk:
-    loads of one part wait behind each other, those of several do not."""
+    loads of one part wait behind each other, those of several do not. And those that are not
+    empty."""
     teams = -(-points * group.axes.size(nest.rows) // tile.team_rows)
     threads = teams * tile.team
     if group.held is None or group.tiles % points or block % threads:
-        return 1
-    shares = 1
+        return 1, 1
+    shares = block // threads
     depths = [group.inner_size(s) for s in nest.products]
-    while 2 * shares * threads <= block and all(_parts(tile, d, 2 * shares) for d in depths):
-        shares *= 2
-    return shares
-
-
-def _parts(tile: Tile, depth: int, shares: int) -> bool:
-    """Whether `depth` summed elements make so many parts."""
     if tile.tensor:
-        return -(-depth // TENSOR_DEPTH) >= shares
-    return depth % shares == 0 and depth // shares >= LEAST_PART
+        filled = max(-(-d // TENSOR_DEPTH) for d in depths)
+        return (shares, min(shares, filled)) if filled > 1 else (1, 1)
+    even = all(d % shares == 0 and d // shares >= LEAST_PART for d in depths)
+    return (shares, shares) if even else (1, 1)
 
 
 def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
@@ -184,7 +186,8 @@ def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
 def suits_tensor(group: Group, nest: Nest) -> bool:
     """True if every dot of the nest multiplies floats, one operand by rows, the other not."""
     inner = group.axes.size(nest.inner)
-    if not TENSOR_DEPTH <= inner <= MOST_STEPS * TENSOR_LANES * 4 // 3:
+    longest = MOST_STEPS * TENSOR_LANES * 4 // 3
+    if not TENSOR_DEPTH <= inner <= (inner if group.streamed else longest):
         return False
     for stage in nest.stages:
         if stage.op.opcode == "dot" and nest.place[stage] is not Place.REDUCE:

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from codegen.dot_emitter import DotEmitter
+from codegen.dot_stream_emitter import StreamEmitter
 from codegen.dot_tensor import TensorEmitter
 from codegen.functions import Signature, function_text, shared_texts, signature
 from codegen.nest_emitter import NestEmitter, describe
@@ -169,4 +170,6 @@ class KernelEmitter:
     def _emitter(self, nest: NestPlan) -> type[NestEmitter]:
         if nest.tile is None:
             return NestEmitter
+        if nest.tile.columns:
+            return StreamEmitter
         return TensorEmitter if nest.tile.tensor else DotEmitter

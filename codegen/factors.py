@@ -92,6 +92,21 @@ def _parted(
     return _made(chain, "multiply", value.shape, tuple(remaining), {})
 
 
+def take_factor(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op, ...]] | None:
+    """What is left of what the reduction `op` sums without its outermost factor, and how to apply
+    that; None if it has none. Ops that make the factor are added to `chain`."""
+    if source.opcode == "negate":
+        return source.operands[0], "negate", ()
+    if source.opcode not in ("multiply", "divide"):
+        return None
+    left, right = source.operands
+    sides = [(left, right)] if source.opcode == "divide" else [(left, right), (right, left)]
+    for rest, factor in sides:
+        if not varies(factor, op):
+            return rest, source.opcode, (kept(factor, op, chain),)
+    return None
+
+
 def varies(value: Op, op: Op, steps: int = MOST_STEPS) -> bool:
     """False if `value` is known to be the same along all dims that `op` sums over."""
     if value.opcode == "broadcast":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from codegen.dot_streams import stream_steps
 from codegen.dot_tile import SPLIT_ADDS, thread_steps
 from codegen.index import Var
 from codegen.maps import Indices
 from codegen.nests import Place
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan
+from codegen.schedule import ADDRESS_REGISTERS, GroupPlan, KernelPlan, NestPlan
 from codegen.stages import Stage
 from codegen.storage import SharedLayout, global_values
 from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
@@ -21,6 +22,7 @@ from hlo.graph import ITEM_BYTES, Graph, Op
 
 #: Registers per thread that launch bounds leave, and what kernels without them take.
 BOUNDED_REGISTERS, USUAL_REGISTERS = 64, 40
+MOST_REGISTERS = 255
 #: A value below this share of L2 is still there when a later phase reads it.
 L2_SHARE = 0.5
 
@@ -42,8 +44,10 @@ def kernel_facts(
                 dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests),
                 dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
             )
+            work += Work(l2_bytes=_copied_again(group))
+            computed: set[int] = set()
             for stage in group.group.stages:
-                own = _computed(stage, group, graph)
+                own = _computed(stage, group, graph, computed)
                 if tile := tiled.get(stage):
                     slots = SPLIT_ADDS if tile.tensor and stage.op.dtype == "f32" else 1.0
                     own = replace(own, dot_steps=0, dot_flops=int(own.dot_flops * slots))
@@ -68,7 +72,7 @@ def kernel_facts(
         phases=tuple(works),
         threads=plan.block,
         shared_bytes=layout.total,
-        registers=BOUNDED_REGISTERS if plan.blocks_per_sm else USUAL_REGISTERS,
+        registers=_registers(plan),
         template=str(template(plan, layout)),
         scope=scope(plan, layout),
         facts=(
@@ -92,22 +96,49 @@ def _touched(op: Op, index: Indices) -> int:
     return min(op.shape.bytes, runs * -(-run // SECTOR_BYTES) * SECTOR_BYTES)
 
 
-def _computed(stage: Stage, group: GroupPlan, graph: Graph) -> Work:
-    """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot."""
+def _registers(plan: KernelPlan) -> int:
+    """Registers per thread: what launch bounds leave, or what kernels without them take."""
+    streamed = [n.tile.registers for g in plan.groups for n in g.nests if n.tile and n.tile.columns]
+    if streamed:
+        return min(MOST_REGISTERS, max(streamed) + ADDRESS_REGISTERS)
+    return BOUNDED_REGISTERS if plan.blocks_per_sm else USUAL_REGISTERS
+
+
+def _copied_again(group: GroupPlan) -> int:
+    """Bytes of their columns' operands that blocks of streamed rows read: but for the first of
+    them, from L2."""
+    return sum(
+        group.tiles * -(-nest.inner // nest.tile.columns) * nest.tile.shared
+        for nest in group.nests
+        if nest.tile is not None and nest.tile.columns
+    )
+
+
+def _computed(stage: Stage, group: GroupPlan, graph: Graph, before: set[int]) -> Work:
+    """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot; a
+    streamed one each operand once per block of rows, and nothing that was computed `before`."""
     visits = stage.op.shape.size * group.group.inner_size(stage)
     picks = any(graph.ops[i].opcode in PICKS for i in (stage.op.id, *stage.inlined))
     flops = flops64 = special = int_ops = 0
-    for i in sorted(stage.inlined):
+    inlined = stage.inlined
+    if group.group.streamed:
+        visits = max(1, visits // group.nests[0].rows)
+        inlined = inlined - before
+        before |= inlined
+    for i in sorted(inlined):
         work = arithmetic(graph.ops[i])
-        again = visits / max(1, graph.ops[i].shape.size) if stage.op.opcode == "dot" else 1.0
+        again = 1.0
+        if stage.op.opcode == "dot":
+            again = visits / max(1, graph.ops[i].shape.size)
+            again = max(1.0, again) if group.group.streamed else again
         if picks:
             again = min(again, visits / graph.ops[i].shape.size)
         flops += int(work.flops * again)
         flops64 += int(work.flops64 * again)
         special += int(work.special * again)
         int_ops += int(work.int_ops * again)
-    inlined = Work(flops=flops, flops64=flops64, special=special, int_ops=int_ops)
-    return arithmetic(stage.op) + inlined
+    inlined_work = Work(flops=flops, flops64=flops64, special=special, int_ops=int_ops)
+    return arithmetic(stage.op) + inlined_work
 
 
 def _tile_steps(group: GroupPlan, nest: NestPlan, block: int) -> int:
@@ -122,7 +153,8 @@ def _longest_walk(group: GroupPlan, nest: NestPlan, block: int) -> int:
     if nest.tile is not None:
         teams = -(-nest.rows // nest.tile.team_rows)
         passes = -(-teams * nest.tile.team // block)
-        return passes * thread_steps(group.group, nest.nest, nest.tile)
+        steps = stream_steps if nest.tile.columns else thread_steps
+        return passes * steps(group.group, nest.nest, nest.tile)
     dots = [s for s in nest.nest.stages if s.op.opcode == "dot"]
     passes = -(-nest.rows * nest.teams.threads // block)
     each = sum(-(-group.group.inner_size(s) // nest.teams.threads) for s in dots)

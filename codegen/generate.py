@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from codegen.caching import cache_values
 from codegen.dot_groups import tile_dots
+from codegen.dot_streams import stream_rows
 from codegen.factors import take_out_factors
 from codegen.facts import kernel_facts
 from codegen.groups import form_groups
@@ -17,8 +19,9 @@ from codegen.program import write_kernel
 from codegen.scatters import expand_scatters
 from codegen.schedule import KernelPlan, made_resident, schedule
 from codegen.split import split_reductions
-from codegen.stages import find_stages
+from codegen.stages import NOTHING, find_stages
 from codegen.storage import SharedLayout, plan_layout
+from codegen.streams import find_streams, without_factors
 from codegen.strength import reduce_strength
 from codegen.strength_rules import RULES
 from codegen.template import parse_template
@@ -61,10 +64,7 @@ class Scheduled:
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
     """Schedules a region. Raises CodegenError if none of the ways to do it fits the device."""
-    settings = options or CodegenOptions()
-    return _first_that_works(
-        lambda merge: _scheduled(graph, device, settings, merge), settings.tuning.merge
-    )
+    return _first_that_works(graph, device, options or CodegenOptions(), lambda scheduled: scheduled)
 
 
 def inspect(
@@ -81,25 +81,41 @@ def generate(graph: Graph, device: Device, options: CodegenOptions | None = None
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
     settings = options or CodegenOptions()
     return _first_that_works(
-        lambda merge: write_kernel(_scheduled(graph, device, settings, merge), settings.numerics),
-        settings.tuning.merge,
+        graph, device, settings, lambda scheduled: write_kernel(scheduled, settings.numerics)
     )
 
 
-def _first_that_works(attempt: Callable[[bool], T], merge: bool) -> T:
-    """The attempt with merged groups or, where that does not fit, with a group per stage."""
-    if not merge:
-        return attempt(False)
-    try:
-        return attempt(True)
-    except CodegenError as refused:
+class Way(enum.Enum):
+    """How the loops of a kernel are put together, the boldest first."""
+
+    STREAM = "chains of dots walk their columns block by block, other loops merge"
+    MERGE = "loops merge into groups"
+    APART = "every loop is a group of its own"
+
+
+def _first_that_works(
+    graph: Graph, device: Device, options: CodegenOptions, finish: Callable[[Scheduled], T]
+) -> T:
+    """What `finish` makes of the first way that fits; where none does, the error of the boldest
+    that does not stream."""
+    graph = _simplified(graph, device, options)
+    merge = options.tuning.merge
+    streams = merge and options.numerics != "strict" and not options.template
+    stream = find_streams(graph, device) if streams else NOTHING
+    refused: CodegenError | None = None
+    for way in Way:
+        if (way is Way.STREAM and not stream.dots) or (way is Way.MERGE and not merge):
+            continue
         try:
-            return attempt(False)
-        except CodegenError:
-            raise refused from None
+            return finish(_scheduled(graph, device, options, way))
+        except CodegenError as error:
+            if way is not Way.STREAM and refused is None:
+                refused = error
+    assert refused is not None
+    raise refused
 
 
-def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
+def _simplified(graph: Graph, device: Device, options: CodegenOptions) -> Graph:
     graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
     free = options.numerics != "strict"
     if free:
@@ -107,14 +123,23 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: boo
     graph = split_reductions(expand_scatters(graph), device, options.tuning.parts)
     if free:
         graph = merge_variances(graph)
-    stages = find_stages(graph)
-    if not stages:
-        raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
     empty = next((op for op in graph.ops[:-1] if op.shape.size == 0), None)
     if empty is not None:
         raise CodegenError(f"{empty.name} has no elements ({empty.shape}): leave it to XLA.")
-    groups = form_groups(stages, device, merge)
-    if merge:
+    return graph
+
+
+def _scheduled(graph: Graph, device: Device, options: CodegenOptions, way: Way) -> Scheduled:
+    stream = NOTHING
+    if way is Way.STREAM:
+        graph = without_factors(graph, find_streams(graph, device))
+        stream = find_streams(graph, device)
+    stages = find_stages(graph, stream)
+    if not stages:
+        raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
+    groups = form_groups(stages, device, way is not Way.APART, stream)
+    if way is not Way.APART:
+        stream_rows(groups, stream, device)
         groups = cache_values(groups, graph, device)
         if not options.template:
             tile_dots(groups, device)

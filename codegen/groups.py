@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from codegen.axes import GroupAxes
-from codegen.stages import Stage, form_of, is_strided
+from codegen.stages import NOTHING, Stage, Stream, form_of, is_strided
 from codegen.types import compute_bytes
 from costmodel.devices import Device
 
@@ -63,6 +63,8 @@ class Group:
     _leading: Group | None = None
     #: the rows and the columns of a lone dot's tile (codegen/dot_groups.py)
     held: tuple[int, int] | None = field(init=False, default=None)
+    #: whether those columns are walked block by block (codegen/dot_streams.py)
+    streamed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.stages.sort(key=lambda s: s.op.id)
@@ -220,9 +222,11 @@ class Group:
         return all(self.block_size(s) == 1 and not s.is_reduction for s in self.stages)
 
 
-def form_groups(stages: Sequence[Stage], device: Device, merge: bool = True) -> list[Group]:
+def form_groups(
+    stages: Sequence[Stage], device: Device, merge: bool = True, stream: Stream = NOTHING
+) -> list[Group]:
     """The groups of a region's stages, greedily merged unless told not to, in topological order."""
-    return _Merger(stages, device).run(merge)
+    return _Merger(stages, device, stream).run(merge)
 
 
 def shared_values(stages: Sequence[Stage]) -> list[Stage]:
@@ -237,8 +241,9 @@ def shared_bytes(group: Group) -> int:
 
 
 class _Merger:
-    def __init__(self, stages: Sequence[Stage], device: Device):
+    def __init__(self, stages: Sequence[Stage], device: Device, stream: Stream):
         self.device = device
+        self.stream = stream
         self.stages = stages
         self.group_of: dict[Stage, Group] = {s: Group([s], device) for s in stages}
         self.refused: set[tuple[Group, Group]] = set()
@@ -296,6 +301,9 @@ class _Merger:
             return False
         if not linked and (merged.tiles != left.tiles or not _alike(merged)):
             return False
+        if linked and (self._streams(left) or self._streams(right)):
+            self._replace(left, right, merged)  # elements of a stream are never stored
+            return True
         if shared_bytes(merged) > self.device.shared_per_block:
             return False
         together, apart = merged.figures.us, left.figures.us + right.figures.us
@@ -303,6 +311,9 @@ class _Merger:
             return False
         self._replace(left, right, merged)
         return True
+
+    def _streams(self, group: Group) -> bool:
+        return any(s.op.id in self.stream.dots for s in group.stages)
 
     def _replace(self, left: Group, right: Group, merged: Group) -> None:
         for stage in merged.stages:

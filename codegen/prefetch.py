@@ -24,7 +24,7 @@ def late_inputs(group: GroupPlan) -> list[tuple[Op, int]]:
     together: those of tile t start at t times as many."""
     first, device = group.nests[0], group.group.device
     many = group.tiles >= MANY_TILES * device.sm_count
-    if first.tile is None or group.points != 1 or not many:
+    if first.tile is None or first.tile.columns or group.points != 1 or not many:
         return []
     early = {op for stage in first.nest.products for op, _ in stage.loads}
     found: dict[Op, int] = {}

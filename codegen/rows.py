@@ -32,22 +32,24 @@ def row_loop(
     block: int,
     int_: str,
     thread: str = "threadIdx.x",
+    together: bool = False,
 ) -> RowLoop:
     """The loop over `rows` rows of which `limit` (C text) are there in this tile, by `block`
     threads of which this is number `thread` (C text).
 
     Loops whose body joins lanes of different rows must not diverge: there a team without a row of
-    its own repeats the last one, and `live` keeps it from storing.
+    its own repeats the last one, and `live` keeps it from storing. `together`: the body has barriers
+    of the whole block.
     """
     threads = teams.threads
     per_pass = block // threads
     exact = limit == str(rows) and rows % per_pass == 0
     lane = _lane(teams, block, thread)
-    free = teams.apart
+    free = teams.apart and not together
     team = f"{thread} % {teams.columns}" if teams.columns else f"{thread} / {threads}"
     if threads == 1:
         team = thread
-    if rows == 1:
+    if rows == 1 and not together:
         return _single_row(teams, team, lane, block)
     if threads == block:
         header = f"for ({int_} {name} = 0; {name} < {limit}; ++{name})"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from codegen.coalescing import line_costs
+from codegen.dot_streams import stream_tile
 from codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
 from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, Place, form_nests
@@ -39,6 +40,8 @@ VECTOR_ELEMENTS = 4
 TILED_LANES = 4
 #: Registers a thread needs beside a tile's values, and where it stores elements of the tile.
 ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
+#: Registers per thread from which on the compiler finds a better balance if left alone.
+MOST_BOUNDED = 128
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
 #: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
@@ -235,7 +238,7 @@ def _busy_threads(plans: Sequence[Sequence[GroupPlan]]) -> int:
     """Threads per block that the register tiles of a kernel of one group keep busy, in warps."""
     groups = [group for phase in plans for group in phase]
     busy = [
-        -(-nest.rows // nest.tile.team_rows) * nest.tile.team * nest.tile.shares
+        -(-nest.rows // nest.tile.team_rows) * nest.tile.team * nest.tile.filled
         for nest in groups[0].nests
         if nest.tile is not None
     ]
@@ -277,6 +280,8 @@ def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
         return 0
     need = max(t.registers + _spare_registers(nest, plan) for nest, t in tiles)
     per_thread = max(64, -(-need // 8) * 8)
+    if per_thread > MOST_BOUNDED:
+        return 0
     per_sm = blocks_per_sm(device, plan.block, per_thread, shared_bytes)
     return per_sm if 0 < per_sm * device.sm_count < plan.grid else 0
 
@@ -370,11 +375,17 @@ def _plan_group(
         if fixed is not None:
             given_to = [s for s in nest.stages if nest.place[s] is not Place.CARRY]
             teams = next((fixed.teams[s] for s in given_to if s in fixed.teams), teams)
-        tile = choose_tile(group, nest, points, block) if nest.tiled else None
+        tile = _tile(group, nest, points, block) if nest.tiled else None
         if tile is not None:
             teams = Teams(tile.team)
         plans.append(NestPlan(nest, rows, inner, teams, tile))
     return GroupPlan(group, plans, points, -(-group.tiles // points))
+
+
+def _tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
+    if group.streamed:
+        return stream_tile(group, nest)
+    return choose_tile(group, nest, points, block)
 
 
 def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
@@ -387,6 +398,8 @@ def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
 
 def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
+    if group.streamed:
+        return 1
     if group.held is not None and group.axes.extent(group.held[0]) % TENSOR_ROWS:
         return 1  # rows of different tiles must not meet in a warp
     least = group.least_points

@@ -27,6 +27,8 @@ LIBRARY_ROUTINE = 8
 DOT_REPEATS = 32
 #: Operations per element from which a value read by several stages is computed once.
 RECOMPUTE_LIMIT = 64
+#: Rows for which a streamed dot computes an element of an operand once.
+BLOCK_ROWS = 128
 
 
 @dataclass(eq=False)
@@ -68,10 +70,28 @@ class Stage:
         return f"Stage({self.op!r})"
 
 
-def find_stages(graph: Graph) -> list[Stage]:
+@dataclass(frozen=True)
+class Stream:
+    """Ids of dots that give the elements of rows walked block by block, of those that sum along
+    such rows, and of the ops in between, which are computed once per element
+    (codegen/streams.py)."""
+
+    products: frozenset[int]
+    sums: frozenset[int]
+    between: frozenset[int]
+
+    @property
+    def dots(self) -> frozenset[int]:
+        return self.products | self.sums
+
+
+NOTHING = Stream(frozenset(), frozenset(), frozenset())
+
+
+def find_stages(graph: Graph, stream: Stream = NOTHING) -> list[Stage]:
     """The mandatory stages of a region in topological order: outputs, reductions and dots."""
     outputs = {o.id for o in graph.root.operands}
-    kept = materialized(graph)
+    kept = materialized(graph, stream)
     stages: list[Stage] = []
     by_op: dict[int, Stage] = {}
     for op in graph.ops[:-1]:
@@ -88,9 +108,10 @@ def find_stages(graph: Graph) -> list[Stage]:
     return stages
 
 
-def materialized(graph: Graph) -> frozenset[int]:
+def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
-    compute again for each of several stages, or for each column of a dot."""
+    compute again for each of several stages, or for each column of a dot. What lies between the
+    dots of a stream is computed once anyway."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     kept: set[int] = set()
@@ -103,7 +124,9 @@ def materialized(graph: Graph) -> frozenset[int]:
         weight[op.id] = inherited + _effort(op)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
             continue
-        again = max((_visits(graph.ops[r], op) for r in readers[op.id]), default=1.0)
+        if op.id in stream.between:
+            continue
+        again = max((_visits(graph.ops[r], op, stream) for r in readers[op.id]), default=1.0)
         stages = len(readers[op.id]) + (op.id in outputs)
         if weight[op.id] * (again - 1) >= DOT_REPEATS or (
             stages > 1 and weight[op.id] >= RECOMPUTE_LIMIT and not _stands_in(op, readers, tree)
@@ -146,11 +169,12 @@ def _effort(op: Op) -> float:
     return spec.flops if kind_of(op.opcode) is Kind.ELEMENTWISE else 0
 
 
-def _visits(stage: Op, op: Op) -> float:
+def _visits(stage: Op, op: Op, stream: Stream) -> float:
     """How often a dot would compute an element of its operand; 1 for other stages."""
     if stage.opcode != "dot":
         return 1.0
-    return stage.shape.size * reduced_size(stage) / max(1, op.shape.size)
+    rows = BLOCK_ROWS if stage.id in stream.dots else 1
+    return max(1.0, stage.shape.size * reduced_size(stage) / max(1, op.shape.size) / rows)
 
 
 def needs_stage(op: Op) -> bool:

@@ -71,6 +71,8 @@ def _reduction_scratch(plan: KernelPlan) -> int:
         for nest in group.nests:
             if nest.teams.joins_warps:
                 need = max(need, SLOT_BYTES * len(nest.nest.placed(Place.REDUCE)))
+            if nest.tile is not None:
+                need = max(need, nest.tile.shared)
             if nest.tile is not None and nest.tile.shares > 1:
                 bytes_each = max(compute_bytes(s.op.dtype) for s in nest.nest.products)
                 values = nest.tile.rows * nest.tile.steps

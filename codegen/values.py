@@ -45,6 +45,8 @@ class Values:
         self.writer = writer
         self.stored = stored
         self.numerics = numerics
+        #: opcodes of which fewer correct bits will do
+        self.approximate: frozenset[str] = frozenset()
         self.tables = tables
 
     def value(self, op: Op, index: Indices) -> str:
@@ -108,7 +110,8 @@ class Values:
             text, depth = self.placed(rotated[0], index)
             return self._keep(op, index, f"fs_rotate_left({text}, {rotated[1]})", depth)
         args = [self.placed(op.operands[r.operand], r.index) for r in reads(op, index)]
-        text = expression(op, [text for text, _ in args], self.numerics)
+        numerics = "fast" if op.opcode in self.approximate else self.numerics
+        text = expression(op, [text for text, _ in args], numerics)
         if len(args) == 1 and text == args[0][0]:  # a conversion that keeps the compute type
             return args[0]
         return self._keep(op, index, text, max((d for _, d in args), default=0))

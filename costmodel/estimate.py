@@ -24,6 +24,8 @@ DOT_STEP_US = 0.06
 #: Multiply-adds of one lane in the time of such a step where a register tile does the dot: 16 by 32
 #: results of a warp, 8 summed elements in three steps.
 TILED_ADDS = 40
+#: How many times as many of 16-bit elements.
+HALF_ADDS = 4
 #: A reduction or a dot that waits for another one inside a kernel: its last loads, the
 #: exchange between threads, and the barriers around it. A softmax cross-entropy with its gradient
 #: on an H200, six of them in one block, took 2.2 us more than a kernel without.
@@ -123,7 +125,9 @@ def facts_us(facts: KernelFacts, device: Device) -> float:
 def best_case_us(work: Work, device: Device) -> float:
     """A lower bound of `kernel_us` for any kernel that does at least `work`."""
     threads = device.sm_count * device.max_threads_per_sm
-    steps = work.dot_steps / threads * DOT_STEP_US / TILED_ADDS
+    halves = work.tensor_flops // 2  # multiply-adds, each counted as a step at least
+    steps = (work.dot_steps - halves + halves / HALF_ADDS) / TILED_ADDS
+    steps *= DOT_STEP_US / threads
     busy = max(moved_us(work, device), compute_us(work, device), steps)
     return device.launch_us + latency_us(device) + busy
 

@@ -65,7 +65,7 @@ class GraphWork:
             for operand, size in reads:
                 if operand not in inside:
                     touched[operand] = touched.get(operand, 0) + size
-        flops, flops64, special, int_ops, dots, steps = total
+        flops, flops64, special, int_ops, dots, tensor, steps = total
         read, read_warm = 0, 0
         for i, size in touched.items():
             size = min(size, self._bytes[i])
@@ -82,6 +82,7 @@ class GraphWork:
             special=special,
             int_ops=int_ops,
             dot_flops=dots,
+            tensor_flops=tensor,
             dot_steps=steps,
         )
 
@@ -136,10 +137,11 @@ def _reads(op: Op) -> list[tuple[Op, int]]:
 
 
 #: What `_amounts` counts.
-_UNITS = 6
+_UNITS = 7
 
 
 def _amounts(w: Work) -> list[tuple[int, int]]:
     """The operations of each unit that has any."""
-    units = w.flops, w.flops64, w.special, w.int_ops, w.dot_flops, w.dot_steps
+    arithmetic = w.flops, w.flops64, w.special, w.int_ops
+    units = *arithmetic, w.dot_flops, w.tensor_flops, w.dot_steps
     return [(unit, amount) for unit, amount in enumerate(units) if amount]

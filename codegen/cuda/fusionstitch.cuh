@@ -35,6 +35,7 @@ typedef unsigned long long uint64_t;
 #include "functions.cuh"
 #include "reduce.cuh"
 #include "mma.cuh"
+#include "fragments.cuh"
 
 // Tells the compiler that a tensor starts at a multiple of 16 bytes, as all do: unrolled reads of
 // neighbouring elements become vector loads.

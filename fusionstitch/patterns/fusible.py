@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from codegen.scatters import one_update
 from costmodel.devices import Device
+from costmodel.work import dot_flops
 from fusionstitch.patterns.pattern import free_bits
 from hlo.graph import FLOATS, INTEGERS, Graph, Op
 from hlo.semantics import Kind, kind_of
@@ -29,8 +30,15 @@ def gemm_flops(dot: Op) -> int:
 
 
 def is_large_gemm(op: Op, device: Device) -> bool:
-    """Whether a library kernel does this dot better (`Device.large_gemm_flops`)."""
-    return op.opcode == "dot" and gemm_flops(op) >= device.large_gemm_flops
+    """Whether a library kernel does this dot better (`Device.large_gemm_flops`). A batched one that
+    moves memory for longer than it computes, however large, is done better where it need not."""
+    if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops:
+        return False
+    if not op.attrs["lhs_batch"]:
+        return True
+    moved = sum(x.shape.bytes for x in (op, *op.operands))
+    intensity = device.tensor_bf16_flops / device.dram_bytes_per_s
+    return dot_flops(op) >= moved * intensity
 
 
 def _kind(op: Op, device: Device) -> Verdict:

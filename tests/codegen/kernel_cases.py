@@ -438,7 +438,7 @@ add("tiled_update", lambda w, x, g: w - 0.1 * (x.T @ g), normal(64, 24), normal(
     normal(50, 24), shows=TENSOR)  # fmt: skip
 for _name, _dtype in (("bf16", BF16), ("f16", F16)):
     add(f"tiled_{_name}", lambda x, y: x @ y, normal(48, 24, dtype=_dtype),
-        normal(24, 16, dtype=_dtype), shows=f"{TENSOR}<1, 1>")  # fmt: skip
+        normal(24, 16, dtype=_dtype), shows=(TENSOR, "<1, 1>("))  # fmt: skip
 add("tiled_mixed", lambda x, y: jnp.dot(x, y.astype(np.float32)), normal(32, 24),
     normal(24, 16, dtype=BF16), shows=TENSOR)  # fmt: skip
 add("tiled_f64", lambda x, y: x @ y + 1, normal(48, 24, dtype=np.float64),
