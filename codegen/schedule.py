@@ -19,6 +19,7 @@ from codegen.nests import Nest, Place, form_nests
 from codegen.stages import Stage, is_strided, reduced_size
 from codegen.tuning import DEFAULT, Tuning, team_in
 from costmodel.devices import Device
+from costmodel.estimate import barrier_us
 from costmodel.occupancy import blocks_per_sm
 from costmodel.work import L2_SHARE
 
@@ -61,6 +62,8 @@ CARRIERS_PER_SM = 2
 #: Elements of a row from which on a block keeps it in most of the registers of an SM: too few
 #: blocks are left to hide latency behind each other, so that each walks several rows.
 FULL_ROW = 8192
+#: What a block takes at least for one tile: from its first load to its last store.
+ROUND_US = 0.8
 #: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
 PERSISTENT_SHARE = 0.9
 
@@ -262,8 +265,23 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
     if shared_bytes:
         # every resident block also takes 1 KB of system shared memory
         per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + 1024)))
+    if not tuning.blocks_per_sm:
+        per_sm = _waiting_per_sm(plan, per_sm, device)
     limit = device.cooperative_limit or device.sm_count * per_sm
     return replace(plan, grid=min(plan.grid, limit), blocks_per_sm=per_sm)
+
+
+def _waiting_per_sm(plan: KernelPlan, most: int, device: Device) -> int:
+    """Blocks per multiprocessor, at most `most`, of a kernel with grid barriers: with more of them
+    each phase takes fewer rounds, and each barrier longer."""
+    tiles = [sum(group.tiles for group in phase) for phase in plan.phases]
+
+    def us(per_sm: int) -> float:
+        blocks = device.sm_count * per_sm
+        rounds = sum(-(-count // blocks) for count in tiles)
+        return rounds * ROUND_US + (len(tiles) - 1) * barrier_us(device, min(blocks, max(tiles)))
+
+    return min((most >> i for i in range(most.bit_length())), key=us)
 
 
 def _is_persistent(plan: GroupPlan) -> bool:

@@ -16,7 +16,7 @@ FIRST_BYTES = 64
 BUSY_THREADS = 512
 #: What a value written before a grid barrier and read after it adds to the bare barrier:
 #: a phase of one dependent load and store on an H200 takes 1.54 us at 132 blocks, 1.70 at 264.
-PHASE_LATENCY_US = 0.5
+PHASE_LATENCY_US = 0.21
 #: One step of a dot inside a stitched kernel, a thread's two loads and its FMA, in sequence with
 #: the next: batched 94x94 dots of depth 2 and 8 and a 100x256x256 one took 0.10..0.14 us a step
 #: on an H200.
@@ -29,7 +29,7 @@ HALF_ADDS = 4
 #: A reduction or a dot that waits for another one inside a kernel: its last loads, the
 #: exchange between threads, and the barriers around it. A softmax cross-entropy with its gradient
 #: on an H200, six of them in one block, took 2.2 us more than a kernel without.
-STAGE_US = 0.35
+STAGE_US = 0.2
 #: Share of its unit's rate that a library GEMM reaches when it fills the device.
 LIBRARY_DOT_SHARE = 0.6
 #: The smallest library GEMM, launch included, and what each contracted element adds: GEMMs of
