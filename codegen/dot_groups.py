@@ -30,7 +30,7 @@ SHARED_ADDS = 1 << 23
 #: An axis up to which a tile may take all of it, however much lies beyond.
 WHOLE_AXIS = 64
 #: Share of a tile that may lie beyond the end of an axis.
-WASTE = 0.3
+WASTE = 0.4
 
 
 def tile_dots(groups: Iterable[Group], device: Device) -> None:

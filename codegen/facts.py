@@ -34,42 +34,25 @@ def kernel_facts(
     outputs = {o.id for o in graph.root.operands}
     passed = {s.op.id for s in global_values(plan)}
     seen: set[int] = set()
-    works = []
+    works: list[Work] = []
+    alone: list[tuple[Work, ...]] = []
     for phase in plan.phases:
-        work = Work(blocks=min(plan.grid, sum(g.tiles for g in phase)))
+        groups = [_group_work(group, plan, graph, outputs, passed) for group in phase]
         loaded: dict[int, int] = {}
-        for group in phase:
-            tiled = {s: nest.tile for nest in group.nests if nest.tile for s in nest.nest.stages}
-            work += Work(
-                dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests),
-                dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
-            )
-            work += Work(l2_bytes=_copied_again(group))
-            computed: set[int] = set()
-            for stage in group.group.stages:
-                own = _computed(stage, group, graph, computed)
-                if tile := tiled.get(stage):
-                    slots = SPLIT_ADDS if tile.tensor and stage.op.dtype == "f32" else 1.0
-                    own = replace(own, dot_steps=0, dot_flops=int(own.dot_flops * slots))
-                work += own
-                for op, index in stage.loads:
-                    loaded[op.id] = max(loaded.get(op.id, 0), _touched(op, index))
-                if stage.op.id in outputs:
-                    work += Work(bytes_written=stage.op.shape.bytes)
-                elif stage.op.id in passed:
-                    work += Work(l2_bytes=stage.op.shape.bytes)
-                for producer, _ in stage.reads:
-                    if producer.op.id in passed and producer not in group.group.stages:
-                        work += Work(l2_bytes=producer.op.shape.bytes)
-        for ident, size in loaded.items():
-            fits = graph.ops[ident].shape.bytes < device.l2_bytes * L2_SHARE
-            again = ident in seen and fits
-            work += Work(l2_bytes=size) if again else Work(bytes_read=size)
-            seen.add(ident)
-        works.append(work)
+        for _, loads in groups:
+            for ident, size in loads.items():
+                loaded[ident] = max(loaded.get(ident, 0), size)
+        single = [work + _loaded(loads, seen, graph, device) for work, loads in groups]
+        blocks = [min(plan.grid, group.tiles) for group in phase]
+        pairs = zip(single, blocks, strict=True)
+        alone.append(tuple(replace(work, blocks=n) for work, n in pairs) if len(phase) > 1 else ())
+        together = sum((work for work, _ in groups), _loaded(loaded, seen, graph, device))
+        works.append(replace(together, blocks=min(plan.grid, sum(g.tiles for g in phase))))
+        seen |= loaded.keys()
     return KernelFacts(
         work=sum(works[1:], works[0]),
         phases=tuple(works),
+        alone=tuple(alone),
         threads=plan.block,
         shared_bytes=layout.total,
         registers=_registers(plan),
@@ -82,6 +65,45 @@ def kernel_facts(
             ("groups", len(plan.groups)),
         ),
     )
+
+
+def _group_work(
+    group: GroupPlan, plan: KernelPlan, graph: Graph, outputs: set[int], passed: set[int]
+) -> tuple[Work, dict[int, int]]:
+    """What a group computes and writes, and the bytes that it reads of each input."""
+    tiled = {s: nest.tile for nest in group.nests if nest.tile for s in nest.nest.stages}
+    work = Work(
+        dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests),
+        dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
+        l2_bytes=_copied_again(group),
+    )
+    loads: dict[int, int] = {}
+    computed: set[int] = set()
+    for stage in group.group.stages:
+        own = _computed(stage, group, graph, computed)
+        if tile := tiled.get(stage):
+            slots = SPLIT_ADDS if tile.tensor and stage.op.dtype == "f32" else 1.0
+            own = replace(own, dot_steps=0, dot_flops=int(own.dot_flops * slots))
+        work += own
+        for op, index in stage.loads:
+            loads[op.id] = max(loads.get(op.id, 0), _touched(op, index))
+        if stage.op.id in outputs:
+            work += Work(bytes_written=stage.op.shape.bytes)
+        elif stage.op.id in passed:
+            work += Work(l2_bytes=stage.op.shape.bytes)
+        for producer, _ in stage.reads:
+            if producer.op.id in passed and producer not in group.group.stages:
+                work += Work(l2_bytes=producer.op.shape.bytes)
+    return work, loads
+
+
+def _loaded(loads: dict[int, int], seen: set[int], graph: Graph, device: Device) -> Work:
+    """Traffic of reading inputs, of which those `seen` before may still be in L2."""
+    work = Work()
+    for ident, size in loads.items():
+        again = ident in seen and graph.ops[ident].shape.bytes < device.l2_bytes * L2_SHARE
+        work += Work(l2_bytes=size) if again else Work(bytes_read=size)
+    return work
 
 
 def _touched(op: Op, index: Indices) -> int:

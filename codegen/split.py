@@ -5,13 +5,14 @@
 
 The first part spreads over P times as many blocks, the second sums P partials behind a grid
 barrier. When P does not divide N, x is padded with the reducer's identity; inside a kernel
-neither the pad nor the reshape moves anything. Shorter sums also round less.
+neither the pad nor the reshape moves anything. Where P is more than the first of several summed
+dims has, those are taken as one. Shorter sums also round less.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def parts(op: Op, device: Device, scale: float = 1.0) -> int:
         threads, least = _threads(op), LEAST_PER_PART
     else:
         return 1
-    source, size = op.operands[0], reduced_size(op)
+    size = reduced_size(op)
     if op.shape.size * size < SMALL:
         return 1
     rows = _row_parts(op, device, scale)
@@ -67,7 +68,7 @@ def parts(op: Op, device: Device, scale: float = 1.0) -> int:
     if wanted < 2:
         return 1
     count = 1 << int(math.log2(min(wanted, size // least)))
-    return min(count, source.dims[_summed(op)[0]])
+    return _nested(count, _extents(op))
 
 
 def _columns(op: Op) -> int:
@@ -85,10 +86,13 @@ def _row_parts(op: Op, device: Device, scale: float) -> int:
         return 1
     rows_at_once = max(1, DEFAULT_BLOCK * VECTOR_ELEMENTS // columns)
     blocks = int(device.sm_count * CARRIERS_PER_SM * columns // op.shape.size * scale)
-    rows = op.operands[0].dims[_summed(op)[0]]
-    most = min(blocks, rows, reduced_size(op) // (LEAST_ROWS * rows_at_once))
+    extents = _extents(op)
+    rows = extents[0]
+    most = min(blocks, math.prod(extents), reduced_size(op) // (LEAST_ROWS * rows_at_once))
     if most * op.shape.size < device.sm_count * columns:
         return 1
+    if most > rows:
+        return _nested(most, extents)
     return next((n for n in range(most, most // 2, -1) if rows % n == 0), most)
 
 
@@ -108,10 +112,50 @@ def _summed(op: Op) -> tuple[int, ...]:
     return max(pairs, key=lambda pair: dims[pair[0]])
 
 
+def _extents(op: Op) -> list[int]:
+    """Extents of the dim to split and of the summed ones right behind it."""
+    dims, first = op.operands[0].dims, _summed(op)[0]
+    last = first + 1
+    while op.opcode == "reduce" and last in op.attrs["dimensions"]:
+        last += 1
+    return list(dims[first:last])
+
+
+def _nested(count: int, extents: Sequence[int]) -> int:
+    """At most `count` parts; beyond the first of the extents, so many that a part holds whole
+    indices of the later dims: loops over those dims stay loops over them."""
+    if count <= extents[0]:
+        return count
+    whole = 1
+    for extent in extents:
+        if whole * extent > count:
+            return whole * max(d for d in range(1, count // whole + 1) if extent % d == 0)
+        whole *= extent
+    return whole
+
+
+def _as_one(op: Op, chain: list[Op]) -> Op:
+    """The reduction `op` with the dim to split and the summed ones right behind it as one."""
+    source, axis, extents = op.operands[0], _summed(op)[0], _extents(op)
+    last = axis + len(extents)
+    dims = (*source.dims[:axis], math.prod(extents), *source.dims[last:])
+    flat = Op("reshape", Shape(source.dtype, dims), (source,), name=f"{op.name}_rows")
+    flat.source = op.source
+    chain.append(flat)
+    summed = [d for d in op.attrs["dimensions"] if not axis < d < last]
+    moved = tuple(d if d <= axis else d - len(extents) + 1 for d in sorted(summed))
+    attrs = {**op.attrs, "dimensions": moved}
+    operands = (flat, *op.operands[1:])
+    return Op("reduce", op.shape, operands, attrs, op.name, op.origin, op.called, op.source)
+
+
 def _split(op: Op, device: Device, scale: float) -> list[Op] | None:
     count = parts(op, device, scale)
     if count < 2:
         return None
+    rows: list[Op] = []
+    if count > _extents(op)[0]:
+        op = _as_one(op, rows)
     axes = _summed(op)
     extent = op.operands[0].dims[axes[0]]
     each = -(-extent // count)
@@ -122,7 +166,7 @@ def _split(op: Op, device: Device, scale: float) -> list[Op] | None:
     dtype = "f32" if wide else op.dtype
     rounded = dtype != op.dtype
     zero = _neutral(reducer, dtype, op)
-    chain = [zero]
+    chain = [zero, *rows]
     operands = op.operands
     if op.opcode == "reduce" and rounded:
         operands = tuple(_widened(operand, op, chain) for operand in operands)

@@ -14,9 +14,10 @@ from costmodel.work import Work
 FIRST_BYTES = 64
 #: Threads per multiprocessor that keep its arithmetic busy.
 BUSY_THREADS = 512
-#: What a value written before a grid barrier and read after it adds to the bare barrier:
-#: a phase of one dependent load and store on an H200 takes 1.54 us at 132 blocks, 1.70 at 264.
-PHASE_LATENCY_US = 0.21
+#: The least that the work between two grid barriers takes, reading what was written before the
+#: first: a phase of one dependent load and store on an H200, its barrier included, takes 1.54 us at
+#: 132 blocks, 1.70 at 264.
+PHASE_LATENCY_US = 0.5
 #: One step of a dot inside a stitched kernel, a thread's two loads and its FMA, in sequence with
 #: the next: batched 94x94 dots of depth 2 and 8 and a 100x256x256 one took 0.10..0.14 us a step
 #: on an H200.
@@ -35,7 +36,7 @@ LIBRARY_DOT_SHARE = 0.6
 #: The smallest library GEMM, launch included, and what each contracted element adds: GEMMs of
 #: 64^3 to 512^3 and of 100 to 128 rows under jax.jit on an H200 took 1.2 to 5.6 us.
 LIBRARY_GEMM_US = 1.2
-LIBRARY_STEP_US = 0.005
+LIBRARY_STEP_US = 0.008
 #: Side of the square tile that one block of a library GEMM computes.
 LIBRARY_TILE = 64
 #: Blocks that a library GEMM splits a long contraction into at most, contracted elements below
@@ -116,10 +117,22 @@ def facts_us(facts: KernelFacts, device: Device) -> float:
     phases = facts.phases or (facts.work,)
     fit = blocks_per_sm(device, facts.threads, facts.registers, facts.shared_bytes)
     resident = max(1, fit) * facts.threads
-    busy = sum(busy_us(phase, device, facts.threads, resident) for phase in phases)
-    count = len(phases) if facts.phases else facts.work.phases
-    boundaries = (count - 1) * boundary_us(device, max(phase.blocks for phase in phases))
-    return device.launch_us + latency_us(device) + busy + boundaries
+
+    def us(work: Work) -> float:
+        return busy_us(work, device, facts.threads, resident)
+
+    alone = facts.alone or ((),) * len(phases)
+    each = [
+        max(us(phase), *map(us, parts)) if parts else us(phase)
+        for phase, parts in zip(phases, alone, strict=True)
+    ]
+    started = device.launch_us + latency_us(device)
+    blocks = max(phase.blocks for phase in phases)
+    if len(phases) == 1:
+        return started + each[0] + (facts.work.phases - 1) * boundary_us(device, blocks)
+    barrier = barrier_us(device, blocks)
+    least = PHASE_LATENCY_US if barrier else 0.0
+    return started + each[0] + sum(barrier + max(least, later) for later in each[1:])
 
 
 def best_case_us(work: Work, device: Device) -> float:
@@ -133,10 +146,17 @@ def best_case_us(work: Work, device: Device) -> float:
 
 
 def library_gemm_us(
-    work: Work, device: Device, flops: int, result: tuple[int, int, int], k: int, unit: float
+    work: Work,
+    device: Device,
+    flops: int,
+    result: tuple[int, int, int],
+    k: int,
+    unit: float,
+    joined: bool = False,
 ) -> float:
     """Microseconds of a library GEMM of `flops` with `result` (batch, m, n) and contraction `k`,
-    launch included, on a unit of `unit` FLOP/s; `work` holds its traffic."""
+    launch included, on a unit of `unit` FLOP/s; `work` holds its traffic. `joined`: another kernel
+    adds up the parts of a split contraction."""
     batch, m, n = result
     tiles = batch * math.ceil(m / LIBRARY_TILE) * math.ceil(n / LIBRARY_TILE)
     few = tiles <= device.sm_count * LIBRARY_SPLIT_SHARE
@@ -146,7 +166,7 @@ def library_gemm_us(
     busy = latency_us(device) + max(moved_us(work, device), compute)
     us = max(LIBRARY_GEMM_US + k / parts * LIBRARY_STEP_US, device.launch_us + busy)
     if few and k >= LIBRARY_SPLIT_K:
-        joined = Work(l2_bytes=2 * parts * batch * m * n * 4, blocks=device.sm_count)
-        us += kernel_us(joined, device)
+        parted = Work(l2_bytes=2 * parts * batch * m * n * 4, blocks=device.sm_count)
+        us += moved_us(parted, device) if joined else kernel_us(parted, device)
         us += 2 * kernel_us(Work(), device) if k % LIBRARY_PAD else 0.0
     return us

@@ -15,7 +15,7 @@ class KernelFacts:
     """A kernel before it is emitted.
 
     `work` is the whole of it, `phases` the work between two grid barriers each (empty: one
-    phase). `threads` and `shared_bytes` are per block, `registers` per thread, an estimate;
+    phase), `alone` what in a phase is done by blocks of its own (empty: all by all). `threads` and `shared_bytes` are per block, `registers` per thread, an estimate;
     `scope` is the widest of `SCOPES` an intermediate crosses;
     `facts` are whatever the report should show.
     """
@@ -27,6 +27,7 @@ class KernelFacts:
     template: str = ""
     scope: str = ""
     phases: tuple[Work, ...] = ()
+    alone: tuple[tuple[Work, ...], ...] = ()
     facts: tuple[tuple[str, object], ...] = ()
 
     def warmed(self, read: int, written: int) -> KernelFacts:

@@ -38,7 +38,7 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
     work = works.fused(bits, written)
     gemms = [op for op in ops if kind_of(op.opcode) is Kind.DOT]
     if gemms:
-        return sum(_gemm_us(op, work, device) for op in gemms)
+        return sum(_gemm_us(op, work, works, written) for op in gemms)
     reductions = [op for op in ops if kind_of(op.opcode) is Kind.REDUCTION]
     blocks = max(-(-op.shape.size // LOOP_TILE) for op in ops)
     us, threads = STAGE_US * works.chain(bits), LOOP_THREADS
@@ -84,14 +84,19 @@ def _second_pass_us(reductions: list[Op], blocks: int, device: Device) -> float:
     return kernel_us(Work(bytes_read=8 * written, bytes_written=written, blocks=blocks), device)
 
 
-def _gemm_us(op: Op, work: Work, device: Device) -> float:
+def _gemm_us(op: Op, work: Work, works: GraphWork, written: int) -> float:
+    device = works.device
     lhs, rhs = op.operands
     k = math.prod(lhs.dims[d] for d in op.attrs["lhs_contract"])
     batch = math.prod(lhs.dims[d] for d in op.attrs["lhs_batch"])
     m = lhs.shape.size // max(1, k * batch)
     n = rhs.shape.size // max(1, k * batch)
     unit = _gemm_unit(op, device)
-    return library_gemm_us(work, device, dot_flops(op), (batch, m, n), k, unit)
+    # the kernel that reads a result element by element also adds up its parts
+    users = works.graph.users[op.id]
+    joined = written >> op.id & 1 and any(kind_of(u.opcode) is Kind.ELEMENTWISE for u in users)
+    flops = dot_flops(op)
+    return library_gemm_us(work, device, flops, (batch, m, n), k, unit, joined=bool(joined))
 
 
 def _gemm_unit(op: Op, device: Device) -> float:

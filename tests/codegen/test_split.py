@@ -54,7 +54,24 @@ def test_a_device_with_fewer_multiprocessors_splits_less() -> None:
 
 
 def test_parts_never_outnumber_the_split_dim() -> None:
-    assert parts(reduction((3, 1 << 20), (0, 1)), H200) <= 3
+    assert parts(reduction((3, 1 << 20), (0,)), H200) <= 3
+
+
+def test_neighbouring_summed_dims_are_split_as_one() -> None:
+    b = Builder()
+    x = b.parameter((3, 40, 1000, 4))
+    op = b.reduce(x, (0, 1, 2))
+    assert parts(op, H200) > 3
+    graph = whole(b.graph(op))
+    split = split_reductions(graph, H200)
+    verify(split)
+    first, second = reduces(split)
+    # parts hold whole indices of the later dims
+    assert 3 * 40 % second.operands[0].dims[0] == 0
+    value = np.arange(480_000, dtype=np.float32).reshape(3, 40, 1000, 4) % 7
+    (wanted,), (found,) = evaluate(graph, [value]), evaluate(split, [value])
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert first.dims[0] == second.operands[0].dims[0]
 
 
 def test_other_bodies_are_left_alone() -> None:

@@ -112,7 +112,7 @@ def test_phase_by_phase() -> None:
     one = facts_us(KernelFacts(phase), H200)
     two = facts_us(KernelFacts(phase + phase, phases=(phase, phase)), H200)
     launch = H200.launch_us + latency_us(H200)
-    assert two == pytest.approx(launch + 2 * (one - launch) + 1.9 + PHASE_LATENCY_US)
+    assert two == pytest.approx(launch + 2 * (one - launch) + 1.9)
 
 
 def test_warm_inputs_and_outputs_move_to_l2() -> None:
