@@ -8,7 +8,7 @@ over rows and steps; unrolled, both are registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,9 @@ from codegen.index import Index, delinearize, render, variable
 from codegen.maps import Indices
 from codegen.nest_emitter import NestEmitter
 from codegen.nests import Place
+from codegen.repeats import FEWEST, Repeat, repeat_of, runs
 from codegen.rows import row_loop
+from codegen.source import Block
 from codegen.stages import Stage, body_reads, inlined_reads
 from codegen.sweeps import Key, functor_of, start_of
 from codegen.types import c_type, compute_bytes
@@ -303,16 +305,65 @@ class DotEmitter(NestEmitter):
         other: each operand is read once per row, or once per column."""
         start = self._start_product(dots[0]) if len(dots) == 1 else literal(0, op.dtype)
         name = self._array(op, "_tile", self.rows * self.steps, start)
+        blocks = []
         for stage in dots:
             self._bind_column(self.column)
             index = self._index(stage)
-            self._add_product(stage, index, name, bool(start))
+            with self.writer.nested("", pinned=True) as block:
+                self._add_product(stage, index, name, bool(start))
+            blocks.append(block)
+        self._as_loop(dots, blocks)
         self._join_shares(op, name)
         finished = self.values.finished(dots[0].op, f"{name}[i]")
         if finished != f"{name}[i]":
             loop = f"FS_UNROLL for (int i = 0; i < {self.rows * self.steps}; ++i)"
             self.writer.line(f"{loop} {name}[i] = {finished};")
         self.element_arrays[op, index] = name
+
+    def _as_loop(self, dots: Sequence[Stage], blocks: Sequence[Block]) -> None:
+        """Turns the statements of several dots, one block each, into a loop over their operands
+        where they differ in nothing else."""
+        types = {
+            self._buffer(op): c_type(op.dtype).storage
+            for dot in dots
+            for op, _ in (*dot.loads, *((s.op, at) for s, at in dot.reads))
+        }
+        texts = ["\n".join(block.lines(0)) for block in blocks]
+        items = self.writer.block.items
+        start = items.index(blocks[0])
+        if items[start:] != list(blocks):
+            return
+        del items[start:]
+        for first, end in runs(texts, types):
+            repeat = repeat_of(texts[first:end], types) if end - first >= FEWEST else None
+            if repeat is None:
+                items += blocks[first:end]
+            else:
+                self._loop_over(repeat, types, end - first)
+
+    def _loop_over(self, repeat: Repeat, types: Mapping[str, str], count: int) -> None:
+        """The loop over the buffers of statements that repeat."""
+        term = self.writer.name("term")
+        tables: dict[str, tuple[str, str]] = {}
+        kinds = {name: f"const {types[name]}* const" for name in repeat.buffers}
+        kinds |= dict.fromkeys(repeat.places, f"const {self.int}")
+        for name, values in (*repeat.buffers.items(), *repeat.places.items()):
+            tables[name] = kinds[name], self.writer.name(f"{name}_terms")
+            kind, table = tables[name]
+            self.writer.line(f"{kind} {table}[{count}] = {{{', '.join(values)}}};")
+        header = f"FS_UNROLL_BY(2) for (int {term} = 0; {term} < {count}; ++{term})"
+        with self.writer.nested(header, pinned=True):
+            for name, (kind, table) in tables.items():
+                self.writer.line(f"{kind} {name} = {table}[{term}];")
+            for line in repeat.text.splitlines():
+                self.writer.line(line)
+
+    def _buffer(self, op: Op) -> str:
+        """The C name of what holds an operand."""
+        if op.opcode == "parameter":
+            return self.memory.inputs[op.id]
+        names = self.memory.outputs.get(op.id, ())
+        return names[0] if names else self.memory.scratch.get(op.id, "")
 
     def _join_shares(self, op: Op, name: str) -> None:
         """Adds up what the threads have that walked the parts of a sum. Each goes on with some of

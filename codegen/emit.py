@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from codegen.dot_emitter import DotEmitter
 from codegen.dot_stream_emitter import StreamEmitter
 from codegen.dot_tensor import TensorEmitter
-from codegen.functions import Signature, function_text, shared_texts, signature
+from codegen.functions import FEWEST_FLAT, FEWEST_LONG, Signature, shared_functions, signature
 from codegen.nest_emitter import NestEmitter, describe
 from codegen.prefetch import late_inputs
 from codegen.schedule import GroupPlan, KernelPlan, NestPlan
@@ -55,8 +55,7 @@ class KernelEmitter:
 
     def body(self) -> str:
         """The statements of the kernel function; `functions` holds what they call."""
-        for phase in self.plan.phases:
-            self._share_functions(phase)
+        self._share_functions()
         for number, phase in enumerate(self.plan.phases):
             if number:
                 self.writer.line("fs_grid_barrier();")
@@ -64,40 +63,60 @@ class KernelEmitter:
             self._phase(phase)
         return self.writer.text()
 
-    def _share_functions(self, groups: list[GroupPlan]) -> None:
-        """Turns elementwise groups of inputs that differ only in their tensors into calls."""
-        flat = [g for g in groups if g.group.is_flat and not any(s.reads for s in g.group.stages)]
-        if len(flat) < 2:
-            return
+    def _share_functions(self) -> None:
+        """Turns groups that differ only in their tensors, and where in them they read, into calls
+        of one function."""
+        groups = self._alike()
         written = {i: list(names) for i, names in self.memory.outputs.items()}
         for ident, name in self.memory.scratch.items():
             written.setdefault(ident, []).append(name)
-        signatures = {g: signature(g, written) for g in flat}
-        texts = {g: self._function(g, signatures[g]) for g in flat}
-        for text in shared_texts(texts):
-            name = self.writer.name("elementwise")
-            self.functions.append(text.replace("NAME", name, 1))
-            for group in flat:
-                if texts[group] == text:
-                    arguments = signatures[group].arguments("TILE", group, self.memory.inputs)
-                    self._calls[group] = f"{name}({', '.join(arguments)});"
+        signatures = {g: signature(g, self.memory.inputs, written) for g in groups}
+        bodies = {g: self._function_body(g, signatures[g]) for g in groups}
+        for shared in shared_functions(bodies, signatures, self.int):
+            flat = signatures[next(iter(shared.places))].flat
+            name = self.writer.name("elementwise" if flat else "part")
+            self.functions.append(shared.text.replace("NAME", name, 1))
+            for group, places in shared.places.items():
+                arguments = [*signatures[group].arguments("TILE", group), *places]
+                self._calls[group] = f"{name}({', '.join(arguments)});"
 
-    def _function(self, group: GroupPlan, signature: Signature) -> str:
-        """The text of a function that computes one tile of an elementwise group."""
+    def _alike(self) -> list[GroupPlan]:
+        """The groups that may share a function: elementwise ones of inputs, and those of which
+        there are several of one kind."""
+        groups = self.plan.groups
+        flat = [g for g in groups if g.group.is_flat and not any(s.reads for s in g.group.stages)]
+        rest = [g for g in groups if g not in set(flat)]
+        kinds = {g: tuple((s.op.opcode, s.op.shape) for s in g.group.stages) for g in rest}
+        counts = Counter(kinds.values())
+        return (flat if len(flat) >= FEWEST_FLAT else []) + [
+            g for g in rest if counts[kinds[g]] >= FEWEST_LONG
+        ]
+
+    def _is_looped(self, group: GroupPlan) -> bool:
+        """Whether a block may take several tiles of the phase of a group."""
+        phase = next(phase for phase in self.plan.phases if group in phase)
+        return sum(g.tiles for g in phase) > self.plan.grid
+
+    def _function_body(self, group: GroupPlan, signature: Signature) -> str:
+        """The statements of a function that computes one tile of a group."""
         outputs: dict[int, list[str]] = {}
         for i, (op, _) in enumerate(signature.stores):
             outputs.setdefault(op.id, []).append(f"out_{i}")
-        inputs = {op.id: f"in_{i}" for i, op in enumerate(signature.loads)}
-        memory = Memory(inputs, outputs, {}, {}, self.memory.tables)
+        loads = {op.id: f"in_{i}" for i, (op, _) in enumerate(signature.loads)}
+        memory = Memory(loads, outputs, loads, self.memory.shared, self.memory.tables)
+        memory.scratch = {i: name for i, name in loads.items() if i not in outputs}
         inner = KernelEmitter(self.plan, memory, self.numerics, self.int == "long long", Writer())
         inner.anonymous = True
-        for name in ("tile", "points", *inputs.values(), *itertools.chain(*outputs.values())):
+        names = [f"in_{i}" for i in range(len(signature.loads))]
+        names += [f"out_{i}" for i in range(len(signature.stores))]
+        for name in ("tile", "points", *names):
             inner.writer.name(name)
         inner.writer.declare("tile")
-        for nest in group.nests:
-            NestEmitter(inner, group, nest, "tile", {}, "points").emit()
-        body = "\n".join(f"  {line}" for line in inner.writer.text().splitlines())
-        return function_text(signature, self.int, body)
+        inner._nests(group, "tile", self._is_looped(group), "points" if signature.flat else "")
+        lines = inner.writer.text().splitlines()
+        if any("shared_memory" in line for line in lines):
+            lines.insert(0, "FS_DYNAMIC_SHARED(shared_memory);")
+        return "\n".join(f"  {line}" for line in lines)
 
     def _phase(self, groups: list[GroupPlan]) -> None:
         """The tiles of all groups, numbered through; a block takes every grid-th one."""
@@ -150,6 +169,11 @@ class KernelEmitter:
         if group.tiles > 1:
             writer.line(f"const {self.int} {tile} = {tile_text};")
             writer.declare(tile)
+        self._nests(group, tile, looped)
+
+    def _nests(self, group: GroupPlan, tile: str, looped: bool, points: str = "") -> None:
+        """The nests of a group in order, a barrier between them where they share."""
+        writer = self.writer
         for op, elements in late_inputs(group):
             start = f"{self.memory.inputs[op.id]} + {tile} * {elements}"
             writer.line(f"fs_prefetch({start}, {elements});")
@@ -163,7 +187,10 @@ class KernelEmitter:
         for number, nest in enumerate(group.nests):
             if number and names:
                 writer.line("__syncthreads();")
-            self._emitter(nest)(self, group, nest, tile, names).emit()
+            if points:
+                NestEmitter(self, group, nest, tile, names, points).emit()
+            else:
+                self._emitter(nest)(self, group, nest, tile, names).emit()
         if looped and names:
             writer.line("__syncthreads();")
 

@@ -1,53 +1,138 @@
-"""Groups that do the same to different tensors share one device function (multi-tensor packing).
+"""Groups that do the same to different tensors share one device function.
 
-An optimiser step over hundreds of parameters packs hundreds of groups into one launch. Written out
-one by one they would overflow the instruction cache and take seconds to compile; as calls of a few
-functions, the code stays about as small as that of one tensor.
+An optimiser step over hundreds of parameters packs hundreds of groups into one launch; the layers
+of a network and the steps of an unrolled loop are phases that follow each other. Written out one by
+one they would overflow the instruction cache and take minutes to compile; as calls of a few
+functions, the code stays about as small as that of one tensor, layer or step.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from codegen.schedule import GroupPlan
 from codegen.types import c_type
 from hlo.graph import Op
 
+#: Groups that are alike from which on they share a function: fewer may be elementwise, whose text
+#: does not depend on how large the tensors are, or long.
+FEWEST, FEWEST_FLAT, FEWEST_LONG = 3, 2, 2
+#: Lines of a long group.
+LONG = 50
+#: Constants inside addresses in which groups that share a function may differ.
+MOST_PLACES = 8
+
+#: Addresses: subscripts, and what a vector is loaded from or stored to.
+_ADDRESS = re.compile(r"\[[^\[\]]*\]|(?<=_vec)(?:<[^<>]*>)?\((?:[^()]|\([^()]*\))*\)")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
 
 @dataclass(frozen=True)
 class Signature:
-    """What a group reads, in order of first use, and what it writes: (op, buffer)."""
+    """What a group reads, in order of first use, and what it writes: (op, buffer).
 
-    loads: tuple[Op, ...]
+    A `flat` one is told how many grid points there are.
+    """
+
+    loads: tuple[tuple[Op, str], ...]
     stores: tuple[tuple[Op, str], ...]
+    flat: bool
 
     def parameters(self, int_: str) -> list[str]:
         """C parameters: the tile, the grid points there are, the pointers."""
-        types = [f"const {c_type(op.dtype).storage}* in_{i}" for i, op in enumerate(self.loads)]
-        types += [f"{c_type(op.dtype).storage}* out_{i}" for i, (op, _) in enumerate(self.stores)]
-        return [f"const {int_} tile", f"const {int_} points", *types]
+        types = [f"const {t}* in_{i}" for i, t in _types(self.loads)]
+        types += [f"{t}* out_{i}" for i, t in _types(self.stores)]
+        points = [f"const {int_} points"] if self.flat else []
+        return [f"const {int_} tile", *points, *types]
 
-    def arguments(self, tile: str, group: GroupPlan, inputs: Mapping[int, str]) -> list[str]:
+    def arguments(self, tile: str, group: GroupPlan) -> list[str]:
         """C arguments of a call for one group."""
-        pointers = [inputs[op.id] for op in self.loads] + [name for _, name in self.stores]
-        return [tile, str(group.grid_points), *pointers]
+        points = [str(group.grid_points)] if self.flat else []
+        return [tile, *points, *(name for _, name in (*self.loads, *self.stores))]
 
 
-def signature(group: GroupPlan, written: Mapping[int, Sequence[str]]) -> Signature:
-    """The signature of an elementwise group; `written` holds the buffers of each op's value."""
-    loads = {op.id: op for stage in group.group.stages for op, _ in stage.loads}
-    stores = [(s.op, name) for s in group.group.stages for name in written.get(s.op.id, ())]
-    return Signature(tuple(loads.values()), tuple(stores))
+@dataclass(frozen=True)
+class Shared:
+    """A function for several groups: its text, its name left as `NAME`, and what each group's call
+    passes behind the arguments of its signature."""
+
+    text: str
+    places: Mapping[GroupPlan, tuple[str, ...]]
 
 
-def function_text(signature: Signature, int_: str, body: str) -> str:
-    """A device function, its name left as `NAME`."""
-    parameters = ",\n    ".join(signature.parameters(int_))
-    return f"static __device__ __noinline__ void NAME(\n    {parameters}) {{\n{body}\n}}\n"
+def signature(
+    group: GroupPlan, inputs: Mapping[int, str], written: Mapping[int, Sequence[str]]
+) -> Signature:
+    """The signature of a group; `written` holds the buffers of each value computed here."""
+    stages = group.group.stages
+    flat = group.group.is_flat and not any(s.reads for s in stages)
+    loads = {op.id: (op, inputs[op.id]) for stage in stages for op, _ in stage.loads}
+    for stage in stages:
+        for producer, _ in stage.reads:
+            if producer not in stages:
+                loads[producer.op.id] = producer.op, written[producer.op.id][0]
+    stores = [(s.op, name) for s in stages for name in written.get(s.op.id, ())]
+    return Signature(tuple(loads.values()), tuple(stores), flat)
 
 
-def shared_texts(texts: Mapping[GroupPlan, str]) -> list[str]:
-    """The function texts that at least two groups have in common, in order of first use."""
-    return [text for text, count in Counter(texts.values()).items() if count > 1]
+def shared_functions(
+    bodies: Mapping[GroupPlan, str], signatures: Mapping[GroupPlan, Signature], int_: str
+) -> list[Shared]:
+    """The functions that enough groups have in common, in order of first use; `bodies` are the
+    statements of each group."""
+    alike: dict[tuple[object, ...], list[GroupPlan]] = {}
+    numbers: dict[GroupPlan, list[str]] = {}
+    for group, body in bodies.items():
+        frame, numbers[group] = _frame(body)
+        parameters = tuple(signatures[group].parameters(int_))
+        alike.setdefault((frame, parameters), []).append(group)
+    found = []
+    for groups in alike.values():
+        first = groups[0]
+        fewest = FEWEST_LONG if bodies[first].count("\n") >= LONG else FEWEST
+        if len(groups) >= (FEWEST_FLAT if signatures[first].flat else fewest):
+            found += _functions(groups, bodies, numbers, signatures[groups[0]], int_)
+    return found
+
+
+def _functions(
+    groups: Sequence[GroupPlan],
+    bodies: Mapping[GroupPlan, str],
+    numbers: Mapping[GroupPlan, list[str]],
+    signature: Signature,
+    int_: str,
+) -> list[Shared]:
+    """One function for groups that differ in the constants of addresses alone."""
+    columns = list(zip(*(numbers[group] for group in groups), strict=True))
+    places = [i for i, values in enumerate(columns) if len(set(values)) > 1]
+    if len(places) > MOST_PLACES:
+        return []
+    names = {place: f"at_{i}" for i, place in enumerate(places)}
+    counter = iter(range(len(columns)))
+
+    def named(match: re.Match[str]) -> str:
+        return names.get(next(counter), match[0])
+
+    body = _ADDRESS.sub(lambda found: _NUMBER.sub(named, found[0]), bodies[groups[0]])
+    parameters = [*signature.parameters(int_), *(f"const {int_} {n}" for n in names.values())]
+    lines = ",\n    ".join(parameters)
+    text = f"static __device__ __noinline__ void NAME(\n    {lines}) {{\n{body}\n}}\n"
+    return [Shared(text, {g: tuple(numbers[g][i] for i in places) for g in groups})]
+
+
+def _frame(body: str) -> tuple[str, list[str]]:
+    """A text with the constants of its addresses taken out, and these."""
+    numbers: list[str] = []
+
+    def taken(match: re.Match[str]) -> str:
+        numbers.append(match[0])
+        return "#"
+
+    return _ADDRESS.sub(lambda found: _NUMBER.sub(taken, found[0]), body), numbers
+
+
+def _types(buffers: Sequence[tuple[Op, str]]) -> Iterator[tuple[int, str]]:
+    """The C types of what the buffers hold, numbered."""
+    return enumerate(c_type(op.dtype).storage for op, _ in buffers)

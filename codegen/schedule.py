@@ -204,7 +204,8 @@ def schedule(
         block = fixed.block or DEFAULT_BLOCK
     plans: list[list[GroupPlan]] = []
     for phase in phases(groups, group_of):
-        plans.append([_plan_group(g, nests[g], block, device, fixed, tuning) for g in phase])
+        flat = sum(g.is_flat for g in phase)
+        plans.append([_plan_group(g, nests[g], block, device, fixed, tuning, flat) for g in phase])
     if fixed is None and not tuning.block and (busy := _busy_threads(plans)) < block:
         block = busy
         plans = [[_plan_group(groups[0], nests[groups[0]], block, device, None, tuning)]]
@@ -381,10 +382,12 @@ def _plan_group(
     device: Device,
     fixed: FixedByTemplate | None,
     tuning: Tuning,
+    flat: int = 1,
 ) -> GroupPlan:
+    """The plan of a group in a phase with so many `flat` ones."""
     given = fixed is not None and group in fixed.groups
     carries = any(nest.placed(Place.CARRY) for nest in nests)
-    points = 1 if given or carries else tuning.points(_points(group, nests, block, device))
+    points = 1 if given or carries else tuning.points(_points(group, nests, block, device, flat))
     points = points if group.is_flat else min(points, group.tiles)
     plans = []
     for nest in nests:
@@ -414,7 +417,7 @@ def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
     return Teams(tuning.threads(teams.threads, block)) if inner > 1 else teams
 
 
-def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> int:
+def _points(group: Group, nests: Sequence[Nest], block: int, device: Device, flat: int) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
     if group.streamed:
         return 1
@@ -428,11 +431,13 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device) -> 
     if any(n.placed(Place.REDUCE) and _size(group, n.inner) > FULL_ROW for n in nests):
         return _rows_per_block(group.tiles, block, device)
     points = 1
+    # elementwise groups of one phase fill the device together
+    busy_tiles = 2 * device.sm_count // (flat if group.is_flat else 1)
     while points < group.tiles:
         filled = any(
             points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests
         )
-        busy = group.tiles // (points * 2) >= 2 * device.sm_count
+        busy = group.tiles // (points * 2) >= busy_tiles
         if filled or not (busy or points < least):
             break
         points *= 2

@@ -69,6 +69,19 @@ def even(builder: Builder, op: Op) -> Op | None:
 
 
 @rule("add")
+def turned_sum(builder: Builder, op: Op) -> Op | None:
+    """transpose(x) + transpose(y) -> transpose(x + y), for dots, which then add up in one tile"""
+    x, y = op.operands
+    if not x.opcode == y.opcode == "transpose" or x.attrs != y.attrs:
+        return None
+    parts = (x.operands[0], y.operands[0])
+    if not all(part.opcode in ("dot", "add") for part in parts):
+        return None
+    total = builder.add(Op("add", parts[0].shape, parts, name=op.name, source=op.source))
+    return builder.make(op, "transpose", total, **x.attrs)
+
+
+@rule("add")
 def plus_negated(builder: Builder, op: Op) -> Op | None:
     """x + -y -> x - y; -x + y -> y - x"""
     x, y = op.operands

@@ -161,7 +161,7 @@ class Values:
             return self.placed(op.operands[only.operand], only.index)
         writer = self.writer
         compute = c_type(op.dtype).compute
-        name = writer.name(op.name or op.opcode)
+        name = writer.name(self.label(op))
         writer.line(f"{compute} {name};")
         keyword = "if"
         with writer.nested(""):  # what a branch hoists comes before all of them

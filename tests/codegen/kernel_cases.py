@@ -62,6 +62,13 @@ class Program:
 CASES: dict[str, Program] = {}
 
 
+def unrolled(w, h, x):
+    """A loop that was unrolled: its steps differ in what they read of `x`."""
+    for t in range(6):
+        h = jnp.tanh(w @ h @ w) * x[:, t * 16 : t * 16 + 16]
+    return h
+
+
 def add(name: str, fun: Callable[..., Any], *args: Any, shows: Any = (), **fields: Any) -> None:
     assert name not in CASES, name
     shows = (shows,) if isinstance(shows, str) else shows
@@ -453,6 +460,11 @@ add("tiled_ragged_parts", lambda x, y: jnp.tanh(x.T @ y), normal(100, 50), norma
 add("tiled_sum", lambda w, x, y, z, a, b, c: w - 0.1 * (x.T @ a + y.T @ b + z.T @ c),
     normal(32, 24), *(normal(k, 32) for k in (64, 40, 64)), *(normal(k, 24) for k in (64, 40, 64)),
     shows=(TENSOR, PARTS))  # fmt: skip
+add("tiled_long_sum", lambda w, x, *g: w - 0.1 * sum(x[:, i * 32:i * 32 + 32].T @ y for i, y in
+    enumerate(g)), normal(32, 24), normal(64, 6 * 32), *(normal(64, 24) for _ in range(6)),
+    shows=(TENSOR, PARTS, "_terms["))  # fmt: skip
+add("unrolled_steps", unrolled, normal(16, 16), normal(16, 16), normal(16, 6 * 16),
+    shows=(GRID, "part("))  # fmt: skip
 add("tiled_sums_and_parts", lambda x, y, a, b: ((x.T @ a + y.T @ b) * 2, x.T @ b, y.T @ a),
     normal(64, 32), normal(64, 32), normal(64, 24), normal(64, 24), shows=TENSOR)  # fmt: skip
 add("tiled_infinite", lambda x, y: x @ y, np.where(normal(32, 64) > 2, np.inf, np.float32(1)),
