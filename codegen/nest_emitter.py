@@ -254,7 +254,7 @@ class NestEmitter(Sweeps):
             with self.writer.nested(f"FS_UNROLL for (int i = 0; i < {self._steps()}; ++i)"):
                 for held in ahead:
                     self.writer.line(f"{held.array}[i] = {held.ahead}[i];")
-        for rows, loaded, announced in ((1, ahead, tuple(now)), (2, {}, tuple(ahead))):
+        for rows, loaded, announced in ((2, {}, tuple(ahead)), (1, ahead, tuple(now))):
             if rows * loop.stride >= self.plan.rows or not (loaded or announced):
                 continue
             with self._row_ahead(row, rows * loop.stride) as following:
