@@ -28,8 +28,8 @@ PER_THREAD = 16
 DEFAULT_BLOCK = 256
 #: The least threads of a block that works on one long row at a time.
 LEAST_ROW_BLOCK = 128
-#: Threads of a block that sums columns: fewer, larger blocks leave fewer partial sums. Batch norm of
-#: 65536 x 256 floats took 126 us with 512 on an H200, 131 us with 256.
+#: Threads of a block that sums columns: fewer, larger blocks leave fewer partial sums. Batch norm
+#: of 65536 x 256 floats took 126 us with 512 on an H200, 131 us with 256.
 SUMMING_BLOCK = 512
 #: The largest block, and the smallest one that a kernel of register tiles shrinks to.
 MOST_THREADS, LEAST_THREADS = 1024, 32
@@ -83,11 +83,6 @@ class Teams:
     columns: int = 0
 
     @property
-    def apart(self) -> bool:
-        """True if teams wait for nobody else: then each may walk its own rows and no more."""
-        return (self.threads == 1 or self.threads >= 32) and not self.columns
-
-    @property
     def joins_warps(self) -> bool:
         """True if the partial results of a row lie in several warps."""
         return self.threads > 32 and not self.columns
@@ -121,7 +116,7 @@ class NestPlan:
             teams = -(-self.rows // self.tile.team_rows)
             uneven = ragged or self.rows % self.tile.team_rows != 0
             return uneven or (threads < 32 and teams % (block // threads) != 0)
-        if self.teams.apart:
+        if threads in (1, 32, block) and not self.teams.columns:
             return False
         return ragged or self.rows % (block // threads) != 0
 

@@ -118,9 +118,9 @@ def relative_error(value: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """How far two computations of the same values are apart: the relative error, but for one element
-    in a million at most. Where a program compares rounded values, as a ReLU or a threshold does, a
-    few elements fall to the other side when a sum is added up in another order."""
+    """How far two computations of the same values are apart: the relative error, but for one
+    element in a million at most. Where a program compares rounded values, as a ReLU does, a few
+    elements fall to the other side when a sum is added up in another order."""
     wide = np.complex128 if one.dtype.kind == "c" else np.float64
     a, b = one.astype(wide).ravel(), other.astype(wide).ravel()
     if count := int(a.size * FLIPPED):
