@@ -261,8 +261,6 @@ class NestEmitter(Sweeps):
         if not (ahead or announced):
             return
         with self._row_ahead(row, loop.stride) as following:
-            if ahead:
-                self._load_held(ahead, row, following)
             if announced and now:
                 with self.writer.nested(f"if ({self._line_starts(now)})", pinned=True):
                     self._announce(tuple(now), row, following)
@@ -270,6 +268,8 @@ class NestEmitter(Sweeps):
                 condition = f" && {self._line_starts(ahead)}"
                 with self._row_ahead(following, loop.stride, condition) as later:
                     self._announce(tuple(ahead), row, later)
+            if ahead:
+                self._load_held(ahead, row, following)
 
     @contextmanager
     def _row_ahead(self, row: Index, distance: int, condition: str = "") -> Iterator[Index]:
