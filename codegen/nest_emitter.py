@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from codegen.index import Fetched, Index, Var, constant, linearize, render, vari
 from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.rows import RowLoop, row_loop
-from codegen.schedule import GroupPlan, NestPlan
+from codegen.schedule import RESIDENT_THREADS, GroupPlan, NestPlan
 from codegen.stages import Stage, closure
 from codegen.sweeps import CACHE_STEPS, Held, Sweep, Sweeps, functor_of, start_of
 from codegen.types import c_type
@@ -23,6 +23,8 @@ from hlo.semantics import Kind, kind_of
 if TYPE_CHECKING:
     from codegen.emit import KernelEmitter
 
+#: Bytes of a line of memory.
+LINE_BYTES = 128
 #: Trial names: vector widths are tried on indices that are never printed.
 _TRIAL = Var("trial_lane", 1)
 
@@ -44,6 +46,8 @@ class NestEmitter(Sweeps):
         self.points = points or str(group.grid_points)
         self.widest = kernel.plan.tuning.vector_bytes or ACCESS_BYTES
         self.full = kernel.plan.full
+        #: whether the loads of all threads together do not cover the latency of memory
+        self.few_threads = kernel.plan.resident < RESIDENT_THREADS
 
     def emit(self) -> None:
         """Prints the nest into the writer's innermost block."""
@@ -242,8 +246,7 @@ class NestEmitter(Sweeps):
         return bool(several and waits and fits and self.width > 1)
 
     def _next_row(self, row: Index, loop: RowLoop) -> None:
-        """Takes over the inputs that were fetched ahead, loads the others, fetches the next row.
-        What no register is free for yet is brought to L2."""
+        """Takes over the inputs that were fetched ahead, loads the others, fetches the next row."""
         ahead = {held: held.ahead for held in self.held if held.ahead}
         now = {held: held.array for held in self.held if not held.ahead and not held.steady}
         for held in (*ahead, *now):
@@ -254,27 +257,37 @@ class NestEmitter(Sweeps):
             with self.writer.nested(f"FS_UNROLL for (int i = 0; i < {self._steps()}; ++i)"):
                 for held in ahead:
                     self.writer.line(f"{held.array}[i] = {held.ahead}[i];")
-        for rows, loaded, announced in ((1, ahead, tuple(now)), (2, {}, tuple(ahead))):
-            if rows * loop.stride >= self.plan.rows or not (loaded or announced):
-                continue
-            with self._row_ahead(row, rows * loop.stride) as following:
-                if loaded:
-                    self._load_held(loaded, row, following)
-                if announced:
-                    self._announce(announced, row, following)
+        announced = self.few_threads and (ahead or now)
+        if not (ahead or announced):
+            return
+        with self._row_ahead(row, loop.stride) as following:
+            if announced and now:
+                with self.writer.nested(f"if ({self._line_starts(now)})", pinned=True):
+                    self._announce(tuple(now), row, following)
+            if announced and ahead and 2 * loop.stride < self.plan.rows:
+                condition = f" && {self._line_starts(ahead)}"
+                with self._row_ahead(following, loop.stride, condition) as later:
+                    self._announce(tuple(ahead), row, later)
+            if ahead:
+                self._load_held(ahead, row, following)
 
     @contextmanager
-    def _row_ahead(self, row: Index, distance: int) -> Iterator[Index]:
-        """The row that comes `distance` rows later, if there is one."""
+    def _row_ahead(self, row: Index, distance: int, condition: str = "") -> Iterator[Index]:
+        """The row that comes `distance` rows later, if there is one and where `condition` holds."""
         following = variable(self.writer.name("next_row"), self.plan.rows)
         name, limit = render(following), self.plan.rows
         header = f"const {self.int} {name} = {render(row)} + {distance}; {name} < {limit}"
-        with self.writer.nested(f"if ({header})", pinned=True):
+        with self.writer.nested(f"if ({header}{condition})", pinned=True):
             self.writer.declare(name)
             yield following
 
+    def _line_starts(self, inputs: Iterable[Held]) -> str:
+        """C text of whether the vectors of a thread are the first ones in their lines of memory."""
+        widest = max(ITEM_BYTES[held.op.dtype] for held in inputs)
+        return f"{self.lane} % {max(1, LINE_BYTES // (self.width * widest))} == 0"
+
     def _announce(self, inputs: Sequence[Held], row: Index, at: Index) -> None:
-        """Brings vectors of row `at` to L2; inputs are known by their bases in `row`."""
+        """Brings row `at` to L2; inputs are known by their bases in `row`."""
         bases = dict(zip(self._vector_inputs(row), self._vector_inputs(at), strict=True))
 
         def announce(_step: str) -> None:

@@ -45,7 +45,8 @@ def row_loop(
     per_pass = block // threads
     exact = limit == str(rows) and rows % per_pass == 0
     lane = _lane(teams, block, thread)
-    free = teams.apart and not together
+    # warps may go separate ways
+    free = threads in (1, 32) and not teams.columns and not together
     team = f"{thread} % {teams.columns}" if teams.columns else f"{thread} / {threads}"
     if threads == 1:
         team = thread
@@ -59,7 +60,7 @@ def row_loop(
         return RowLoop("", f"const {int_} {name} = {team};", "", lane)
     if once and free:
         return RowLoop(f"if (const {int_} {name} = {team}; {name} < {limit})", "", "", lane)
-    if free and not (exact and threads > 32):
+    if free:
         step = f"{name} += {per_pass}"
         header = f"for ({int_} {name} = {team}; {name} < {limit}; {step})"
         return RowLoop(header, "", "", lane, team, per_pass)
@@ -72,7 +73,10 @@ def row_loop(
         row = f"const {int_} {name} = {base} + {team};"
         return RowLoop(header, row, "", lane, team, per_pass)
     row = f"const {int_} {name} = fs_min<{int_}>({base} + {team}, {limit} - 1);"
-    return RowLoop(header, row, f"{base} + {team} < {limit}", lane)
+    live = f"{base} + {team} < {limit}"
+    if not teams.joins_warps:
+        return RowLoop(header, row, live, lane)
+    return RowLoop(header, row, live, lane, f"fs_min<{int_}>({team}, {limit} - 1)", per_pass)
 
 
 def _lane(teams: Teams, block: int, thread: str) -> str:
@@ -90,5 +94,7 @@ def _single_row(teams: Teams, team: str, lane: str, block: int) -> RowLoop:
         return RowLoop("", "", "", lane)
     if teams.threads == 1:
         return RowLoop("if (threadIdx.x == 0)", "", "", lane)
-    live = "" if teams.apart else f"{team} == 0"
-    return RowLoop(f"if (threadIdx.x < {max(32, teams.threads)})", "", live, lane)
+    live = "" if teams.threads == 32 else f"{team} == 0"
+    if teams.threads > 32:
+        return RowLoop("", "", live, lane)
+    return RowLoop("if (threadIdx.x < 32)", "", live, lane)

@@ -30,8 +30,8 @@ PER_THREAD = 16
 DEFAULT_BLOCK = 256
 #: The least threads of a block that works on one long row at a time.
 LEAST_ROW_BLOCK = 128
-#: Threads of a block that sums columns and nothing else: fewer, larger blocks leave fewer partial
-#: sums. Batch norm of 65536 x 256 floats took 126 us with 512 on an H200, 131 us with 256.
+#: Threads of a block that sums columns: fewer, larger blocks leave fewer partial sums. Batch norm
+#: of 65536 x 256 floats took 126 us with 512 on an H200, 131 us with 256.
 SUMMING_BLOCK = 512
 #: The largest block, and the smallest one that a kernel of register tiles shrinks to.
 MOST_THREADS, LEAST_THREADS = 1024, 32
@@ -89,11 +89,6 @@ class Teams:
     columns: int = 0
 
     @property
-    def apart(self) -> bool:
-        """True if teams wait for nobody else: then each may walk its own rows and no more."""
-        return (self.threads == 1 or self.threads >= 32) and not self.columns
-
-    @property
     def joins_warps(self) -> bool:
         """True if the partial results of a row lie in several warps."""
         return self.threads > 32 and not self.columns
@@ -128,7 +123,7 @@ class NestPlan:
             teams = -(-self.rows // self.tile.team_rows)
             uneven = ragged or self.rows % self.tile.team_rows != 0
             return uneven or (threads < 32 and teams % (block // threads) != 0)
-        if self.teams.apart:
+        if threads in (1, 32, block) and not self.teams.columns:
             return False
         return ragged or self.rows % (block // threads) != 0
 
@@ -328,8 +323,8 @@ def _wanted_block(group: Group, nests: Sequence[Nest]) -> int:
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
         if nest.placed(Place.CARRY):
-            summing = not nest.placed(Place.REDUCE)
-            block = max(block, SUMMING_BLOCK if summing else max(DEFAULT_BLOCK, _row_team(inner)))
+            keeps = _keeps_and_carries(group, nest)
+            block = max(block, max(DEFAULT_BLOCK, _row_team(inner)) if keeps else SUMMING_BLOCK)
         elif rows == 1 and inner >= LONG_ROW and not _strided(nest):
             block = max(block, _row_team(inner), LEAST_ROW_BLOCK)
     return block or DEFAULT_BLOCK

@@ -15,7 +15,7 @@ import numpy as np
 from codegen.kernel import Kernel
 from costmodel.devices import Device
 from fusionstitch import builders
-from fusionstitch.accuracy import relative_error
+from fusionstitch.accuracy import difference
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.measure import activity, buffers, probes, replay
 from fusionstitch.runtime.artifact import Artifact
@@ -106,7 +106,7 @@ class GpuMeter:
     ) -> list[float]:
         def run() -> list[float]:
             return [
-                relative_error(a, b.astype(np.float64) if b.dtype.kind != "c" else b)
+                difference(a, b)
                 for a, b in zip(self._results(*other), self._results(*one), strict=True)
             ]
 

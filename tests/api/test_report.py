@@ -116,3 +116,14 @@ def test_relative_errors() -> None:
     assert accuracy.limit(np.dtype(np.float32), 1e-3) == 2e-3
     assert accuracy.limit(np.dtype(jnp.bfloat16), 0.0) == 4e-3
     assert accuracy.limit(np.dtype(np.int32), 0.0) == 0.0
+
+
+def test_a_few_elements_may_fall_to_the_other_side() -> None:
+    one = np.linspace(1, 2, 2_000_000, dtype=np.float32)
+    other = one.copy()
+    other[[3, 70_000]] = 0, np.nan
+    assert accuracy.relative_error(one, other.astype(np.float64)) > 1e-4
+    assert accuracy.difference(one, other) == 0.0
+    other[9] = 0
+    assert accuracy.difference(one, other) > 1e-4
+    assert accuracy.difference(one[:100], other[:100]) > 1e-2, "of few elements, none may"

@@ -24,6 +24,9 @@ from tests.codegen.regions import DEFAULT, H200, SMALL, Case, lowered, whole
 VECTORS = "fs_load_vec<"
 LANES = "fs_reduce_lanes<"
 BLOCK = "fs_reduce_block<"
+TEAM = "fs_reduce_team<"
+CARRIED = "_carried["
+AHEAD = "fs_announce("
 COLUMNS = "fs_reduce_strided<"
 GRID = "fs_grid_barrier();"
 SHARED = "_shared["
@@ -591,3 +594,31 @@ def all_four_compositions(x, q, wide, flat):
 def adam(p, m, v, g):
     m, v = 0.9 * m + 0.1 * g, 0.999 * v**2 + 0.001 * g * g
     return p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+
+# ---- sums of columns, carried down the rows of a block -------------------------------------------
+
+
+def norm_both_ways(x, g, b, dy):
+    y, back = jax.vjp(layer_norm, x, g, b)
+    return y, back(dy)
+
+
+for _rows, _columns, _dtype, _shows in (
+    (128, 1024, BF16, (TEAM, CARRIED, AHEAD, VECTORS)),  # two warps to a row
+    (96, 1024, np.float32, (TEAM, CARRIED, VECTORS)),
+    (132, 512, np.float32, (LANES, CARRIED, AHEAD)),  # one warp, rows fetched ahead
+    (40, 4096, BF16, (BLOCK, CARRIED, AHEAD)),
+    (70, 1000, np.float32, (TEAM, CARRIED)),  # rows that no team divides
+):
+    add(
+        f"norm_both_ways_{_columns}_{np.dtype(_dtype).name}",
+        norm_both_ways,
+        normal(_rows, _columns, dtype=_dtype),
+        *(normal(_columns, dtype=_dtype) for _ in range(2)),
+        normal(_rows, _columns, dtype=_dtype),
+        device=SMALL,
+        shows=_shows,
+    )
+add("column_sums", lambda x: (jnp.exp(x).sum(0), x.max(0)), normal(600, 260), device=SMALL,
+    shows=CARRIED)  # fmt: skip

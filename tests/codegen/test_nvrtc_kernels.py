@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from types import ModuleType
 
@@ -51,9 +52,13 @@ def test_registers_leave_room_for_the_blocks_the_launch_counts_on(
 ) -> None:
     found = resources(arch)
     for kernel in kernels():
-        assert found[kernel.name].registers * kernel.block <= 65_536, kernel.name
-        if kernel.cooperative:  # bounds of 1024 threads per multiprocessor
-            assert found[kernel.name].registers <= 64, kernel.name
+        bounds = re.search(r"__launch_bounds__\((\d+)(?:, (\d+))?\)", kernel.source)
+        assert bounds is not None
+        assert int(bounds[1]) == kernel.block
+        together = kernel.block * int(bounds[2] or 1)
+        assert found[kernel.name].registers * together <= 65_536, kernel.name
+        if kernel.cooperative:
+            assert together >= 512, kernel.name
 
 
 def test_resources_of_watched_kernels(nvrtc: ModuleType, golden: Golden) -> None:

@@ -197,6 +197,27 @@ def test_strict_numerics_keep_what_would_round_otherwise(name: str) -> None:
     assert shown(reduced(graph, exact=True).root.operands[0]) == shown(graph.root.operands[0])
 
 
+def test_what_repeats_is_scaled_once() -> None:
+    body = "x = f32[8,4] parameter(0); y = f32[8] parameter(1);" + splat("c", "f32", 3, "[8,4]")
+    body += "b = f32[8,4] broadcast(y), dimensions={0}; p = f32[8,4] multiply(x, c);"
+    graph = graph_of(body + "r = f32[8,4] multiply(b, p)")
+    found = reduced(graph)
+    assert shown(found.root.operands[0]) == "multiply(x, multiply(broadcast(y), 3.0))"
+    assert (
+        shown(reduced(graph, exact=True).root.operands[0])
+        == "multiply(broadcast(y), multiply(x, 3.0))"
+    )
+    args = [
+        np.linspace(1, 2, p.shape.size, dtype=np.float32).reshape(p.dims) for p in graph.parameters
+    ]
+    [one], [other] = (evaluate(g, args) for g in (graph, found))
+    np.testing.assert_allclose(other, one, rtol=3e-7)
+    shared = graph_of(
+        body + "r = f32[8,4] multiply(b, p); ROOT t = (f32[8,4], f32[8,4]) tuple(r, p)"
+    )
+    assert shown(reduced(shared).root.operands[0]) == "multiply(broadcast(y), multiply(x, 3.0))"
+
+
 def test_a_product_in_halves_of_bf16_is_not_scaled_by_a_rounded_inverse() -> None:
     graph = graph_of(
         "x = bf16[8] parameter(0);" + splat("c", "bf16", 10) + "r = bf16[8] divide(x, c)"

@@ -94,7 +94,8 @@ FAULTS = {
         "if (threadIdx.x % 32 < 16) y[threadIdx.x] = __shfl_sync(~0u, x[0], 0); __syncthreads();",
         {},
         r"deadlock in block 0: 32 threads wait at __syncthreads, 0 at the grid barrier, 0 at a "
-        r"team's barrier, 32 at a warp collective, 0 have exited; thread 0 waits for the lanes 0xffffffff",
+        r"team's barrier, 32 at a warp collective, 0 have exited; thread 0 waits for the lanes "
+        r"0xffffffff",
     ),
     "two different barriers": (
         "if (threadIdx.x < 32) {\n __syncthreads();\n y[0] = 0;\n } else {\n __syncthreads();\n }",
