@@ -42,8 +42,8 @@ def row_loop(
     team = f"threadIdx.x % {teams.columns}" if teams.columns else f"threadIdx.x / {threads}"
     if threads == 1:
         team = "threadIdx.x"
-    if rows == 1 and not together:
-        return _single_row(teams, team, lane, block)
+    if rows == 1:
+        return _single_row(teams, team, lane, block, together)
     if threads == block:
         header = f"for ({int_} {name} = 0; {name} < {limit}; ++{name})"
         return RowLoop(header, "", "", lane, "0", 1)
@@ -76,14 +76,14 @@ def _lane(teams: Teams, block: int) -> str:
     return "threadIdx.x" if teams.threads == block else f"threadIdx.x % {teams.threads}"
 
 
-def _single_row(teams: Teams, team: str, lane: str, block: int) -> RowLoop:
+def _single_row(teams: Teams, team: str, lane: str, block: int, together: bool) -> RowLoop:
     if teams.columns:
         return RowLoop("", "", f"{team} == 0" if teams.columns > 1 else "", lane)
     if teams.threads == block:
         return RowLoop("", "", "", lane)
     if teams.threads == 1:
         return RowLoop("if (threadIdx.x == 0)", "", "", lane)
-    live = "" if teams.threads == 32 else f"{team} == 0"
-    if teams.threads > 32:
+    live = "" if teams.threads == 32 and not together else f"{team} == 0"
+    if teams.threads > 32 or together:
         return RowLoop("", "", live, lane)
     return RowLoop("if (threadIdx.x < 32)", "", live, lane)
