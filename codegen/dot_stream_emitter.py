@@ -25,6 +25,8 @@ from hlo.graph import Op
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
 STEP_COLUMNS = 2 * TENSOR_COLUMNS
+#: Rounds of copies of a thread that are under way at once.
+UNROLLED_ROUNDS = 4
 
 
 class StreamEmitter(TensorEmitter):
@@ -160,7 +162,9 @@ class StreamEmitter(TensorEmitter):
         count = self.columns * units
         rounds = variable(writer.name("round"), -(-count // self.block))
         with ExitStack() as opened:
-            opened.enter_context(self._loop(rounds))
+            few = rounds.hi < UNROLLED_ROUNDS
+            unroll = "FS_UNROLL " if few else f"FS_UNROLL_BY({UNROLLED_ROUNDS}) "
+            opened.enter_context(self._loop(rounds, unroll))
             item = variable(writer.name("i"), count)
             name = render(item)
             writer.line(f"const int {name} = {render(rounds * self.block)} + threadIdx.x;")

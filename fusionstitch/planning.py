@@ -61,5 +61,5 @@ def plan_graph(
             measure=measure, in_loop=in_loop, offered=other.families,
         )
         if again.modelled_us < found.modelled_us:
-            found = replace(again, xla_us=found.xla_us)
+            found = replace(again, xla_us=found.xla_us, given=graph)
     return found

@@ -595,7 +595,7 @@ def streamed(name: str, fun: Callable[..., Any], *args: Any, shows: Any = STREAM
 
 def _qkv_of(queries: int, keys: int, depth: int, results: int, dtype: Any = np.float32) -> Any:
     dims = (2, queries, depth), (2, keys, depth), (2, keys, results)
-    return [normal(2, *d, dtype=dtype) for d in dims]
+    return [np.asarray(normal(2, *d) * 0.5, dtype) for d in dims]
 
 
 for _name, _dtype in (("f32", np.float32), ("bf16", BF16), ("f16", F16)):
