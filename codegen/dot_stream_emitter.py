@@ -53,10 +53,13 @@ class StreamEmitter(TensorEmitter):
             self._pass(levels)
 
     def _is_narrow(self) -> bool:
-        """Whether all that leaves the nest is rounded to 16 bits, or has been."""
-        elements = (layout.element for layout in self.layouts.values())
+        """Whether elements that leave the nest are rounded to 16 bits, or have been."""
+        if any(layout.element == "float" for layout in self.layouts.values()):
+            return False
         stored = (s for s in self.nest.stages if self._wanted(s))
-        return "float" not in elements and all(c_type(s.op.dtype).bytes == 2 for s in stored)
+        return all(
+            c_type(s.op.dtype).bytes == 2 or self.nest.place[s] is Place.REDUCE for s in stored
+        )
 
     def _shared_place(self, stage: Stage, layout: Layout) -> str:
         source = stage.op.operands[1 - self._row_side(stage)]

@@ -80,14 +80,28 @@ def item_bytes(element: str) -> int:
 def stream_rows(groups: Sequence[Group], stream: Stream, device: Device) -> None:
     """Makes the groups that hold the dots of a stream walk their columns block by block.
 
-    Raises CodegenError if the dots of a chain, and what lies between them, do not fit one loop.
+    Raises CodegenError if the dots of a chain, and what lies between them, do not fit one loop, and
+    if something else could run beside it: few of its blocks would fit on a multiprocessor.
     """
+    dots = {s for group in groups for s in group.stages if s.op.id in stream.dots}
     for group in groups:
+        if dots and not any(dots & _touched(s) for s in group.stages) and not _feeds(group, dots):
+            raise CodegenError("What does not depend on a streamed chain has a better kernel.")
         sums = [s for s in group.stages if s.op.id in stream.sums]
         products = [s for s in group.stages if s.op.id in stream.products]
         if sums or products:
             if not sums or not products or not _streamed(group, sums, products, device):
                 raise CodegenError("A chain of dots does not fit one walk along its columns.")
+
+
+def _touched(stage: Stage) -> set[Stage]:
+    """A stage and those it reads."""
+    return {stage, *(producer for producer, _ in stage.reads)}
+
+
+def _feeds(group: Group, dots: set[Stage]) -> bool:
+    """Whether one of `dots` reads what a group computes."""
+    return any(producer in group.stages for dot in dots for producer, _ in dot.reads)
 
 
 def _streamed(

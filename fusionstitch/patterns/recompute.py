@@ -51,7 +51,7 @@ def recomputed(graph: Graph, device: Device) -> Recomputed | None:
     if len(families) < 2:
         return None
     inside = frozenset[int]().union(*(c.products | c.between for c in chains))
-    inside |= _views(graph, inside)
+    inside |= _views(graph, inside, [chain.dot for chain in chains])
     inside -= {i for i in inside if free_bits(graph) >> i & 1}
     _add_reductions(graph, chains, families, stops)
     for family in families:
@@ -60,11 +60,11 @@ def recomputed(graph: Graph, device: Device) -> Recomputed | None:
     return _copied(graph, families)
 
 
-def _views(graph: Graph, inside: frozenset[int]) -> set[int]:
-    """The ops that only move elements between what `inside` and the dots along it read, and where
-    that is computed."""
+def _views(graph: Graph, inside: frozenset[int], dots: list[Op]) -> set[int]:
+    """The ops that only move elements between what `inside` and `dots` read, and where that is
+    computed."""
     found: set[int] = set()
-    todo = [o for i in inside for o in graph.ops[i].operands]
+    todo = [o for op in (*(graph.ops[i] for i in inside), *dots) for o in op.operands]
     while todo:
         op = todo.pop()
         if kind_of(op.opcode) is Kind.MOVEMENT and op.id not in inside | found:
