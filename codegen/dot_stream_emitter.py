@@ -1,7 +1,8 @@
 """Emission of a streamed nest (codegen/dot_streams.py; device functions: cuda/fragments.cuh).
 
-The threads of a block copy the columns' operands of the next block of columns to shared memory; each
-warp then computes its 16 rows of elements from there, as in `TensorEmitter`, but adds to running sums.
+The threads of a block copy the columns' operands of the next block of columns to shared memory;
+each warp then computes its 16 rows of elements from there, as in `TensorEmitter`, but adds to
+running sums.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from codegen.online import VANISHING, Degree, Running, degree
 from codegen.stages import Stage, body_reads
 from codegen.sweeps import Key, functor_of, start_of
 from codegen.types import c_type
-from hlo.graph import Op
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
 STEP_COLUMNS = 2 * TENSOR_COLUMNS
@@ -201,8 +201,8 @@ class StreamEmitter(TensorEmitter):
         column: Index | None,
         target: str = "",
     ) -> str:
-        """Computes `width` neighbouring elements of an operand of a dot, the `unit`-th lot of `size`;
-        zeros beyond them and beyond the last column."""
+        """Computes `width` neighbouring elements of an operand of a dot, the `unit`-th lot of
+        `size`; zeros beyond them and beyond the last column."""
         writer, op = self.writer, stage.op.operands[side]
         checks: list[str] = []
         lines: list[tuple[str, str]] = []
@@ -263,8 +263,8 @@ class StreamEmitter(TensorEmitter):
         margin = None if conditions is None else self._margin(swept[0])
         if conditions is None or margin is None:
             return
-        inside = {v.name for i in (self.step, self.pair, self.row, self.member, self.four)
-                  for v in i.variables}
+        own = (self.step, self.pair, self.row, self.member, self.four)
+        inside = frozenset(v.name for i in own for v in i.variables)
         name = self.writer.name("left_out")
         self.writer.line(f"bool {name} = {render(bounded(margin, inside))} < 0;")
         for constant, (op, at) in conditions:
@@ -505,5 +505,3 @@ class StreamEmitter(TensorEmitter):
             with self._existing(result, size) as existing:
                 yield render(self.row * held + (lots * layout.width + lane) * 2 + bit), existing
         self.width, self._element = 1, Index()
-
-

@@ -63,7 +63,9 @@ class Scheduled:
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
     """Schedules a region. Raises CodegenError if none of the ways to do it fits the device."""
-    return _first_that_works(graph, device, options or CodegenOptions(), lambda scheduled: scheduled)
+    return _first_that_works(
+        graph, device, options or CodegenOptions(), lambda scheduled: scheduled
+    )
 
 
 def inspect(

@@ -30,8 +30,8 @@ def row_loop(
     """The loop over `rows` rows of which `limit` (C text) are there in this tile.
 
     Loops whose body joins lanes of different rows must not diverge: there a team without a row of
-    its own repeats the last one, and `live` keeps it from storing. `together`: the body has barriers
-    of the whole block.
+    its own repeats the last one, and `live` keeps it from storing. `together`: the body has
+    barriers of the whole block.
     """
     threads = teams.threads
     per_pass = block // threads

@@ -1,6 +1,6 @@
-"""Chains of two dots whose values in between are too many to hold: streamed, block by block of columns.
+"""Chains of two dots whose values in between are too many to hold: streamed, block by block.
 
-    s[R, C] = a[R, k] b[C, k]     p = f(s), by elementwise ops and reductions along C     p[R, C] v[C, n]
+    s[R, C] = a[R, k] b[C, k]    p = f(s), elementwise ops and reductions along C    p[R, C] v[C, n]
 
 A block of threads holds rows of `a` and of the result in registers. It walks along C: the next few
 columns of `b` and `v` go to shared memory, their part of s is computed there and then, and what its

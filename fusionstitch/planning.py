@@ -32,8 +32,8 @@ def plan_graph(
     tuned: Tuned = NOTHING,
     measure: Measure | None = None,
 ) -> Plan:
-    """The plan of one graph, with what code generation says about each pattern asked for; or that of
-    the graph with copies of what lies between dots, where the copies are worth it.
+    """The plan of one graph, with what code generation says about each pattern asked for; or that
+    of the graph with copies of what lies between dots, where the copies are worth it.
 
     `tuned` are known schedules, `measure` gives known times.
     """
@@ -57,8 +57,13 @@ def plan_graph(
     other = recomputed(graph, device)
     if other is not None:
         again = plan(
-            other.graph, device, options, ask,
-            measure=measure, in_loop=in_loop, offered=other.families,
+            other.graph,
+            device,
+            options,
+            ask,
+            measure=measure,
+            in_loop=in_loop,
+            offered=other.families,
         )
         if again.modelled_us < found.modelled_us:
             found = replace(again, xla_us=found.xla_us, given=graph)

@@ -2,9 +2,9 @@
 
     s = q k^T    p = f(s)    o = p v    ...    dv = p^T do    ds = g(p, do v^T)    dq = ds k
 
-Several dots sum along the elements p, which are too many to keep. What sums along the same axis and can
-be one kernel is a family; the first family that needs an op between the dots keeps it, every other
-one gets a copy of its own. Copies stand for no instruction of the module: a kernel that reads
+Several dots sum along the elements p, which are too many to keep. What sums along the same axis and
+can be one kernel is a family; the first family that needs an op between the dots keeps it, every
+other one gets a copy of its own. Copies stand for no instruction of the module: a kernel that reads
 one computes it, and where no kernel does, XLA goes on with what the original gives.
 """
 
@@ -156,4 +156,3 @@ def _copied(graph: Graph, families: list[_Family]) -> Recomputed:
         members += [copies.get((i, number)) or copies[i, 0] for i in family.needs]
         bits.append(sum(1 << op.id for op in members))
     return Recomputed(made, tuple(bits))
-

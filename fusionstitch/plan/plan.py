@@ -59,8 +59,8 @@ class Plan:
     """The fusion plan of one graph: disjoint convex patterns whose contraction is a DAG.
 
     `cuts` counts the constraints that cycles cost. `xla_us` is the estimate for the whole graph
-    left to XLA, `modelled_us` for the graph with the plan carried out. `given` is the graph that was
-    to be planned where `graph` holds copies of some of its ops (patterns/recompute.py).
+    left to XLA, `modelled_us` for the graph with the plan carried out. `given` is the graph that
+    was to be planned where `graph` holds copies of some of its ops (patterns/recompute.py).
     """
 
     graph: Graph

@@ -79,8 +79,8 @@ def plan(
     units = [kernel.bits for kernel in xla.kernels]
     found = candidates(graph, fusible.bits, units, device, options)
     search.add(found.patterns, found.refused)
-    rest = ((bits & fusible.bits, "offered") for bits in offered)
-    own = collect(graph, fusible.bits, rest, device, options, frozenset(search.index))
+    further = ((bits & fusible.bits, "offered") for bits in offered)
+    own = collect(graph, fusible.bits, further, device, options, frozenset(search.index))
     search.add(own.patterns, own.refused)
     solution = search.run()
     pointers = device.parameter_bytes // POINTER_BYTES

@@ -568,6 +568,7 @@ def adam(p, m, v, g):
     m, v = 0.9 * m + 0.1 * g, 0.999 * v**2 + 0.001 * g * g
     return p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
 
+
 # ---- long rows between two dots, walked block by block -------------------------------------------
 
 STREAMED = "fs_mma_across<"
@@ -580,13 +581,13 @@ def long_attention(q, k, v):
 
 
 def causal(x, bias):
-    """Attention of a transformer on packed queries, keys and values [b, l, 3 h d]; 3 heads."""
-    b, l, w = x.shape[0], x.shape[1], x.shape[2] // 3
-    q, k, v = ((x + bias).reshape(b, l, 3, 3, w // 3)[:, :, i] for i in range(3))
+    """Attention of a transformer on packed queries, keys and values [b, n, 3 h d]; 3 heads."""
+    b, n, w = x.shape[0], x.shape[1], x.shape[2] // 3
+    q, k, v = ((x + bias).reshape(b, n, 3, 3, w // 3)[:, :, i] for i in range(3))
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.25
-    s = jnp.where(jnp.tril(jnp.ones((l, l), bool)), s.astype(np.float32), -1e30)
+    s = jnp.where(jnp.tril(jnp.ones((n, n), bool)), s.astype(np.float32), -1e30)
     p = jax.nn.softmax(s).astype(x.dtype)
-    return jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(b, l, w)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(b, n, w)
 
 
 def streamed(name: str, fun: Callable[..., Any], *args: Any, shows: Any = STREAMED) -> None:
