@@ -120,7 +120,7 @@ def _simplified(graph: Graph, device: Device, options: CodegenOptions) -> Graph:
     graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
     if options.numerics != "strict":
         graph = take_out_factors(graph)
-    graph = split_reductions(expand_scatters(graph), device, options.tuning.parts)
+    graph = expand_scatters(graph)
     empty = next((op for op in graph.ops[:-1] if op.shape.size == 0), None)
     if empty is not None:
         raise CodegenError(f"{empty.name} has no elements ({empty.shape}): leave it to XLA.")
@@ -132,6 +132,8 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, way: Way) 
     if way is Way.STREAM:
         graph = without_factors(graph, find_streams(graph, device))
         stream = find_streams(graph, device)
+    else:
+        graph = split_reductions(graph, device, options.tuning.parts)
     stages = find_stages(graph, stream)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")

@@ -288,15 +288,16 @@ def _stream(
     keep = make.random((rows, columns)) > 0.3
     keep[:, 0] = True
 
-    def fun(q: Array, k: Array, v: Array, keep: Array) -> Array:
+    def fun(q: Array, k: Array, v: Array, *keep: Array) -> Array:
         s = jnp.einsum("bid,bjd->bij", q, k).astype(F32)
-        i, j = (jax.lax.broadcasted_iota(jnp.int32, keep.shape, d) for d in (0, 1))
-        where = {"none": j >= 0, "causal": i >= j, "late": j >= i, "data": keep}[how]
+        i, j = (jax.lax.broadcasted_iota(jnp.int32, (rows, columns), d) for d in (0, 1))
+        where = keep[0] if keep else {"none": j >= 0, "causal": i >= j, "late": j >= i}[how]
         p = jax.nn.softmax(jnp.where(where, s, lowest))
         return jnp.einsum("bij,bjd->bid", p.astype(v.dtype), v)
 
+    args = [*values, keep] if how == "data" else values
     name = f"s_{rows}_{columns}_{depth}_{results}_{how}"
-    return Case(whole(lowered(fun, *values, keep), name), [*values, keep], SMALL)
+    return Case(whole(lowered(fun, *args), name), args, SMALL)
 
 
 @settings(max_examples=2)
