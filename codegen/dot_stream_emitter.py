@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from codegen.access import Access
 from codegen.dot_streams import Layout, layouts_of, passes, running_in
 from codegen.dot_tensor import GROUPS, TensorEmitter
 from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH, row_operand
@@ -22,6 +23,7 @@ from codegen.online import VANISHING, Degree, Running, degree
 from codegen.stages import Stage, body_reads
 from codegen.sweeps import Key, functor_of, start_of
 from codegen.types import c_type
+from hlo.graph import Op
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
 STEP_COLUMNS = 2 * TENSOR_COLUMNS
@@ -154,6 +156,7 @@ class StreamEmitter(TensorEmitter):
 
     def _copy_columns(self, results: dict[Stage, str]) -> None:
         """Copies what the dots read along the next columns to shared memory."""
+        self.writer.line(f"// the next {self.columns} columns")
         self.writer.line("__syncthreads();")
         for stage, place in self.places.items():
             if stage in results or stage in self.nest.products:
@@ -170,7 +173,8 @@ class StreamEmitter(TensorEmitter):
             opened.enter_context(self._loop(rounds, unroll))
             item = variable(writer.name("i"), count)
             name = render(item)
-            writer.line(f"const int {name} = {render(rounds * self.block)} + threadIdx.x;")
+            first = f"{render(rounds * self.block)} + " if rounds.terms else ""
+            writer.line(f"const int {name} = {first}threadIdx.x;")
             writer.declare(name)
             if count % self.block:
                 guard = f"if ({name} < {count})"
@@ -253,6 +257,11 @@ class StreamEmitter(TensorEmitter):
         checks.append(f"{name} < {limit}")
         return variable(name, limit)
 
+    def _loaded(self, op: Op, name: str, index: Indices) -> str:
+        if self.vector is None:
+            return super()._loaded(op, name, index)
+        return Access._loaded(self, op, name, index)  # a vector is aligned anyway
+
     def _read(self, stage: Stage, side: int) -> Key:
         return body_reads(stage.op, self._index(stage), self._inner(stage))[side]
 
@@ -265,6 +274,7 @@ class StreamEmitter(TensorEmitter):
             return
         own = (self.step, self.pair, self.row, self.member, self.four)
         inside = frozenset(v.name for i in own for v in i.variables)
+        self.writer.line("// nothing to add where a mask leaves them all out")
         name = self.writer.name("left_out")
         self.writer.line(f"bool {name} = {render(bounded(margin, inside))} < 0;")
         for constant, (op, at) in conditions:
@@ -434,6 +444,8 @@ class StreamEmitter(TensorEmitter):
     ) -> None:
         """Takes over the extrema with the current columns; what is relative to them follows."""
         writer = self.writer
+        names = ", ".join(self.label(stage.op) for stage in self.now)
+        writer.line(f"// sums relative to {names} so far follow it")
         with self._rows():
             before: dict[Key, str] = {}
             after: dict[Key, str] = {}

@@ -52,7 +52,7 @@ def recomputed(graph: Graph, device: Device) -> Recomputed | None:
         return None
     inside = frozenset[int]().union(*(c.products | c.between for c in chains))
     inside |= _views(graph, inside, [chain.dot for chain in chains])
-    inside -= {i for i in inside if free_bits(graph) >> i & 1}
+    inside -= frozenset(ids(free_bits(graph)))
     _add_reductions(graph, chains, families, stops)
     for family in families:
         for op in family.sums:
