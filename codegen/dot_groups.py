@@ -94,6 +94,7 @@ def free_dims(group: Group, dot: Stage) -> tuple[Sequence[int], Sequence[int]]:
 
 
 def minor_axis(group: Group, dims: Sequence[int]) -> int | None:
+    """The minor-most atomic axis of some dims that is longer than one."""
     leaves = [leaf for axis in dims for leaf in group.axes.set.leaves(axis)]
     return next((leaf for leaf in reversed(leaves) if group.axes.extent(leaf) > 1), None)
 

@@ -1,9 +1,9 @@
 """Nests that are streamed: which groups, the passes along their columns, and the blocks of these.
 
-A nest whose rows are too long for registers walks its columns block by block (codegen/streams.py). In
-one pass its levels run together as far as what they sum may be rescaled while the extrema they wait
-for still change (codegen/online.py); the next level begins another pass, for which the elements are
-computed again.
+A nest whose rows are too long for registers walks its columns block by block (codegen/streams.py).
+In one pass its levels run together as far as what they sum may be rescaled while the extrema they
+wait for still change (codegen/online.py); the next level begins another pass, for which the
+elements are computed again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from codegen.vectors import ACCESS_BYTES
 from costmodel.devices import Device
 from hlo.errors import CodegenError
 
-#: Columns of a block, the widest first, and registers per thread that their elements, the operands of
-#: their rows and what is summed up may take for all but the narrowest.
+#: Columns of a block, the widest first, and registers per thread that their elements, the operands
+#: of their rows and what is summed up may take for all but the narrowest.
 COLUMNS = (32,)
 HELD_REGISTERS = 100
 #: Registers of a tile up to which two blocks of all their rows fit on a multiprocessor.
@@ -42,15 +42,15 @@ BALANCED_REGISTERS = 112
 WORKING_REGISTERS = {2: 46, 4: 84}
 #: Blocks per multiprocessor below which blocks get fewer rows.
 LEAST_BLOCKS = 2
-#: Steps (`costmodel.estimate.DOT_STEP_US`) of a thread for each instruction of the tensor cores with
-#: what it reads, and for each element in between.
+#: Steps (`costmodel.estimate.DOT_STEP_US`) of a thread for each instruction of the tensor cores
+#: with what it reads, and for each element in between.
 INSTRUCTION_STEPS, ELEMENT_STEPS = 0.3, 0.5
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the columns' operand of a dot lies in shared memory: `row` elements of C type `element` per
-    column, `stride` apart, read `width` at a time; from byte `offset` on."""
+    """How the columns' operand of a dot lies in shared memory: `row` elements of C type `element`
+    per column, `stride` apart, read `width` at a time; from byte `offset` on."""
 
     element: str
     width: int
@@ -80,14 +80,29 @@ def item_bytes(element: str) -> int:
 def stream_rows(groups: Sequence[Group], stream: Stream, device: Device) -> None:
     """Makes the groups that hold the dots of a stream walk their columns block by block.
 
-    Raises CodegenError if the dots of a chain, and what lies between them, do not fit one loop.
+    Raises CodegenError if the dots of a chain, and what lies between them, do not fit one loop, and
+    if something else could run beside it: few of its blocks would fit on a multiprocessor.
     """
+    dots = {s for group in groups for s in group.stages if s.op.id in stream.dots}
     for group in groups:
+        if dots and not any(dots & _touched(s) for s in group.stages) and not _feeds(group, dots):
+            raise CodegenError("What does not depend on a streamed chain has a better kernel.")
         sums = [s for s in group.stages if s.op.id in stream.sums]
         products = [s for s in group.stages if s.op.id in stream.products]
-        if sums or products:
-            if not sums or not products or not _streamed(group, sums, products, device):
-                raise CodegenError("A chain of dots does not fit one walk along its columns.")
+        if not (sums or products):
+            continue
+        if not (sums and products and _streamed(group, sums, products, device)):
+            raise CodegenError("A chain of dots does not fit one walk along its columns.")
+
+
+def _touched(stage: Stage) -> set[Stage]:
+    """A stage and those it reads."""
+    return {stage, *(producer for producer, _ in stage.reads)}
+
+
+def _feeds(group: Group, dots: set[Stage]) -> bool:
+    """Whether one of `dots` reads what a group computes."""
+    return any(producer in group.stages for dot in dots for producer, _ in dot.reads)
 
 
 def _streamed(
@@ -230,8 +245,8 @@ def layouts_of(group: Group, nest: Nest, columns: int) -> dict[Stage, Layout]:
 
 def layout_of(group: Group, nest: Nest, stage: Stage, offset: int = 0) -> Layout:
     """The layout of the columns' operand of a dot. Lane 4 g + t of a warp reads, of a product,
-    neighbours that are summed over, at column g; of a sum along the columns, neighbouring results at
-    column 2 t. The strides keep the lanes of an access in different banks."""
+    neighbours that are summed over, at column g; of a sum along the columns, neighbouring results
+    at column 2 t. The strides keep the lanes of an access in different banks."""
     element = element_of(stage)
     item = item_bytes(element)
     if stage in nest.products:

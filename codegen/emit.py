@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.dot_emitter import DotEmitter
 from codegen.dot_stream_emitter import StreamEmitter
@@ -72,6 +72,9 @@ class KernelEmitter:
             written.setdefault(ident, []).append(name)
         signatures = {g: signature(g, self.memory.inputs, written) for g in groups}
         bodies = {g: self._function_body(g, signatures[g]) for g in groups}
+        for group, body in bodies.items():
+            shared = "shared_memory" in body
+            signatures[group] = replace(signatures[group], shared=shared)
         for shared in shared_functions(bodies, signatures, self.int):
             flat = signatures[next(iter(shared.places))].flat
             name = self.writer.name("elementwise" if flat else "part")
@@ -113,10 +116,7 @@ class KernelEmitter:
             inner.writer.name(name)
         inner.writer.declare("tile")
         inner._nests(group, "tile", self._is_looped(group), "points" if signature.flat else "")
-        lines = inner.writer.text().splitlines()
-        if any("shared_memory" in line for line in lines):
-            lines.insert(0, "FS_DYNAMIC_SHARED(shared_memory);")
-        return "\n".join(f"  {line}" for line in lines)
+        return "\n".join(f"  {line}" for line in inner.writer.text().splitlines())
 
     def _phase(self, groups: list[GroupPlan]) -> None:
         """The tiles of all groups, numbered through; a block takes every grid-th one."""

@@ -33,24 +33,27 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 class Signature:
     """What a group reads, in order of first use, and what it writes: (op, buffer).
 
-    A `flat` one is told how many grid points there are.
+    A `flat` one is told how many grid points there are, a `shared` one where shared memory is.
     """
 
     loads: tuple[tuple[Op, str], ...]
     stores: tuple[tuple[Op, str], ...]
     flat: bool
+    shared: bool = False
 
     def parameters(self, int_: str) -> list[str]:
         """C parameters: the tile, the grid points there are, the pointers."""
         types = [f"const {t}* in_{i}" for i, t in _types(self.loads)]
         types += [f"{t}* out_{i}" for i, t in _types(self.stores)]
         points = [f"const {int_} points"] if self.flat else []
-        return [f"const {int_} tile", *points, *types]
+        shared = ["unsigned char* shared_memory"] if self.shared else []
+        return [f"const {int_} tile", *points, *shared, *types]
 
     def arguments(self, tile: str, group: GroupPlan) -> list[str]:
         """C arguments of a call for one group."""
         points = [str(group.grid_points)] if self.flat else []
-        return [tile, *points, *(name for _, name in (*self.loads, *self.stores))]
+        shared = ["shared_memory"] if self.shared else []
+        return [tile, *points, *shared, *(name for _, name in (*self.loads, *self.stores))]
 
 
 @dataclass(frozen=True)

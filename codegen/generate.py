@@ -64,7 +64,9 @@ class Scheduled:
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
     """Schedules a region. Raises CodegenError if none of the ways to do it fits the device."""
-    return _first_that_works(graph, device, options or CodegenOptions(), lambda scheduled: scheduled)
+    return _first_that_works(
+        graph, device, options or CodegenOptions(), lambda scheduled: scheduled
+    )
 
 
 def inspect(
@@ -117,12 +119,9 @@ def _first_that_works(
 
 def _simplified(graph: Graph, device: Device, options: CodegenOptions) -> Graph:
     graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
-    free = options.numerics != "strict"
-    if free:
+    if options.numerics != "strict":
         graph = reduce_strength(centre_sums(take_out_factors(graph)), RULES)
-    graph = split_reductions(expand_scatters(graph), device, options.tuning.parts)
-    if free:
-        graph = merge_variances(graph)
+    graph = expand_scatters(graph)
     empty = next((op for op in graph.ops[:-1] if op.shape.size == 0), None)
     if empty is not None:
         raise CodegenError(f"{empty.name} has no elements ({empty.shape}): leave it to XLA.")
@@ -134,6 +133,10 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, way: Way) 
     if way is Way.STREAM:
         graph = without_factors(graph, find_streams(graph, device))
         stream = find_streams(graph, device)
+    else:
+        graph = split_reductions(graph, device, options.tuning.parts)
+        if options.numerics != "strict":
+            graph = merge_variances(graph)
     stages = find_stages(graph, stream)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")

@@ -1,11 +1,12 @@
-"""Elements that a mask leaves out: what a select, whose condition positions alone decide, makes nil.
+"""Elements that a mask leaves out: what a select by positions alone makes nil.
 
     x = select(row >= column, s, -1e30)     p = exp(x - m)     sum(p)     dot(p, v)
 
 Where the condition does not hold, x is a constant. If that is far below m, its exponential is zero,
-and so is all that p is a factor of: sums are as they would be without the element, and a maximum that
-m comes from as well. So a whole block of columns that the mask leaves out need not be computed, if a
-look at m allows it. (A value weighed with such a zero counts as a number, though it may be none.)
+and so is all that p is a factor of: sums are as they would be without the element, and a maximum
+that m comes from as well. So a whole block of columns that the mask leaves out need not be
+computed, if a look at m allows it. (A value weighed with such a zero counts as a number, though it
+may be none.)
 """
 
 from __future__ import annotations
@@ -187,4 +188,3 @@ def bounded(margin: Index, inside: frozenset[str]) -> Index:
     for part in kept:
         total = total + part
     return total
-

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from codegen.dot_nests import gives_elements, shape_of_reader, sums_columns
 from codegen.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
 from codegen.stages import Stage, is_strided
+from hlo.errors import CodegenError
 
 
 class Place(enum.Enum):
@@ -81,7 +82,8 @@ def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
         else:
             nest = _new_nest(group, stage, tiled)
             level_place = _join(group, nest, stage, tiled)
-            assert level_place is not None
+            if level_place is None:
+                raise CodegenError(f"{stage.op.name} does not fit the rows that its group walks.")
             nest.add(stage, *level_place)
             home[stage] = len(nests)
             nests.append(nest)

@@ -6,16 +6,15 @@ Seen while a row is walked block by block, the maximum m of a row is a running o
     shift  c     if it is free + c * m                                x - m         (c = -1)
     scale  c     if it is free * exp(c * m)                           exp(x - m)    (c = -1)
 
-and sums, dots, and extrema are homogeneous: those of terms of scale c have scale c. So when m grows,
-all that was summed up so far is multiplied by exp(c * (m_new - m_old)), and the sum at the end is the
-one with the final maximum in every term. `m` may be any value of the row that extrema determine:
-rows of a mask may use select(is-finite(m), m, 0). The rules below say how each op changes a degree;
-an op without a rule makes whatever depends on m wait for the end of the row.
+and sums, dots, and extrema are homogeneous: those of terms of scale c have scale c. So when m
+grows, all that was summed up so far is multiplied by exp(c * (m_new - m_old)), and the sum at the
+end is the one with the final maximum in every term. `m` may be any value of the row that extrema
+determine: rows of a mask may use select(is-finite(m), m, 0). The rules below say how each op
+changes a degree; an op without a rule makes whatever depends on m wait for the end of the row.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -128,9 +127,7 @@ class _Walk:
         return result
 
 
-def _combined(
-    degrees: Sequence[Degree], signs: Sequence[float], kind: str
-) -> Degree:
+def _combined(degrees: Sequence[Degree], signs: Sequence[float], kind: str) -> Degree:
     by: dict[Key, float] = {}
     for degree, sign in zip(degrees, signs, strict=True):
         for key, coefficient in degree.by:
@@ -212,5 +209,3 @@ RULES: Mapping[str, Callable[[Sequence[Degree]], Degree | None]] = {
     "copy": _same,
     "select": _selected,
 }
-
-

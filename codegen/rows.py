@@ -38,8 +38,8 @@ def row_loop(
     threads of which this is number `thread` (C text).
 
     Loops whose body joins lanes of different rows must not diverge: there a team without a row of
-    its own repeats the last one, and `live` keeps it from storing. `together`: the body has barriers
-    of the whole block.
+    its own repeats the last one, and `live` keeps it from storing. `together`: the body has
+    barriers of the whole block.
     """
     threads = teams.threads
     per_pass = block // threads
@@ -50,8 +50,8 @@ def row_loop(
     team = f"{thread} % {teams.columns}" if teams.columns else f"{thread} / {threads}"
     if threads == 1:
         team = thread
-    if rows == 1 and not together:
-        return _single_row(teams, team, lane, block)
+    if rows == 1:
+        return _single_row(teams, team, lane, block, together)
     if threads == block:
         header = f"for ({int_} {name} = 0; {name} < {limit}; ++{name})"
         return RowLoop(header, "", "", lane, "0", 1)
@@ -87,14 +87,14 @@ def _lane(teams: Teams, block: int, thread: str) -> str:
     return thread if teams.threads == block else f"{thread} % {teams.threads}"
 
 
-def _single_row(teams: Teams, team: str, lane: str, block: int) -> RowLoop:
+def _single_row(teams: Teams, team: str, lane: str, block: int, together: bool) -> RowLoop:
     if teams.columns:
         return RowLoop("", "", f"{team} == 0" if teams.columns > 1 else "", lane)
     if teams.threads == block:
         return RowLoop("", "", "", lane)
     if teams.threads == 1:
         return RowLoop("if (threadIdx.x == 0)", "", "", lane)
-    live = "" if teams.threads == 32 else f"{team} == 0"
-    if teams.threads > 32:
+    live = "" if teams.threads == 32 and not together else f"{team} == 0"
+    if teams.threads > 32 or together:
         return RowLoop("", "", live, lane)
     return RowLoop("if (threadIdx.x < 32)", "", live, lane)

@@ -382,7 +382,8 @@ def _plan_group(
     """The plan of a group in a phase with so many `flat` ones."""
     given = fixed is not None and group in fixed.groups
     carries = any(nest.placed(Place.CARRY) for nest in nests)
-    points = 1 if given or carries else tuning.points(_points(group, nests, block, device, flat))
+    fixed_points = given or carries or group.streamed
+    points = 1 if fixed_points else tuning.points(_points(group, nests, block, device, flat))
     points = points if group.is_flat else min(points, group.tiles)
     plans = []
     for nest in nests:
@@ -414,8 +415,6 @@ def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
 
 def _points(group: Group, nests: Sequence[Nest], block: int, device: Device, flat: int) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
-    if group.streamed:
-        return 1
     if group.held is not None and group.axes.extent(group.held[0]) % TENSOR_ROWS:
         return 1  # rows of different tiles must not meet in a warp
     least = group.least_points

@@ -1,6 +1,6 @@
-"""Chains of two dots whose values in between are too many to hold: streamed, block by block of columns.
+"""Chains of two dots whose values in between are too many to hold: streamed, block by block.
 
-    s[R, C] = a[R, k] b[C, k]     p = f(s), by elementwise ops and reductions along C     p[R, C] v[C, n]
+    s[R, C] = a[R, k] b[C, k]    p = f(s), elementwise ops and reductions along C    p[R, C] v[C, n]
 
 A block of threads holds rows of `a` and of the result in registers. It walks along C: the next few
 columns of `b` and `v` go to shared memory, their part of s is computed there and then, and what its
@@ -12,6 +12,7 @@ from once per block of rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from codegen.factors import take_factor
 from codegen.region import rewrite
@@ -29,22 +30,41 @@ MOST_DEPTH = MOST_RESULTS = 128
 MANY_ROWS = 32
 
 
-def find_streams(graph: Graph, device: Device) -> Stream:
-    """All chains of `graph` that can be streamed, as one set."""
-    products: set[int] = set()
-    sums: set[int] = set()
-    between: set[int] = set()
+@dataclass(frozen=True)
+class Chain:
+    """A dot that sums along elements given by others: the ids of those, and of the ops between."""
+
+    dot: Op
+    products: frozenset[int]
+    between: frozenset[int]
+
+
+def find_chains(graph: Graph, device: Device) -> list[Chain]:
+    """The dots of `graph` that sum along elements which dots give, and can be streamed."""
+    found: list[Chain] = []
+    given: set[int] = set()
     for op in graph.ops[:-1]:
-        if not _sums(op):
+        if not _sums(op) or op.id in given:
             continue
         for operand in op.operands:
-            found, passed = _made_of(operand)
+            products, passed = _made_of(operand)
             enough = operand.shape.size >= MANY_ROWS * device.sm_count * reduced_size(op)
-            if found and enough and op.id not in products:
-                sums.add(op.id)
-                products |= found
-                between |= passed
-    return Stream(frozenset(products), frozenset(sums), frozenset(between))
+            if products and enough:
+                found.append(Chain(op, frozenset(products), frozenset(passed)))
+                given |= products
+                break
+    return found
+
+
+def find_streams(graph: Graph, device: Device) -> Stream:
+    """All chains of `graph` as one."""
+    chains = find_chains(graph, device)
+    none = frozenset[int]()
+    return Stream(
+        none.union(*(chain.products for chain in chains)),
+        frozenset(chain.dot.id for chain in chains),
+        none.union(*(chain.between for chain in chains)),
+    )
 
 
 def _sums(op: Op) -> bool:

@@ -19,6 +19,7 @@ from fusionstitch.errors import reason
 from fusionstitch.naming import graph_key, kernel_name
 from fusionstitch.options import Options
 from fusionstitch.patterns.canonical import canonical_key
+from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import Measure
 from fusionstitch.progress import Step, silent
@@ -200,7 +201,7 @@ class _Run:
                     known[key] = planning.plan_graph(
                         graph, self.device, self.options, in_loop, self.tuned, self.measure
                     )
-                plans.append(_moved(known[key], graph))
+                plans.append(_moved(known[key], graph, self.device))
         return tuple(plans)
 
     def generate(self, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
@@ -318,13 +319,18 @@ def _repeated(module: Module) -> set[Graph]:
     return found
 
 
-def _moved(plan: Plan, graph: Graph) -> Plan:
+def _moved(plan: Plan, graph: Graph, device: Device) -> Plan:
     """The plan of an equal graph, for this one: positions agree, so bitsets carry over."""
-    if plan.graph is graph:
+    if plan.program is graph:
         return plan
+    given = None
+    if plan.given is not None:
+        copies = recomputed(graph, device)
+        assert copies is not None  # as it was for an equal graph
+        given, graph = graph, copies.graph
     chosen = tuple(
         dataclasses.replace(c, pattern=dataclasses.replace(c.pattern, graph=graph))
         for c in plan.chosen
     )
     rejected = tuple(dataclasses.replace(r, graph=graph) for r in plan.rejected)
-    return dataclasses.replace(plan, graph=graph, chosen=chosen, rejected=rejected)
+    return dataclasses.replace(plan, graph=graph, given=given, chosen=chosen, rejected=rejected)

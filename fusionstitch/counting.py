@@ -81,9 +81,9 @@ def ops(program: Graph) -> int:
 
 
 def modelled_xla(plan: Plan, device: Device) -> Count:
-    """What XLA is estimated to make of the plan's graph."""
-    works, bits = _fusable(plan.graph, device)
-    return _estimate(xla_fusions(works, bits)) + _outside(plan.graph, bits)
+    """What XLA is estimated to make of the program."""
+    works, bits = _fusable(plan.program, device)
+    return _estimate(xla_fusions(works, bits)) + _outside(plan.program, bits)
 
 
 def modelled_stitched(plan: Plan, device: Device, dropped: frozenset[int] = frozenset()) -> Count:

@@ -13,6 +13,7 @@ from costmodel.facts import SCOPES, KernelFacts
 from fusionstitch.errors import reason
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.planner import plan
 from fusionstitch.plan.scores import Measure
@@ -31,7 +32,8 @@ def plan_graph(
     tuned: Tuned = NOTHING,
     measure: Measure | None = None,
 ) -> Plan:
-    """The plan of one graph, with what code generation says about each pattern asked for.
+    """The plan of one graph, with what code generation says about each pattern asked for; or that
+    of the graph with copies of what lies between dots, where the copies are worth it.
 
     `tuned` are known schedules, `measure` gives known times.
     """
@@ -51,4 +53,18 @@ def plan_graph(
             return forbid("Its values cross a wider scope than Options.scope.", scope=found.scope)
         return found
 
-    return plan(graph, device, options, ask, measure=measure, in_loop=in_loop)
+    found = plan(graph, device, options, ask, measure=measure, in_loop=in_loop)
+    other = recomputed(graph, device)
+    if other is not None:
+        again = plan(
+            other.graph,
+            device,
+            options,
+            ask,
+            measure=measure,
+            in_loop=in_loop,
+            offered=other.families,
+        )
+        if again.modelled_us < found.modelled_us:
+            found = replace(again, xla_us=found.xla_us, given=graph)
+    return found

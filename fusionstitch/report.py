@@ -150,7 +150,7 @@ def report_trial(trial: Trial) -> Report:
 def _repeated(stitched: Stitched) -> dict[Any, int]:
     from fusionstitch import counting
 
-    return counting.repeats(stitched.plans[-1].graph) if stitched.plans else {}
+    return counting.repeats(stitched.plans[-1].program) if stitched.plans else {}
 
 
 def _dropped(stitched: Stitched, plan: Plan) -> list[Chosen]:
@@ -167,7 +167,7 @@ def modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
     repeats = _repeated(stitched)
     for plan in stitched.plans:
         dropped = frozenset(c.pattern.bits for c in _dropped(stitched, plan))
-        n = repeats.get(plan.graph, 0)
+        n = repeats.get(plan.program, 0)
         xla += counting.modelled_xla(plan, stitched.device).times(n)
         ours += counting.modelled_stitched(plan, stitched.device, dropped).times(n)
     return xla, ours
@@ -177,7 +177,7 @@ def modelled_times(stitched: Stitched) -> tuple[float, float]:
     """(XLA's, ours) as microseconds of the whole program."""
     repeats, xla, ours = _repeated(stitched), 0.0, 0.0
     for plan in stitched.plans:
-        n = repeats.get(plan.graph, 0)
+        n = repeats.get(plan.program, 0)
         xla += n * plan.xla_us
         lost = sum(c.xla_us - c.modelled_us for c in _dropped(stitched, plan))
         ours += n * (plan.modelled_us + lost)

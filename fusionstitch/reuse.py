@@ -51,7 +51,7 @@ def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
             return False
     if value.opcode == "constant":
         return False
-    if value.opcode != "parameter" or graph is not module.entry:
+    if value.opcode != "parameter" or graph.proto_id != module.entry.proto_id:
         return True
     return value.attrs["index"] in {e.parameter_number for e in _donated(module)}
 
@@ -61,11 +61,16 @@ def _homes(module: Module, graph: Graph) -> dict[int, Place]:
     whole = graph.root.opcode != "tuple"
     results = (graph.root,) if whole else graph.root.operands
     places: dict[int, Place] = {}
-    if graph is module.entry:
+    if graph.proto_id == module.entry.proto_id:
         for entry in _donated(module):
             number = 0 if whole else entry.output_shape_index[0]
             places[number] = (entry.parameter_number, None)
-    elif any(op.called[1] is graph for g in module.graphs for op in g if op.opcode == "while"):
+    elif any(
+        op.called[1].proto_id == graph.proto_id
+        for g in module.graphs
+        for op in g
+        if op.opcode == "while"
+    ):
         places = {number: (0, None if whole else number) for number in range(len(results))}
     return {_buffer(results[number]).id: place for number, place in places.items()}
 

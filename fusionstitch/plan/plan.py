@@ -59,7 +59,8 @@ class Plan:
     """The fusion plan of one graph: disjoint convex patterns whose contraction is a DAG.
 
     `cuts` counts the constraints that cycles cost. `xla_us` is the estimate for the whole graph
-    left to XLA, `modelled_us` for the graph with the plan carried out.
+    left to XLA, `modelled_us` for the graph with the plan carried out. `given` is the graph that
+    was to be planned where `graph` holds copies of some of its ops (patterns/recompute.py).
     """
 
     graph: Graph
@@ -69,3 +70,9 @@ class Plan:
     xla_us: float = 0.0
     modelled_us: float = 0.0
     stats: Stats = field(default_factory=Stats)
+    given: Graph | None = None
+
+    @property
+    def program(self) -> Graph:
+        """The graph that was to be planned."""
+        return self.given or self.graph

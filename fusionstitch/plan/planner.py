@@ -8,7 +8,7 @@ scoring every candidate would have given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from costmodel.devices import Device
@@ -57,8 +57,9 @@ def plan(
     measure: Measure | None = None,
     scorer: Scorer | None = None,
     in_loop: bool = False,
+    offered: Sequence[int] = (),
 ) -> Plan:
-    """The fusion plan of `graph` on `device`.
+    """The fusion plan of `graph` on `device`; `offered` are candidates that no generator makes.
 
     `inspect` is asked once per distinct structure. `measure` gives the measured times of a pattern,
     None where there are none (paper 4.3). `scorer` replaces what options.scorer names. `in_loop`
@@ -78,6 +79,9 @@ def plan(
     units = [kernel.bits for kernel in xla.kernels]
     found = candidates(graph, fusible.bits, units, device, options)
     search.add(found.patterns, found.refused)
+    further = ((bits & fusible.bits, "offered") for bits in offered)
+    own = collect(graph, fusible.bits, further, device, options, frozenset(search.index))
+    search.add(own.patterns, own.refused)
     solution = search.run()
     pointers = device.parameter_bytes // POINTER_BYTES
     for _ in range(MERGE_ROUNDS if options.packing else 0):

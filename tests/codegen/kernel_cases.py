@@ -622,3 +622,75 @@ for _rows, _columns, _dtype, _shows in (
     )
 add("column_sums", lambda x: (jnp.exp(x).sum(0), x.max(0)), normal(600, 260), device=SMALL,
     shows=CARRIED)  # fmt: skip
+# ---- long rows between two dots, walked block by block -------------------------------------------
+
+STREAMED = "fs_mma_across<"
+LEFT_OUT = "left_out"
+
+
+def long_attention(q, k, v):
+    p = jax.nn.softmax(jnp.einsum("bhid,bhjd->bhij", q, k) * 0.3)
+    return jnp.einsum("bhij,bhjd->bhid", p.astype(v.dtype), v)
+
+
+def causal(x, bias):
+    """Attention of a transformer on packed queries, keys and values [b, n, 3 h d]; 3 heads."""
+    b, n, w = x.shape[0], x.shape[1], x.shape[2] // 3
+    q, k, v = ((x + bias).reshape(b, n, 3, 3, w // 3)[:, :, i] for i in range(3))
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.25
+    s = jnp.where(jnp.tril(jnp.ones((n, n), bool)), s.astype(np.float32), -1e30)
+    p = jax.nn.softmax(s).astype(x.dtype)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(b, n, w)
+
+
+def streamed(name: str, fun: Callable[..., Any], *args: Any, shows: Any = STREAMED) -> None:
+    add(f"streamed_{name}", fun, *args, device=SMALL, shows=shows)
+
+
+def _qkv_of(queries: int, keys: int, depth: int, results: int, dtype: Any = np.float32) -> Any:
+    dims = (2, queries, depth), (2, keys, depth), (2, keys, results)
+    return [np.asarray(normal(2, *d) * 0.5, dtype) for d in dims]
+
+
+for _name, _dtype in (("f32", np.float32), ("bf16", BF16), ("f16", F16)):
+    streamed(f"causal_{_name}", causal, normal(1, 144, 144, dtype=_dtype),
+             normal(144, dtype=_dtype), shows=(STREAMED, LEFT_OUT))  # fmt: skip
+    streamed(_name, long_attention, *_qkv_of(64, 160, 16, 16, _dtype))
+    streamed(f"ragged_{_name}", long_attention, *_qkv_of(37, 131, 11, 21, _dtype))
+    streamed(f"wide_{_name}", long_attention, *_qkv_of(16, 129, 128, 72, _dtype))
+
+
+@case(*_qkv_of(48, 150, 16, 8), integers(2, 150, high=2) > 0, device=SMALL, shows=STREAMED)
+def streamed_padded(q, k, v, keep):
+    """Rows relative to a maximum that is made a number first; its logarithm is a result, too."""
+    s = jnp.where(keep[:, None, None, :], jnp.einsum("bhid,bhjd->bhij", q, k), -jnp.inf)
+    m = s.max(-1, keepdims=True)
+    e = jnp.exp(s - jnp.where(jnp.isfinite(m), m, 0))
+    z = e.sum(-1, keepdims=True)
+    return jnp.einsum("bhij,bhjd->bhid", e, v) / z, (m + jnp.log(z))[..., 0]
+
+
+@case(*_qkv_of(40, 140, 8, 16), normal(2, 40, 140), device=SMALL, shows=STREAMED)
+def streamed_biased(q, k, v, bias):
+    s = 5 * jnp.tanh((jnp.einsum("bhid,bhjd->bhij", q, k) + bias) / 5)
+    return jnp.einsum("bhij,bhjd->bhid", jax.nn.softmax(s), v)
+
+
+@case(*_qkv_of(32, 140, 8, 16), device=SMALL, shows=STREAMED)
+def streamed_weights(q, k, v):
+    """The weights are a result as well: a second walk."""
+    p = jax.nn.softmax(jnp.einsum("bhid,bhjd->bhij", q, k))
+    return p, jnp.einsum("bhij,bhjd->bhid", p, v)
+
+
+@case(*_qkv_of(48, 136, 16, 16), device=SMALL, shows=STREAMED)
+def streamed_without_softmax(q, k, v):
+    return jnp.einsum("bhij,bhjd->bhid", jnp.tanh(jnp.einsum("bhid,bhjd->bhij", q, k)), v)
+
+
+@case(normal(2, 3, 40, 16, dtype=BF16), normal(2, 150, 16, dtype=BF16),
+      normal(2, 150, 16, dtype=BF16), device=SMALL, shows=STREAMED)  # fmt: skip
+def streamed_grouped(q, k, v):
+    """Several heads of queries to one of keys."""
+    s = jnp.einsum("bgqd,btd->bgqt", q, k)
+    return jnp.einsum("bgqt,btd->bgqd", jax.nn.softmax(s.astype(np.float32)).astype(BF16), v)

@@ -1,0 +1,158 @@
+"""Elements of long rows computed again: chains of dots that need not hand them over in memory.
+
+    s = q k^T    p = f(s)    o = p v    ...    dv = p^T do    ds = g(p, do v^T)    dq = ds k
+
+Several dots sum along the elements p, which are too many to keep. What sums along the same axis and
+can be one kernel is a family; the first family that needs an op between the dots keeps it, every
+other one gets a copy of its own. Copies stand for no instruction of the module: a kernel that reads
+one computes it, and where no kernel does, XLA goes on with what the original gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from codegen.stages import closure, new_stage
+from codegen.streams import Chain, find_chains
+from costmodel.devices import Device
+from fusionstitch.patterns.pattern import free_bits
+from hlo.graph import Graph, Op, ids
+from hlo.semantics import Kind, kind_of
+
+#: The dot that gives elements, and its dim that is summed along.
+Axis = tuple[int, int]
+
+
+@dataclass
+class _Family:
+    """Dots and reductions that sum along one axis, and the ops in between that they need."""
+
+    axis: Axis
+    sums: list[Op] = field(default_factory=list)
+    needs: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """`graph` with the copies; `families` are the sums of each with all they need, as bitsets."""
+
+    graph: Graph
+    families: tuple[int, ...]
+
+
+def recomputed(graph: Graph, device: Device) -> Recomputed | None:
+    """`graph` with a copy of what lies between dots for each family of them; None if there is one
+    family at most."""
+    chains = find_chains(graph, device)
+    sums = sum(1 << op.id for op in graph if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT))
+    stops = frozenset(ids(sums))
+    families = _families(graph, chains, stops)
+    if len(families) < 2:
+        return None
+    inside = frozenset[int]().union(*(c.products | c.between for c in chains))
+    inside |= _views(graph, inside, [chain.dot for chain in chains])
+    inside -= frozenset(ids(free_bits(graph)))
+    _add_reductions(graph, chains, families, stops)
+    for family in families:
+        for op in family.sums:
+            _need(family, op, inside)
+    return _copied(graph, families)
+
+
+def _views(graph: Graph, inside: frozenset[int], dots: list[Op]) -> set[int]:
+    """The ops that only move elements between what `inside` and `dots` read, and where that is
+    computed."""
+    found: set[int] = set()
+    todo = [o for op in (*(graph.ops[i] for i in inside), *dots) for o in op.operands]
+    while todo:
+        op = todo.pop()
+        if kind_of(op.opcode) is Kind.MOVEMENT and op.id not in inside | found:
+            found.add(op.id)
+            todo += op.operands
+    return found
+
+
+def _families(graph: Graph, chains: list[Chain], stops: frozenset[int]) -> list[_Family]:
+    families: list[_Family] = []
+    for chain in chains:
+        axis = _axis(chain.dot, chain.products, stops)
+        if axis is None:
+            continue
+        for family in families:
+            apart = any(graph.reach[chain.dot.id] >> other.id & 1 for other in family.sums)
+            if family.axis == axis and not apart:
+                family.sums.append(chain.dot)
+                break
+        else:
+            families.append(_Family(axis, [chain.dot]))
+    return families
+
+
+def _axis(op: Op, products: frozenset[int], stops: frozenset[int]) -> Axis | None:
+    """The axis of the elements of `products` that a dot or reduction sums along."""
+    stage = new_stage(op, 0)
+    leaves, _ = closure(op, stage.dims, stage.inner, stops)
+    summed = {v for i in stage.inner for v in i.variables}
+    for leaf, index in sorted(leaves, key=lambda found: found[0].id):
+        if leaf.id in products:
+            dims = [d for d, i in enumerate(index) if summed & i.variables]
+            return (leaf.id, dims[0]) if len(dims) == 1 else None
+    return None
+
+
+def _add_reductions(
+    graph: Graph, chains: list[Chain], families: list[_Family], stops: frozenset[int]
+) -> None:
+    """Gives every reduction of elements to the first family along its axis that waits for it."""
+    products = frozenset[int]().union(*(c.products for c in chains))
+    for op in graph:
+        if kind_of(op.opcode) is not Kind.REDUCTION:
+            continue
+        axis = _axis(op, products, stops)
+        for family in families:
+            if family.axis == axis and any(graph.reach[s.id] >> op.id & 1 for s in family.sums):
+                family.sums.append(op)
+                break
+
+
+def _need(family: _Family, op: Op, inside: frozenset[int]) -> None:
+    todo = [o for o in op.operands if o.id in inside]
+    while todo:
+        op = todo.pop()
+        if op.id not in family.needs:
+            family.needs.add(op.id)
+            todo += [o for o in op.operands if o.id in inside]
+
+
+def _copied(graph: Graph, families: list[_Family]) -> Recomputed:
+    owner = {i: family for family in reversed(families) for i in family.needs}
+    home = {op.id: family for family in families for op in family.sums}
+    copies: dict[tuple[int, int], Op] = {}
+    ops: list[Op] = []
+
+    def version(op: Op, family: _Family | None) -> Op:
+        """`op` as a family reads it."""
+        own = owner.get(op.id)
+        number = 0
+        if family is not None and own is not None and own is not family and op.id in family.needs:
+            number = 1 + families.index(family)
+        if (op.id, number) not in copies:
+            reader = family if number else own or home.get(op.id)
+            operands = tuple(version(o, reader) for o in op.operands)
+            copy = dataclasses.replace(op, operands=operands)
+            if number:
+                copy.origin = None
+            copies[op.id, number] = copy
+            ops.append(copy)
+        return copies[op.id, number]
+
+    for op in graph:
+        version(op, None)
+    made = Graph(graph.name, ops, copies[graph.root.id, 0], graph.proto_id, graph.aliases)
+    bits = []
+    for number, family in enumerate(families, 1):
+        members = [copies[op.id, 0] for op in family.sums]
+        members += [copies.get((i, number)) or copies[i, 0] for i in family.needs]
+        bits.append(sum(1 << op.id for op in members))
+    return Recomputed(made, tuple(bits))

@@ -1,0 +1,339 @@
+"""Long rows between two dots: device functions, the algebra of running sums, what is streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codegen.generate import CodegenOptions, generate, plan_kernel
+from codegen.masks import find_mask, nil_terms
+from codegen.online import FREE, Running, degree
+from codegen.stages import new_stage
+from costmodel.devices import device
+from hlo.graph import Graph, Op
+from tests.codegen.regions import H200, ORDERS, SMALL, Case, build, lowered, whole, whole_of
+from tests.codegen.small_kernels import Launch, on_emulator
+from tests.conftest import Golden
+from tests.graphs import Builder
+
+BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
+Array = jax.Array
+
+# ---- device functions ----------------------------------------------------------------------------
+
+
+def _c_type(dtype: Any) -> str:
+    return {F32: "float", BF16: "bf16", F16: "f16"}[dtype]
+
+
+def _along(dtype: Any, a: np.ndarray, b: np.ndarray) -> Launch:
+    """a [16, k] b [8, k]^T by one warp, words of four elements a lane (two floats)."""
+    each = 16 // np.dtype(dtype).itemsize // 2
+    kind = _c_type(dtype)
+    body = f"""
+  const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+  float c[4] = {{}};
+  const {kind}* upper = a + g * {4 * each} + t * {each};
+  const {kind}* lower = upper + {8 * 4 * each};
+  fs_mma_along<{kind}, 2>(c, c + 2, (const uint32_t*)upper, (const uint32_t*)lower,
+                          b + g * {4 * each} + t * {each});
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = c[i];"""
+    return Launch.of(f"along_{kind}", body, (a, b), "f32", 128, block=32)
+
+
+def _across(dtype: Any, a: np.ndarray, b: np.ndarray) -> Launch:
+    """a [16, k] b [k, 16] by one warp, two columns of the result beside each other in a word."""
+    depth, kind = a.shape[1], _c_type(dtype)
+    words = 1 if dtype is not F32 else 2
+    body = f"""
+  const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+  float c[8] = {{}}, part[8];
+  const int column[4] = {{2 * t, 2 * t + 1, 2 * t + 8, 2 * t + 9}};
+  for (int r = 0; r < 2; ++r)
+    for (int i = 0; i < {depth // 4}; ++i)
+      part[r * {depth // 4} + i] = fs_load(a[(g + 8 * r) * {depth} + column[i]]);
+  uint32_t held[4];
+  fs_pack<{kind}, {depth // 2}>(held, part);
+  fs_mma_across<{kind}, {words}, 16>(c, c + 4, held, held + 2, b + 2 * t * 16 + g * 2);
+  for (int i = 0; i < 8; ++i)
+    out[(g + i / 4 * 8) * 16 + (2 * t + i % 2) * 2 + i % 4 / 2] = c[i];"""
+    return Launch.of(f"across_{kind}", body, (a, b), "f32", 256, block=32)
+
+
+@pytest.mark.parametrize(("order", "seed"), ORDERS)
+def test_a_warp_multiplies_words_of_every_type(order: Any, seed: int, host_compiler: str) -> None:
+    draw = np.random.default_rng(3)
+    launches, wanted = [], []
+    for dtype in (F32, BF16, F16):
+        depth = 8 if dtype is F32 else 16
+        a = draw.standard_normal((16, depth)).astype(dtype)
+        b, c = draw.standard_normal((8, depth)), draw.standard_normal((depth, 16))
+        launches += [_along(dtype, a, b.astype(dtype)), _across(dtype, a, c.astype(dtype))]
+        left = a.astype(np.float64)
+        wanted += [left @ b.astype(dtype).astype(np.float64).T]
+        wanted += [left @ c.astype(dtype).astype(np.float64)]
+    for got, right in zip(on_emulator(launches, order, seed), wanted, strict=True):
+        np.testing.assert_allclose(got, right.ravel(), rtol=1e-5, atol=1e-5)
+
+
+# ---- the algebra ---------------------------------------------------------------------------------
+
+X = np.zeros((40, 200), F32)
+
+
+def _sums(fun: Callable[..., Any], *args: Any) -> tuple[Graph, list[Op]]:
+    graph = lowered(fun, *args)
+    return graph, [op for op in graph if op.opcode in ("reduce", "dot")]
+
+
+def _degree(fun: Callable[..., Any], *args: Any) -> Any:
+    """The degree of what the last reduction sums, all extrema before it running, others late."""
+    _, [*before, last] = _sums(fun, *args)
+    stage = new_stage(last, 0)
+    extrema = {op.id for op in before if op.attrs.get("reducer") == "maximum"}
+    late = {op.id for op in before} - extrema
+    running = Running(frozenset(extrema), frozenset(late), frozenset(op.id for op in before))
+    return degree(last, stage.dims, stage.inner, running)
+
+
+def _max(x: Array) -> Array:
+    return x.max(1, keepdims=True)
+
+
+def _finite(x: Array) -> Array:
+    return jnp.where(jnp.isfinite(_max(x)), _max(x), 0)
+
+
+@pytest.mark.parametrize(
+    ("fun", "coefficient"),
+    [
+        (lambda x: jnp.exp(x - _max(x)).sum(1), -1),
+        (lambda x: (jnp.exp(x - _max(x)) * x).sum(1), -1),
+        (lambda x: (jnp.exp(x - _max(x)) * jnp.exp(_max(x) * 0.5)).sum(1), -0.5),
+        (lambda x: jnp.exp((x - _max(x)) * 2).sum(1), -2),
+        (lambda x: jnp.exp(x - _max(x)).max(1), -1),
+        (lambda x: jnp.exp(x - _finite(x)).sum(1), -1),
+        (lambda x: jnp.where(x > 0, jnp.exp(x - _max(x)), 0).sum(1), -1),
+        (lambda x: jnp.exp(jnp.where(x > 0, x - _max(x), -1e9)).sum(1), -1),
+        (lambda x: jnp.exp(x - _max(x)) @ x.T, -1),
+        (lambda x: jnp.exp(x - _max(x)).astype(BF16) @ x.astype(BF16).T, -1),
+    ],
+)
+def test_sums_that_follow_a_growing_maximum(fun: Callable[..., Any], coefficient: float) -> None:
+    found = _degree(fun, X)
+    assert found.kind == "scale"
+    assert [c for _, c in found.by] == [coefficient]
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: (x - _max(x)).sum(1),
+        lambda x: jnp.tanh(x - _max(x)).sum(1),
+        lambda x: (jnp.exp(x - _max(x)) + 1).sum(1),
+        lambda x: jnp.where(x > _max(x), x, 0).sum(1),
+        lambda x: (jnp.exp(x) / jnp.exp(x).sum(1, keepdims=True)).max(1),
+        lambda x: jnp.where(x > 0, jnp.exp(x - _max(x)), 1).sum(1),
+        lambda x: jnp.exp((x - _max(x)) * x).sum(1),
+        lambda x: jnp.prod(jnp.exp(x - _max(x)), 1),
+    ],
+)
+def test_sums_that_must_wait(fun: Callable[..., Any]) -> None:
+    assert _degree(fun, X) is None
+
+
+def test_a_sum_beside_a_maximum_is_free_of_it() -> None:
+    assert _degree(lambda x: (x.max(1), (x * x).sum(1)), X) == FREE
+
+
+def test_a_mask_by_positions_makes_terms_nil() -> None:
+    keep = np.zeros((40, 200), bool)
+
+    def masked(where: Any) -> Any:
+        return lambda x, keep: (lambda y: (y.max(1), jnp.exp(y - y.max(1, keepdims=True)).sum(1)))(
+            jnp.where(where(keep), x, -1e30)
+        )
+
+    def positions(keep: Any) -> Any:
+        return jnp.tril(jnp.ones(keep.shape, bool))
+
+    def by_data(keep: Any) -> Any:
+        return keep
+
+    found = {}
+    for where in (positions, by_data):
+        _, [top, total] = _sums(masked(where), X, keep)
+        running = Running(frozenset({top.id}), frozenset(), frozenset({top.id, total.id}))
+        stage = new_stage(total, 0)
+        terms = total, stage.dims, stage.inner
+        mask = find_mask(*terms, running.whole)
+        found[where] = mask and nil_terms(*terms, mask, running)
+    assert found[by_data] is None
+    [(constant, (value, _))] = found[positions]
+    assert constant == np.float32(-1e30)
+    assert value.opcode == "reduce"
+
+
+# ---- what is streamed ----------------------------------------------------------------------------
+
+
+def gpt(x: Array, heads: int = 12) -> Array:
+    """Causal attention on packed queries, keys and values."""
+    batch, length, width = x.shape[0], x.shape[1], x.shape[2] // 3
+    q, k, v = (x.reshape(batch, length, 3, heads, width // heads)[:, :, i] for i in range(3))
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * (width // heads) ** -0.5
+    s = jnp.where(jnp.tril(jnp.ones((length, length), bool)), s.astype(F32), -1e30)
+    p = jax.nn.softmax(s).astype(x.dtype)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(batch, length, width)
+
+
+def _gpt(dtype: Any = jnp.bfloat16, length: int = 512, width: int = 768) -> Graph:
+    packed = jax.ShapeDtypeStruct((8, length, 3 * width), dtype)
+    return whole_of(gpt, packed, name="attention")
+
+
+def test_attention_of_any_length_is_one_kernel_without_memory_in_between() -> None:
+    for length in (512, 2048, 500):
+        kernel = generate(_gpt(length=length), device("h200"))
+        assert not kernel.cooperative
+        assert not kernel.scratch
+        assert kernel.source.count("fs_mma_along<bf16") == 1
+        assert kernel.source.count("fs_mma_across<bf16") == 1
+        assert kernel.shared_bytes < 48 * 1024
+
+
+def test_rows_that_registers_hold_are_not_streamed() -> None:
+    assert "fs_mma_across" not in generate(_gpt(length=64), H200).source
+
+
+def test_strict_numerics_and_highest_precision_stream_nothing() -> None:
+    strict = CodegenOptions(numerics="strict")
+    assert "fs_mma_across" not in generate(_gpt(), device("h200"), strict).source
+    q = jax.ShapeDtypeStruct((96, 512, 64), jnp.float32)
+
+    def exact(q: Array, k: Array, v: Array) -> Array:
+        s = jnp.einsum("bid,bjd->bij", q, k, precision="highest")
+        return jnp.einsum("bij,bjd->bid", jax.nn.softmax(s), v, precision="highest")
+
+    assert "fs_mma_across" not in generate(whole_of(exact, q, q, q), device("h200")).source
+
+
+def test_what_does_not_depend_on_a_stream_is_not_packed_beside_it() -> None:
+    packed = jax.ShapeDtypeStruct((8, 512, 2304), jnp.bfloat16)
+    beside = generate(whole_of(lambda x: (gpt(x), x * 2), packed), device("h200"))
+    assert "fs_mma_across" not in beside.source
+
+
+def test_weights_that_are_a_result_take_a_second_walk() -> None:
+    q = jax.ShapeDtypeStruct((96, 512, 64), jnp.bfloat16)
+
+    def weights(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        p = jax.nn.softmax(jnp.einsum("bid,bjd->bij", q, k))
+        return p, jnp.einsum("bij,bjd->bid", p, v)
+
+    source = generate(whole_of(weights, q, q, q), device("h200")).source
+    assert source.count("fs_mma_along<bf16") == 2
+
+
+def test_the_tile_of_a_streamed_nest() -> None:
+    [group] = plan_kernel(_gpt(), device("h200")).plan.groups
+    [nest] = group.nests
+    assert nest.tile is not None
+    assert nest.tile.tensor
+    assert (nest.rows, nest.inner, nest.tile.columns) == (128, 512, 32)
+    assert group.tiles == 8 * 12 * 4
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
+def test_attention_compiles_for_hopper_without_spills(nvrtc: Any, dtype: Any) -> None:
+    for width in (768, 1536) if dtype != jnp.float32 else (768,):
+        kernel = generate(_gpt(dtype, width=width), device("h200"))
+        [(_, used)] = nvrtc.compile(kernel.source, "sm_90").resources
+        assert not used.spills
+        assert used.registers * kernel.block <= 65_536
+
+
+def _causal(b: Builder) -> Graph:
+    """Attention of 96 heads on 512 x 64, made op by op."""
+    q, k, v = (b.parameter((96, 512, 64), "bf16") for _ in range(3))
+    for op, name in zip((q, k, v), ("queries", "keys", "values"), strict=True):
+        op.name = name
+    scores = b.dot(q, b.transpose(k, (0, 2, 1)), batch=1)
+    scores.name = "scores"
+    s = b.op("convert", scores.dims, scores, dtype="f32")
+    rows, columns = (b.op("iota", (512, 512), dtype="s32", dimension=d) for d in (0, 1))
+    seen = b.op("compare", (512, 512), rows, columns, dtype="pred", direction="GE")
+    seen = b.op("broadcast", s.dims, seen, dtype="pred", dimensions=(1, 2))
+    scaled, lowest = b.mul(s, b.splat(0.125, s.dims)), b.splat(-1e30, s.dims)
+    s = b.op("select", s.dims, seen, scaled, lowest, dtype="f32")
+    s.name = "masked"
+    top = b.reduce(s, [2], "maximum")
+    top.name = "maximum"
+    e = b.exp(b.sub(s, b.like(top, s, [2])))
+    e.name = "weights"
+    total = b.reduce(e, [2])
+    total.name = "total"
+    p = b.div(e, b.like(total, e, [2]))
+    mixed = b.dot(b.op("convert", p.dims, p, dtype="bf16"), v, batch=1)
+    mixed.name = "mixed"
+    return whole(b.graph(mixed), "attention")
+
+
+def test_source_of_causal_attention(golden: Golden) -> None:
+    golden(generate(_causal(Builder()), device("h200")).source)
+
+
+# ---- any size ------------------------------------------------------------------------------------
+
+ROWS = st.sampled_from([16, 17, 32, 40, 48, 64, 80])
+COLUMNS = st.sampled_from([129, 130, 136, 160, 192, 200])
+DEPTHS = st.sampled_from([1, 3, 8, 16, 20, 32, 40])
+
+
+LOWEST = st.sampled_from([-1e30, -np.inf, float(np.finfo(F32).min)])
+MASKS = st.sampled_from(["none", "causal", "late", "data"])
+TYPES = st.sampled_from([F32, BF16, F16])
+
+
+def _stream(
+    rows: int, columns: int, depth: int, results: int, dtype: Any, lowest: float, how: str
+) -> Case:
+    """Attention masked by positions, by data, or not."""
+    make = np.random.default_rng(rows * columns)
+    dims = (3, rows, depth), (3, columns, depth), (3, columns, results)
+    values = [(make.standard_normal(d) * 0.5).astype(dtype) for d in dims]
+    keep = make.random((rows, columns)) > 0.3
+    keep[:, 0] = True
+
+    def fun(q: Array, k: Array, v: Array, *keep: Array) -> Array:
+        s = jnp.einsum("bid,bjd->bij", q, k).astype(F32)
+        i, j = (jax.lax.broadcasted_iota(jnp.int32, (rows, columns), d) for d in (0, 1))
+        where = keep[0] if keep else {"none": j >= 0, "causal": i >= j, "late": j >= i}[how]
+        p = jax.nn.softmax(jnp.where(where, s, lowest))
+        return jnp.einsum("bij,bjd->bid", p.astype(v.dtype), v)
+
+    args = [*values, keep] if how == "data" else values
+    name = f"s_{rows}_{columns}_{depth}_{results}_{how}"
+    return Case(whole(lowered(fun, *args), name), args, SMALL)
+
+
+@settings(max_examples=2)
+@given(
+    st.lists(st.tuples(ROWS, COLUMNS, DEPTHS, DEPTHS, TYPES, LOWEST, MASKS), min_size=8, max_size=8)
+)
+def test_streams_of_any_size_are_near_the_float64_run(
+    host_compiler: str, specs: list[tuple[Any, ...]]
+) -> None:
+    built = build([_stream(*spec) for spec in specs])
+    assert any("fs_mma_across" in kernel.source for kernel in built.kernels.values())
+    for case in built.kernels:
+        for order, seed in ORDERS:
+            built.check(case, order, seed)
