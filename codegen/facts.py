@@ -14,13 +14,15 @@ from codegen.stages import Stage
 from codegen.storage import SharedLayout, global_values
 from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
 from codegen.templated import input_axes
+from codegen.walks import row_words, walk
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.work import PICKS, SECTOR_BYTES, Work, arithmetic
 from hlo.graph import ITEM_BYTES, Graph, Op
 
-#: Registers per thread that launch bounds leave, and what kernels without them take.
-BOUNDED_REGISTERS, USUAL_REGISTERS = 64, 40
+#: Registers per thread that launch bounds leave, what kernels without them take, and what they take
+#: beside the elements of a row: softmax and layer norm took 18..62 with 4..32 elements a thread.
+BOUNDED_REGISTERS, USUAL_REGISTERS, ROW_REGISTERS = 64, 40, 20
 #: A value below this share of L2 is still there when a later phase reads it.
 L2_SHARE = 0.5
 
@@ -59,12 +61,17 @@ def kernel_facts(
             work += Work(l2_bytes=size) if again else Work(bytes_read=size)
             seen.add(ident)
         works.append(work)
+    walks = tuple(
+        tuple(walk(group, nest, plan) for group in phase for nest in group.nests)
+        for phase in plan.phases
+    )
     return KernelFacts(
         work=sum(works[1:], works[0]),
         phases=tuple(works),
+        walks=walks,
         threads=plan.block,
         shared_bytes=layout.total,
-        registers=BOUNDED_REGISTERS if plan.blocks_per_sm else USUAL_REGISTERS,
+        registers=BOUNDED_REGISTERS if plan.blocks_per_sm else _registers(plan),
         template=str(template(plan, layout)),
         scope=scope(plan, layout),
         facts=(
@@ -74,6 +81,12 @@ def kernel_facts(
             ("groups", len(plan.groups)),
         ),
     )
+
+
+def _registers(plan: KernelPlan) -> int:
+    """Per thread without launch bounds: few but the elements of a row, where one is held."""
+    words = max(row_words(nest, plan) for group in plan.groups for nest in group.nests)
+    return ROW_REGISTERS + words if words else USUAL_REGISTERS
 
 
 def _touched(op: Op, index: Indices) -> int:

@@ -6,6 +6,8 @@ the whole graph, less what it needs once the pattern's values come from elsewher
 
 from __future__ import annotations
 
+import math
+
 from costmodel.xla_fusions import XlaPlan, xla_fusions
 from costmodel.xla_kernels import kernel_time_us
 from hlo.graph import ids
@@ -66,12 +68,12 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
     return saved
 
 
-def saved_by_fusing_again_us(plan: XlaPlan, bits: int) -> float:
+def saved_by_fusing_again_us(plan: XlaPlan, bits: int, most_ops: int) -> float:
     """`saved_us` by the kernels that XLA would make around `bits`: closer, and slower.
 
     The ops of the kernels that hold `bits`, and of those that these read, are fused once with
     and once without `bits`. A pattern in the middle of kernels may keep apart what XLA joined,
-    which the pieces of one kernel alone do not show.
+    which the pieces of one kernel alone do not show. Infinite where these are more than `most_ops`.
     """
     near, read = 0, 0
     for number in touched(plan, bits):
@@ -81,6 +83,8 @@ def saved_by_fusing_again_us(plan: XlaPlan, bits: int) -> float:
     for kernel in plan.kernels:
         if kernel.written & read:
             near |= kernel.bits
+    if near.bit_count() > most_ops:
+        return math.inf
     return xla_fusions(plan.works, near).us - xla_fusions(plan.works, near & ~bits).us
 
 

@@ -44,6 +44,11 @@ Inspect = Callable[[Pattern], KernelFacts | Verdict]
 INSPECTED_PER_OP = 0.25
 INSPECTED_ANYWAY = 200
 
+#: A plan whose patterns together spare XLA less than one by one, by this share of XLA's time, is
+#: looked at again, so often.
+TOGETHER_SHARE = 0.01
+TOGETHER_ROUNDS = 4
+
 #: How often unions of chosen patterns are offered as further candidates.
 MERGE_ROUNDS = 2
 
@@ -95,7 +100,7 @@ def plan(
             break
         search.add(merged.patterns, ())
         solution = search.run()
-    return search.result(solution, xla)
+    return search.result(search.settle(solution, xla), xla)
 
 
 def make_scorer(options: Options, model: ModelScorer, measure: Measure | None) -> Scorer:
@@ -215,6 +220,35 @@ class _Search:
             return True
         self._keep(number, score)
         return False
+
+    def settle(self, solution: Solution, xla: XlaPlan) -> Solution:
+        """Solves again without the patterns that win nothing beside the others: scores add up only
+        as long as no two patterns spare XLA the same work."""
+        for _ in range(TOGETHER_ROUNDS):
+            weak = self._weak(solution, xla)
+            if not weak:
+                break
+            for number in weak:
+                self.scores.pop(number)
+                self._reject(number, "Beside the other patterns it wins nothing.")
+            solution = self.run()
+        return solution
+
+    def _weak(self, solution: Solution, xla: XlaPlan) -> list[int]:
+        """The chosen patterns that win nothing beside those that win more, if together they save
+        less than one by one."""
+        sets = {i: self.patterns[i].bits for i in solution.chosen}
+        claimed = sum(saved_us(xla, bits) for bits in sets.values())
+        if saved_us(xla, _union(list(sets.values()))) >= claimed - TOGETHER_SHARE * xla.us:
+            return []
+        weak, others, saved = [], 0, 0.0
+        for number in sorted(sets, key=lambda i: (-self.values[i], i)):
+            together = saved_us(xla, others | sets[number])
+            if together - saved > self.scores[number].ours_us:
+                others, saved = others | sets[number], together
+            else:
+                weak.append(number)
+        return weak
 
     def result(self, solution: Solution, xla: XlaPlan) -> Plan:
         chosen = []

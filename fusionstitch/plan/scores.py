@@ -23,6 +23,8 @@ MARGIN_US = 0.1
 MARGIN_SHARE = 0.1
 #: The same of measured times: what they scatter by.
 MEASURED_SHARE = 0.02
+#: Ops of XLA's kernels around a pattern that are fused again to confirm its score, at most.
+CONFIRMED_OPS = 500
 #: Times nearer than this are the same.
 RESOLUTION_US = 1e-3
 
@@ -106,7 +108,7 @@ class ModelScorer:
 
     def confirmed(self, pattern: Pattern, score: Score) -> Score:
         """With what XLA saves once it fuses anew around the pattern, where that is less."""
-        xla = saved_by_fusing_again_us(self.xla, pattern.bits)
+        xla = saved_by_fusing_again_us(self.xla, pattern.bits, CONFIRMED_OPS)
         if xla >= score.xla_us - RESOLUTION_US:
             return score
         reason = "XLA's kernels around it would take as long as without it."
