@@ -15,16 +15,16 @@ UNROLLED = 4
 
 
 def walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
-    """The turns, waits and repeated reads of one nest. What a register tile does is counted in
-    steps of its dots instead."""
+    """The turns, waits and repeated reads of one nest.
+
+    Elements of their own wait for nothing but the memory, and a dot is counted in its own steps.
+    """
     threads = nest.teams.threads
     at_once = max(1, plan.block // threads)
     busy = min(1.0, nest.rows / at_once)
     turns = -(-nest.rows // at_once)
-    if nest.tile is not None or any(s.op.opcode == "dot" for s in nest.nest.stages):
-        return Walk(group.tiles, busy=busy)
-    if nest.inner == 1:
-        return Walk(group.tiles, turns, busy=busy)
+    if nest.inner == 1 or nest.tile is not None or _is_dot(nest):
+        return Walk(group.tiles, rounds=0, busy=busy)
     width = _width(nest, plan)
     steps = -(-nest.inner // (threads * width))
     unrolled = steps * width <= CACHE_STEPS
@@ -44,6 +44,10 @@ def walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
         rows_bytes=sum(min(nest.rows, at_once) * nest.inner * ITEM_BYTES[op.dtype] for op in again),
         spilled=2 * 4 * carried * group.tiles * nest.rows * threads,
     )
+
+
+def _is_dot(nest: NestPlan) -> bool:
+    return any(stage.op.opcode == "dot" for stage in nest.nest.stages)
 
 
 def row_words(nest: NestPlan, plan: KernelPlan) -> int:

@@ -26,7 +26,12 @@ def touched(plan: XlaPlan, bits: int) -> list[int]:
 
 
 def saved_us(plan: XlaPlan, bits: int) -> float:
-    """Microseconds XLA saves when the ops `bits` are computed by somebody else.
+    """Microseconds XLA saves when the ops `bits` are computed by somebody else."""
+    return sum(saved_by_kernel(plan, bits).values())
+
+
+def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
+    """What XLA saves on each of its kernels (by index) that computes any of `bits`.
 
     Kernels wholly inside `bits` are saved. Of others a remainder stays: what their results and the
     inputs of `bits` still need; it takes two kernels if part of it runs before `bits`
@@ -55,16 +60,16 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
             break
         if number not in whole:
             wanted &= ~kernel.written
-    saved = 0.0
+    saved: dict[int, float] = {}
     for number in numbers:
         kernel = plan.kernels[number]
         rest = kernel.bits & ~bits
         if not rest:
-            saved += kernel.us
+            saved[number] = kernel.us
             continue
         needed = (kernel.written | wanted) & rest
         wanted &= ~needed
-        saved += kernel.us - _remainder_us(plan, number, rest, needed, below, above)
+        saved[number] = kernel.us - _remainder_us(plan, number, rest, needed, below, above)
     return saved
 
 

@@ -15,7 +15,7 @@ from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
-from costmodel.xla_saved import saved_us
+from costmodel.xla_saved import saved_by_kernel, saved_us
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
 from fusionstitch.patterns.fusible import fusible_ops
@@ -44,9 +44,7 @@ Inspect = Callable[[Pattern], KernelFacts | Verdict]
 INSPECTED_PER_OP = 0.25
 INSPECTED_ANYWAY = 200
 
-#: A plan whose patterns together spare XLA less than one by one, by this share of XLA's time, is
-#: looked at again, so often.
-TOGETHER_SHARE = 0.01
+#: How often a plan is looked at again in which patterns spare XLA the same work.
 TOGETHER_ROUNDS = 4
 
 #: How often unions of chosen patterns are offered as further candidates.
@@ -235,19 +233,19 @@ class _Search:
         return solution
 
     def _weak(self, solution: Solution, xla: XlaPlan) -> list[int]:
-        """The chosen patterns that win nothing beside those that win more, if together they save
-        less than one by one."""
-        sets = {i: self.patterns[i].bits for i in solution.chosen}
-        claimed = sum(saved_us(xla, bits) for bits in sets.values())
-        if saved_us(xla, _union(list(sets.values()))) >= claimed - TOGETHER_SHARE * xla.us:
-            return []
-        weak, others, saved = [], 0, 0.0
-        for number in sorted(sets, key=lambda i: (-self.values[i], i)):
-            together = saved_us(xla, others | sets[number])
-            if together - saved > self.scores[number].ours_us:
-                others, saved = others | sets[number], together
-            else:
-                weak.append(number)
+        """The chosen patterns that win nothing beside those that win more: no kernel of XLA's is
+        spared more than its whole time."""
+        weak = []
+        left = {number: kernel.us for number, kernel in enumerate(xla.kernels)}
+        for chosen in sorted(solution.chosen, key=lambda i: (-self.values[i], i)):
+            claims = saved_by_kernel(xla, self.patterns[chosen].bits)
+            granted = {number: min(us, left[number]) for number, us in claims.items()}
+            lost = sum(claims.values()) - sum(granted.values())
+            if lost >= self.values[chosen]:
+                weak.append(chosen)
+                continue
+            for number, us in granted.items():
+                left[number] -= us
         return weak
 
     def result(self, solution: Solution, xla: XlaPlan) -> Plan:
