@@ -73,12 +73,13 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
     return saved
 
 
-def saved_by_fusing_again_us(plan: XlaPlan, bits: int, most_ops: int) -> float:
+def saved_by_fusing_again_us(plan: XlaPlan, bits: int, others: int, most_ops: int) -> float:
     """`saved_us` by the kernels that XLA would make around `bits`: closer, and slower.
 
     The ops of the kernels that hold `bits`, and of those that these read, are fused once with
     and once without `bits`. A pattern in the middle of kernels may keep apart what XLA joined,
-    which the pieces of one kernel alone do not show. Infinite where these are more than `most_ops`.
+    which the pieces of one kernel alone do not show. `others` are computed by somebody else either
+    way. Infinite where there are more than `most_ops`.
     """
     near, read = 0, 0
     for number in touched(plan, bits):
@@ -88,6 +89,7 @@ def saved_by_fusing_again_us(plan: XlaPlan, bits: int, most_ops: int) -> float:
     for kernel in plan.kernels:
         if kernel.written & read:
             near |= kernel.bits
+    near &= ~others
     if near.bit_count() > most_ops:
         return math.inf
     return xla_fusions(plan.works, near).us - xla_fusions(plan.works, near & ~bits).us

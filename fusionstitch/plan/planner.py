@@ -44,7 +44,8 @@ Inspect = Callable[[Pattern], KernelFacts | Verdict]
 INSPECTED_PER_OP = 0.25
 INSPECTED_ANYWAY = 200
 
-#: How often a plan is looked at again in which patterns spare XLA the same work.
+#: A plan that wins less than this share of what its patterns claim is solved again, so often.
+TRUSTED_SHARE = 0.5
 TOGETHER_ROUNDS = 4
 
 #: How often unions of chosen patterns are offered as further candidates.
@@ -161,14 +162,15 @@ class _Search:
         self.rejected.append(Rejected(self.graph, pattern.bits, pattern.rule, reason, facts))
 
     def run(self) -> Solution:
-        """Solves until every chosen pattern has its true score, which is confirmed."""
+        """Solves until every chosen pattern has its true score, and is confirmed."""
         self.program.bits = [pattern.bits for pattern in self.patterns]
         budget = INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph)
         while True:
             solution = self.program.solve(self.values)
             unscored = [i for i in solution.chosen if i not in self.scores]
             if not unscored:
-                wrong = [i for i in solution.chosen if not self._confirm(i)]
+                covered = _union([self.patterns[i].bits for i in solution.chosen])
+                wrong = [i for i in solution.chosen if not self._confirm(i, covered)]
                 if not wrong:
                     return solution
             for number in unscored:
@@ -196,34 +198,34 @@ class _Search:
         if isinstance(facts, Verdict):
             self._reject(number, facts.reason, *facts.facts)
             return
-        self._keep(number, self.scorer.score(pattern, facts))
-
-    def _keep(self, number: int, score: Score) -> None:
+        score = self.scorer.score(pattern, facts)
         if score.wins:
             self.scores[number] = score
             self.values[number] = score.gain_us
         else:
-            self.scores.pop(number, None)
             times = (("modelled_us", score.ours_us), ("xla_us", score.xla_us))
             self._reject(number, score.reason, *times)
 
-    def _confirm(self, number: int) -> bool:
-        """Whether a chosen pattern keeps its score on closer look."""
-        if number in self.confirmed:
+    def _confirm(self, number: int, others: int) -> bool:
+        """Whether a chosen pattern wins on closer look, which is taken once."""
+        pattern, score = self.patterns[number], self.scores[number]
+        if number in self.confirmed or self.scorer.confirms(pattern, score, others):
+            self.confirmed.add(number)
             return True
-        self.confirmed.add(number)
-        before = self.scores[number]
-        score = self.scorer.confirmed(self.patterns[number], before)
-        if score is before:
-            return True
-        self._keep(number, score)
+        del self.scores[number]
+        self._reject(number, "XLA's kernels around it would take as long as without it.")
         return False
 
     def settle(self, solution: Solution, xla: XlaPlan) -> Solution:
-        """Solves again without the patterns that win nothing beside the others: scores add up only
-        as long as no two patterns spare XLA the same work."""
+        """Solves again without the patterns that win nothing beside the others, if XLA's kernels
+        around the whole plan say that little of it is won: scores add up only as long as no two
+        patterns spare XLA the same work."""
         for _ in range(TOGETHER_ROUNDS):
-            weak = self._weak(solution, xla)
+            covered = _union([self.patterns[i].bits for i in solution.chosen])
+            ours = sum(self.scores[i].ours_us for i in solution.chosen)
+            won = xla.us - xla_fusions(xla.works, xla.bits & ~covered).us - ours
+            claimed = sum(self.values[i] for i in solution.chosen)
+            weak = self._weak(solution, xla) if won < TRUSTED_SHARE * claimed else []
             if not weak:
                 break
             for number in weak:
