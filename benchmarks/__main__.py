@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -51,6 +52,13 @@ def main() -> int:
         metavar="S",
         help="tune each program for S seconds and measure it once more",
     )
+    parser.add_argument(
+        "--total",
+        type=float,
+        default=math.inf,
+        metavar="S",
+        help="seconds for all; what is not prepared by then is stopped, the rest still measured",
+    )
     parser.add_argument("--commit", help="the commit, where the checkout has no git")
     options, workloads = arguments.parse(parser)
     settings = Settings(
@@ -61,6 +69,7 @@ def main() -> int:
         without=options.without,
         ncu=options.ncu,
         tune=options.tune,
+        total=options.total,
     )
     start = time.monotonic()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from benchmarks.row import WAITING
 from benchmarks.workloads import Workload
 
 _POLL = 0.05
+#: The share of a run's time in which workers may prepare.
+PREPARING = 0.7
 #: The workers of a workload, each a process of its own, and for which targets there is one. The
 #: first one's row is the workload's; what the others profile goes into it.
 PARTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
@@ -37,6 +40,8 @@ class Settings:
 
     Up to `batch` workers are prepared before any of them measures. `without` are names of OPTIONAL:
     parts, or "long" for the programs that take long to compile. `tune` is seconds of tuning each.
+    The whole run takes about `total` seconds: what is not prepared when PREPARING of them are over
+    is stopped, so that the others can be measured.
     """
 
     jobs: int = 1
@@ -46,6 +51,7 @@ class Settings:
     without: frozenset[str] = frozenset()
     ncu: bool = False
     tune: float = 0.0
+    total: float = math.inf
 
     def parts(self, workload: Workload) -> list[str]:
         return [
@@ -65,6 +71,7 @@ def measure(
     waiting = sorted(workloads, key=lambda workload: not workload.long)
     if "long" in settings.without:
         waiting = [workload for workload in waiting if not workload.long]
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         while waiting:
             batch: dict[Workload, list[_Worker]] = {}
@@ -74,7 +81,7 @@ def measure(
             ):
                 workload = waiting.pop(0)
                 batch[workload] = [
-                    _Worker(workload, part, Path(folder), settings)
+                    _Worker(workload, part, Path(folder), settings, begun)
                     for part in settings.parts(workload)
                 ]
             every = [worker for workers in batch.values() for worker in workers]
@@ -92,10 +99,12 @@ def measure(
 def _prepare(workers: Sequence[_Worker], jobs: int) -> None:
     """Starts all workers, at most `jobs` of them preparing at any time, and waits for them.
 
-    Those that take long start first.
+    Those that take long start first; those that cannot start in time do not.
     """
     waiting, busy = sorted(workers, key=lambda worker: not worker.long), list[_Worker]()
     while waiting or busy:
+        while waiting and waiting[0].is_late():
+            waiting.pop(0)
         while waiting and len(busy) < jobs:
             busy.append(waiting.pop(0))
             busy[-1].start()
@@ -122,11 +131,14 @@ def _merged(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 class _Worker:
     """One part of one workload: waiting to start, preparing, prepared, or at an end."""
 
-    def __init__(self, workload: Workload, part: str, folder: Path, settings: Settings):
+    def __init__(
+        self, workload: Workload, part: str, folder: Path, settings: Settings, begun: float
+    ):
         self.workload, self.part, self.settings = workload, part, settings
         self.folder = folder / f"{workload.target.replace(':', '.')}-{part}"
         self.cache = folder / "cache"  # for all: the launcher is built once
         self.long = workload.long or part == "inductor"
+        self.begun = begun
         self.failure = ""
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -158,16 +170,24 @@ class _Worker:
                 start_new_session=True,
             )
 
+    def is_late(self) -> bool:
+        """Whether there is no time left to prepare, which is a failure then."""
+        late = time.monotonic() - self.begun > PREPARING * self.settings.total
+        if late:
+            self.failure = f"not begun within {self.settings.total:g} s of the whole run"
+        return late
+
     def prepared(self) -> bool:
         """Whether the worker waits for its turn, or has failed."""
-        return self._row().get("step") == WAITING or self._ended(self.started)
+        last = self.begun + PREPARING * self.settings.total
+        return self._row().get("step") == WAITING or self._ended(self.started, last)
 
     def measured(self) -> dict[str, Any]:
         """Lets the worker measure; its row."""
         if not self.failure:
             self._close_input(b"go\n")
             since = time.monotonic()
-            while not self._ended(since):
+            while not self._ended(since, self.begun + self.settings.total):
                 time.sleep(_POLL)
         row = {"target": self.workload.target, **self._row(), "part": self.part}
         if self.failure:
@@ -192,8 +212,9 @@ class _Worker:
                 self.process.stdin.write(last)
             self.process.stdin.close()
 
-    def _ended(self, since: float) -> bool:
-        """Whether the worker has ended, which it is made to at its limit."""
+    def _ended(self, since: float, last: float) -> bool:
+        """Whether the worker has ended, which it is made to at its limit, and when the `last`
+        second of the run is over."""
         assert self.process is not None
         code, limit = self.process.poll(), self.settings.limit
         if code is not None:
@@ -202,8 +223,9 @@ class _Worker:
             elif self._row().get("step") != "done":
                 self.failure = "ended early"
             return True
-        if time.monotonic() - since > limit:
-            self.failure = f"stopped after {limit:g} s"
+        now = time.monotonic()
+        if now - since > limit or now > last:
+            self.failure = f"stopped after {min(limit, now - since):.0f} s"
             self.stop()
             return True
         return False
@@ -217,4 +239,6 @@ class _Worker:
 
     def _output(self) -> str:
         """The end of what the worker printed."""
+        if self.process is None:
+            return ""
         return (self.folder / "output").read_text(errors="replace")[-1500:]

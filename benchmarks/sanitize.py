@@ -18,7 +18,7 @@ import numpy as np
 def prepare(folder: Path, arch: str = "sm_90") -> None:
     """Writes one cubin, its inputs and its launch for each kernel case."""
     from fusionstitch.runtime import nvrtc
-    from tests.codegen.kernel_cases import CASES
+    from tests.codegen.cases import CASES
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, program in CASES.items():

@@ -70,7 +70,7 @@ class Sweeps(Access):
         self.block = kernel.plan.block
         self.sweep = Sweep()
         #: registers per thread that rows and sums may be kept in
-        self.registers = _row_registers(kernel.plan)
+        self.registers = row_registers(kernel.plan)
         self.held: list[Held] = []
         #: whether warps may still read what they joined
         self.unsettled = False
@@ -319,7 +319,7 @@ class Sweeps(Access):
         return f"({self._compute(stage)}*)shared_memory"
 
 
-def _row_registers(plan: KernelPlan) -> int:
+def row_registers(plan: KernelPlan) -> int:
     """Registers per thread that rows and carried sums may take."""
     if plan.tuning.row_registers is not None:
         return plan.tuning.row_registers

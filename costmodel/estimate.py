@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from costmodel.bandwidth import latency_us
 from costmodel.devices import Device
-from costmodel.facts import KernelFacts
+from costmodel.facts import KernelFacts, Walk
 from costmodel.occupancy import blocks_per_sm
-from costmodel.work import Work
+from costmodel.work import L2_SHARE, Work
 
 #: Bytes per thread that one round trip brings: four loads in flight.
 FIRST_BYTES = 64
+#: A row of a loop whose threads wait for each other, while others keep the memory busy: its loads
+#: and its stores; what a block takes to start and to end; loads that wait for those before them;
+#: an exchange between threads, and what each warp adds to it. Softmax and layer norm of 8192 rows
+#: of 4096 by blocks of 64 to 1024 threads on an H200 (benchmarks/results, schedules).
+TURN_US, START_US, ROUND_US, JOIN_US, WARP_US = 0.8, 0.8, 0.23, 0.05, 0.016
+#: Turns under way at once where nothing in them waits for other threads.
+TURNS_TOGETHER = 4
+#: The power of the norm that adds moving and waiting: 1 would add them, infinity take the longer.
+OVERLAP = 4
+#: Share of an SM's shared memory and L1 cache in which rows are still found by the next sweep.
+L1_SHARE = 0.75
 #: Threads per multiprocessor that keep its arithmetic busy.
 BUSY_THREADS = 512
 #: The least that the work between two grid barriers takes, reading what was written before the
@@ -85,18 +97,18 @@ def moved_us(work: Work, device: Device) -> float:
     return (work.bytes / device.dram_bytes_per_s + work.l2_bytes / device.l2_bytes_per_s) * 1e6
 
 
-def busy_us(work: Work, device: Device, threads: int, resident: int) -> float:
+def busy_us(work: Work, device: Device, threads: int, resident: int, flight: int = 1) -> float:
     """One phase, neither launch, latency nor barrier included.
 
     Traffic, arithmetic and the steps of dots overlap, so the slowest of them counts. A grid that
     does not fill the device gets a share of it, beyond what its threads' first loads bring
-    within the latency that the caller adds. `resident` threads fit on a multiprocessor;
-    `work.blocks` 0 stands for a grid that fills the device.
+    within the latency that the caller adds. `resident` threads fit on a multiprocessor, each with
+    `flight` loads under way; `work.blocks` 0 stands for a grid that fills the device.
     """
     launched = (work.blocks or device.sm_count * resident) * threads
     per_sm = min(launched / device.sm_count, resident)
     sms = min(1.0, work.blocks / device.sm_count) if work.blocks else 1.0
-    bandwidth = 1 - math.exp(-per_sm / device.bandwidth_threads) if work.blocks else 1.0
+    bandwidth = 1 - math.exp(-per_sm * flight / device.bandwidth_threads) if work.blocks else 1.0
     moved = moved_us(work, device)
     first = launched * FIRST_BYTES / max(1, work.bytes + work.l2_bytes)
     late = moved * max(0.0, 1 - first) / bandwidth
@@ -115,17 +127,14 @@ def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
 def facts_us(facts: KernelFacts, device: Device) -> float:
     """Microseconds of the kernel that `facts` describe, phase by phase, launch included."""
     phases = facts.phases or (facts.work,)
-    fit = blocks_per_sm(device, facts.threads, facts.registers, facts.shared_bytes)
-    resident = max(1, fit) * facts.threads
-
-    def us(work: Work) -> float:
-        return busy_us(work, device, facts.threads, resident)
-
+    walks = facts.walks or ((),) * len(phases)
     alone = facts.alone or ((),) * len(phases)
-    each = [
-        max(us(phase), *map(us, parts)) if parts else us(phase)
-        for phase, parts in zip(phases, alone, strict=True)
-    ]
+    fit = max(1, blocks_per_sm(device, facts.threads, facts.registers, facts.shared_bytes))
+    each = []
+    for phase, loops, parts in zip(phases, walks, alone, strict=True):
+        whole = phase_us(phase, loops, device, facts.threads, fit)
+        apart = (busy_us(part, device, facts.threads, fit * facts.threads) for part in parts)
+        each.append(max(whole, *apart) if parts else whole)
     started = device.launch_us + latency_us(device)
     blocks = max(phase.blocks for phase in phases)
     if len(phases) == 1:
@@ -133,6 +142,47 @@ def facts_us(facts: KernelFacts, device: Device) -> float:
     barrier = barrier_us(device, blocks)
     least = PHASE_LATENCY_US if barrier else 0.0
     return started + each[0] + sum(barrier + max(least, later) for later in each[1:])
+
+
+def phase_us(
+    work: Work, walks: Sequence[Walk], device: Device, threads: int, resident: int
+) -> float:
+    """One phase whose blocks of `threads`, `resident` on a multiprocessor, walk as `walks` say.
+
+    Blocks that wait leave the memory to others, as long as others have something to ask for:
+    the two times overlap but in part (`OVERLAP`).
+    """
+    slots = resident * device.sm_count
+    for walk in walks:
+        repeated = walk.again
+        in_flight = resident * walk.rows_bytes
+        if in_flight <= L1_SHARE * device.shared_per_sm:
+            repeated = 0
+        if in_flight * device.sm_count <= L2_SHARE * device.l2_bytes:
+            work += Work(l2_bytes=repeated + walk.spilled)
+        else:
+            work += Work(bytes_read=repeated, l2_bytes=walk.spilled)
+    active = max(1, round(threads * max((walk.busy for walk in walks), default=1.0)))
+    flight = max((walk.flight for walk in walks), default=1)
+    moving = busy_us(work, device, active, resident * active, flight)
+    waiting = sum(waiting_us(walk, slots, work.blocks) for walk in walks)
+    return (moving**OVERLAP + waiting**OVERLAP) ** (1 / OVERLAP)
+
+
+def waiting_us(walk: Walk, slots: int, blocks: int) -> float:
+    """What the threads of a loop wait after its first turn, of which the caller knows.
+
+    `slots` blocks are on the device at once; further ones have to start, unless the `blocks`
+    there are take several tiles each.
+    """
+    turn = walk.rounds * ROUND_US
+    if walk.joins:
+        turn += TURN_US - ROUND_US + walk.joins * (JOIN_US + WARP_US * walk.warps)
+    else:
+        turn /= TURNS_TOGETHER
+    waves = walk.tiles / min(slots, walk.tiles, blocks or slots)
+    starts = max(0.0, blocks / slots - 1) if walk.joins else 0.0
+    return max(0.0, waves * walk.turns - 1) * turn + starts * START_US
 
 
 def best_case_us(work: Work, device: Device) -> float:

@@ -11,12 +11,36 @@ SCOPES = ("thread", "warp", "block", "cluster", "grid")
 
 
 @dataclass(frozen=True)
+class Walk:
+    """How blocks go through one loop over rows: what the amounts of work do not show.
+
+    Each of `tiles` takes `turns` rows of a team of threads, one after the other. A row is `rounds`
+    of loads that wait for each other, `flight` of a thread's under way together, and `joins`
+    exchanges between `warps` warps. `busy` is the share of a block's threads that have work. Later
+    sweeps along a row read `again` bytes once more, of which a block works on `rows_bytes` at a
+    time; `spilled` bytes are written and read where registers are too few.
+    """
+
+    tiles: int
+    turns: int = 1
+    rounds: int = 1
+    flight: int = 1
+    joins: int = 0
+    warps: int = 1
+    busy: float = 1.0
+    again: int = 0
+    rows_bytes: int = 0
+    spilled: int = 0
+
+
+@dataclass(frozen=True)
 class KernelFacts:
     """A kernel before it is emitted.
 
     `work` is the whole of it, `phases` the work between two grid barriers each (empty: one
-    phase), `alone` what in a phase is done by blocks of its own (empty: all by all). `threads` and `shared_bytes` are per block, `registers` per thread, an estimate;
-    `scope` is the widest of `SCOPES` an intermediate crosses;
+    phase), `alone` what in a phase is done by blocks of its own (empty: all by all), `walks` the
+    loops of each phase. `threads` and `shared_bytes` are per block, `registers` per thread, an
+    estimate; `scope` is the widest of `SCOPES` an intermediate crosses;
     `facts` are whatever the report should show.
     """
 
@@ -28,6 +52,7 @@ class KernelFacts:
     scope: str = ""
     phases: tuple[Work, ...] = ()
     alone: tuple[tuple[Work, ...], ...] = ()
+    walks: tuple[tuple[Walk, ...], ...] = ()
     facts: tuple[tuple[str, object], ...] = ()
 
     def warmed(self, read: int, written: int) -> KernelFacts:

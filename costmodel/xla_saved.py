@@ -6,6 +6,8 @@ the whole graph, less what it needs once the pattern's values come from elsewher
 
 from __future__ import annotations
 
+import math
+
 from costmodel.xla_fusions import XlaPlan, xla_fusions
 from costmodel.xla_kernels import kernel_time_us
 from hlo.graph import ids
@@ -24,7 +26,12 @@ def touched(plan: XlaPlan, bits: int) -> list[int]:
 
 
 def saved_us(plan: XlaPlan, bits: int) -> float:
-    """Microseconds XLA saves when the ops `bits` are computed by somebody else.
+    """Microseconds XLA saves when the ops `bits` are computed by somebody else."""
+    return sum(saved_by_kernel(plan, bits).values())
+
+
+def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
+    """What XLA saves on each of its kernels (by index) that computes any of `bits`.
 
     Kernels wholly inside `bits` are saved. Of others a remainder stays: what their results and the
     inputs of `bits` still need; it takes two kernels if part of it runs before `bits`
@@ -53,25 +60,26 @@ def saved_us(plan: XlaPlan, bits: int) -> float:
             break
         if number not in whole:
             wanted &= ~kernel.written
-    saved = 0.0
+    saved: dict[int, float] = {}
     for number in numbers:
         kernel = plan.kernels[number]
         rest = kernel.bits & ~bits
         if not rest:
-            saved += kernel.us
+            saved[number] = kernel.us
             continue
         needed = (kernel.written | wanted) & rest
         wanted &= ~needed
-        saved += kernel.us - _remainder_us(plan, number, rest, needed, below, above)
+        saved[number] = kernel.us - _remainder_us(plan, number, rest, needed, below, above)
     return saved
 
 
-def saved_by_fusing_again_us(plan: XlaPlan, bits: int) -> float:
+def saved_by_fusing_again_us(plan: XlaPlan, bits: int, others: int, most_ops: int) -> float:
     """`saved_us` by the kernels that XLA would make around `bits`: closer, and slower.
 
     The ops of the kernels that hold `bits`, and of those that these read, are fused once with
     and once without `bits`. A pattern in the middle of kernels may keep apart what XLA joined,
-    which the pieces of one kernel alone do not show.
+    which the pieces of one kernel alone do not show. `others` are computed by somebody else either
+    way. Infinite where there are more than `most_ops`.
     """
     near, read = 0, 0
     for number in touched(plan, bits):
@@ -81,6 +89,9 @@ def saved_by_fusing_again_us(plan: XlaPlan, bits: int) -> float:
     for kernel in plan.kernels:
         if kernel.written & read:
             near |= kernel.bits
+    near &= ~others
+    if near.bit_count() > most_ops:
+        return math.inf
     return xla_fusions(plan.works, near).us - xla_fusions(plan.works, near & ~bits).us
 
 

@@ -15,7 +15,7 @@ from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
-from costmodel.xla_saved import saved_us
+from costmodel.xla_saved import saved_by_kernel, saved_us
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
 from fusionstitch.patterns.fusible import fusible_ops
@@ -43,6 +43,10 @@ Inspect = Callable[[Pattern], KernelFacts | Verdict]
 #: on the larger half of what it has not looked at yet: a bound of its cost that is a count.
 INSPECTED_PER_OP = 0.25
 INSPECTED_ANYWAY = 200
+
+#: A plan that wins less than this share of what its patterns claim is solved again, so often.
+TRUSTED_SHARE = 0.5
+TOGETHER_ROUNDS = 4
 
 #: How often unions of chosen patterns are offered as further candidates.
 MERGE_ROUNDS = 2
@@ -99,7 +103,7 @@ def plan(
             break
         search.add(merged.patterns, ())
         solution = search.run()
-    return search.result(solution, xla)
+    return search.result(search.settle(solution, xla), xla)
 
 
 def make_scorer(options: Options, model: ModelScorer, measure: Measure | None) -> Scorer:
@@ -162,14 +166,15 @@ class _Search:
         self.rejected.append(Rejected(self.graph, pattern.bits, pattern.rule, reason, facts))
 
     def run(self) -> Solution:
-        """Solves until every chosen pattern has its true score, which is confirmed."""
+        """Solves until every chosen pattern has its true score, and is confirmed."""
         self.program.bits = [pattern.bits for pattern in self.patterns]
         budget = INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph)
         while True:
             solution = self.program.solve(self.values)
             unscored = [i for i in solution.chosen if i not in self.scores]
             if not unscored:
-                wrong = [i for i in solution.chosen if not self._confirm(i)]
+                covered = _union([self.patterns[i].bits for i in solution.chosen])
+                wrong = [i for i in solution.chosen if not self._confirm(i, covered)]
                 if not wrong:
                     return solution
             for number in unscored:
@@ -197,28 +202,57 @@ class _Search:
         if isinstance(facts, Verdict):
             self._reject(number, facts.reason, *facts.facts)
             return
-        self._keep(number, self.scorer.score(pattern, facts))
-
-    def _keep(self, number: int, score: Score) -> None:
+        score = self.scorer.score(pattern, facts)
         if score.wins:
             self.scores[number] = score
             self.values[number] = score.gain_us
         else:
-            self.scores.pop(number, None)
             times = (("modelled_us", score.ours_us), ("xla_us", score.xla_us))
             self._reject(number, score.reason, *times)
 
-    def _confirm(self, number: int) -> bool:
-        """Whether a chosen pattern keeps its score on closer look."""
-        if number in self.confirmed:
+    def _confirm(self, number: int, others: int) -> bool:
+        """Whether a chosen pattern wins on closer look, which is taken once."""
+        pattern, score = self.patterns[number], self.scores[number]
+        if number in self.confirmed or self.scorer.confirms(pattern, score, others):
+            self.confirmed.add(number)
             return True
-        self.confirmed.add(number)
-        before = self.scores[number]
-        score = self.scorer.confirmed(self.patterns[number], before)
-        if score is before:
-            return True
-        self._keep(number, score)
+        del self.scores[number]
+        self._reject(number, "XLA's kernels around it would take as long as without it.")
         return False
+
+    def settle(self, solution: Solution, xla: XlaPlan) -> Solution:
+        """Solves again without the patterns that win nothing beside the others, if XLA's kernels
+        around the whole plan say that little of it is won: scores add up only as long as no two
+        patterns spare XLA the same work."""
+        for _ in range(TOGETHER_ROUNDS):
+            covered = _union([self.patterns[i].bits for i in solution.chosen])
+            ours = sum(self.scores[i].ours_us for i in solution.chosen)
+            won = xla.us - xla_fusions(xla.works, xla.bits & ~covered).us - ours
+            claimed = sum(self.values[i] for i in solution.chosen)
+            weak = self._weak(solution, xla) if won < TRUSTED_SHARE * claimed else []
+            if not weak:
+                break
+            for number in weak:
+                self.scores.pop(number)
+                self._reject(number, "Beside the other patterns it wins nothing.")
+            solution = self.run()
+        return solution
+
+    def _weak(self, solution: Solution, xla: XlaPlan) -> list[int]:
+        """The chosen patterns that win nothing beside those that win more: no kernel of XLA's is
+        spared more than its whole time."""
+        weak = []
+        left = {number: kernel.us for number, kernel in enumerate(xla.kernels)}
+        for chosen in sorted(solution.chosen, key=lambda i: (-self.values[i], i)):
+            claims = saved_by_kernel(xla, self.patterns[chosen].bits)
+            granted = {number: min(us, left[number]) for number, us in claims.items()}
+            lost = sum(claims.values()) - sum(granted.values())
+            if lost >= self.values[chosen]:
+                weak.append(chosen)
+                continue
+            for number, us in granted.items():
+                left[number] -= us
+        return weak
 
     def result(self, solution: Solution, xla: XlaPlan) -> Plan:
         chosen = []

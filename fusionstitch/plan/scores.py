@@ -23,8 +23,8 @@ MARGIN_US = 0.1
 MARGIN_SHARE = 0.1
 #: The same of measured times: what they scatter by.
 MEASURED_SHARE = 0.02
-#: Times nearer than this are the same.
-RESOLUTION_US = 1e-3
+#: Ops of XLA's kernels around a pattern that are fused again to confirm its score, at most.
+CONFIRMED_OPS = 500
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,15 @@ class Score:
 
 
 class Scorer(Protocol):
-    """`bound` is never below what `score` would give, so the hopeless need no inspection, and
-    `score` never below `confirmed`, which takes longer and is asked about what is chosen."""
+    """`bound` is never below what `score` would give, so the hopeless need no inspection.
+    `confirms` takes longer and is asked about what is chosen: whether it wins beside the ops
+    `others` (a bitset) that are stitched, too."""
 
     def bound(self, pattern: Pattern) -> float: ...
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score: ...
 
-    def confirmed(self, pattern: Pattern, score: Score) -> Score: ...
+    def confirms(self, pattern: Pattern, score: Score, others: int) -> bool: ...
 
 
 #: What was measured of a pattern: (stitched microseconds, XLA's for the same ops); None: nothing.
@@ -104,13 +105,11 @@ class ModelScorer:
         ours = facts_us(facts.warmed(*warm), self.device) + self._extra_us(pattern.bits)
         return _against(ours, xla, MARGIN_SHARE, "XLA's own kernels are estimated to be as fast.")
 
-    def confirmed(self, pattern: Pattern, score: Score) -> Score:
-        """With what XLA saves once it fuses anew around the pattern, where that is less."""
-        xla = saved_by_fusing_again_us(self.xla, pattern.bits)
-        if xla >= score.xla_us - RESOLUTION_US:
-            return score
-        reason = "XLA's kernels around it would take as long as without it."
-        return _against(score.ours_us, xla, MARGIN_SHARE, reason)
+    def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
+        """By the kernels that XLA would make around all of them."""
+        bits = pattern.bits
+        xla = saved_by_fusing_again_us(self.xla, bits, others & ~bits, CONFIRMED_OPS)
+        return xla > score.ours_us
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ class PaperScorer:
         reason = "" if gain > 0 else "It saves neither traffic nor a launch."
         return Score(gain, modelled.ours_us, modelled.xla_us, reason)
 
-    def confirmed(self, pattern: Pattern, score: Score) -> Score:
-        return score
+    def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
+        return True
 
     def _gain(self, pattern: Pattern) -> float:
         device, works = self.model.device, self.model.works
@@ -177,9 +176,9 @@ class MeasuredScorer:
         reason = "XLA's own kernels were measured to be as fast."
         return _against(ours, xla, MEASURED_SHARE, reason)
 
-    def confirmed(self, pattern: Pattern, score: Score) -> Score:
+    def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
         known = self.measure(pattern) is not None
-        return score if known else self.otherwise.confirmed(pattern, score)
+        return known or self.otherwise.confirms(pattern, score, others)
 
 
 def _against(ours: float, xla: float, share: float, reason: str) -> Score:

@@ -51,6 +51,15 @@ def test_a_worker_is_stopped_at_its_limit() -> None:
     assert row["failure"].startswith("stopped after 0 s in step ")
 
 
+def test_a_run_that_is_over_says_so_in_every_row() -> None:
+    settings = Settings(total=0.0, without=frozenset({"op-by-op", "inductor"}))
+    rows = list(measure(find(["softmax", "lorenz"]), settings, lambda text: None))
+    assert [row["target"] for row in rows] == ["softmax.py:rows", "lorenz.py:scan"]
+    assert {row["failure"] for row in rows} == {
+        "not begun within 0 s of the whole run in step 'start'"
+    }
+
+
 def test_programs_that_take_long_may_be_left_out() -> None:
     settings = Settings(without=frozenset({"long"}))
     assert list(measure(find(["rokid"]), settings, lambda text: None)) == []

@@ -14,7 +14,7 @@ from fusionstitch.accuracy import limit, relative_error
 from fusionstitch.runtime import nvrtc
 from hlo.evaluate import evaluate
 from hlo.literals import NUMPY_DTYPES
-from tests.codegen.kernel_cases import CASES
+from tests.codegen.cases import CASES
 
 pytestmark = pytest.mark.gpu
 

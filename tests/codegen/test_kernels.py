@@ -9,7 +9,8 @@ import pytest
 from fusionstitch.accuracy import limit, relative_error
 from fusionstitch.runtime import emulate
 from hlo.evaluate import evaluate
-from tests.codegen.kernel_cases import CASES, VECTORS
+from tests.codegen.cases import CASES
+from tests.codegen.kernel_cases import VECTORS
 from tests.codegen.regions import ORDERS, Built, Case, build
 
 NAMES = list(CASES)

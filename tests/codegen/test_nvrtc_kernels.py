@@ -10,7 +10,7 @@ import pytest
 
 from codegen.kernel import Kernel
 from fusionstitch.runtime import nvrtc
-from tests.codegen.kernel_cases import CASES
+from tests.codegen.cases import CASES
 from tests.conftest import Golden
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason=nvrtc.available().reason)

@@ -12,7 +12,7 @@ from codegen.kernel import Kernel
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
 from hlo.errors import VerifyError
-from tests.codegen.kernel_cases import CASES
+from tests.codegen.cases import CASES
 from tests.codegen.regions import Case, launched
 
 BLOCK_BARRIER, GRID_BARRIER = "__syncthreads();", "fs_grid_barrier();"

@@ -8,7 +8,7 @@ import pytest
 
 from codegen.tuning import Tuning
 from hlo.errors import CodegenError
-from tests.codegen.kernel_cases import CASES
+from tests.codegen.cases import CASES
 from tests.codegen.regions import ORDERS, Built, Case, build
 
 TUNINGS = (

@@ -18,7 +18,7 @@ from costmodel.estimate import (
     facts_us,
     kernel_us,
 )
-from costmodel.facts import KernelFacts
+from costmodel.facts import KernelFacts, Walk
 from costmodel.occupancy import blocks_per_sm
 from costmodel.work import Work
 
@@ -113,6 +113,51 @@ def test_phase_by_phase() -> None:
     two = facts_us(KernelFacts(phase + phase, phases=(phase, phase)), H200)
     launch = H200.launch_us + latency_us(H200)
     assert two == pytest.approx(launch + 2 * (one - launch) + 1.9)
+
+
+BLOCKS = 8192
+ROWS = Work(bytes_read=128 * MIB, bytes_written=128 * MIB, blocks=BLOCKS)
+
+
+def rows_us(threads: int = 256, registers: int = 32, **walk: object) -> float:
+    """A kernel of 8192 rows of 4096 floats, one per block, with two reductions."""
+    walks = ((Walk(BLOCKS, **{"joins": 2, "warps": threads // 32, **walk}),),)  # type: ignore[arg-type]
+    facts = KernelFacts(ROWS, threads=threads, registers=registers, phases=(ROWS,), walks=walks)
+    return facts_us(facts, H200)
+
+
+@pytest.mark.parametrize(
+    ("measured", "threads", "walk"),
+    [
+        (67.2, 256, {}),
+        (93.7, 1024, {}),
+        # 64 elements a thread: registers keep no row, and two sweeps more read it from DRAM
+        (132.5, 64, {"again": 256 * MIB, "rows_bytes": 4096 * 4}),
+        (416.3, 256, {"again": 256 * MIB, "busy": 4 / 256, "rounds": 192, "flight": 4, "warps": 1}),
+    ],
+)
+def test_softmax_by_different_blocks(measured: float, threads: int, walk: dict) -> None:
+    """Measured on an H200: benchmarks/results/h200-2026-11-21-schedules.json."""
+    assert rows_us(threads, **walk) == pytest.approx(measured, rel=0.25)
+
+
+def test_what_a_walk_adds() -> None:
+    assert rows_us() > facts_us(KernelFacts(ROWS, registers=32, phases=(ROWS,)), H200)
+    # few threads at work, rows one after the other, sweeps that wait, registers that spill
+    assert rows_us() < rows_us(busy=0.1)
+    assert rows_us() < rows_us(turns=20)
+    assert rows_us() < rows_us(rounds=40)
+    assert rows_us() < rows_us(spilled=256 * MIB)
+    # rows that an SM's own cache holds are read again for nothing, others from DRAM
+    assert rows_us(again=256 * MIB, rows_bytes=1024) == rows_us()
+    assert rows_us(again=256 * MIB, rows_bytes=64 * 1024) > 1.5 * rows_us()
+
+
+def test_one_turn_of_one_wave_is_what_the_caller_counts() -> None:
+    few = dataclasses.replace(ROWS, blocks=132)
+    without = KernelFacts(few, phases=(few,))
+    walked = dataclasses.replace(without, walks=((Walk(132, joins=2, warps=8),),))
+    assert facts_us(walked, H200) == pytest.approx(facts_us(without, H200))
 
 
 def test_warm_inputs_and_outputs_move_to_l2() -> None:

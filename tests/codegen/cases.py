@@ -1,0 +1,8 @@
+"""All small programs that kernels are tested with, from the files that hold them."""
+
+from __future__ import annotations
+
+from tests.codegen import dot_cases, movement_cases
+from tests.codegen.kernel_cases import CASES, Program
+
+__all__ = ["CASES", "Program", "dot_cases", "movement_cases"]

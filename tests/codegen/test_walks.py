@@ -1,0 +1,76 @@
+"""How kernels go through their rows, as the cost model hears of it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from codegen.generate import CodegenOptions, inspect
+from codegen.tuning import Tuning
+from costmodel.devices import device
+from costmodel.facts import KernelFacts, Walk
+from tests.codegen.regions import whole, whole_of
+from tests.graphs import Builder, layernorm_backward
+
+H200 = device("h200")
+ROWS = jax.ShapeDtypeStruct((8192, 4096), jnp.float32)
+
+
+def facts(fun, *args, **tuning: object) -> KernelFacts:
+    found = inspect(whole_of(fun, *args), H200, CodegenOptions(tuning=Tuning(**tuning)))  # type: ignore[arg-type]
+    assert isinstance(found, KernelFacts)
+    return found
+
+
+def softmax(**tuning: object) -> Walk:
+    [[walk]] = facts(jax.nn.softmax, ROWS, **tuning).walks
+    return walk
+
+
+def test_a_row_in_registers_is_read_once() -> None:
+    assert softmax() == Walk(tiles=8192, turns=1, rounds=1, joins=2, warps=8)
+
+
+def test_a_row_that_registers_do_not_hold_is_read_by_every_sweep() -> None:
+    walk = softmax(block=64)
+    assert (walk.again, walk.rows_bytes) == (2 * 8192 * 4096 * 4, 4096 * 4)
+    assert walk.rounds == 3 * 4  # 16 vectors a thread, four under way, three sweeps
+    assert softmax(row_registers=0).again == walk.again
+
+
+def test_a_short_team_leaves_the_rest_of_a_block_idle() -> None:
+    walk = softmax(team=4)
+    assert walk.busy == 4 / 256
+    assert walk.warps == 1
+    assert softmax(tile=64.0, team=4).busy == 1.0
+
+
+def test_rows_of_a_tile_are_turns() -> None:
+    assert softmax(tile=4.0).turns == 4
+    assert softmax(tile=4.0).tiles == 2048
+
+
+@pytest.mark.parametrize(("block", "registers"), [(1024, 24), (256, 36), (128, 52)])
+def test_registers_follow_the_elements_of_a_row(block: int, registers: int) -> None:
+    assert facts(jax.nn.softmax, ROWS, block=block).registers == registers
+
+
+def test_sums_carried_down_the_rows_may_spill() -> None:
+    b = Builder()
+    x, scale, g = b.parameter((16384, 1024)), b.parameter((1024,)), b.parameter((16384, 1024))
+    region = whole(b.graph(*layernorm_backward(b, x, scale, g)))
+
+    def spilled(tuning: Tuning) -> int:
+        found = inspect(region, H200, CodegenOptions(tuning=tuning))
+        assert isinstance(found, KernelFacts)
+        return sum(walk.spilled for phase in found.walks for walk in phase)
+
+    assert spilled(Tuning()) == 0
+    assert spilled(Tuning(team=32)) > 16384 * 1024
+
+
+def test_elementwise_kernels_wait_for_nobody() -> None:
+    [[walk]] = facts(jnp.exp, ROWS).walks
+    assert walk.rounds == walk.joins == 0
+    assert walk.again == walk.spilled == 0
