@@ -1,7 +1,7 @@
 """Statements that repeat with other buffers, as a loop over the buffers.
 
-The gradient of a weight that an unrolled loop uses is a sum of as many dots as it has steps. Written
-out, they would take minutes to compile.
+The gradient of a weight that an unrolled loop uses is a sum of as many dots as it has steps.
+Written out, they would take minutes to compile.
 """
 
 from __future__ import annotations

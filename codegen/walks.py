@@ -38,12 +38,19 @@ def walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
         rounds=rounds,
         flight=1 if unrolled else min(steps, UNROLLED),
         joins=_joins(nest) if threads > 1 else 0,
-        warps=plan.block // 32 if nest.joins_block(plan.block) or nest.teams.columns else 1,
+        warps=_warps(nest, plan.block),
         busy=busy,
         again=sum(op.shape.bytes * (len(levels) - 1) for op, levels in again.items()),
         rows_bytes=sum(min(nest.rows, at_once) * nest.inner * ITEM_BYTES[op.dtype] for op in again),
         spilled=2 * 4 * carried * group.tiles * nest.rows * threads,
     )
+
+
+def _warps(nest: NestPlan, block: int) -> int:
+    """Warps that exchange what the threads of a row have."""
+    if nest.teams.columns:
+        return block // 32
+    return nest.teams.threads // 32 if nest.teams.joins_warps else 1
 
 
 def _is_dot(nest: NestPlan) -> bool:

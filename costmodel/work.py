@@ -29,7 +29,8 @@ class Work:
     that fit L2. Operations: `flops` (f16, bf16 and f32 arithmetic), `flops64` (f64), `int_ops`,
     `special` (special-function unit), `dot_flops` (dots on the FMA units), `tensor_flops` (dots on
     tensor cores). `dot_steps` are the steps of all threads through the contractions of their
-    dots, `dot_chain` those of the thread that takes the most. `phases` are separated by grid barriers, `blocks` run at the same time.
+    dots, `dot_chain` those of the thread that takes the most. `phases` are separated by grid
+    barriers, `blocks` run at the same time.
     """
 
     bytes_read: int = 0

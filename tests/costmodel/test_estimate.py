@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from costmodel.bandwidth import latency_us, memory_us
 from costmodel.devices import device
 from costmodel.estimate import (
-    PHASE_LATENCY_US,
     barrier_us,
     best_case_us,
     boundary_us,
