@@ -22,6 +22,7 @@ from hlo.literals import NUMPY_DTYPES
 #: Custom calls of this module's own, on the way to those that XLA reads as its ops.
 _PREFIX = "fusionstitch.portable."
 _TYPED_FFI = 4
+_SHOWN = 2000
 
 
 def portable_artifact(hlo: bytes) -> bytes:
@@ -37,7 +38,7 @@ def portable_artifact(hlo: bytes) -> bytes:
     except Exception as error:  # the bindings raise whatever the statuses map to
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ImportModuleError(
-            f"XLA refused the edited module, a defect in fusionstitch: {' '.join(reason)}"
+            f"XLA refused the module: {' '.join(reason)[:_SHOWN]}"
         ) from error
 
 
