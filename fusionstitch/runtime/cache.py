@@ -143,6 +143,18 @@ class Store:
                 sizes += [path.stat().st_size] * (not path.name.startswith("."))
         return len(sizes), sum(sizes)
 
+    def corrupt(self) -> list[Path]:
+        """The files that hold something else than what was kept under their names."""
+        found = []
+        for path in self._files():
+            if path.name.startswith("."):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                data = path.read_bytes()
+                if data[:_DIGEST_BYTES] != _sealed(path.name, data[_DIGEST_BYTES:]):
+                    found.append(path)
+        return found
+
     def clear(self) -> None:
         """Forget every entry, and what killed processes left half written."""
         if self._memory is not None:
@@ -170,7 +182,12 @@ class Store:
 
 def _digest(key: str, value: bytes) -> bytes:
     """Covers the key too, so that a file moved under another name does not pass."""
-    return hashlib.sha256(hashlib.sha256(key.encode()).digest() + value).digest()
+    return _sealed(hashlib.sha256(key.encode()).hexdigest(), value)
+
+
+def _sealed(name: str, value: bytes) -> bytes:
+    """The digest of a file from its name, which is its key's hash in hex."""
+    return hashlib.sha256(bytes.fromhex(name) + value).digest()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -25,6 +25,8 @@ process_store = MemoryStore()
 
 _lock = threading.Lock()
 _loaded: list[ctypes.CDLL] = []
+#: Why what was built cannot be loaded here: building it takes too long to try for every kernel.
+_failed: list[ToolchainError] = []
 
 
 def library(store: Store | None = None) -> Any:
@@ -34,6 +36,8 @@ def library(store: Store | None = None) -> Any:
     Raises ToolchainError without a host compiler.
     """
     with _lock:
+        if _failed:
+            raise _failed[0]
         if not _loaded:
             _loaded.append(_register(_build(store or cache.Store())))
         return _loaded[0]
@@ -61,13 +65,22 @@ def _build(store: Store) -> ctypes.CDLL:
     here = Path(__file__).parent
     sources = [here / name for name in _SOURCES]
     loaded: list[ctypes.CDLL] = []
+
+    def accept(image: bytes) -> None:
+        _failed.clear()
+        try:
+            loaded.append(_load(image))
+        except ToolchainError as error:
+            _failed.append(error)
+            raise
+
     compile_shared(
         sources[0].read_text(),
         flags=_FLAGS,
         include=(here, header_folder(), Path(jax.ffi.include_dir())),
         depends=f"jax {jax.__version__} {_digest(sources)} {header_digest()}",
         store=store,
-        accept=lambda image: loaded.append(_load(image)),
+        accept=accept,
     )
     return loaded[-1]
 

@@ -37,9 +37,7 @@ def portable_artifact(hlo: bytes) -> bytes:
         return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
     except Exception as error:  # the bindings raise whatever the statuses map to
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ImportModuleError(
-            f"XLA refused the module: {' '.join(reason)[:_SHOWN]}"
-        ) from error
+        raise ImportModuleError(f"XLA refused the module: {' '.join(reason)[:_SHOWN]}") from error
 
 
 def as_function(data: bytes, name: str) -> Callable[..., Any]:

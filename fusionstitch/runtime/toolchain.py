@@ -163,6 +163,8 @@ def compile_shared(
 
 
 def _accepted(image: bytes, accept: Callable[[bytes], None] | None) -> bool:
+    if not images.is_whole(image):
+        return False
     try:
         if accept is not None:
             accept(image)

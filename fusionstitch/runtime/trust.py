@@ -19,13 +19,10 @@ def folder(path: Path) -> Verdict:
     root's, or nobody can replace what others put there (the sticky bit); links are looked at as
     such and where they lead. Raises OSError for a folder that is not there.
     """
-    if not hasattr(os, "getuid"):
-        return allow()
     path = Path(os.path.abspath(path))
     for place in _places(path):
         facts = place.lstat()
-        own = facts.st_uid == os.getuid()
-        if not own and (place == path or facts.st_uid != 0):
+        if not _mine(facts) and (place == path or facts.st_uid != 0):
             return forbid(f"{place} belongs to another user.")
         if stat.S_ISLNK(facts.st_mode):
             continue
@@ -33,7 +30,7 @@ def folder(path: Path) -> Verdict:
         if facts.st_mode & _OTHERS_WRITE and not sticky:
             return forbid(f"{place} is writable for other users: run `chmod go-w` on it.")
     facts = path.stat()
-    if facts.st_uid != os.getuid() or facts.st_mode & _OTHERS_WRITE:
+    if not _mine(facts) or facts.st_mode & _OTHERS_WRITE:
         return forbid(f"{path} leads to a folder that others can write to.")
     return allow()
 
@@ -69,10 +66,10 @@ def entry(path: Path) -> bool:
 
 def own(path: Path) -> bool:
     """Whether a path in a trusted folder is free, or this user's file."""
-    if not os.path.lexists(path) or not hasattr(os, "getuid"):
+    if not os.path.lexists(path):
         return True
     facts = path.lstat()
-    return not stat.S_ISLNK(facts.st_mode) and facts.st_uid == os.getuid()
+    return not stat.S_ISLNK(facts.st_mode) and _mine(facts)
 
 
 def read(path: Path) -> bytes | None:
@@ -87,6 +84,8 @@ def read(path: Path) -> bytes | None:
 
 
 def _own(facts: os.stat_result) -> bool:
-    if not hasattr(os, "getuid"):
-        return True
-    return facts.st_uid == os.getuid() and not facts.st_mode & _OTHERS_WRITE
+    return _mine(facts) and not facts.st_mode & _OTHERS_WRITE
+
+
+def _mine(facts: os.stat_result) -> bool:
+    return facts.st_uid == os.getuid()
