@@ -8,8 +8,8 @@ from hlo.errors import ImportModuleError
 
 #: Loops, branches and calls inside each other; deeper programs are left to XLA.
 MAX_NESTING = 100
-#: Instructions of a module once every call has a copy of its callee, as XLA compiles it: a few
-#: hundred bytes can ask for 2^40 of them.
+#: Instructions of all computations once every call has a copy of its callee, as XLA compiles them:
+#: a few hundred bytes can ask for 2^40.
 MAX_EXPANDED = 1_000_000
 
 
@@ -30,6 +30,7 @@ def callees_first(module: Any, max_nesting: int | None = None) -> list[Any]:
     order: list[Any] = []
     depths: dict[int, int] = {}
     sizes: dict[int, int] = {}
+    total = 0
     for start in computations:
         stack = [(start, iter(calls[start]))]
         open_: set[int] = {start}
@@ -44,7 +45,8 @@ def callees_first(module: Any, max_nesting: int | None = None) -> list[Any]:
                 depths[ident] = 1 + max((depths[n] for n in calls[ident]), default=0)
                 sizes[ident] = len(computations[ident].instructions)
                 sizes[ident] += sum(sizes[n] for n in calls[ident])
-                _bound(name, depths[ident], sizes[ident], max_nesting)
+                total += sizes[ident]
+                _bound(name, depths[ident], total, max_nesting)
             elif callee not in computations:
                 raise ImportModuleError(
                     f"Computation {callee} is called but missing in the module; export it again."

@@ -132,6 +132,8 @@ class _Reader:
 
     def shape(self, proto: Any, name: str) -> Shape:
         if proto.tuple_shapes:
+            if proto.element_type != schema.PRIMITIVE_NUMBERS["tuple"] or proto.dimensions:
+                raise ImportModuleError(f"{name}: its shape is an array and a tuple. {_REEXPORT}")
             return Shape("tuple", (), tuple(self.shape(s, name) for s in proto.tuple_shapes))
         if True in proto.is_dynamic_dimension:
             raise ImportModuleError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import signal
 import sqlite3
 import stat
@@ -176,3 +177,15 @@ def full(number: int = errno.ENOSPC) -> OSError:
 def widen(path: Path) -> None:
     """Lets other users write to `path`."""
     path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o022)
+
+
+@contextlib.contextmanager
+def memory_limit(size: int) -> Iterator[None]:
+    """Raises MemoryError, or fails otherwise, where the body takes `size` more bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
