@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fusionstitch import env
-from fusionstitch.errors import FusionStitchError, FusionStitchWarning, StitchError, reason
+from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, reason
 from fusionstitch.options import Options
 
 if TYPE_CHECKING:
@@ -55,12 +55,10 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
         if not found:
             raise StitchError(f"{found.reason} backend='emulate' runs the kernels on the host.")
         return Cuda(fun, plain, jit, keywords, options, builders.profile(options))
-    except FusionStitchError as error:
-        if options.fallback == "error":
-            raise
-        warn(name_of(fun), str(error))
     except Exception as error:  # a broken installation raises what it likes
         if options.fallback == "error":
+            if isinstance(error, (StitchError, OptionError)):
+                raise
             raise StitchError(f"{name_of(fun)} cannot be stitched: {reason(error)}") from error
         warn(name_of(fun), reason(error))
     return Plain(plain)
