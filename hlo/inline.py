@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlo.calls import callees_first
-from hlo.edit import FreshIds, FreshNames, drop_uncalled, sort_instructions
+from hlo.edit import FreshIds, FreshNames, drop_uncalled, entry_of, sort_instructions
 from hlo.errors import ImportModuleError, VerifyError
 from hlo.importer import parse
 
@@ -32,6 +32,7 @@ def inline_calls(data: bytes) -> bytes:
             ) from None
     if not inliner.inlined:
         return data
+    entry_of(module)
     drop_uncalled(module, inliner.inlined)
     return module.SerializeToString(deterministic=True)
 

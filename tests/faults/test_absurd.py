@@ -123,6 +123,9 @@ PROTOS: dict[str, tuple[Any, str]] = {
     ),
     "a missing callee": (module([X, call(99)]), "called but missing"),
     "a missing entry": (module([X], entry=7), "entry computation 7 is missing"),
+    "a call, and a missing entry": (
+        module([X], [X, call(1)], entry=7), "no entry computation 7",
+    ),
     "a tuple nested 500 deep": (nested_tuple(500), "no HloModuleProto"),
     "65 dimensions": (module([{**X, "dims": (1,) * 65}]), "no array has the shape"),
     "a million dimensions": (module([{**X, "dims": (1,) * 10**6}]), "no array has the shape"),
