@@ -4,49 +4,43 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from hlo.verdict import Verdict, allow, forbid
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 
 
 def folder(path: Path) -> Verdict:
     """Whether nobody but this user (and root) can change what is found under `path`.
 
     The folder is this user's and writable for nobody else. So is each folder above it, or it is
-    root's, or nobody can replace what others put there (the sticky bit); links are looked at as
-    such and where they lead. Raises OSError for a folder that is not there.
+    root's, or nobody can replace what others put there (the sticky bit), or nobody else gets there
+    because a folder above is closed to others. Links are looked at as such and where they lead.
+    Raises OSError for a folder that is not there.
     """
     path = Path(os.path.abspath(path))
-    for place in _places(path):
-        facts = place.lstat()
-        if not _mine(facts) and (place == path or facts.st_uid != 0):
-            return forbid(f"{place} belongs to another user.")
-        if stat.S_ISLNK(facts.st_mode):
-            continue
-        sticky = place != path and facts.st_mode & stat.S_ISVTX
-        if facts.st_mode & _OTHERS_WRITE and not sticky:
-            return forbid(f"{place} is writable for other users: run `chmod go-w` on it.")
+    seen, left = {path}, [path]
+    while left:
+        target, closed = left.pop(), False
+        for place in (*reversed(target.parents), target):
+            facts = place.lstat()
+            if not _mine(facts) and (place == path or facts.st_uid != 0):
+                return forbid(f"{place} belongs to another user.")
+            if stat.S_ISLNK(facts.st_mode):
+                leads_to = Path(os.path.abspath(place.parent / os.readlink(place)))
+                left += [] if leads_to in seen else [leads_to]
+                seen.add(leads_to)
+                continue
+            kept = place != path and (closed or facts.st_mode & stat.S_ISVTX)
+            if facts.st_mode & _OTHERS_WRITE and not kept:
+                return forbid(f"{place} is writable for other users: run `chmod go-w` on it.")
+            closed = closed or (_mine(facts) and not facts.st_mode & _OTHERS_ENTER)
     facts = path.stat()
     if not _mine(facts) or facts.st_mode & _OTHERS_WRITE:
         return forbid(f"{path} leads to a folder that others can write to.")
     return allow()
-
-
-def _places(path: Path) -> Iterator[Path]:
-    """`path` and what is above it, also where links on the way lead, each once."""
-    seen: set[Path] = set()
-    left = [path]
-    while left:
-        target = left.pop()
-        for place in (*reversed(target.parents), target):
-            if place not in seen:
-                seen.add(place)
-                yield place
-                if place.is_symlink():
-                    left.append(Path(os.path.abspath(place.parent / os.readlink(place))))
 
 
 def make(path: Path) -> None:

@@ -9,6 +9,7 @@ import resource
 import signal
 import sqlite3
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,12 @@ class Place:
         builders.store.cache_clear()
         cache._warned.clear()
         toolchain._hung.clear()
+
+    def shared(self) -> Path:
+        """A folder that every user can reach and write to."""
+        folder = Path(self.after.enter_context(tempfile.TemporaryDirectory()))
+        folder.chmod(0o777)
+        return folder
 
     def raises(self, target: str, error: BaseException) -> None:
         """Makes what `target` names raise `error` when called."""

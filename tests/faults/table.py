@@ -141,18 +141,13 @@ def _link_for(path: Path, target: Path) -> None:
 
 
 def _in_an_open_folder(place: Place) -> None:
-    above = place.tmp / "shared"
-    above.mkdir()
-    above.chmod(0o777)
-    place.patch.setenv("FUSIONSTITCH_CACHE_DIR", str(above / "cache"))
+    place.patch.setenv("FUSIONSTITCH_CACHE_DIR", str(place.shared() / "cache"))
 
 
 def _through_a_link_of_others(place: Place) -> None:
-    above = place.tmp / "shared"
-    above.mkdir()
-    (above / "link").symlink_to(place.folder)
-    above.chmod(0o777)
-    place.patch.setenv("FUSIONSTITCH_CACHE_DIR", str(above / "link"))
+    link = place.shared() / "link"
+    link.symlink_to(place.folder)
+    place.patch.setenv("FUSIONSTITCH_CACHE_DIR", str(link))
 
 
 def _homeless(place: Place) -> None:

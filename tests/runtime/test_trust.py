@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,18 @@ from fusionstitch.runtime import trust
 
 
 @pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Pytest's own is closed to others, which is what some of these tests must not have."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     trust.make(tmp_path / "a" / "b" / "cache")
+    for place in (tmp_path / "a", tmp_path / "a" / "b"):
+        place.chmod(0o755)
     return tmp_path / "a" / "b" / "cache"
 
 
@@ -42,6 +54,19 @@ def test_a_folder_that_others_can_write_to(folder: Path, which: int, mode: int) 
     verdict = trust.folder(folder)
     assert not verdict
     assert verdict.reason == f"{place} is writable for other users: run `chmod go-w` on it."
+
+
+def test_nobody_gets_below_a_closed_folder(folder: Path, tmp_path: Path) -> None:
+    folder.parent.chmod(0o775)  # as a umask of 002 makes ~/.cache
+    assert not trust.folder(folder)
+    for closed in (0o700, 0o744):
+        (tmp_path / "a").chmod(closed)
+        assert trust.folder(folder)
+    (tmp_path / "a").chmod(0o711)
+    assert not trust.folder(folder)
+    (tmp_path / "a").chmod(0o700)
+    folder.chmod(0o770)
+    assert not trust.folder(folder)
 
 
 def test_the_sticky_bit_keeps_what_is_inside(folder: Path) -> None:
