@@ -15,9 +15,6 @@ namespace {
 XLA_FFI_Error* error_create(XLA_FFI_Error_Create_Args* args) {
   return new XLA_FFI_Error{args->message};
 }
-void error_message(XLA_FFI_Error_GetMessage_Args* args) {
-  args->message = args->error->message.c_str();
-}
 void error_destroy(XLA_FFI_Error_Destroy_Args* args) { delete args->error; }
 XLA_FFI_Error* stream_get(XLA_FFI_Stream_Get_Args* args) {
   args->stream = reinterpret_cast<void*>(8);
@@ -36,7 +33,6 @@ extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, c
   api.api_version.major_version = XLA_FFI_API_MAJOR;
   api.api_version.minor_version = XLA_FFI_API_MINOR;
   api.XLA_FFI_Error_Create = error_create;
-  api.XLA_FFI_Error_GetMessage = error_message;
   api.XLA_FFI_Error_Destroy = error_destroy;
   api.XLA_FFI_Stream_Get = stream_get;
 
