@@ -16,7 +16,7 @@ EXTRAS ?= test,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format gpu-test bench pages fuzz clean
+.PHONY: help setup demo test lint format gpu-test bench pages fuzz faults clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ pages: $(STAMP) ## write docs/benchmarks.md, docs/paper.md and docs/figures from
 
 fuzz: $(STAMP) ## the property tests with many more examples
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)
+
+faults: $(STAMP) ## the fault tests, with a minute of processes on one cache and many more mutants
+	JAX_PLATFORMS=cpu FAULTS_SECONDS=60 FAULTS_MUTANTS=400 \
+	  $(BIN)/python -m pytest -q -s tests/faults $(PYTEST_ARGS)
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

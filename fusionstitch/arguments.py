@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+
+from hlo.errors import OptionError
 
 _STATIC = ("static_argnums", "static_argnames")
 
@@ -42,9 +46,19 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def concrete(tree: Any) -> Any:
-    """`tree` with values drawn for every jax.ShapeDtypeStruct, always the same ones."""
+    """`tree` with values drawn for every jax.ShapeDtypeStruct, always the same ones.
+
+    Raises OptionError for more bytes than this machine has.
+    """
     import jax
 
+    specs = [x for x in jax.tree.leaves(tree) if isinstance(x, jax.ShapeDtypeStruct)]
+    needed = sum(math.prod(x.shape) * x.dtype.itemsize for x in specs)
+    if needed > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise OptionError(
+            f"The arguments take {needed} bytes and this machine has {there}: use smaller shapes, "
+            "or name a device that is not here (--device h200) to plan without running."
+        )
     draw = np.random.default_rng(0)
 
     def value(leaf: Any) -> Any:

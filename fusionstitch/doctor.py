@@ -26,7 +26,10 @@ def examine() -> str:
     lines = []
     for title, section in sections.items():
         lines.append(title)
-        lines += [f"  {name:<26} {value}" for name, value in section()]
+        try:
+            lines += [f"  {name:<26} {value}" for name, value in section()]
+        except FusionStitchError as error:
+            lines.append(f"  {error}")
     return "\n".join(lines)
 
 

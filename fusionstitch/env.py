@@ -36,7 +36,7 @@ class Variable(Generic[T]):
             return self.default
         try:
             return self.parse(self.text)
-        except ValueError:
+        except (ValueError, OSError):
             raise OptionError(
                 f"{self.name}={self.text!r} is not allowed: set it to {self.allowed}, or unset it."
             ) from None
@@ -64,8 +64,29 @@ def _flag(text: str) -> bool:
         raise ValueError(text) from None
 
 
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # a ~ of nobody
+        raise ValueError(text) from None
+
+
+def _folder(text: str) -> Path:
+    path = _expanded(text)
+    if path.exists() and not path.is_dir():
+        raise ValueError(text)
+    return path
+
+
+def _file(text: str) -> Path:
+    path = _expanded(text)
+    if not path.is_file():
+        raise ValueError(text)
+    return path
+
+
 def _path(name: str, doc: str) -> Variable[Path | None]:
-    return Variable(PREFIX + name, None, lambda text: Path(text).expanduser(), "a folder", doc)
+    return Variable(PREFIX + name, None, _folder, "a folder", doc)
 
 
 BACKENDS = ("auto", "cuda", "emulate")
@@ -90,8 +111,8 @@ CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, programs and timings
 PROFILE: Variable[Path | None] = Variable(
     PREFIX + "PROFILE",
     None,
-    lambda text: Path(text).expanduser(),
-    "a file",
+    _file,
+    "the JSON file of a profile",
     "Device profile of the GPU in use, as `fusionstitch calibrate` writes it.",
 )
 DUMP_DIR = _path("DUMP_DIR", "Folder that every generated kernel is written to before it is built.")
@@ -111,6 +132,12 @@ VARIABLES: tuple[Variable[str] | Variable[bool | None] | Variable[Path | None], 
     DUMP_DIR,
     EXAMPLE_SCALE,
 )
+
+
+def check() -> None:
+    """Raises OptionError for the first variable whose value is not allowed."""
+    for variable in VARIABLES:
+        variable.get()
 
 
 def unknown() -> list[str]:

@@ -16,6 +16,10 @@ from hlo.errors import (
 )
 
 
+class TargetError(FusionStitchError):
+    """A command's target cannot be found, or is not what a target has to be."""
+
+
 class FusionStitchWarning(UserWarning):
     """Something was left to XLA although stitching it was asked for; the message says why."""
 
@@ -37,6 +41,7 @@ __all__ = [
     "OptionError",
     "PlanError",
     "StitchError",
+    "TargetError",
     "TemplateSyntaxError",
     "ToolchainError",
     "VerifyError",

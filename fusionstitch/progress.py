@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from fusionstitch import env
 
@@ -19,6 +19,8 @@ def silent(step: str) -> None:
 def enabled() -> bool:
     """Whether the line is shown: as FUSIONSTITCH_PROGRESS says, else when stderr is a terminal."""
     asked = env.PROGRESS.get()
+    if sys.stderr is None:  # a process without a terminal may have none
+        return False
     return sys.stderr.isatty() if asked is None else asked
 
 
@@ -31,14 +33,17 @@ def line(title: str) -> Iterator[Step]:
     stream = sys.stderr
     in_place = stream.isatty()
 
+    def write(text: str) -> None:
+        with suppress(OSError, ValueError):  # whoever was looking may be gone
+            stream.write(text)
+            stream.flush()
+
     def show(step: str) -> None:
         text = f"fusionstitch {title}: {step}"[:_WIDTH]
-        stream.write(f"\r{text:{_WIDTH}}" if in_place else f"{text}\n")
-        stream.flush()
+        write(f"\r{text:{_WIDTH}}" if in_place else f"{text}\n")
 
     try:
         yield show
     finally:
         if in_place:
-            stream.write(f"\r{'':{_WIDTH}}\r")
-            stream.flush()
+            write(f"\r{'':{_WIDTH}}\r")

@@ -9,15 +9,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import zlib
 from collections.abc import Sequence
 
 from costmodel import devices
 from fusionstitch import builders, core
 from fusionstitch.core import Stitched
+from fusionstitch.errors import reason
 from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
 from fusionstitch.tuning import tuned
+
+logger = logging.getLogger(__name__)
 
 #: Programs remembered per kernel, the newest first.
 _PROGRAMS = 16
@@ -31,7 +35,7 @@ def keep(module: bytes, options: Options, result: Stitched) -> None:
     program = hashlib.sha256(data).hexdigest()
     store.put(f"program-{program}", data)
     for key in {artifact.key for artifact in result.artifacts}:
-        known = (store.get(f"programs-{key}") or b"").decode().split()
+        known = (store.get(f"programs-{key}") or b"").decode("ascii", "replace").split()
         newest = [program, *(other for other in known if other != program)][:_PROGRAMS]
         store.put(f"programs-{key}", " ".join(newest).encode())
 
@@ -53,13 +57,22 @@ def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
 
 def _again(keys: Sequence[str]) -> Stitched | None:
     store = builders.store()
-    lists = [(store.get(f"programs-{key}") or b"").decode().split() for key in keys]
+    lists = [
+        (store.get(f"programs-{key}") or b"").decode("ascii", "replace").split() for key in keys
+    ]
     common = [p for p in lists[0] if all(p in other for other in lists[1:])]
     for program in common:
         if (data := store.get(f"program-{program}")) is not None:
-            head, _, packed = data.partition(b"\n")
-            facts = json.loads(head)
-            device = devices.from_fields(facts["profile"])
-            module, options = zlib.decompress(packed), Options(**facts["options"])
-            return core.stitch(module, options, device, None, tuned=tuned.load(device))
+            try:
+                return _planned(data)
+            except Exception as error:  # another version kept it in another form
+                logger.debug("a kept program cannot be read: %s", reason(error))
     return None
+
+
+def _planned(data: bytes) -> Stitched:
+    head, _, packed = data.partition(b"\n")
+    facts = json.loads(head)
+    device = devices.from_fields(facts["profile"])
+    module, options = zlib.decompress(packed), Options(**facts["options"])
+    return core.stitch(module, options, device, None, tuned=tuned.load(device))

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch import progress
-from fusionstitch.errors import StitchError
+from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
-from fusionstitch.roads import Find, Jit, name_of, warn
+from fusionstitch.recovery import Recovery
+from fusionstitch.roads import Find, Jit, left, name_of, warn
 
 if TYPE_CHECKING:
     from costmodel.devices import Device
     from fusionstitch.tuning.tuned import Tuned
 
+logger = logging.getLogger(__name__)
 
 #: What decides the code of a marked module, by the token in its mark.
 _marked: dict[str, tuple[Options, Device, Tuned]] = {}
-#: What compiles inside calls left behind for the caller: errors and reasons, with the name.
-_left: deque[tuple[str, StitchError | str]] = deque()
+#: What compiles inside calls left behind for the caller: errors, and what to warn of.
+_left: deque[StitchError | tuple[str, ...]] = deque()
 
 
 class Cuda:
@@ -52,8 +55,11 @@ class Cuda:
                 raise StitchError(verdict.reason)
         _marked[self.token] = (options, device, results)
 
+        self.recovery = Recovery(self.name, plain, options.fallback, warn)
+
         @functools.wraps(fun)
         def marked(*args: Any, **kwargs: Any) -> Any:
+            self.recovery.tracing()
             return fun(*args, **kwargs)
 
         marked.__name__ = marked.__qualname__ = xla_pass.mark(self.name, self.token)
@@ -61,7 +67,7 @@ class Cuda:
         self.jitted = jit(marked, **keywords)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        result = self.jitted(*args, **kwargs)
+        result = self.recovery.call(self.jitted, args, kwargs)
         if _left:
             _settle()
         return result
@@ -85,45 +91,61 @@ class Cuda:
 
 def _inside_xla(module: bytes, token: str) -> bytes | None:
     """The pass: what XLA compiles instead of a marked module, or None to leave it."""
+    from fusionstitch.runtime import xla_pass
+
+    if token not in _marked:
+        return None
+    name = (xla_pass.read_mark(module) or ("a program", ""))[0]
+    try:
+        return _stitched(module, token, name)
+    except StitchError as error:
+        _left.append(error)
+        raise
+    except Exception as error:  # XLA's threads are no place for it: the caller hears of it
+        why = reason(error)
+        if _marked[token][0].fallback == "error":
+            _left.append(StitchError(f"{name} could not be stitched: {why}"))
+        else:
+            _left.append((name, why))
+        raise
+
+
+def _stitched(module: bytes, token: str, name: str) -> bytes | None:
     from fusionstitch import builders, core, recall
     from fusionstitch.runtime import nvrtc, xla_pass
     from fusionstitch.tuning import live
 
-    found = _marked.get(token)
-    if found is None:
-        return None
+    options, device, tuned = _marked[token]
     nvrtc.prepare()
-    options, device, tuned = found
-    name = (xla_pass.read_mark(module) or ("a program", ""))[0]
-    try:
-        with progress.line(name) as step:
-            builder = builders.cuda(device, options)
-            measure = live.measure_for(module, options, device, builder, tuned)
-            result = core.stitch(
-                module,
-                options,
-                device,
-                builder,
-                aliasing=True,
-                step=step,
-                tuned=tuned,
-                measure=measure,
-            )
-    except StitchError as error:
-        _left.append((name, error))
-        raise
+    with progress.line(name) as step:
+        builder = builders.cuda(device, options)
+        measure = live.measure_for(module, options, device, builder, tuned)
+        result = core.stitch(
+            module,
+            options,
+            device,
+            builder,
+            aliasing=True,
+            step=step,
+            tuned=tuned,
+            measure=measure,
+        )
     xla_pass.publish(result)
-    _left.extend((name, fallback.reason) for fallback in result.fallbacks)
+    if (why := left(result)) is not None:
+        _left.append((name, *why))
     if not result.stitches:
         return None
-    recall.keep(module, options, result)
+    try:
+        recall.keep(module, options, result)
+    except Exception:  # only explain() of a later process needs it
+        logger.debug("%s was not kept", name, exc_info=True)
     return result.module
 
 
 def _settle() -> None:
     """Raises the errors and warns of the reasons that the pass left behind."""
     while _left:
-        name, left = _left.popleft()
-        if isinstance(left, StitchError):
-            raise left
-        warn(name, left)
+        found = _left.popleft()
+        if isinstance(found, StitchError):
+            raise found
+        warn(*found)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch import progress
-from fusionstitch.errors import FusionStitchError, FusionStitchWarning, StitchError, reason
+from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
-from fusionstitch.roads import Find, Jit, name_of, warn
+from fusionstitch.recovery import Recovery
+from fusionstitch.roads import Find, Jit, left, name_of, warn
 
 if TYPE_CHECKING:
     from costmodel.devices import Device
@@ -41,15 +41,19 @@ class Emulated:
         self.plain, self.jit, self.options = plain, jit, options
         self.name = name_of(fun)
         self.known: dict[str, Stitched] = {}
+        self.recovery = Recovery(self.name, plain, options.fallback, warn)
 
         @functools.wraps(fun)
         def stitched(*args: Any, **kwargs: Any) -> Any:
+            self.recovery.tracing()
             return self.traced(args, kwargs)
 
         self.jitted = jit(stitched, **keywords)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        return (self.plain if _composes(args, kwargs) else self.jitted)(*args, **kwargs)
+        if _composes(args, kwargs):
+            return self.plain(*args, **kwargs)
+        return self.recovery.call(self.jitted, args, kwargs)
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         elsewhere = platforms is not None and tuple(platforms) != ("cpu",)
@@ -115,22 +119,26 @@ class Emulated:
         try:
             _nesting.active = True
             program = emulated_call.lower(flat, values)
-        except FusionStitchError as error:
-            return self.unstitched(device, str(error)), flat
         except Exception as error:
             return self.unstitched(device, reason(error)), flat
         finally:
             _nesting.active = False
-        with progress.line(self.name) as step:
-            known, builder = tuned.load(device), builders.emulated()
-            result = core.stitch(program.hlo, self.options, device, builder, step=step, tuned=known)
-        warn_fallbacks(self.name, result)
-        if not result.stitches:
-            return result, flat
+        run = flat
         try:
-            return result, emulated_call.stitched(program, result.module)
-        except FusionStitchError as error:
-            return self.unstitched(device, str(error)), flat
+            with progress.line(self.name) as step:
+                known, build = tuned.load(device), builders.emulated()
+                result = core.stitch(
+                    program.hlo, self.options, device, build, step=step, tuned=known
+                )
+            if result.stitches:
+                run = emulated_call.stitched(program, result.module)
+        except StitchError:
+            raise
+        except Exception as error:
+            return self.unstitched(device, reason(error)), flat
+        if (found := left(result)) is not None:
+            warn(self.name, *found)
+        return result, run
 
     def unstitched(self, device: Device, why: str) -> Stitched:
         from fusionstitch import core
@@ -149,17 +157,3 @@ def _composes(args: Any, kwargs: Any) -> bool:
     if _nesting.active or config.jax_disable_jit:
         return True
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
-
-
-def warn_fallbacks(name: str, result: Stitched) -> None:
-    """One warning per program, whatever the number of reasons."""
-    if not result.fallbacks:
-        return
-    first, more = result.fallbacks[0], len(result.fallbacks) - 1
-    also = f" ({more} more: see explain())" if more else ""
-    what = "" if not first.ops else " in part"
-    warnings.warn(
-        f"{name} runs as under jax.jit{what}: {first.reason}{also}",
-        FusionStitchWarning,
-        stacklevel=2,
-    )

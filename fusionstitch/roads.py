@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from fusionstitch.errors import FusionStitchError, FusionStitchWarning, StitchError
+from fusionstitch import env
+from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, reason
 from fusionstitch.options import Options
 
 if TYPE_CHECKING:
@@ -37,12 +38,14 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
     """The road for `options` on this machine; initializes JAX's backends.
 
     Where the CUDA road cannot be taken although it was asked for, or although there is a GPU,
-    one warning says why, or a StitchError under fallback="error".
+    one warning says why, or a StitchError under fallback="error". Raises OptionError for an
+    environment variable that is not allowed.
     """
     from fusionstitch import builders
     from fusionstitch.road_cuda import Cuda
     from fusionstitch.road_emulated import Emulated
 
+    env.check()
     if options.backend == "emulate":
         return Emulated(fun, plain, jit, keywords, options)
     found = builders.gpu()
@@ -52,11 +55,13 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
         if not found:
             raise StitchError(f"{found.reason} backend='emulate' runs the kernels on the host.")
         return Cuda(fun, plain, jit, keywords, options, builders.profile(options))
-    except FusionStitchError as error:
+    except Exception as error:  # a broken installation raises what it likes
         if options.fallback == "error":
-            raise
-        warn(name_of(fun), str(error))
-        return Plain(plain)
+            if isinstance(error, (StitchError, OptionError)):
+                raise
+            raise StitchError(f"{name_of(fun)} cannot be stitched: {reason(error)}") from error
+        warn(name_of(fun), reason(error))
+    return Plain(plain)
 
 
 class Plain:
@@ -80,6 +85,15 @@ def name_of(fun: Callable[..., Any]) -> str:
     return getattr(fun, "__name__", None) or type(fun).__name__
 
 
-def warn(name: str, why: str) -> None:
-    """Says that a program runs unstitched."""
-    warnings.warn(f"{name} runs as under jax.jit: {why}", FusionStitchWarning, stacklevel=2)
+def warn(name: str, why: str, part: str = "") -> None:
+    """Says that a program runs unstitched; `part` is " in part" where some of it is stitched."""
+    warnings.warn(f"{name} runs as under jax.jit{part}: {why}", FusionStitchWarning, stacklevel=2)
+
+
+def left(result: Stitched) -> tuple[str, str] | None:
+    """What was left to XLA as the last arguments of `warn`: one warning, whatever the number."""
+    if not result.fallbacks:
+        return None
+    first, more = result.fallbacks[0], len(result.fallbacks) - 1
+    also = f" ({more} more: see explain())" if more else ""
+    return f"{first.reason}{also}", " in part" if first.ops else ""

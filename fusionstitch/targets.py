@@ -12,9 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
-from fusionstitch.errors import FusionStitchError
+from fusionstitch.errors import TargetError
 
 #: Endings of files that hold a module.
 MODULE_FILES = (".hlo", ".txt", ".mlir", ".stablehlo", ".bc", ".pb")
@@ -24,14 +22,10 @@ HOW = (
 )
 
 
-class TargetError(FusionStitchError):
-    """A command's target cannot be found, or is not what a target has to be."""
-
-
 def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The function and the arguments that `target` names.
 
-    A module in a file becomes a function of its parameters; random values are drawn for them.
+    A module in a file becomes a function of its parameters, with their shapes as arguments.
     Raises TargetError, which says what is wrong with the target.
     """
     path = Path(target)
@@ -111,16 +105,15 @@ def _python_file(path: Path) -> ModuleType:
 
 
 def _module(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The module as a function of its parameters, and random values for them."""
+    """The module as a function of its parameters, and their shapes: values are drawn to run it."""
     import jax
 
-    from fusionstitch.arguments import random_value
+    from fusionstitch.runtime import guarded
     from fusionstitch.runtime.portable import as_function
     from hlo.importer import from_proto
     from hlo.literals import NUMPY_DTYPES
-    from hlo.load import load as load_module
 
-    data = load_module(path)
+    data = guarded.read(path)
     entry = from_proto(data).entry
     results = entry.root.shape.elements if entry.root.shape.is_tuple else (entry.root.shape,)
     shapes = [p.shape for p in entry.parameters]
@@ -129,6 +122,5 @@ def _module(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...]]:
             raise TargetError(f"{path}: a parameter or result of type {shape} is not supported.")
         if NUMPY_DTYPES[shape.dtype].itemsize == 8:
             jax.config.update("jax_enable_x64", True)
-    draw = np.random.default_rng(0)
-    args = tuple(random_value(draw, s.dims, NUMPY_DTYPES[s.dtype]) for s in shapes)
+    args = tuple(jax.ShapeDtypeStruct(s.dims, NUMPY_DTYPES[s.dtype]) for s in shapes)
     return as_function(data, path.stem), args

@@ -8,11 +8,16 @@ from google.protobuf.message import DecodeError
 
 from hlo import schema
 from hlo.attributes import READERS, finish
+from hlo.calls import MAX_NESTING, callees_first
+from hlo.checks import check
 from hlo.errors import ImportModuleError
 from hlo.graph import Graph, Module, Op, Shape, Source, topological
 from hlo.literals import to_numpy
 from hlo.semantics import has_effect
 
+#: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit places.
+MAX_RANK = 64
+MAX_ELEMENTS = 1 << 58
 _REEXPORT = "Export the module again, for example with Lowered.compiler_ir('hlo')."
 
 
@@ -44,39 +49,24 @@ def parse(data: bytes) -> Any:
 def from_message(proto: Any) -> Module:
     """As `from_proto`, for a message that is already parsed (kept as `Module.proto`)."""
     reader = _Reader(proto)
-    for computation in proto.computations:
-        reader.graph(computation.id)
-    return Module(
-        name=proto.name,
-        graphs=tuple(reader.graphs.values()),
-        entry=reader.graph(proto.entry_computation_id),
-        proto=proto,
-    )
+    for computation in callees_first(proto, MAX_NESTING):
+        reader.graphs[computation.id] = reader.read(computation)
+    entry = reader.graphs.get(proto.entry_computation_id)
+    if entry is None:
+        raise ImportModuleError(
+            f"The entry computation {proto.entry_computation_id} is missing. {_REEXPORT}"
+        )
+    return Module(proto.name, tuple(reader.graphs.values()), entry, proto)
 
 
 class _Reader:
     def __init__(self, proto: Any):
-        self.computations = {c.id: c for c in proto.computations}
         self.frames = proto.stack_frame_index
         self.graphs: dict[int, Graph] = {}
-        self.open: list[int] = []
         self.row_major: set[int] = set()
         self.shapes: dict[tuple[int, tuple[int, ...]], Shape] = {}
         self.sources: dict[tuple[str, str, int], Source] = {}
         self.lines: dict[int, tuple[str, int]] = {}
-
-    def graph(self, ident: int) -> Graph:
-        if ident in self.graphs:
-            return self.graphs[ident]
-        computation = self.computations.get(ident)
-        if computation is None:
-            raise ImportModuleError(f"Computation {ident} is called but missing. {_REEXPORT}")
-        if ident in self.open:
-            raise ImportModuleError(f"Computation {computation.name} calls itself. {_REEXPORT}")
-        self.open.append(ident)
-        graph = self.read(computation)
-        self.open.pop()
-        return self.graphs.setdefault(ident, graph)
 
     def read(self, computation: Any) -> Graph:
         ops: dict[int, Op] = {}
@@ -85,9 +75,9 @@ class _Reader:
                 raise ImportModuleError(
                     f"{proto.name}: its id {proto.id} is not unique. {_REEXPORT}"
                 )
-            if _row_major(proto.shape):
-                self.row_major.add(proto.id)
             try:
+                if _row_major(proto.shape):
+                    self.row_major.add(proto.id)
                 ops[proto.id] = self.op(proto, ops)
             except (ValueError, IndexError) as error:
                 raise ImportModuleError(
@@ -103,7 +93,9 @@ class _Reader:
             for ident, op in ops.items()
             if op.opcode == "parameter" or ident in ordered_first or has_effect(op)
         ]
-        return Graph(computation.name, topological(root, kept), root, computation.id)
+        graph = Graph(computation.name, topological(root, kept), root, computation.id)
+        check(graph)
+        return graph
 
     def op(self, proto: Any, ops: dict[int, Op]) -> Op:
         try:
@@ -112,7 +104,7 @@ class _Reader:
             raise ImportModuleError(
                 f"{proto.name}: operand {error} is missing or comes after it. {_REEXPORT}"
             ) from None
-        called = tuple(self.graph(i) for i in proto.called_computation_ids)
+        called = tuple(self.graphs[i] for i in proto.called_computation_ids)
         reader = READERS.get(proto.opcode)
         op = Op(
             opcode=proto.opcode,
@@ -140,6 +132,8 @@ class _Reader:
 
     def shape(self, proto: Any, name: str) -> Shape:
         if proto.tuple_shapes:
+            if proto.element_type != schema.PRIMITIVE_NUMBERS["tuple"] or proto.dimensions:
+                raise ImportModuleError(f"{name}: its shape is an array and a tuple. {_REEXPORT}")
             return Shape("tuple", (), tuple(self.shape(s, name) for s in proto.tuple_shapes))
         if True in proto.is_dynamic_dimension:
             raise ImportModuleError(
@@ -154,7 +148,14 @@ class _Reader:
                     f"{name}: unknown element type {proto.element_type}; a newer fusionstitch is "
                     "needed to read this module."
                 )
-            found = self.shapes[key] = Shape(dtype, key[1])
+            found = Shape(dtype, key[1])
+            sizes = (found.rank, *found.dims, found.size)
+            if min(sizes) < 0 or found.rank > MAX_RANK or max(sizes) > MAX_ELEMENTS:
+                raise ImportModuleError(
+                    f"{name}: no array has the shape {str(found)[:80]}: at most {MAX_RANK} "
+                    f"dimensions and {MAX_ELEMENTS} elements can be read."
+                )
+            self.shapes[key] = found
         return found
 
     def source(self, metadata: Any) -> Source:
@@ -180,5 +181,8 @@ class _Reader:
 
 
 def _row_major(shape: Any) -> bool:
+    """Raises ValueError for a layout that does not fit the shape."""
     order = list(shape.layout.minor_to_major)
-    return not order or order == sorted(order, reverse=True)
+    if order and sorted(order) != list(range(len(shape.dimensions))):
+        raise ValueError(f"its layout {order} is no order of {len(shape.dimensions)} dimensions")
+    return order == sorted(order, reverse=True)

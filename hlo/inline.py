@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo.edit import FreshIds, FreshNames, drop_uncalled, sort_instructions
-from hlo.errors import ImportModuleError
+from hlo.calls import callees_first
+from hlo.edit import FreshIds, FreshNames, drop_uncalled, entry_of, sort_instructions
+from hlo.errors import ImportModuleError, VerifyError
 from hlo.importer import parse
 
 
@@ -16,14 +17,22 @@ def inline_calls(data: bytes) -> bytes:
     the host"), a backend config, a sharding, or a callee on another execution thread. Inlined
     instructions take over the call's control dependences; their op names get the call's as
     prefix. Loops inside a callee that was inlined twice share their bodies.
-    Raises ImportModuleError for bytes that are no HloModuleProto or whose calls are recursive.
+    Raises ImportModuleError for bytes that are no HloModuleProto or contradict themselves, and
+    where `callees_first` does.
     """
     module = parse(data)
     inliner = _Inliner(module)
-    for computation in module.computations:
-        inliner.run(computation)
+    for computation in callees_first(module):
+        try:
+            inliner.run(computation)
+        except (KeyError, IndexError, VerifyError) as error:
+            raise ImportModuleError(
+                f"The calls in {computation.name} cannot be followed ({error}); export the module "
+                "again."
+            ) from None
     if not inliner.inlined:
         return data
+    entry_of(module)
     drop_uncalled(module, inliner.inlined)
     return module.SerializeToString(deterministic=True)
 
@@ -33,34 +42,18 @@ class _Inliner:
         self.module = module
         self.computations = {c.id: c for c in module.computations}
         self.names = FreshNames(module)
-        self.done: set[int] = set()
-        self.open: set[int] = set()
         self.inlined: set[int] = set()
 
     def run(self, computation: Any) -> None:
-        """Inlines the calls of one computation, those of its callees first."""
-        if computation.id in self.done:
-            return
-        if computation.id in self.open:
-            raise ImportModuleError(
-                f"Computation {computation.name} calls itself; export the module again."
-            )
-        self.open.add(computation.id)
+        """Inlines the calls of one computation; those of its callees already are."""
         calls = [i for i in computation.instructions if self.is_plain(i)]
-        for call in calls:
-            self.run(self.computations[call.called_computation_ids[0]])
         if calls:
             self.inline(computation, calls)
-        self.done.add(computation.id)
 
     def is_plain(self, instruction: Any) -> bool:
         if instruction.opcode != "call" or len(instruction.called_computation_ids) != 1:
             return False
-        callee = self.computations.get(instruction.called_computation_ids[0])
-        if callee is None:
-            raise ImportModuleError(
-                f"{instruction.name}: its callee is missing; export the module again."
-            )
+        callee = self.computations[instruction.called_computation_ids[0]]
         return not (
             instruction.frontend_attributes.map
             or instruction.backend_config
@@ -108,9 +101,11 @@ def _rewire(computation: Any, instead: dict[int, int], bodies: dict[int, list[in
     """Lets readers and control successors of the inlined calls see what took their place."""
 
     def resolve(ident: int) -> int:
-        while ident in instead:
+        for _ in range(len(instead) + 1):
+            if ident not in instead:
+                return ident
             ident = instead[ident]
-        return ident
+        raise KeyError(f"call {ident} waits for its own result")
 
     def moved(ident: int) -> list[int]:
         if ident not in bodies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -18,6 +19,8 @@ _ACCEPTED = (
     "Accepted are HLO text (Lowered.compiler_ir('hlo').as_hlo_text()), StableHLO text "
     "(Lowered.as_text()) or bytecode (jax.export) and HloModuleProto bytes."
 )
+#: What a serialized protobuf message may hold.
+_MAX_BYTES = (1 << 31) - 1
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 
@@ -43,10 +46,17 @@ def load(source: str | bytes | os.PathLike[str]) -> bytes:
 
 
 def _read_file(path: str | os.PathLike[str]) -> bytes:
+    name = str(path)[:200]
     try:
+        facts = os.stat(path)
+        if not stat.S_ISREG(facts.st_mode):  # a device or a pipe may never end
+            raise ImportModuleError(f"{name} is no file. {_ACCEPTED}")
+        if facts.st_size > _MAX_BYTES:
+            raise ImportModuleError(f"{name} holds {facts.st_size} bytes, more than {_MAX_BYTES}.")
         return Path(path).read_bytes()
-    except OSError as error:
-        raise ImportModuleError(f"{path} cannot be read: {error.strerror}. {_ACCEPTED}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ImportModuleError(f"{name} cannot be read: {why}. {_ACCEPTED}") from None
 
 
 def _read_text(text: str) -> bytes:

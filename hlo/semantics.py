@@ -44,8 +44,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
-from hlo.graph import Op
+from hlo.graph import Graph, Op
 
 
 class Kind(enum.Enum):
@@ -138,8 +139,18 @@ def kind_of(opcode: str) -> Kind:
     return _KINDS.get(opcode, UNKNOWN.kind)
 
 
+#: Whether an op of a graph has an effect; a graph may be called from many places.
+_effects: WeakKeyDictionary[Graph, bool] = WeakKeyDictionary()
+
+
 def has_effect(op: Op) -> bool:
     """Whether the op, or one it calls, must run even when nobody reads its value."""
     if op.opcode in EFFECTS or op.attrs.get("side_effect", False):
         return True
-    return any(has_effect(inner) for graph in op.called for inner in graph)
+    return any(map(_graph_has_effect, op.called))
+
+
+def _graph_has_effect(graph: Graph) -> bool:
+    if graph not in _effects:
+        _effects[graph] = any(map(has_effect, graph))
+    return _effects[graph]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from hlo.literals import NUMPY_DTYPES
 if TYPE_CHECKING:
     import jax
 
+_BRACKETS = re.compile(r"->|[(){}\[\]<>]")
+_MAX_DEPTH = 500
 #: What MLIR bytecode begins with.
 BYTECODE_MAGIC = b"ML\xefR"
 
@@ -37,14 +40,10 @@ def stablehlo_to_proto(source: str | bytes) -> bytes:
     Donated arguments stay donated. Raises ImportModuleError when JAX cannot read it or `main`
     takes or returns something other than arrays of static shape.
     """
-    import jax
-    from jax import export
-    from jax.extend import mlir
-    from jax.extend.mlir.dialects import stablehlo
-
+    if isinstance(source, str):
+        _check_nesting(source)
     try:
-        text, takes, returns, donated = _read(source)
-        artifact = mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
+        return _lowered(source)
     except ImportModuleError:
         raise
     except Exception as error:  # MLIR's bindings raise classes of their own
@@ -52,6 +51,31 @@ def stablehlo_to_proto(source: str | bytes) -> bytes:
             f"JAX cannot read this StableHLO module: {error}. Write it again with "
             "Lowered.as_text() or jax.export."
         ) from None
+
+
+def _check_nesting(text: str) -> None:
+    """MLIR's parser recurses, and takes the process down when its stack ends."""
+    depth = 0
+    for bracket in _BRACKETS.findall(text):
+        if bracket in "({[<":
+            depth += 1
+        elif bracket != "->":
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            raise ImportModuleError(
+                f"The StableHLO module nests brackets more than {_MAX_DEPTH} deep, more than can "
+                "be read."
+            )
+
+
+def _lowered(source: str | bytes) -> bytes:
+    import jax
+    from jax import export
+    from jax.extend import mlir
+    from jax.extend.mlir.dialects import stablehlo
+
+    text, takes, returns, donated = _read(source)
+    artifact = mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
 
     def stand_in(*args: jax.Array) -> list[jax.Array]:
         return [jax.numpy.zeros(r.shape, r.dtype) for r in returns]

@@ -34,7 +34,13 @@ def text_to_proto(text: str) -> bytes:
     custom calls and collectives without attributes of their own.
     Raises ImportModuleError that names the line or the attribute it cannot read.
     """
-    return _Builder(split_text(text)).module.SerializeToString(deterministic=True)
+    try:
+        data: bytes = _Builder(split_text(text)).module.SerializeToString(deterministic=True)
+    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+        raise ImportModuleError(
+            f"HLO text: the module contradicts itself ({type(error).__name__}: {error})."
+        ) from None
+    return data
 
 
 class _Builder:
@@ -68,7 +74,7 @@ class _Builder:
             )
             try:
                 self.read_line(instruction, line)
-            except (ValueError, KeyError, IndexError) as error:
+            except (ValueError, LookupError, ArithmeticError) as error:
                 raise ImportModuleError(f"HLO text: {line.name} cannot be read: {error}.") from None
             if line.is_root or line is block.lines[-1]:
                 computation.root_id = computation.root_id or instruction.id

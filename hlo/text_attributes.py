@@ -16,6 +16,7 @@ _API_VERSIONS = (
     "API_VERSION_STATUS_RETURNING_UNIFIED",
     "API_VERSION_TYPED_FFI",
 )
+_MAX_RANK = 64
 _PRECISIONS = ("default", "high", "highest")
 _WINDOW_FIELDS = {
     "stride": "stride",
@@ -79,6 +80,8 @@ def _window(proto: Any, text: str) -> None:
     fields = dict(part.split("=") for part in text.strip("{}").split())
     sizes = fields.pop("size", "")
     rank = len(sizes.split("x")) if sizes else 0
+    if rank > _MAX_RANK:
+        raise ValueError(f"a window of {rank} dimensions")
     ones = "x".join("1" * rank)
     pads = fields.pop("pad", "x".join(["0_0"] * rank)).split("x")
     columns = {"size": sizes}
@@ -137,7 +140,7 @@ def _output_aliasing(proto: Any, text: str) -> None:
 
 
 def _metadata(proto: Any, text: str) -> None:
-    pairs = re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)', text.strip()[1:-1])
+    pairs = re.findall(r'(?<!\w)(\w+)=("(?:[^"\\]|\\.)*"|\S+)', text.strip()[1:-1])
     for key, value in pairs:
         if key in ("op_type", "op_name", "source_file"):
             setattr(proto.metadata, key, unquoted(value))

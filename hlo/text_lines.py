@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from hlo.errors import ImportModuleError
 
-_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/', re.DOTALL)
+#: A string or a comment; what is not closed runs to the end, so that the text is walked once.
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*(?:"|\\?\Z))|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _NAME = r"%?([\w.\-<>:]+)"
 _HEADER = re.compile(rf"(ENTRY )?{_NAME}(?: \(.*\) -> .*)?(?:, execution_thread=\"(.*)\")? \{{$")
 _INSTRUCTION = re.compile(rf"(ROOT )?{_NAME} = ")
 _OPCODE = re.compile(r" ([a-z][\w\-]*)\(")
 _OPEN, _CLOSE = "({[", ")}]"
+#: Brackets inside each other: a pair per dimension of a constant or level of a tuple, few more.
+_MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -92,25 +95,25 @@ def attributes_of(text: str) -> dict[str, str]:
 
 def _statements(text: str) -> Iterator[str]:
     """Lines, joined while their brackets are open; a computation's braces stand on their own."""
-    pending = ""
+    pending: list[str] = []
+    depth = 0
     for raw in text.splitlines():
         line = raw.strip()
-        if not pending and (_HEADER.match(line) or line == "}"):
+        if not pending and (line == "}" or (line.endswith("{") and _HEADER.match(line))):
             yield line
             continue
-        pending = f"{pending} {line}" if pending else line
-        if pending and _balance(pending) <= 0:
-            yield pending
-            pending = ""
-        elif not line:
-            yield ""
+        inside = [depth + d for _, c, d in _unquoted(line) if c in _OPEN or c in _CLOSE]
+        depth = inside[-1] if inside else depth
+        if max(inside, default=0) > _MAX_DEPTH:
+            raise ImportModuleError(
+                f"HLO text: brackets are nested more than {_MAX_DEPTH} deep in {line[:60]!r}."
+            )
+        pending.append(line)
+        if depth <= 0:
+            yield " ".join(pending)
+            pending, depth = [], 0
     if pending:
-        raise ImportModuleError(f"HLO text ends inside {pending[:60]!r}.")
-
-
-def _balance(text: str) -> int:
-    bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
-    return sum(bare.count(c) for c in _OPEN) - sum(bare.count(c) for c in _CLOSE)
+        raise ImportModuleError(f"HLO text ends inside {pending[0][:60]!r}.")
 
 
 def _line(statement: str) -> Line:

@@ -59,7 +59,7 @@ def read_literal(text: str, shape: Any, literal: Any) -> None:
         )
     dims = tuple(shape.dimensions)
     if dtype.kind == "c":
-        pairs = re.findall(r"\(([^,]+),([^)]+)\)", text)
+        pairs = re.findall(r"\(([^,()]+),([^()]+)\)", text)
         flat = np.array([complex(float(real), float(imag)) for real, imag in pairs], dtype)
     else:
         flat = np.array([_atom(atom, dtype) for atom in _ATOM.findall(text)], dtype)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionstitch import env
+from fusionstitch.runtime import trust
 from hlo.verdict import Verdict, allow, forbid
 
 logger = logging.getLogger(__name__)
@@ -29,69 +30,88 @@ _warned: set[str] = set()
 
 
 def default_folder() -> Path:
-    """FUSIONSTITCH_CACHE_DIR, else fusionstitch under XDG_CACHE_HOME, else under ~/.cache."""
+    """FUSIONSTITCH_CACHE_DIR, else fusionstitch under XDG_CACHE_HOME, else under ~/.cache.
+
+    A user without a home gets a folder for temporary files.
+    """
     if (chosen := env.CACHE_DIR.get()) is not None:
         return chosen
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "fusionstitch"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "fusionstitch"
+    try:
+        return Path.home() / ".cache" / "fusionstitch"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"fusionstitch-{os.getuid()}"
 
 
 def prepare_folder(folder: Path) -> Verdict:
     """Make `folder` with mode 0700 if it is missing; forbids one that others could write to.
 
-    A cache holds code that will run, so a folder owned by or writable for another user is refused.
+    A cache holds code that will run, so the folder and those above it must be beyond the reach of
+    other users.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = folder.stat()
-    except OSError as error:
+        trust.make(folder)
+        verdict = trust.folder(folder)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         return forbid(f"The cache folder {folder} cannot be used: {error}.")
-    if hasattr(os, "getuid"):
-        if facts.st_uid != os.getuid():
-            return forbid(
-                f"The cache folder {folder} belongs to another user. Set FUSIONSTITCH_CACHE_DIR "
-                "to a folder of your own."
-            )
-        if facts.st_mode & 0o022:
-            return forbid(
-                f"The cache folder {folder} is writable for other users. Run `chmod go-w` on it "
-                "or set FUSIONSTITCH_CACHE_DIR."
-            )
+    if not verdict:
+        return forbid(
+            f"The cache folder {folder} is not used: {verdict.reason} Set FUSIONSTITCH_CACHE_DIR "
+            "to a folder of your own."
+        )
     return allow()
 
 
-def _warn_once(message: str) -> None:
-    if message not in _warned:
-        _warned.add(message)
-        logger.warning("%s", message)
+def _complain(folder: Path, what: str) -> None:
+    """One warning per folder and process: what follows from a fault is the same fault."""
+    known = str(folder) in _warned
+    _warned.add(str(folder))
+    logger.log(logging.DEBUG if known else logging.WARNING, "%s", what)
+
+
+_IN_MEMORY = "What is compiled and measured from now on is kept in memory only."
 
 
 class Store:
     """Bytes by key, one file each, checked against their SHA-256 on every read.
 
-    Safe for several threads and processes: files appear whole through a rename. Where the folder
-    cannot be trusted or used, values live in this object's memory instead.
+    Safe for several threads and processes: files appear whole through a rename. What could have
+    been written by another user is not read. Where the folder cannot be trusted or written, values
+    live in this object's memory instead.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = default_folder() if folder is None else folder
+        self._objects = self.folder / "objects"
         self._memory: dict[str, bytes] | None = None
-        if not (verdict := prepare_folder(self.folder)):
+        verdict = prepare_folder(self.folder)
+        self._trusted = bool(verdict)
+        if not verdict:
             self._use_memory(verdict.reason)
 
     @property
     def persistent(self) -> bool:
-        """Whether values outlive this object."""
+        """Whether new values outlive this object."""
         return self._memory is None
 
     def get(self, key: str) -> bytes | None:
         """The value under `key`, or None. A file that fails its check is removed."""
-        if self._memory is not None:
-            return self._memory.get(key)
+        if self._memory is not None and key in self._memory:
+            return self._memory[key]
+        if not self._trusted:
+            return None
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            data = trust.read(path) if self._ours(path) else None
         except OSError:
+            return None
+        if data is None:
+            _complain(
+                self.folder,
+                f"The cache entry {path} is not used: another user could have written it. Clear "
+                "the cache with `fusionstitch cache clear`.",
+            )
             return None
         value = data[_DIGEST_BYTES:]
         if data[:_DIGEST_BYTES] == _digest(key, value):
@@ -104,7 +124,11 @@ class Store:
         """Keep `value` under `key`, replacing what was there."""
         if self._memory is None:
             try:
-                _write(self._path(key), _digest(key, value) + value)
+                path = self._path(key)
+                trust.make(path.parent)
+                if not self._ours(path):
+                    raise PermissionError(f"{path.parent} is writable for other users")
+                _write(path, _digest(key, value) + value)
                 return
             except OSError as error:
                 self._use_memory(f"The cache folder {self.folder} cannot be written: {error}.")
@@ -113,39 +137,60 @@ class Store:
 
     def usage(self) -> tuple[int, int]:
         """(number of entries, their bytes)."""
-        if self._memory is not None:
-            return len(self._memory), sum(map(len, self._memory.values()))
-        sizes = [path.stat().st_size for path in self._files()]
+        sizes = [len(value) for value in (self._memory or {}).values()]
+        for path in self._files():
+            with contextlib.suppress(OSError):  # another process may clear the cache
+                sizes += [path.stat().st_size] * (not path.name.startswith("."))
         return len(sizes), sum(sizes)
 
+    def corrupt(self) -> list[Path]:
+        """The files that hold something else than what was kept under their names."""
+        found = []
+        for path in self._files():
+            if path.name.startswith("."):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                data = path.read_bytes()
+                if data[:_DIGEST_BYTES] != _sealed(path.name, data[_DIGEST_BYTES:]):
+                    found.append(path)
+        return found
+
     def clear(self) -> None:
-        """Forget every entry."""
+        """Forget every entry, and what killed processes left half written."""
         if self._memory is not None:
             self._memory.clear()
-            return
         for path in self._files():
             with contextlib.suppress(OSError):
                 path.unlink()
 
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
-        return self.folder / "objects" / name[:2] / name
+        return self._objects / name[:2] / name
+
+    def _ours(self, path: Path) -> bool:
+        return trust.entry(self._objects) and trust.entry(path.parent)
 
     def _files(self) -> list[Path]:
-        return sorted(p for p in (self.folder / "objects").glob("*/*") if p.is_file())
+        if not self._trusted:
+            return []
+        return sorted(p for p in self._objects.glob("*/*") if p.is_file() or p.is_symlink())
 
     def _use_memory(self, reason: str) -> None:
-        _warn_once(f"{reason} Compiled kernels are kept in memory only.")
+        _complain(self.folder, f"{reason} {_IN_MEMORY}")
         self._memory = {}
 
 
 def _digest(key: str, value: bytes) -> bytes:
     """Covers the key too, so that a file moved under another name does not pass."""
-    return hashlib.sha256(hashlib.sha256(key.encode()).digest() + value).digest()
+    return _sealed(hashlib.sha256(key.encode()).hexdigest(), value)
+
+
+def _sealed(name: str, value: bytes) -> bytes:
+    """The digest of a file from its name, which is its key's hash in hex."""
+    return hashlib.sha256(bytes.fromhex(name) + value).digest()
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -175,7 +220,8 @@ CREATE TABLE IF NOT EXISTS tuned_v1 (
   key TEXT NOT NULL, device TEXT NOT NULL, versions TEXT NOT NULL, record TEXT NOT NULL,
   PRIMARY KEY (key, device, versions));
 """
-_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+#: A file that is none of ours, or tables of another form under our names (SQLITE_ERROR).
+_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _BUSY_SECONDS = 5.0
 
 
@@ -187,14 +233,14 @@ class Database:
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = default_folder() if folder is None else folder
-        self._path = folder / "timings.sqlite3"
+        self._folder, self._path = folder, folder / "timings.sqlite3"
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
         verdict = prepare_folder(folder)
         self._in_memory = not verdict
         if not verdict:
-            _warn_once(f"{verdict.reason} Timings are kept in memory only.")
+            _complain(folder, f"{verdict.reason} {_IN_MEMORY}")
 
     @property
     def persistent(self) -> bool:
@@ -258,6 +304,8 @@ class Database:
         # A connection must not be used across a fork.
         if self._connection is None or self._process != os.getpid():
             target = ":memory:" if self._in_memory else str(self._path)
+            if not self._in_memory and not trust.own(self._path):
+                raise PermissionError("it belongs to another user")
             connection = sqlite3.connect(target, timeout=_BUSY_SECONDS, check_same_thread=False)
             try:
                 if not self._in_memory:
@@ -275,7 +323,10 @@ class Database:
         code = getattr(error, "sqlite_errorcode", None)
         code = None if code is None else code & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            _warn_once(f"The cache {self._path} is locked by another process; going on without it.")
+            _complain(
+                self._folder,
+                f"The cache {self._path} is locked by another process; going on without it.",
+            )
             return False
         if self._in_memory:
             return False
@@ -284,8 +335,8 @@ class Database:
             with contextlib.suppress(OSError):
                 for suffix in ("", "-wal", "-shm"):
                     Path(f"{self._path}{suffix}").unlink(missing_ok=True)
-                _warn_once(f"The cache {self._path} was corrupt and is started afresh.")
+                _complain(self._folder, f"The cache {self._path} was corrupt: it starts afresh.")
                 return True
-        _warn_once(f"The cache {self._path} cannot be used ({error}); timings are kept in memory.")
+        _complain(self._folder, f"The cache {self._path} cannot be used: {error}. {_IN_MEMORY}")
         self._in_memory = True
         return True

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
@@ -16,7 +16,7 @@ from pathlib import Path
 from codegen.kernel import Kernel
 from costmodel.devices import Device
 from costmodel.occupancy import blocks_per_sm
-from fusionstitch.runtime import nvrtc, toolchain
+from fusionstitch.runtime import images, nvrtc, toolchain
 from fusionstitch.runtime.artifact import TARGET, Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
 from fusionstitch.runtime.toolchain import Store
@@ -74,6 +74,10 @@ def build_each(
             made = nvrtc.compile(sources[key], arch, options)
         except ToolchainError as error:
             return error
+        except Exception as error:  # a broken CUDA install raises what it likes
+            return ToolchainError(f"NVRTC failed ({type(error).__name__}: {error}).")
+        if not images.is_whole(made.image):
+            return ToolchainError(f"NVRTC gave {len(made.image)} bytes that are no cubin.")
         if store is not None:
             store.put(key, _pack(made))
         return made
@@ -135,11 +139,14 @@ def _pack(unit: Compiled) -> bytes:
 
 
 def _unpack(data: bytes | None) -> Compiled | None:
-    if data is None:
+    """None also for what another version packed."""
+    head, _, image = (data or b"").partition(b"\n")
+    try:
+        log: str = json.loads(head)["log"]
+        resources = nvrtc.parse_resources(log)
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
-    head, _, image = data.partition(b"\n")
-    log: str = json.loads(head)["log"]
-    return Compiled(image, log, nvrtc.parse_resources(log))
+    return Compiled(image, log, resources) if images.is_whole(image) else None
 
 
 # ---- the handler --------------------------------------------------------------------------------
@@ -164,13 +171,15 @@ def register_launcher(store: Store | None = None) -> Verdict:
 def _register(store: Store | None) -> Verdict:
     import jax
 
+    loaded: list[ctypes.CDLL] = []
     try:
         ctypes.CDLL("libcuda.so.1")
-        library = _load(launcher(store))
+        launcher(store, lambda image: loaded.append(_load(image)))
     except OSError as error:
-        return forbid(f"The CUDA driver or the launcher cannot be loaded: {error}")
+        return forbid(f"The CUDA driver cannot be loaded: {error}")
     except ToolchainError as error:
         return forbid(str(error))
+    library = loaded[-1]
     handlers = {
         stage: jax.ffi.pycapsule(getattr(library, symbol)) for stage, symbol in _STAGES.items()
     }
@@ -178,8 +187,11 @@ def _register(store: Store | None) -> Verdict:
     return allow("the CUDA launcher is registered")
 
 
-def launcher(store: Store | None = None) -> bytes:
-    """The launcher's shared object for this JAX. Raises ToolchainError without a host compiler."""
+def launcher(store: Store | None = None, accept: Callable[[bytes], None] | None = None) -> bytes:
+    """The launcher's shared object for this JAX; `accept` as in `toolchain.compile_shared`.
+
+    Raises ToolchainError without a host compiler.
+    """
     import jax
 
     include = Path(jax.ffi.include_dir())
@@ -190,6 +202,7 @@ def launcher(store: Store | None = None) -> bytes:
         include=(include,),
         depends=_texts(sorted(include.glob("xla/ffi/api/*.h"))),
         store=store,
+        accept=accept,
     )
 
 
@@ -198,7 +211,10 @@ def _texts(paths: Iterable[Path]) -> str:
 
 
 def _load(image: bytes) -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory(prefix="fusionstitch-") as folder:
-        path = Path(folder) / "launcher.so"
-        path.write_bytes(image)
-        return ctypes.CDLL(str(path))
+    try:
+        with tempfile.TemporaryDirectory(prefix="fusionstitch-") as folder:
+            path = Path(folder) / "launcher.so"
+            path.write_bytes(image)
+            return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ToolchainError(f"The launcher cannot be loaded: {error}.") from None

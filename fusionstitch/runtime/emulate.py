@@ -23,7 +23,7 @@ from fusionstitch.runtime.emulator import (
     process_store,
 )
 from fusionstitch.runtime.toolchain import Store, compile_shared
-from hlo.errors import VerifyError
+from hlo.errors import ToolchainError, VerifyError
 from hlo.graph import Shape
 from hlo.literals import NUMPY_DTYPES
 
@@ -66,12 +66,26 @@ def build(kernels: Sequence[Kernel], store: Store | None = None) -> list[Artifac
         include=(header_folder(),),
         depends=header_digest(),
         store=store or process_store,
+        accept=_load,
     )
-    key = "emulated-" + hashlib.sha256(image).hexdigest()
+    key = _key(image)
     return [
         Artifact(key, image, entry_of[text], k.grid, k.block, k.shared_bytes, k.cooperative)
         for text, k in zip(texts, kernels, strict=True)
     ]
+
+
+def _key(image: bytes) -> str:
+    return "emulated-" + hashlib.sha256(image).hexdigest()
+
+
+def _load(image: bytes) -> None:
+    """Loads an image now, so that one that cannot be loaded never gets into a program."""
+    error = ctypes.create_string_buffer(_ERROR_BYTES)
+    if library().fs_emulate_add_image(_key(image).encode(), image, len(image), error, _ERROR_BYTES):
+        raise ToolchainError(
+            f"What the host compiler built cannot be used: {error.value.decode(errors='replace')}."
+        )
 
 
 def register(store: Store | None = None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from fusionstitch.runtime import cache
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
+from hlo.errors import ToolchainError
 
 _FLAGS = ("-O2", "-w", "-ldl")
 _SOURCES = ("launcher_cpu.cc", "emulator.h", "emulator_sync.h", "fibers.h")
@@ -24,6 +25,8 @@ process_store = MemoryStore()
 
 _lock = threading.Lock()
 _loaded: list[ctypes.CDLL] = []
+#: Why what was built cannot be loaded here: building it takes too long to try for every kernel.
+_failed: list[ToolchainError] = []
 
 
 def library(store: Store | None = None) -> Any:
@@ -33,8 +36,10 @@ def library(store: Store | None = None) -> Any:
     Raises ToolchainError without a host compiler.
     """
     with _lock:
+        if _failed:
+            raise _failed[0]
         if not _loaded:
-            _loaded.append(_register(_load(_build(store or cache.Store()))))
+            _loaded.append(_register(_build(store or cache.Store())))
         return _loaded[0]
 
 
@@ -54,26 +59,43 @@ def _digest(paths: Sequence[Path]) -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
 
 
-def _build(store: Store) -> bytes:
+def _build(store: Store) -> ctypes.CDLL:
     import jax.ffi
 
     here = Path(__file__).parent
     sources = [here / name for name in _SOURCES]
-    return compile_shared(
+    loaded: list[ctypes.CDLL] = []
+
+    def accept(image: bytes) -> None:
+        _failed.clear()
+        try:
+            loaded.append(_load(image))
+        except ToolchainError as error:
+            _failed.append(error)
+            raise
+
+    compile_shared(
         sources[0].read_text(),
         flags=_FLAGS,
         include=(here, header_folder(), Path(jax.ffi.include_dir())),
         depends=f"jax {jax.__version__} {_digest(sources)} {header_digest()}",
         store=store,
+        accept=accept,
     )
+    return loaded[-1]
 
 
 def _load(image: bytes) -> ctypes.CDLL:
-    file = os.memfd_create("fusionstitch-launcher")
-    with os.fdopen(file, "wb", closefd=False) as stream:
-        stream.write(image)
-    # The file stays open: the path must keep naming this library as long as it is loaded.
-    loaded = ctypes.CDLL(f"/proc/self/fd/{file}")
+    try:
+        file = os.memfd_create("fusionstitch-launcher")
+        with os.fdopen(file, "wb", closefd=False) as stream:
+            stream.write(image)
+        # The file stays open: the path must keep naming this library as long as it is loaded.
+        loaded = ctypes.CDLL(f"/proc/self/fd/{file}")
+    except OSError as error:
+        raise ToolchainError(
+            f"The emulator that the host compiler built cannot be loaded: {error}."
+        ) from None
     text = (ctypes.c_char_p, ctypes.c_size_t)
     loaded.fs_emulate_set_order.argtypes = (ctypes.c_int, ctypes.c_uint64)
     loaded.fs_emulate_set_order.restype = None

@@ -22,6 +22,7 @@ from hlo.literals import NUMPY_DTYPES
 #: Custom calls of this module's own, on the way to those that XLA reads as its ops.
 _PREFIX = "fusionstitch.portable."
 _TYPED_FFI = 4
+_SHOWN = 2000
 
 
 def portable_artifact(hlo: bytes) -> bytes:
@@ -36,9 +37,7 @@ def portable_artifact(hlo: bytes) -> bytes:
         return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
     except Exception as error:  # the bindings raise whatever the statuses map to
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ImportModuleError(
-            f"XLA refused the edited module, a defect in fusionstitch: {' '.join(reason)}"
-        ) from error
+        raise ImportModuleError(f"XLA refused the module: {' '.join(reason)[:_SHOWN]}") from error
 
 
 def as_function(data: bytes, name: str) -> Callable[..., Any]:

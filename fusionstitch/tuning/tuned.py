@@ -102,10 +102,10 @@ def shipped(device: Device) -> tuple[Entry, ...]:
 @functools.cache
 def _shipped(name: str) -> tuple[Entry, ...]:
     file = resources.files("fusionstitch.tuning") / "results" / f"{name}.json"
-    if not file.is_file():
-        return ()
     try:
+        if not file.is_file():
+            return ()
         return from_json(file.read_text("utf-8"), f"results/{name}.json")[1]
-    except FusionStitchError as error:
-        logger.warning("%s", error)
+    except (FusionStitchError, OSError, UnicodeDecodeError) as error:
+        logger.warning("The tuned results of %s are not used: %s", name, error)
         return ()

@@ -123,5 +123,5 @@ def test_recursion_is_refused():
 def test_missing_callees_are_refused():
     proto = parse(module("  ROOT r = f32[] call(x), to_apply=inner"))
     proto.computations[-1].instructions[1].called_computation_ids[:] = [99]
-    with pytest.raises(ImportModuleError, match="its callee is missing"):
+    with pytest.raises(ImportModuleError, match="is called but missing"):
         inline_calls(proto.SerializeToString())

@@ -1,0 +1,67 @@
+// A CUDA driver that does nothing, counts its calls and fails on demand: stands for libcuda.so.1.
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace {
+std::mutex mutex;
+std::map<std::string, int> counts, failures;
+
+int called(const char* name) {
+  std::lock_guard<std::mutex> lock(mutex);
+  counts[name]++;
+  auto found = failures.find(name);
+  return found == failures.end() ? 0 : found->second;
+}
+
+template <typename T>
+int give(const char* name, T** out, long value) {
+  const int status = called(name);
+  if (status == 0) *out = reinterpret_cast<T*>(value);
+  return status;
+}
+}  // namespace
+
+extern "C" {
+void fake_fail(const char* name, int status) {
+  std::lock_guard<std::mutex> lock(mutex);
+  failures.clear();
+  if (status != 0) failures[name] = status;
+}
+int fake_count(const char* name) {
+  std::lock_guard<std::mutex> lock(mutex);
+  return counts[name];
+}
+
+int cuGetErrorName(int status, const char** name) {
+  static const std::map<int, const char*> names = {
+      {1, "CUDA_ERROR_INVALID_VALUE"},      {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {200, "CUDA_ERROR_INVALID_IMAGE"},    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+      {500, "CUDA_ERROR_NOT_FOUND"},        {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+      {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"}};
+  auto found = names.find(status);
+  *name = found == names.end() ? nullptr : found->second;
+  return found == names.end() ? 1 : 0;
+}
+int cuLibraryLoadData(void** library, const void*, void*, void**, unsigned, void*, void**,
+                      unsigned) {
+  return give("cuLibraryLoadData", library, 1);
+}
+int cuLibraryGetKernel(void** kernel, void*, const char*) {
+  return give("cuLibraryGetKernel", kernel, 2);
+}
+int cuKernelGetFunction(void** function, void*) { return give("cuKernelGetFunction", function, 3); }
+int cuKernelSetAttribute(int, int, void*, int) { return called("cuKernelSetAttribute"); }
+int cuStreamGetCtx(void*, void** context) { return give("cuStreamGetCtx", context, 4); }
+int cuCtxPushCurrent_v2(void*) { return called("cuCtxPushCurrent"); }
+int cuCtxPopCurrent_v2(void** context) { return give("cuCtxPopCurrent", context, 4); }
+int cuCtxGetDevice(int* device) {
+  *device = 0;
+  return called("cuCtxGetDevice");
+}
+#ifndef LACKING
+int cuLaunchKernelEx(const void*, void*, void**, void**) { return called("cuLaunchKernelEx"); }
+#endif
+int cuFuncLoad(void*) { return called("cuFuncLoad"); }
+}

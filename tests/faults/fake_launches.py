@@ -1,0 +1,95 @@
+"""The CUDA launcher on a driver that does nothing: runs in a process of its own, prints JSON.
+
+Usage: python -m tests.faults.fake_launches DRIVER HOST LAUNCHER, three shared objects. The driver
+has libcuda's name inside, so that the launcher finds it where it looks for libcuda.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import threading
+from typing import Any
+
+INITIALIZE, EXECUTE = 2, 3
+SETUP = (
+    *("cuStreamGetCtx", "cuLibraryLoadData", "cuLibraryGetKernel", "cuCtxPushCurrent"),
+    *("cuCtxGetDevice", "cuKernelSetAttribute", "cuKernelGetFunction", "cuFuncLoad"),
+)
+SETUP_STATUSES = (2, 200, 209, 500, 12345)
+LAUNCH_STATUSES = (1, 2, 700, 701, 720, 12345)
+
+
+class Launcher:
+    def __init__(self, driver: str, host: str, launcher: str):
+        self.driver = ctypes.CDLL(driver)
+        self.host = ctypes.CDLL(host)
+        library = ctypes.CDLL(launcher)
+        self.handlers = {
+            INITIALIZE: library.FusionStitchInitialize,
+            EXECUTE: library.FusionStitchExecute,
+        }
+
+    def call(
+        self, stage: int, key: str, image: bytes = b"image", shared: int = 64, entry: str = "fs_add"
+    ) -> str:
+        """The error of a call, or ''."""
+        text = ctypes.create_string_buffer(4096)
+        buffers = (ctypes.c_void_p * 3)(16, 32, 48)
+        failed = self.host.host_call(
+            self.handlers[stage], stage, key.encode(), image, ctypes.c_size_t(len(image)),
+            entry.encode(), ctypes.c_int64(shared), ctypes.c_int64(1), buffers, ctypes.c_int64(2),
+            ctypes.c_int64(1), text, ctypes.c_size_t(4096),
+        )  # fmt: skip
+        return text.value.decode() if failed else ""
+
+    def fail(self, name: str, status: int) -> None:
+        self.driver.fake_fail(name.encode(), status)
+
+    def count(self, name: str) -> int:
+        return int(self.driver.fake_count(name.encode()))
+
+    def both(self, key: str) -> list[str]:
+        return [self.call(INITIALIZE, key), self.call(EXECUTE, key)]
+
+
+def main(*libraries: str) -> dict[str, Any]:
+    launcher = Launcher(*libraries)
+    found: dict[str, Any] = {"fine": launcher.both("fine")}
+    if any(found["fine"]):
+        return found
+    found["setup"] = {}
+    for name in SETUP:
+        for status in SETUP_STATUSES:
+            key = f"{name}-{status}"
+            launcher.fail(name, status)
+            failed = launcher.call(INITIALIZE, key)
+            launcher.fail(name, 0)
+            found["setup"][key] = [failed, *launcher.both(key)]
+    found["launch"] = {}
+    for status in LAUNCH_STATUSES:
+        launcher.fail("cuLaunchKernelEx", status)
+        failed = launcher.both("fine")
+        launcher.fail("", 0)
+        found["launch"][str(status)] = [*failed, *launcher.both("fine")]
+    found["balanced"] = launcher.count("cuCtxPushCurrent") - launcher.count("cuCtxPopCurrent")
+    found["never initialized"] = launcher.call(EXECUTE, "unknown")
+    found["another kernel"] = launcher.call(EXECUTE, "fine", entry="fs_other")
+    found["no image"] = [launcher.call(INITIALIZE, "late", b""), launcher.call(EXECUTE, "late")]
+    found["image comes later"] = launcher.both("late")
+    before = launcher.count("cuLibraryLoadData")
+    errors: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: errors.extend(launcher.both("shared"))) for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found["threads"] = [sorted(set(errors)), launcher.count("cuLibraryLoadData") - before]
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

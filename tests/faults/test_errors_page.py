@@ -1,0 +1,47 @@
+"""docs/errors.md and the classes of errors agree."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import fusionstitch
+import hlo
+from fusionstitch import errors
+from fusionstitch.errors import FusionStitchError, FusionStitchWarning
+
+PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+ROWS = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", PAGE, re.MULTILINE)
+
+
+def raised() -> set[type]:
+    """Every class of the hierarchy, wherever it is defined."""
+    for package in (hlo, fusionstitch):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    found, left = {FusionStitchError, FusionStitchWarning}, [FusionStitchError]
+    while left:
+        more = left.pop().__subclasses__()
+        found.update(more)
+        left.extend(more)
+    return {one for one in found if not one.__module__.startswith("tests")}
+
+
+def test_every_class_has_a_row_and_every_row_a_class() -> None:
+    assert sorted(name for name, _, _ in ROWS) == sorted(one.__name__ for one in raised())
+
+
+def test_every_class_is_under_one_import_and_says_what_it_is() -> None:
+    for one in raised():
+        assert getattr(errors, one.__name__) is one
+        assert one.__name__ in errors.__all__
+        assert one.__doc__
+
+
+def test_causes_and_cures_are_told() -> None:
+    for name, cause, cure in ROWS:
+        assert len(cause) > 20, name
+        assert len(cure) > 10, name

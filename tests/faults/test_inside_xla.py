@@ -1,0 +1,229 @@
+"""Faults on the road inside XLA, without a GPU: the pass is called by hand, XLA runs on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from fusionstitch import builders, recall, road_cuda
+from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, ToolchainError
+from fusionstitch.runtime import cuda, nvrtc, xla_pass
+from fusionstitch.runtime.cache import Store
+from hlo.verdict import allow, forbid
+from tests.faults.place import Place, time_limit
+
+X = np.random.default_rng(0).standard_normal((256, 384), np.float32)
+REGISTER = cuda.register_launcher
+
+
+def mixed(x: jax.Array) -> jax.Array:
+    s = jax.nn.softmax(x)
+    return s * (s * x).sum(0)
+
+
+EXPECTED = np.asarray(jax.jit(mixed)(X))
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
+    store = Store(tmp_path / "cache")
+    monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
+    monkeypatch.setattr(builders, "store", lambda: store)
+    monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
+    monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
+    road_cuda._left.clear()
+    yield Place(monkeypatch, tmp_path / "cache", tmp_path)
+    road_cuda._left.clear()
+
+
+def called(**options: Any) -> tuple[bytes | None, np.ndarray, Any]:
+    """What XLA would get from the pass, the results of a call, and the function."""
+    jitted = fs.jit(mixed, options=fs.Options(**options))
+    road = jitted._road
+    stitched = None
+    if isinstance(road, road_cuda.Cuda):
+        ir = road.jitted.lower(jax.ShapeDtypeStruct(X.shape, jnp.float32)).compiler_ir("hlo")
+        module = ir.as_serialized_hlo_module_proto()
+        stitched = xla_pass._stitch(module, road_cuda._inside_xla, "mixed", road.token)
+    return stitched, np.asarray(jitted(X)), jitted
+
+
+def _compiled(**changes: Any) -> Callable[[Place], None]:
+    """NVRTC gives something else than it should."""
+
+    def inject(place: Place) -> None:
+        plain = nvrtc.compile
+        place.patch.setattr(
+            nvrtc, "compile", lambda *args: dataclasses.replace(plain(*args), **changes)
+        )
+
+    return inject
+
+
+def _binding(**functions: Any) -> Callable[[Place], None]:
+    """CuPy's NVRTC module, with functions that do not work."""
+    plain = nvrtc._binding()
+    broken = SimpleNamespace(
+        **{name: getattr(plain, name) for name in dir(plain) if not name.startswith("__")}
+        | functions
+    )
+    return lambda place: place.patch.setattr(nvrtc, "_binding", lambda: broken)
+
+
+def _fails(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def _raises(target: str, error: BaseException) -> Callable[[Place], None]:
+    return lambda place: place.raises(f"fusionstitch.{target}", error)
+
+
+def _returns(target: str, value: Any) -> Callable[[Place], None]:
+    return lambda place: place.returns(f"fusionstitch.{target}", value)
+
+
+def _no_launcher(script: str) -> Callable[[Place], None]:
+    """The launcher is to be built by a compiler that does not do it."""
+
+    def inject(place: Place) -> None:
+        place.patch.setattr(cuda, "register_launcher", REGISTER)
+        place.patch.setattr(cuda, "_registered", None)
+        plain = ctypes.CDLL
+        place.patch.setattr(
+            ctypes, "CDLL", lambda name: None if name == "libcuda.so.1" else plain(name)
+        )
+        place.compiler(script)
+
+    return inject
+
+
+#: Faults that leave the program, or its only pattern, to XLA.
+LEFT: dict[str, Callable[[Place], Any]] = {
+    "NVRTC is missing": _returns("runtime.nvrtc._binding", None),
+    "NVRTC refuses": _raises("runtime.nvrtc.compile", ToolchainError("NVRTC refused a kernel.")),
+    "NVRTC raises": _raises("runtime.nvrtc.compile", RuntimeError("internal error")),
+    "NVRTC is out of memory": _raises("runtime.nvrtc.compile", MemoryError()),
+    "NVRTC makes no program": _binding(createProgram=_fails(RuntimeError("OUT_OF_MEMORY"))),
+    "NVRTC gives no cubin": _binding(getCUBIN=_fails(nvrtc._binding().NVRTCError(6)))
+    if nvrtc._binding()
+    else _returns("runtime.nvrtc._binding", None),
+    "NVRTC gives an empty cubin": _compiled(image=b""),
+    "NVRTC gives garbage": _compiled(image=b"\x7fELF garbage" * 99),
+    "NVRTC names no kernel": _returns("runtime.nvrtc.parse_resources", ()),
+    "NVRTC tells no version": _raises("runtime.nvrtc.version", ToolchainError("no version")),
+    "a kernel does not fit": _returns("runtime.cuda.launchable", forbid("It does not fit")),
+    "the builder raises": _returns("builders.cuda", _fails(KeyError("lost"))),
+    "the core raises": _raises("core.stitch", SystemError("broken")),
+    "the progress line raises": _raises("progress.line", ValueError("closed file")),
+    "measuring raises": _raises("tuning.live.measure_for", RuntimeError("no device")),
+    "publishing raises": _raises("runtime.xla_pass.publish", AttributeError("local")),
+    "the thread for NVRTC cannot start": _raises(
+        "runtime.nvrtc.prepare", RuntimeError("can't start new thread")
+    ),
+    "the launcher is refused": lambda p: p.returns(
+        "fusionstitch.runtime.cuda.register_launcher", forbid("There is no compiler.")
+    ),
+    "the launcher raises": _raises("runtime.cuda.register_launcher", OSError("no such file")),
+    "the launcher cannot be built": _no_launcher("exit 1"),
+    "the launcher is garbage": _no_launcher('echo garbage > "$out"'),
+    "the launcher takes for ever": _no_launcher('[ "$1" = --version ] || sleep 60'),
+    "the launcher lacks its handlers": _no_launcher(
+        '[ -n "$out" ] && echo "int x;" | g++ -shared -fPIC -x c++ - -o "$out"'
+    ),
+    "the pass cannot be registered": _raises("runtime.xla_pass.register", RuntimeError("no door")),
+    "the pass is not there": lambda p: p.returns(
+        "fusionstitch.runtime.xla_pass.register", forbid("This JAX has no compiler passes.")
+    ),
+    "the GPU has no profile": lambda p: p.patch.setattr(
+        builders, "gpu", lambda: allow("faked", kind="NVIDIA B999")
+    ),
+    "tuned results raise": _raises("tuning.tuned.load", LookupError("no such table")),
+}
+#: Faults that cost nothing but what is remembered.
+STITCHED: dict[str, Callable[[Place], Any]] = {
+    "nothing is wrong": lambda place: None,
+    "the program cannot be kept": _raises("recall.keep", OSError("disk full")),
+    "the kept program cannot be packed": _raises("recall.zlib.compress", MemoryError()),
+    "the store forgets": _returns("runtime.cache.Store.get", None),
+    "the store holds another form": _returns("runtime.cache.Store.get", b'{"lag": 1}\nimage'),
+    "the store holds no JSON": _returns("runtime.cache.Store.get", b"\xff\xfe"),
+    "the store holds a number": _returns("runtime.cache.Store.get", b"7\n"),
+    "the store holds half an image": _returns(
+        "runtime.cache.Store.get", b'{"log": ""}\n\x7fELF\x02\x01'
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_fails_is_left_to_xla(name: str, place: Place, nvrtc: ModuleType) -> None:
+    with place.patch.context() as patch, time_limit(60):
+        LEFT[name](Place(patch, place.folder, place.tmp))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            stitched, result, jitted = called()
+            again = np.asarray(jitted(X))
+        assert stitched is None
+        np.testing.assert_allclose(result, EXPECTED, rtol=1e-6)
+        np.testing.assert_allclose(again, EXPECTED, rtol=1e-6)
+        [warning] = [w for w in said if issubclass(w.category, FusionStitchWarning)]
+        assert "mixed runs as under jax.jit" in str(warning.message)
+        with pytest.raises((StitchError, OptionError)):
+            called(fallback="error")
+    road_cuda._left.clear()
+    assert called(fallback="error")[0] is not None
+
+
+@pytest.mark.parametrize("name", STITCHED)
+def test_what_only_helps_may_fail(name: str, place: Place, nvrtc: ModuleType) -> None:
+    with place.patch.context() as patch, time_limit(60):
+        STITCHED[name](Place(patch, place.folder, place.tmp))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            stitched, result, _ = called(fallback="error")
+        assert stitched is not None
+        assert b"fusionstitch_launch" in stitched
+        np.testing.assert_allclose(result, EXPECTED, rtol=1e-6)
+
+
+# ---- programs out of XLA's persistent cache, whose plans are looked for -------------------------
+
+KEY = "a" * 64
+TEXT = f'custom_call_target="fusionstitch_launch", {{key = "{KEY}"}}'
+HEAD = b'{"options": {}, "profile": {}}\n'
+KEPT = {
+    "nothing": b"",
+    "no JSON": b"{half\n",
+    "no text": b"\xff\xfe\n",
+    "a list": b"[]\n",
+    "options of another version": b'{"options": {"colour": "red"}, "profile": {}}\n',
+    "a profile of another version": HEAD + zlib.compress(b"module"),
+    "nothing packed": HEAD,
+    "half of what was packed": HEAD + zlib.compress(bytes(999))[:10],
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_plan_that_is_lost_is_none(name: str, place: Place) -> None:
+    store = builders.store()
+    assert recall.find(TEXT, []) is None
+    store.put(f"programs-{KEY}", b"program")
+    assert recall.find(TEXT, []) is None
+    store.put("program-program", KEPT[name])
+    assert recall.find(TEXT, []) is None
+    store.put(f"programs-{KEY}", b"\xff\xfe \x00")
+    assert recall.find(TEXT, []) is None

@@ -1,0 +1,104 @@
+"""What the CUDA launcher makes of a driver's errors, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from fusionstitch import builders
+from fusionstitch.runtime import cuda, toolchain
+from tests.faults.fake_launches import LAUNCH_STATUSES, SETUP, SETUP_STATUSES
+
+HERE = Path(__file__).parent
+NAMES = {
+    1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 200: "INVALID_IMAGE", 209: "NO_BINARY_FOR_GPU",
+    500: "NOT_FOUND", 700: "ILLEGAL_ADDRESS", 701: "LAUNCH_OUT_OF_RESOURCES",
+    720: "COOPERATIVE_LAUNCH_TOO_LARGE",
+}  # fmt: skip
+
+
+def run(folder: Path, *flags: str) -> dict[str, Any]:
+    driver, host, launcher = (folder / name for name in ("driver.so", "host.so", "launcher.so"))
+    name = (*flags, "-Wl,-soname,libcuda.so.1")
+    source = (HERE / "fake_driver.cc").read_text()
+    driver.write_bytes(toolchain.compile_shared(source, flags=name))
+    host.write_bytes(
+        toolchain.compile_shared(
+            (HERE / "xla_host.cc").read_text(), include=(Path(jax.ffi.include_dir()),)
+        )
+    )
+    launcher.write_bytes(cuda.launcher(builders.store()))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.fake_launches", driver, host, launcher],
+        cwd=HERE.parents[1],
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(host_compiler: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run(tmp_path_factory.mktemp("fake"))
+
+
+def name_of(status: int) -> str:
+    return f"CUDA_ERROR_{NAMES[status]}" if status in NAMES else "unknown error"
+
+
+def test_a_kernel_is_loaded_and_launched(found: dict[str, Any]) -> None:
+    assert found["fine"] == ["", ""]
+
+
+@pytest.mark.parametrize("status", SETUP_STATUSES)
+@pytest.mark.parametrize("call", SETUP)
+def test_what_fails_while_loading_is_named_and_may_be_tried_again(
+    found: dict[str, Any], call: str, status: int
+) -> None:
+    failed, *again = found["setup"][f"{call}-{status}"]
+    assert failed == f"fusionstitch: {call} failed for kernel fs_add: {name_of(status)}"
+    assert again == ["", ""]
+
+
+@pytest.mark.parametrize("status", LAUNCH_STATUSES)
+def test_what_fails_at_launch_is_named_and_may_be_tried_again(
+    found: dict[str, Any], status: int
+) -> None:
+    initialized, failed, *again = found["launch"][str(status)]
+    assert initialized == ""
+    assert failed == f"fusionstitch: cuLaunchKernelEx failed for kernel fs_add: {name_of(status)}"
+    assert again == ["", ""]
+
+
+def test_contexts_are_popped_after_errors(found: dict[str, Any]) -> None:
+    # each of the pushes that failed was to have no pop
+    assert found["balanced"] == len(SETUP_STATUSES)
+
+
+def test_calls_without_their_image_say_so(found: dict[str, Any]) -> None:
+    assert found["never initialized"].startswith("fusionstitch: no image was registered for key un")
+    assert found["another kernel"].startswith("fusionstitch: no image was registered")
+    assert found["no image"][0] == ""
+    assert "compile the program again" in found["no image"][1]
+    assert found["image comes later"] == ["", ""]
+
+
+def test_threads_load_an_image_once(found: dict[str, Any]) -> None:
+    assert found["threads"] == [[""], 1]
+
+
+def test_a_driver_that_lacks_a_function_is_named(host_compiler: str, tmp_path: Path) -> None:
+    found = run(tmp_path, "-DLACKING")
+    assert found["fine"][0] == "fusionstitch: the CUDA driver lacks cuLaunchKernelEx"

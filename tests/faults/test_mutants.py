@@ -1,0 +1,87 @@
+"""Broken modules: a clear error or a sound result, within bounds of time and memory."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from costmodel.devices import device
+from fusionstitch import core
+from fusionstitch.core import Stitched
+from fusionstitch.errors import FusionStitchError, ImportModuleError, StitchError
+from fusionstitch.options import Options
+from hlo.importer import from_proto
+from hlo.load import load
+from tests.faults import mutants
+from tests.faults.place import memory_limit, time_limit
+
+#: Mutants of each kind in one batch; `make faults` asks for more.
+EACH = int(os.environ.get("FAULTS_MUTANTS", "50"))
+DEVICE = device("emulated")
+
+
+def outcome(data: bytes) -> Stitched:
+    """What the core makes of a module, having looked at what it promises."""
+    result = core.stitch(data, Options(), DEVICE, None)
+    assert result.module == data
+    for fallback in result.fallbacks:
+        assert "Defect" not in fallback.reason, fallback.reason
+    if any(not fallback.ops for fallback in result.fallbacks):
+        with pytest.raises(StitchError):
+            core.stitch(data, Options(fallback="error"), DEVICE, None)
+    return result
+
+
+@pytest.mark.parametrize("batch", range(6))
+def test_protos_with_other_fields(batch: int) -> None:
+    with time_limit(120), memory_limit(2 << 30):
+        for number in range(EACH):
+            outcome(mutants.of_fields(mutants.proto(), f"{batch}-{number}"))
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_protos_with_other_bytes(batch: int) -> None:
+    refused = 0
+    with time_limit(60), memory_limit(2 << 30):
+        for number in range(EACH):
+            data = mutants.of_bytes(mutants.proto(), f"{batch}-{number}")
+            try:
+                from_proto(load(data))
+            except ImportModuleError:
+                refused += 1
+    assert refused
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_hlo_text(batch: int) -> None:
+    refused = 0
+    with time_limit(60), memory_limit(2 << 30):
+        for number in range(EACH):
+            text = mutants.of_text(mutants.hlo_text(), f"{batch}-{number}")
+            try:
+                from_proto(load(text))
+            except ImportModuleError:
+                refused += 1
+    assert refused
+
+
+def test_stablehlo_text() -> None:
+    refused = 0
+    with time_limit(120), memory_limit(4 << 30):
+        for number in range(EACH):
+            text = mutants.of_text(mutants.stablehlo_text(), f"{number}")
+            try:
+                from_proto(load(text))
+            except ImportModuleError:
+                refused += 1
+    assert refused > EACH / 4
+
+
+def test_the_module_itself_is_fine() -> None:
+    assert outcome(mutants.proto()).fallbacks == ()
+    for form in (mutants.hlo_text(), mutants.stablehlo_text()):
+        try:
+            from_proto(load(form))
+        except FusionStitchError as error:
+            pytest.fail(str(error))

@@ -1,0 +1,129 @@
+"""When a run that failed is repeated under jax.jit, and when it must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fusionstitch.errors import StitchError
+from fusionstitch.recovery import Recovery
+
+X = jnp.arange(4.0)
+FAILURE = "INTERNAL: fusionstitch: cuLaunchKernelEx failed for kernel fs_x: CUDA_ERROR_UNKNOWN"
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    raise jax.errors.JaxRuntimeError(FAILURE + "\nmore lines")
+
+
+class Said(list[tuple[str, str]]):
+    def __call__(self, name: str, why: str) -> None:
+        self.append((name, why))
+
+
+def recovery(fun: Callable[..., Any], fallback: str = "xla", **keywords: Any) -> Recovery:
+    return Recovery("fun", jax.jit(fun, **keywords), fallback, Said())
+
+
+def double(x: jax.Array) -> jax.Array:
+    return x * 2
+
+
+def test_a_run_that_fails_is_repeated_once_and_later_ones_are_jax_s() -> None:
+    found = recovery(double)
+    calls: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        calls.append(1)
+        return failing(*args)
+
+    for _ in range(3):
+        np.testing.assert_array_equal(found.call(counted, (X,), {}), X * 2)
+    assert len(calls) == 1
+    assert found.warn == [("fun", f"Its kernels could not be run: {FAILURE}.")]
+
+
+def test_fallback_error_raises_and_names_the_cause() -> None:
+    with pytest.raises(StitchError, match="fun could not be stitched: Its kernels") as caught:
+        recovery(double, "error").call(failing, (X,), {})
+    assert isinstance(caught.value.__cause__, jax.errors.JaxRuntimeError)
+
+
+def test_what_jax_cannot_do_either_is_jax_s_error() -> None:
+    def raising(x: Any) -> Any:
+        raise ValueError("of the callback")
+
+    def fun(x: jax.Array) -> jax.Array:
+        return jax.pure_callback(raising, x, x)
+
+    for fallback in ("xla", "error"):
+        found = recovery(fun, fallback)
+        with pytest.raises(jax.errors.JaxRuntimeError, match="of the callback"):
+            found.call(failing, (X,), {})
+        assert not found.failed
+        assert found.warn == []
+
+
+def test_other_errors_pass() -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        raise KeyError("the user's")
+
+    found = recovery(fun)
+    with pytest.raises(KeyError, match="the user's"):
+        found.call(jax.jit(fun), (X,), {})
+
+
+def test_a_program_with_side_effects_is_not_repeated() -> None:
+    seen: list[Any] = []
+
+    def fun(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda value: seen.append(value), x.sum())
+        return x * 2
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="fusionstitch"):
+        recovery(fun).call(failing, (X,), {})
+    assert seen == []
+
+
+def test_a_program_whose_arguments_are_gone_is_not_repeated() -> None:
+    x = jnp.arange(4.0)
+    donating = jax.jit(double, donate_argnums=0)
+
+    def failing_late(x: jax.Array) -> Any:
+        donating(x)
+        x.delete()
+        return failing()
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="fusionstitch"):
+        recovery(double, donate_argnums=0).call(failing_late, (x,), {})
+
+
+def test_one_of_several_processes_does_not_go_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="fusionstitch"):
+        recovery(double).call(failing, (X,), {})
+
+
+def test_the_first_run_after_tracing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+    monkeypatch.setattr(jax, "block_until_ready", waited.append)
+    found = recovery(double)
+
+    def traced(x: jax.Array) -> jax.Array:
+        found.tracing()
+        return double(x)
+
+    jitted = jax.jit(traced)
+    for _ in range(3):
+        found.call(jitted, (X,), {})
+    assert len(waited) == 1
+    found.call(jitted, (jnp.arange(5.0),), {})
+    assert len(waited) == 2
+    # inside another jit there is nothing to wait for
+    jax.jit(lambda x: found.call(jitted, (x,), {}))(jnp.arange(6.0))
+    assert len(waited) == 2
