@@ -15,6 +15,8 @@ from fusionstitch.roads import Road, choose
 from fusionstitch.stages import Call, Lowered, Traced
 from hlo.verdict import Verdict, allow, forbid
 
+#: What only jax.export passes to `Traced.lower`: what it saves is the user's program, for any machine.
+_EXPORTING = "_private_parameters"
 #: What jax.jit was before `install`.
 _original: list[Any] = []
 
@@ -82,12 +84,16 @@ class Jitted:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
+    def __reduce__(self) -> Any:
+        # copies are functions of their own: JAX's compiled functions cannot be copied piece by piece
+        return _again, (self.__wrapped__, self.options, self.keywords)
+
     def __repr__(self) -> str:
         return f"<fusionstitch.jit of {self.__wrapped__!r}>"
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """As jax.jit's `trace`; `lower` of the result leads to the stitched program."""
-        stage = self._plain.trace(*args, **kwargs)
+        stage = self._road.own.trace(*args, **kwargs)
         return Traced(stage, functools.partial(self._lower, args, kwargs))
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -96,17 +102,23 @@ class Jitted:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """As jax.jit's `eval_shape`."""
-        return self._plain.eval_shape(*args, **kwargs)
+        return self._road.own.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
         """Forgets what was traced, stitched and compiled for this function."""
         self._road.clear_cache()
 
-    def _lower(self, args: Any, kwargs: Any, **keywords: Any) -> Lowered:
+    def _lower(self, args: Any, kwargs: Any, **keywords: Any) -> Any:
+        if _EXPORTING in keywords:
+            return self._plain.trace(*args, **kwargs).lower(**keywords)
         road = self._road
         traced = road.trace(args, kwargs, keywords.get("lowering_platforms"))
         call = Call(self.__wrapped__, args, kwargs, self.options, self.keywords)
         return Lowered(traced.lower(**keywords), call, functools.partial(road.compile, traced))
+
+
+def _again(fun: Callable[..., Any], options: Options, keywords: dict[str, Any]) -> Jitted:
+    return Jitted(fun, options=options, keywords=keywords)
 
 
 def install(options: Options | None = None) -> Verdict:

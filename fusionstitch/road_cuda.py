@@ -24,6 +24,21 @@ _marked: dict[str, tuple[Options, Device, Tuned]] = {}
 _left: deque[tuple[str, StitchError | str]] = deque()
 
 
+class _Marked:
+    """The user's function under a marked name; JAX's messages show the function itself."""
+
+    def __init__(self, fun: Callable[..., Any], name: str):
+        functools.update_wrapper(self, fun)
+        self.__wrapped__ = fun
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+
 class Cuda:
     """A jax.jit of the function under a marked name: XLA hands its module to the pass."""
 
@@ -52,13 +67,8 @@ class Cuda:
                 raise StitchError(verdict.reason)
         _marked[self.token] = (options, device, results)
 
-        @functools.wraps(fun)
-        def marked(*args: Any, **kwargs: Any) -> Any:
-            return fun(*args, **kwargs)
-
-        marked.__name__ = marked.__qualname__ = xla_pass.mark(self.name, self.token)
         self.plain = plain
-        self.jitted = jit(marked, **keywords)
+        self.own = self.jitted = jit(_Marked(fun, xla_pass.mark(self.name, self.token)), **keywords)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         result = self.jitted(*args, **kwargs)

@@ -67,7 +67,10 @@ def stitched(program: Program, hlo: bytes, **jit_options: Any) -> Any:
     ImportModuleError if XLA refuses the module.
     """
     emulate.register()
-    exported = dataclasses.replace(program.exported, mlir_module_serialized=portable_artifact(hlo))
+    # gradients never go through here, and what computes them holds the user's function
+    exported = dataclasses.replace(
+        program.exported, mlir_module_serialized=portable_artifact(hlo), _get_vjp=None
+    )
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return exported.call(*args, **kwargs)
