@@ -11,11 +11,11 @@ from typing import Any, overload
 
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.options import Options
-from fusionstitch.roads import Road, choose
+from fusionstitch.roads import Road, choose, name_of
 from fusionstitch.stages import Call, Lowered, Traced
 from hlo.verdict import Verdict, allow, forbid
 
-#: What only jax.export passes to `Traced.lower`: what it saves is the user's program, for any machine.
+#: What only jax.export passes to `Traced.lower`: it saves the user's program, for any machine.
 _EXPORTING = "_private_parameters"
 #: What jax.jit was before `install`.
 _original: list[Any] = []
@@ -85,7 +85,7 @@ class Jitted:
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        # copies are functions of their own: JAX's compiled functions cannot be copied piece by piece
+        # a copy is a function of its own: what JAX compiled cannot be copied piece by piece
         return _again, (self.__wrapped__, self.options, self.keywords)
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class Jitted:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """As jax.jit's `trace`; `lower` of the result leads to the stitched program."""
         stage = self._road.own.trace(*args, **kwargs)
-        return Traced(stage, functools.partial(self._lower, args, kwargs))
+        return Traced(stage, name_of(self.__wrapped__), functools.partial(self._lower, args, kwargs))
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """As jax.jit's `lower`; `compile()` of the result has plan, kernels, explain, report."""

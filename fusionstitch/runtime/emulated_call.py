@@ -15,6 +15,9 @@ from hlo.errors import StitchError
 from hlo.importer import parse
 
 
+_NO_HLO = "JAX gives no HLO for this program, so the emulator leaves it to XLA"
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A function lowered for the CPU: its module as XLA would get it, and how to call it."""
@@ -32,9 +35,12 @@ def lower(
     devices, dimension variables.
     """
     kwargs = dict(kwargs or {})
-    lowered = jitted.lower(*args, **kwargs).compiler_ir("hlo")
+    try:
+        lowered = jitted.lower(*args, **kwargs).compiler_ir("hlo")
+    except jax.errors.JaxRuntimeError as error:  # shapes that only XLA works out
+        raise StitchError(f"{_NO_HLO}: {str(error).splitlines()[0]}") from error
     if lowered is None:
-        raise StitchError("JAX gives no HLO for this program, so the emulator cannot take it.")
+        raise StitchError(f"{_NO_HLO}.")
     hlo = lowered.as_serialized_hlo_module_proto()
     module = parse(hlo)
     checks = [export.DisabledSafetyCheck.custom_call(t) for t in _custom_call_targets(module)]
