@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from fusionstitch import progress
 from fusionstitch.errors import StitchError
@@ -25,18 +26,49 @@ _left: deque[tuple[str, StitchError | str]] = deque()
 
 
 class _Marked:
-    """The user's function under a marked name; JAX's messages show the function itself."""
+    """The user's function under a marked name; JAX's messages show the function itself.
 
-    def __init__(self, fun: Callable[..., Any], name: str):
-        functools.update_wrapper(self, fun)
-        self.__wrapped__ = fun
+    It lives as long as that function (see `_marked_function`), so it may not keep it alive: `held`
+    gives it.
+    """
+
+    def __init__(self, held: Callable[[], Callable[..., Any] | None], name: str):
+        self._held = held
+        fun = self.__wrapped__
+        for attribute in ("__module__", "__doc__", "__annotations__"):
+            if hasattr(fun, attribute):
+                setattr(self, attribute, getattr(fun, attribute))
         self.__name__ = self.__qualname__ = name
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        fun = self._held()
+        assert fun is not None, "a Jitted holds its function"
+        return fun
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__wrapped__(*args, **kwargs)
 
     def __repr__(self) -> str:
         return repr(self.__wrapped__)
+
+
+#: The marked functions of each function, by name.
+_functions: WeakKeyDictionary[Callable[..., Any], dict[str, _Marked]] = WeakKeyDictionary()
+
+
+def _marked_function(fun: Callable[..., Any], name: str) -> _Marked:
+    """`fun` under a marked name: the same object each time, so that, as under jax.jit, two jits of
+    one function share what was traced and compiled."""
+    try:
+        known = _functions.setdefault(fun, {})
+    except TypeError:  # neither hashable nor weakly referable
+        return _Marked(lambda: fun, name)
+    marked = known.get(name)
+    if marked is None:
+        marked = known[name] = _Marked(weakref.ref(fun), name)
+    # equal but not the same: bound methods
+    return marked if marked._held() is fun else _Marked(lambda: fun, name)
 
 
 class Cuda:
@@ -68,7 +100,8 @@ class Cuda:
         _marked[self.token] = (options, device, results)
 
         self.plain = plain
-        self.own = self.jitted = jit(_Marked(fun, xla_pass.mark(self.name, self.token)), **keywords)
+        marked = _marked_function(fun, xla_pass.mark(self.name, self.token))
+        self.own = self.jitted = jit(marked, **keywords)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         result = self.jitted(*args, **kwargs)
