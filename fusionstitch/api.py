@@ -94,7 +94,9 @@ class Jitted:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """As jax.jit's `trace`; `lower` of the result leads to the stitched program."""
         stage = self._road.own.trace(*args, **kwargs)
-        return Traced(stage, name_of(self.__wrapped__), functools.partial(self._lower, args, kwargs))
+        return Traced(
+            stage, name_of(self.__wrapped__), functools.partial(self._lower, args, kwargs)
+        )
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """As jax.jit's `lower`; `compile()` of the result has plan, kernels, explain, report."""

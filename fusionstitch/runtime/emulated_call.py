@@ -14,7 +14,6 @@ from fusionstitch.runtime.portable import portable_artifact
 from hlo.errors import StitchError
 from hlo.importer import parse
 
-
 _NO_HLO = "JAX gives no HLO for this program, so the emulator leaves it to XLA"
 
 

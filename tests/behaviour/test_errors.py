@@ -27,8 +27,6 @@ def scaled(x: jax.Array, n: Any = 2, *, shift: float = 0.0) -> jax.Array:
 ERRORS: dict[str, Callable[[Jit], Any]] = {}
 
 
-
-
 def _leaked(jit: Jit) -> Any:
     kept = []
 
