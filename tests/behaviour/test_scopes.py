@@ -48,8 +48,8 @@ def test_custom_calls_carry_the_scope_of_what_they_compute() -> None:
     assert names[1].startswith("jit(layers)/encoder/")
     [sort] = [op for op in ops if op.opcode == "sort"]
     assert sort.metadata.op_name == "jit(layers)/encoder/attention/jit(sort)/sort"
-    for kernel, scope in zip(result.kernels, ("encoder", "decoder"), strict=True):
-        assert scope in kernel.source
+    [kernel] = result.kernels  # both are the same program: the first one's scopes are in the text
+    assert "encoder/" in kernel.source
 
 
 def test_marks_are_in_no_name_of_an_op() -> None:

@@ -133,7 +133,7 @@ def test_stages(name: str, jit: Jit) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_calls(name: str, jit: Jit) -> None:
-    """Values, types, trees and places; which arguments are deleted; twice, the second time cached."""
+    """Values, types, trees, places and what is deleted; the second time from the cache."""
     case = CASES[name]
     with types(case):
         ours, theirs = made(case, jit), made(case, jax.jit)
