@@ -129,6 +129,7 @@ add(
     "tiled_and_repeated", lambda x: jnp.tile(x, (2, 3)) + jnp.repeat(x, 2, 0)[:, [0] * 9], f32(2, 3)
 )
 add("iota_masks", lambda x: jnp.where(jnp.tri(*x.shape, dtype=bool), x, 0.0), f32(9, 7))
+add("bits_of_constants", lambda x: jnp.sin(x) + jnp.nextafter(np.float32(1), np.inf), f32(31))
 add("clamped_select", lambda x: jnp.where(x > 0, jnp.clip(x, 0.1, 0.9), -x), f32(31))
 add("many_outputs", lambda x: (x + 1, x.T * 2, x.sum(), x.max(0), x), f32(6, 10))
 add("same_output_twice", lambda x: (jnp.exp(x), jnp.exp(x), x), f32(8))
