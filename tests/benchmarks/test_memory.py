@@ -88,4 +88,5 @@ def test_no_more_than_xla_plans(
     compiled = ours.lower(*args).compile()
     assert compiled.kernels
     limit = memory.planned(theirs.lower(*args).compile())["peak"]
-    assert memory.planned(compiled)["peak"] <= limit
+    pointers = 8 * sum(len(kernel.outputs) for kernel in compiled.kernels)  # tuples of results
+    assert memory.planned(compiled)["peak"] <= limit + pointers
