@@ -356,6 +356,15 @@ def fori_with_traced_bound(x, n):
     return jax.lax.fori_loop(0, n, lambda i, v: v.at[i].multiply(2.0) + v.T * 0.1, x)
 
 
+@program(f32(2, 4, 6))
+def loop_whose_next_values_are_one_kernel_s(xs):
+    def body(i, v):
+        s = jax.nn.softmax(v)
+        return s * (s * v).sum(0) * (i + 1)
+
+    return jax.vmap(lambda x: jax.lax.fori_loop(0, 3, body, x))(xs)
+
+
 @program(f32(9), np.bool_(True))
 def branches(x, flag):
     return jax.lax.cond(flag, lambda v: jnp.exp(v) + 1.0, lambda v: v[::-1] * 2.0, x * 3.0)
