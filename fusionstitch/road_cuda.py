@@ -34,10 +34,8 @@ class _Marked:
 
     def __init__(self, held: Callable[[], Callable[..., Any] | None], name: str):
         self._held = held
-        fun = self.__wrapped__
-        for attribute in ("__module__", "__doc__", "__annotations__"):
-            if hasattr(fun, attribute):
-                setattr(self, attribute, getattr(fun, attribute))
+        self.__module__ = getattr(self.__wrapped__, "__module__", __name__)
+        self.__doc__ = self.__wrapped__.__doc__
         self.__name__ = self.__qualname__ = name
 
     @property

@@ -87,7 +87,7 @@ class Emulated:
         dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.core.Tracer)]
         values = [leaves[i] for i in dynamic]
         # what JAX keeps must hold no tracers
-        static = [None if i in dynamic else leaf for i, leaf in enumerate(leaves)]
+        static = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
 
         def flat(*values: Any) -> Any:
             filled = list(static)

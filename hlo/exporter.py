@@ -132,7 +132,7 @@ class _Editor:
     def add_call(self, replacement: Replacement) -> Any:
         outputs = [self.by_id[_origin(op)] for op in replacement.outputs]
         shapes = [*(op.shape for op in replacement.outputs), *replacement.scratch]
-        if self.would_be_root(outputs, len(shapes)):
+        if not replacement.scratch and self.would_be_root(outputs):
             shapes.append(_NOTHING)
         alone = len(shapes) == 1
         call = self.add(replacement.name, "custom-call", outputs[-1])
@@ -160,14 +160,14 @@ class _Editor:
         )
         return call
 
-    def would_be_root(self, outputs: Sequence[Any], results: int) -> bool:
+    def would_be_root(self, outputs: Sequence[Any]) -> bool:
         """Whether the root is the tuple of exactly the call's results.
 
         XLA would make the call itself the root, and then take the operands of a loop body's root
         for the values of the next iteration, whatever op the root is.
         """
         root = self.by_id[self.computation.root_id]
-        if self.is_entry or root.opcode != "tuple" or results < 2:
+        if self.is_entry or root.opcode != "tuple" or len(outputs) < 2:
             return False
         return [self.resolve(i) for i in root.operand_ids] == [op.id for op in outputs]
 
