@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 # On a machine with an NVIDIA driver the environment also gets JAX for CUDA.
 comma := ,
-EXTRAS ?= test,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13)
+EXTRAS ?= test,clients,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13)
 
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 

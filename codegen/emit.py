@@ -73,8 +73,7 @@ class KernelEmitter:
         signatures = {g: signature(g, self.memory.inputs, written) for g in groups}
         bodies = {g: self._function_body(g, signatures[g]) for g in groups}
         for group, body in bodies.items():
-            shared = "shared_memory" in body
-            signatures[group] = replace(signatures[group], shared=shared)
+            signatures[group] = replace(signatures[group], shared="shared_memory" in body)
         for shared in shared_functions(bodies, signatures, self.int):
             flat = signatures[next(iter(shared.places))].flat
             name = self.writer.name("elementwise" if flat else "part")

@@ -11,10 +11,12 @@ from typing import Any, overload
 
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.options import Options
-from fusionstitch.roads import Road, choose
+from fusionstitch.roads import Road, choose, name_of
 from fusionstitch.stages import Call, Lowered, Traced
 from hlo.verdict import Verdict, allow, forbid
 
+#: What only jax.export passes to `Traced.lower`: it saves the user's program, for any machine.
+_EXPORTING = "_private_parameters"
 #: What jax.jit was before `install`.
 _original: list[Any] = []
 
@@ -82,13 +84,19 @@ class Jitted:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
+    def __reduce__(self) -> Any:
+        # a copy is a function of its own: what JAX compiled cannot be copied piece by piece
+        return _again, (self.__wrapped__, self.options, self.keywords)
+
     def __repr__(self) -> str:
         return f"<fusionstitch.jit of {self.__wrapped__!r}>"
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """As jax.jit's `trace`; `lower` of the result leads to the stitched program."""
-        stage = self._plain.trace(*args, **kwargs)
-        return Traced(stage, functools.partial(self._lower, args, kwargs))
+        stage = self._road.own.trace(*args, **kwargs)
+        return Traced(
+            stage, name_of(self.__wrapped__), functools.partial(self._lower, args, kwargs)
+        )
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """As jax.jit's `lower`; `compile()` of the result has plan, kernels, explain, report."""
@@ -96,17 +104,23 @@ class Jitted:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """As jax.jit's `eval_shape`."""
-        return self._plain.eval_shape(*args, **kwargs)
+        return self._road.own.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
         """Forgets what was traced, stitched and compiled for this function."""
         self._road.clear_cache()
 
-    def _lower(self, args: Any, kwargs: Any, **keywords: Any) -> Lowered:
+    def _lower(self, args: Any, kwargs: Any, **keywords: Any) -> Any:
+        if _EXPORTING in keywords:
+            return self._plain.trace(*args, **kwargs).lower(**keywords)
         road = self._road
         traced = road.trace(args, kwargs, keywords.get("lowering_platforms"))
         call = Call(self.__wrapped__, args, kwargs, self.options, self.keywords)
         return Lowered(traced.lower(**keywords), call, functools.partial(road.compile, traced))
+
+
+def _again(fun: Callable[..., Any], options: Options, keywords: dict[str, Any]) -> Jitted:
+    return Jitted(fun, options=options, keywords=keywords)
 
 
 def install(options: Options | None = None) -> Verdict:

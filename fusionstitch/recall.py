@@ -47,7 +47,7 @@ def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
     why; with kernels but no event, the program came from a cache and is planned once more.
     """
     keys = xla_pass.keys_in(text)
-    event = xla_pass.find(text, list(events)) if keys else None
+    event = xla_pass.find(text, events) if keys else None
     if event is None and not keys and len(events) == 1:
         event = events[0]
     if event is not None and isinstance(event.result, Stitched):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
 from fusionstitch import progress
 from fusionstitch.errors import StitchError, reason
@@ -25,6 +26,54 @@ logger = logging.getLogger(__name__)
 _marked: dict[str, tuple[Options, Device, Tuned]] = {}
 #: What compiles inside calls left behind for the caller: errors, and what to warn of.
 _left: deque[StitchError | tuple[str, ...]] = deque()
+
+
+class _Marked:
+    """The user's function under a marked name; JAX's messages show the function itself.
+
+    It lives as long as that function (see `_marked_function`), so it may not keep it alive: `held`
+    gives it.
+    """
+
+    def __init__(self, held: Callable[[], Callable[..., Any] | None], name: str):
+        self._held = held
+        #: who wants to know that it is traced anew
+        self.recoveries: WeakSet[Recovery] = WeakSet()
+        self.__module__ = getattr(self.__wrapped__, "__module__", __name__)
+        self.__doc__ = self.__wrapped__.__doc__
+        self.__name__ = self.__qualname__ = name
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        fun = self._held()
+        assert fun is not None, "a Jitted holds its function"
+        return fun
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for recovery in self.recoveries:
+            recovery.tracing()
+        return self.__wrapped__(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+
+#: The marked functions of each function, by name.
+_functions: WeakKeyDictionary[Callable[..., Any], dict[str, _Marked]] = WeakKeyDictionary()
+
+
+def _marked_function(fun: Callable[..., Any], name: str) -> _Marked:
+    """`fun` under a marked name: the same object each time, so that, as under jax.jit, two jits of
+    one function share what was traced and compiled."""
+    try:
+        known = _functions.setdefault(fun, {})
+    except TypeError:  # neither hashable nor weakly referable
+        return _Marked(lambda: fun, name)
+    marked = known.get(name)
+    if marked is None:
+        marked = known[name] = _Marked(weakref.ref(fun), name)
+    # equal but not the same: bound methods
+    return marked if marked._held() is fun else _Marked(lambda: fun, name)
 
 
 class Cuda:
@@ -56,15 +105,10 @@ class Cuda:
         _marked[self.token] = (options, device, results)
 
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
-
-        @functools.wraps(fun)
-        def marked(*args: Any, **kwargs: Any) -> Any:
-            self.recovery.tracing()
-            return fun(*args, **kwargs)
-
-        marked.__name__ = marked.__qualname__ = xla_pass.mark(self.name, self.token)
         self.plain = plain
-        self.jitted = jit(marked, **keywords)
+        marked = _marked_function(fun, xla_pass.mark(self.name, self.token))
+        marked.recoveries.add(self.recovery)
+        self.own = self.jitted = jit(marked, **keywords)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         result = self.recovery.call(self.jitted, args, kwargs)

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch import progress
@@ -26,6 +27,8 @@ class _Nesting(threading.local):
 
 
 _nesting = _Nesting()
+#: JAX's flags under which functions run op by op, or run again so when a value is bad.
+_OP_BY_OP = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
 
 
 class Emulated:
@@ -38,7 +41,11 @@ class Emulated:
     def __init__(
         self, fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options: Options
     ):
-        self.plain, self.jit, self.options = plain, jit, options
+        self.own = self.plain = plain
+        self.jit, self.options = jit, options
+        # JAX takes compiler options at the outermost jit only
+        inner = {name: value for name, value in keywords.items() if name != "compiler_options"}
+        self.inner = plain if len(inner) == len(keywords) else jit(fun, **inner)
         self.name = name_of(fun)
         self.known: dict[str, Stitched] = {}
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
@@ -79,28 +86,35 @@ class Emulated:
 
         program = self.plain.trace(*args, **kwargs)  # errors in the user's function are the user's
         if len(program.jaxpr.in_avals) > program.in_tree.num_leaves:
-            return self.plain(*args, **kwargs)  # it closes over tracers of something larger
+            return self.inner(*args, **kwargs)  # it closes over tracers of something larger
         leaves, tree = jax.tree.flatten((args, kwargs))
         dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.core.Tracer)]
+        values = [leaves[i] for i in dynamic]
+        # what JAX keeps must hold no tracers
+        static = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
 
         def flat(*values: Any) -> Any:
-            filled = list(leaves)
+            filled = list(static)
             for i, value in zip(dynamic, values, strict=True):
                 filled[i] = value
             filled_args, filled_kwargs = jax.tree.unflatten(tree, filled)
-            return self.plain(*filled_args, **filled_kwargs)
+            return self.inner(*filled_args, **filled_kwargs)
 
         flat.__name__ = flat.__qualname__ = self.name
-        values = [leaves[i] for i in dynamic]
-        result, run = self.stitch(self.jit(flat), values)
+        result, run = self.stitch(self.jit(flat), values, _has_references(program.jaxpr))
         content = hashlib.sha256(result.module + repr(result.fallbacks).encode()).hexdigest()
         name = f"{self.name}_stitched_{content[:16]}"
         self.known[name] = result
-        named = functools.wraps(flat)(lambda *values: run(*values))
+
+        def named(*values: Any) -> Any:
+            return run(*values)
+
         named.__name__ = named.__qualname__ = name
         return self.jit(named)(*values)
 
-    def stitch(self, flat: Any, values: list[Any]) -> tuple[Stitched, Callable[..., Any]]:
+    def stitch(
+        self, flat: Any, values: list[Any], references: bool
+    ) -> tuple[Stitched, Callable[..., Any]]:
         """What was stitched, and the function of `values` to run."""
         import jax
 
@@ -116,6 +130,9 @@ class Emulated:
             return self.unstitched(device, why), flat
         if any(jax.typeof(value).sharding.mesh.size > 1 for value in values):
             return self.unstitched(device, "Its arguments live on several devices."), flat
+        if references:
+            why = "It reads or writes arrays by reference (jax.new_ref), which JAX cannot export."
+            return self.unstitched(device, why), flat
         try:
             _nesting.active = True
             program = emulated_call.lower(flat, values)
@@ -150,10 +167,31 @@ class Emulated:
 
 
 def _composes(args: Any, kwargs: Any) -> bool:
-    """Whether the call is part of something larger (vmap, grad, an outer jit) that decides."""
+    """Whether the call is part of something larger (vmap, grad, an outer jit) that decides, or is
+    to be looked into op by op."""
     import jax
+    from jax.extend.core import get_opaque_trace_state
 
     config: Any = jax.config  # its flags are attributes at run time, not for every checker
-    if _nesting.active or config.jax_disable_jit:
+    if _nesting.active or any(getattr(config, flag) for flag in _OP_BY_OP):
+        return True
+    if get_opaque_trace_state() != _outermost():
         return True
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
+
+@functools.cache
+def _outermost() -> Any:
+    """JAX's trace state outside of all transformations: that of a thread which has begun none."""
+    from jax.extend.core import get_opaque_trace_state
+
+    with ThreadPoolExecutor(1) as fresh:
+        return fresh.submit(get_opaque_trace_state).result()
+
+
+def _has_references(jaxpr: Any) -> bool:
+    """Whether a function takes or closes over references to arrays."""
+    import jax
+    from jax.ref import AbstractRef
+
+    taken = any(isinstance(aval, AbstractRef) for aval in jaxpr.in_avals)
+    return taken or any(isinstance(value, jax.Ref) for value in jaxpr.consts)

@@ -19,7 +19,13 @@ Jit: TypeAlias = Callable[..., Any]
 
 
 class Road(Protocol):
-    """What `fs.jit` hands its work to."""
+    """What `fs.jit` hands its work to.
+
+    `own` is the jax.jit that traces the user's function itself: the only one that does, so that
+    calls, stages and shapes share their traces as under jax.jit.
+    """
+
+    own: Any
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function as jax.jit would."""
@@ -68,7 +74,7 @@ class Plain:
     """jax.jit itself."""
 
     def __init__(self, plain: Any):
-        self.call = plain
+        self.own = self.call = plain
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         return self.call.trace(*args, **kwargs)

@@ -45,8 +45,9 @@ class _Delegate:
 class Traced(_Delegate):
     """`jax.stages.Traced` whose `lower` leads to a stitched program."""
 
-    def __init__(self, stage: Any, lower: Callable[..., Lowered]):
+    def __init__(self, stage: Any, fun_name: str, lower: Callable[..., Lowered]):
         super().__init__(stage)
+        self.fun_name = fun_name  # without a mark
         self._lower = lower
 
     def lower(self, **keywords: Any) -> Lowered:

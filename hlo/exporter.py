@@ -21,13 +21,16 @@ from hlo.graph import Graph, Module, Op, Shape
 from hlo.semantics import EFFECTS
 
 _TYPED_FFI = 4
+#: A result of no elements, which kernels do not see.
+_NOTHING = Shape("u8", (0,))
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
     """A pattern of `graph` and the custom call that takes its place.
 
-    The call reads `inputs` and writes `outputs` and then `scratch`; all of them row-major.
+    The call reads `inputs` and writes `outputs` and then `scratch`; all of them row-major. A last
+    result without elements, where the module needs one, is not for the kernel.
     `removed` holds all ops of the pattern. `config` is the call's backend_config: the typed FFI
     attributes as the text of an MLIR dictionary. `aliasing` pairs (output index, input index)
     that share a buffer.
@@ -103,6 +106,7 @@ class _Editor:
     def __init__(self, module: Any, computation: Any, names: FreshNames):
         self.computation = computation
         self.names = names
+        self.is_entry = computation.id == module.entry_computation_id
         self.fresh = FreshIds(module, computation)
         self.by_id = {i.id: i for i in computation.instructions}
         #: instruction id -> the id its readers read instead
@@ -128,6 +132,8 @@ class _Editor:
     def add_call(self, replacement: Replacement) -> Any:
         outputs = [self.by_id[_origin(op)] for op in replacement.outputs]
         shapes = [*(op.shape for op in replacement.outputs), *replacement.scratch]
+        if not replacement.scratch and self.would_be_root(outputs):
+            shapes.append(_NOTHING)
         alone = len(shapes) == 1
         call = self.add(replacement.name, "custom-call", outputs[-1])
         fill_shape(call.shape, shapes[0] if alone else Shape("tuple", (), tuple(shapes)))
@@ -153,6 +159,17 @@ class _Editor:
             (op.origin, call.id) for op in replacement.removed if op.origin is not None
         )
         return call
+
+    def would_be_root(self, outputs: Sequence[Any]) -> bool:
+        """Whether the root is the tuple of exactly the call's results.
+
+        XLA would make the call itself the root, and then take the operands of a loop body's root
+        for the values of the next iteration, whatever op the root is.
+        """
+        root = self.by_id[self.computation.root_id]
+        if self.is_entry or root.opcode != "tuple" or len(outputs) < 2:
+            return False
+        return [self.resolve(i) for i in root.operand_ids] == [op.id for op in outputs]
 
     def add(self, name: str, opcode: str, source: Any) -> Any:
         """A new instruction that carries the metadata of `source`."""

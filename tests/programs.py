@@ -129,6 +129,7 @@ add(
     "tiled_and_repeated", lambda x: jnp.tile(x, (2, 3)) + jnp.repeat(x, 2, 0)[:, [0] * 9], f32(2, 3)
 )
 add("iota_masks", lambda x: jnp.where(jnp.tri(*x.shape, dtype=bool), x, 0.0), f32(9, 7))
+add("bits_of_constants", lambda x: jnp.sin(x) + jnp.nextafter(np.float32(1), np.inf), f32(31))
 add("clamped_select", lambda x: jnp.where(x > 0, jnp.clip(x, 0.1, 0.9), -x), f32(31))
 add("many_outputs", lambda x: (x + 1, x.T * 2, x.sum(), x.max(0), x), f32(6, 10))
 add("same_output_twice", lambda x: (jnp.exp(x), jnp.exp(x), x), f32(8))
@@ -353,6 +354,15 @@ def while_halves(x):
 @program(f32(6, 6), np.int32(5))
 def fori_with_traced_bound(x, n):
     return jax.lax.fori_loop(0, n, lambda i, v: v.at[i].multiply(2.0) + v.T * 0.1, x)
+
+
+@program(f32(2, 4, 6))
+def loop_whose_next_values_are_one_kernel_s(xs):
+    def body(i, v):
+        s = jax.nn.softmax(v)
+        return s * (s * v).sum(0) * (i + 1)
+
+    return jax.vmap(lambda x: jax.lax.fori_loop(0, 3, body, x))(xs)
 
 
 @program(f32(9), np.bool_(True))

@@ -14,6 +14,8 @@ from fusionstitch.runtime.portable import portable_artifact
 from hlo.errors import StitchError
 from hlo.importer import parse
 
+_NO_HLO = "JAX gives no HLO for this program, so the emulator leaves it to XLA"
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -32,9 +34,12 @@ def lower(
     devices, dimension variables.
     """
     kwargs = dict(kwargs or {})
-    lowered = jitted.lower(*args, **kwargs).compiler_ir("hlo")
+    try:
+        lowered = jitted.lower(*args, **kwargs).compiler_ir("hlo")
+    except jax.errors.JaxRuntimeError as error:  # shapes that only XLA works out
+        raise StitchError(f"{_NO_HLO}: {str(error).splitlines()[0]}") from error
     if lowered is None:
-        raise StitchError("JAX gives no HLO for this program, so the emulator cannot take it.")
+        raise StitchError(f"{_NO_HLO}.")
     hlo = lowered.as_serialized_hlo_module_proto()
     module = parse(hlo)
     checks = [export.DisabledSafetyCheck.custom_call(t) for t in _custom_call_targets(module)]
@@ -67,7 +72,10 @@ def stitched(program: Program, hlo: bytes, **jit_options: Any) -> Any:
     ImportModuleError if XLA refuses the module.
     """
     emulate.register()
-    exported = dataclasses.replace(program.exported, mlir_module_serialized=portable_artifact(hlo))
+    # gradients never go through here, and what computes them holds the user's function
+    exported = dataclasses.replace(
+        program.exported, mlir_module_serialized=portable_artifact(hlo), _get_vjp=None
+    )
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return exported.call(*args, **kwargs)

@@ -122,7 +122,8 @@ ffi::Error Execute(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, std::s
   for (size_t i = 0; i < outputs.size(); ++i) {
     auto buffer = outputs.get<ffi::AnyBuffer>(i);
     if (buffer.has_error()) return buffer.error();
-    pointers.push_back((*buffer)->untyped_data());
+    // a result without elements is there for XLA alone
+    if ((*buffer)->element_count() > 0) pointers.push_back((*buffer)->untyped_data());
   }
   return as_ffi(launch(key, entry, pointers, grid, block, shared, cooperative != 0));
 } catch (const std::exception& error) {

@@ -248,7 +248,8 @@ ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets re
   for (size_t i = 0; i < rets.size(); i++) {
     auto buffer = rets.get<ffi::AnyBuffer>(i);
     if (!buffer.has_value()) return buffer.error();
-    pointers.push_back((*buffer)->untyped_data());
+    // a result without elements is there for XLA alone
+    if ((*buffer)->element_count() > 0) pointers.push_back((*buffer)->untyped_data());
   }
   std::vector<void*> parameters;
   parameters.reserve(pointers.size());

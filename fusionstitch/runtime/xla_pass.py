@@ -10,8 +10,7 @@ import contextlib
 import logging
 import re
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,6 @@ from hlo.verdict import Verdict, allow, forbid
 logger = logging.getLogger(__name__)
 
 _PASS_NAME = "fusionstitch"
-_KEPT_EVENTS = 256
 
 #: HLO module bytes and the token of the mark in, the stitched module or None (leave it) out.
 StitchCallback = Callable[[bytes, str], bytes | None]
@@ -120,13 +118,12 @@ class Event:
 
 
 class _State:
-    """The one pass of this process: its callback, its recent events and who listens."""
+    """The one pass of this process: its callback and who listens."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.callback: StitchCallback | None = None
         self.platforms: set[str] = set()
-        self.recent: deque[Event] = deque(maxlen=_KEPT_EVENTS)
         self.listeners: list[tuple[str | None, list[Event]]] = []
         self.local = threading.local()
 
@@ -157,16 +154,14 @@ def collect(token: str | None = None) -> Iterator[list[Event]]:
             _state.listeners = [other for other in _state.listeners if other is not listener]
 
 
-def find(text: str, events: list[Event] | None = None) -> Event | None:
-    """The newest event whose kernels are those in a compiled program's HLO text.
+def find(text: str, events: Sequence[Event]) -> Event | None:
+    """The newest of `events` whose kernels are those in a compiled program's HLO text.
 
-    Looks through `events`, or through the last ones of this process. XLA may have dropped some
-    calls as dead, so an event with more keys than the text counts too. None without any key.
+    XLA may have dropped some calls as dead, so an event with more keys than the text counts too.
+    None without any key.
     """
     keys = set(keys_in(text))
-    with _state.lock:
-        known = list(_state.recent if events is None else events)
-    fitting = [event for event in known if keys and keys <= set(event.keys)]
+    fitting = [event for event in events if keys and keys <= set(event.keys)]
     return min(reversed(fitting), key=lambda event: len(event.keys), default=None)
 
 
@@ -214,7 +209,6 @@ def _stitch(module: bytes, callback: StitchCallback, name: str, token: str) -> b
 
 def _emit(event: Event) -> None:
     with _state.lock:
-        _state.recent.append(event)
         for token, events in _state.listeners:
             if token is None or token == event.token:
                 events.append(event)

@@ -217,3 +217,26 @@ def test_a_pattern_that_is_not_convex_is_refused():
     module = from_proto(lower(lambda x: jnp.sin(jnp.exp(jnp.sin(x))), X))
     with pytest.raises(VerifyError, match="needs its own result"):
         export(module, [pattern(module.entry, {"sine"})])
+
+
+@pytest.mark.parametrize(("outputs", "guarded"), [((0, 1), True), ((1, 0), False), ((0,), False)])
+def test_a_call_does_not_become_the_root_of_a_loop_s_body(outputs, guarded):
+    """Else XLA takes the call for the root, and its operands for the values it passes on."""
+
+    def loop(x, y):
+        return jax.lax.while_loop(
+            lambda c: c[0].sum() > 0, lambda c: (jnp.tanh(c[0]), jnp.exp(c[1])), (x, y)
+        )
+
+    module = from_proto(lower(loop, X, X))
+    [body] = [g for g in module.graphs if any(op.opcode == "tanh" for op in g)]
+    ops = [op for op in body if op.opcode in ("tanh", "exponential")]
+    ops.sort(key=lambda op: op.opcode, reverse=True)
+    removed = tuple(ops[n] for n in outputs)
+    inputs = tuple(op.operands[0] for op in removed)
+    replacement = Replacement(body, removed, inputs, removed, "f", "launch")
+    proto = parse(export(module, [replacement]))
+    [call] = [i for c in proto.computations for i in c.instructions if i.opcode == "custom-call"]
+    shapes = [list(s.dimensions) for s in call.shape.tuple_shapes]
+    own = len(outputs) if len(outputs) > 1 else 0
+    assert shapes == [list(X.shape)] * own + [[0]] * guarded

@@ -1,0 +1,44 @@
+"""The roads that `fs.jit` takes, each as the `jit` of a test."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fusionstitch as fs
+from fusionstitch import builders, road_cuda
+from fusionstitch.runtime import cuda, xla_pass
+from fusionstitch.runtime.cache import Store
+from hlo.verdict import allow
+
+#: Stitches whatever it can, so that programs of a few elements are stitched too.
+EMULATE = fs.Options(backend="emulate", scorer="paper")
+
+
+@pytest.fixture
+def emulated(host_compiler: str) -> Callable[..., Any]:
+    """`fs.jit` through the emulator."""
+    return functools.partial(fs.jit, options=EMULATE)
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """`fs.jit` as on a GPU up to the pass: functions are marked, and XLA compiles for the CPU."""
+    store = Store(tmp_path / "cache")
+    monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
+    monkeypatch.setattr(builders, "store", lambda: store)
+    monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
+    monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
+    road_cuda._left.clear()
+    return fs.jit
+
+
+@pytest.fixture(params=["emulated", "marked"])
+def jit(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """`fs.jit` on each road that needs no GPU."""
+    made: Callable[..., Any] = request.getfixturevalue(request.param)
+    return made

@@ -1,0 +1,114 @@
+"""What is no longer used is released: functions, programs, constants; calls leave nothing."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fusionstitch import road_cuda
+from fusionstitch.runtime import xla_pass
+from tests.behaviour.table import Jit, mixed
+
+X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 6), np.float32))
+
+
+def use(jit: Jit) -> list[Callable[[], Any]]:
+    """Wraps, calls, lowers, compiles, composes; weak references to what should go away."""
+    constant = np.random.default_rng(1).standard_normal((1 << 12,)).astype(np.float32)
+
+    def fun(x: jax.Array) -> jax.Array:
+        return mixed(x) + (constant * x.sum()).sum()
+
+    jitted = jit(fun)
+    compiled = jitted.lower(X).compile()
+    jax.block_until_ready([jitted(X), compiled(X), jax.jit(lambda x: jitted(x) + 1.0)(X)])
+    jax.block_until_ready(jax.vmap(jitted)(jnp.stack([X, X])))
+    held: list[Any] = [fun, constant, jitted, compiled, jitted._road]
+    if (stitched := compiled.stitched) is not None:
+        held.append(stitched)
+    return [weakref.ref(one) for one in held]
+
+
+def test_what_was_wrapped_is_released(jit: Jit) -> None:
+    use(jit)  # JAX and the toolchain keep the first of some things
+    found = use(jit)
+    gc.collect()
+    gc.collect()
+    assert [one() for one in found] == [None] * len(found)
+
+
+def test_clear_cache_releases_what_was_compiled(emulated: Jit) -> None:
+    jitted = emulated(lambda x: mixed(x) * 3.0)
+    stitched = weakref.ref(jitted.lower(X).compile().stitched)
+    jitted(X)
+    assert stitched() is not None
+    jitted.clear_cache()
+    gc.collect()
+    gc.collect()
+    assert stitched() is None
+
+
+def test_marked_functions_live_as_long_as_the_users(marked: Jit) -> None:
+    before = len(road_cuda._functions)
+
+    def fun(x: jax.Array) -> jax.Array:
+        return mixed(x)
+
+    for _ in range(3):
+        marked(fun)(X)
+    assert len(road_cuda._functions) == before + 1
+    del fun
+    gc.collect()
+    assert len(road_cuda._functions) == before
+
+
+def test_events_of_the_pass_are_kept_by_listeners_only() -> None:
+    class Result:
+        pass
+
+    def callback(module: bytes, token: str) -> None:
+        xla_pass.publish(Result())
+
+    with xla_pass.collect("ab") as events:
+        xla_pass._stitch(b"", callback, "fun", "ab")
+    found = weakref.ref(events[0].result)
+    assert isinstance(found(), Result)
+    del events
+    gc.collect()
+    assert found() is None
+
+
+def resident() -> int:
+    """Bytes of memory this process has in use."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_thousand_calls_leave_no_memory(jit: Jit) -> None:
+    rows = jnp.asarray(np.random.default_rng(2).standard_normal((512, 64), np.float32))
+    step = jit(lambda p, x: (p - 0.1 * mixed(x) * p, p.sum()), donate_argnums=0)
+    p = jnp.array(rows)
+
+    def calls(number: int) -> None:
+        nonlocal p
+        for _ in range(number):
+            p, loss = step(p, rows)
+        jax.block_until_ready((p, loss))
+        gc.collect()
+
+    calls(100)
+    before, objects = resident(), len(gc.get_objects())
+    calls(1000)
+    assert len(gc.get_objects()) - objects < 200
+    # one result kept per call would be 131 MB
+    assert resident() - before < 16 << 20
