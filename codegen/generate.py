@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from codegen.caching import cache_values
 from codegen.dot_groups import tile_dots
+from codegen.expansions import expand
 from codegen.factors import take_out_factors
 from codegen.facts import kernel_facts
 from codegen.groups import form_groups
@@ -99,6 +100,7 @@ def _first_that_works(attempt: Callable[[bool], T], merge: bool) -> T:
 
 
 def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
+    graph = expand(graph)
     graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
     if options.numerics != "strict":
         graph = take_out_factors(graph)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlo.errors import CodegenError
+from hlo.graph import FLOATS8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ C_TYPES: Mapping[str, CType] = {
     "bf16": CType("bf16", "float", 2),
     "f32": CType("float", "float", 4),
     "f64": CType("double", "double", 8),
+    **{dtype: CType(dtype, "float", 1) for dtype in sorted(FLOATS8)},
 }
 
 

@@ -19,7 +19,7 @@ from codegen.source import Writer
 from codegen.stages import body_reads, inner_extents
 from codegen.types import c_type
 from hlo.errors import CodegenError
-from hlo.graph import FLOATS, UNSIGNED, Op
+from hlo.graph import FLOATS, FLOATS8, UNSIGNED, Op
 from hlo.literals import NUMPY_DTYPES
 from hlo.semantics import Kind, kind_of
 
@@ -192,8 +192,9 @@ class Values:
 
 
 def expression_rounded(text: str, dtype: str, numerics: str) -> str:
-    """Under strict numerics a sum kept in float is rounded to its type when it is complete."""
-    if numerics == "strict" and dtype in FLOATS:
+    """A sum kept in float is rounded to its type when it is complete: under strict numerics, and
+    always to a float of one byte."""
+    if dtype in FLOATS8 or (numerics == "strict" and dtype in FLOATS):
         return rounded(text, dtype)
     return text
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.prices import FLOAT, INTEGER
-from hlo.graph import FLOATS, INTEGERS, ITEM_BYTES, Op, Shape
+from hlo.graph import FLOATS, FLOATS8, INTEGERS, ITEM_BYTES, Op, Shape
 from hlo.semantics import Kind, kind_of, spec_of
 
 #: A step of a dot that is contracted along the rows of neither operand, as a weight gradient is,
@@ -76,7 +76,7 @@ def _arithmetic(op: Op) -> Work:
     if dtype == "f64":
         # f64 library routines are all FMA: the special-function unit only starts them
         return Work(flops64=spec.flops * size)
-    if dtype in FLOATS:
+    if dtype in FLOATS or dtype in FLOATS8:
         flops, special = FLOAT.get(op.opcode, (spec.flops, spec.special))
         return Work(flops=flops * size, special=special * size)
     units = INTEGER.get(op.opcode, spec.flops) * (2 if dtype in ("s64", "u64") else 1)

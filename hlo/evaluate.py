@@ -135,7 +135,7 @@ def _bitcast_convert(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array
     target = NUMPY_DTYPES[op.dtype]
     if target.itemsize < stored.dtype.itemsize:
         stored = stored[..., None]
-    viewed = np.ascontiguousarray(stored).view(target)
+    viewed = np.asarray(stored, order="C").view(target)
     return viewed[..., 0] if target.itemsize > stored.dtype.itemsize else viewed
 
 

@@ -6,15 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from codegen.bitcasts import regroups
+from codegen.expressions import supported
 from codegen.scatters import one_update
 from costmodel.devices import Device
 from fusionstitch.patterns.pattern import free_bits
-from hlo.graph import FLOATS, INTEGERS, Graph, Op
+from hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op
 from hlo.semantics import Kind, kind_of
 from hlo.verdict import Verdict, allow, forbid
 
 #: Element types that generated kernels compute with and store.
-DTYPES = FLOATS | INTEGERS | {"pred"}
+DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}
 
 #: Kinds that become members. Sources are free, structure and partition ops stay outside.
 KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.DOT})
@@ -56,6 +58,12 @@ def _not_empty(op: Op, device: Device) -> Verdict:
     return forbid("An operand or the result has no elements.")
 
 
+def _expressible(op: Op, device: Device) -> Verdict:
+    if kind_of(op.opcode) is not Kind.ELEMENTWISE or supported(op) or regroups(op):
+        return allow()
+    return forbid("Kernels have no expression for it.", dtype=op.dtype)
+
+
 def _reducer(op: Op, device: Device) -> Verdict:
     if op.opcode == "reduce" and op.attrs["reducer"] is None:
         return forbid("Its reducer is not one of the known monoids.")
@@ -83,6 +91,7 @@ CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
     _control,
     _dtypes,
     _not_empty,
+    _expressible,
     _reducer,
     _scatter,
     _gemm,

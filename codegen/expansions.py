@@ -1,0 +1,21 @@
+"""Ops that code generation knows in terms of other ops: rewritten before anything is scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from codegen.bitcasts import expand_bitcast
+from codegen.region import rewrite
+from hlo.graph import Graph, Op
+
+#: opcode -> a rule that gives the ops in its place, or None where the op stays as it is.
+EXPANSIONS: Mapping[str, Callable[[Op], list[Op] | None]] = {
+    "bitcast-convert": expand_bitcast,
+}
+
+
+def expand(graph: Graph) -> Graph:
+    """A region without the ops that `EXPANSIONS` can take apart."""
+    if not any(op.opcode in EXPANSIONS for op in graph):
+        return graph
+    return rewrite(graph, lambda op: EXPANSIONS[op.opcode](op) if op.opcode in EXPANSIONS else None)
