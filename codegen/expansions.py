@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from codegen.bitcasts import expand_bitcast
+from codegen.monoids import Monoids
 from codegen.region import rewrite
 from hlo.graph import Graph, Op
 
@@ -14,8 +15,14 @@ EXPANSIONS: Mapping[str, Callable[[Op], list[Op] | None]] = {
 }
 
 
-def expand(graph: Graph) -> Graph:
-    """A region without the ops that `EXPANSIONS` can take apart."""
-    if not any(op.opcode in EXPANSIONS for op in graph):
+def expand(graph: Graph, numerics: str) -> Graph:
+    """A region without the ops that the rules can take apart."""
+    monoids = Monoids(numerics)
+    rules = {
+        **EXPANSIONS,
+        "reduce": monoids.expand_reduce,
+        "get-tuple-element": monoids.expand_member,
+    }
+    if not any(op.opcode in rules for op in graph):
         return graph
-    return rewrite(graph, lambda op: EXPANSIONS[op.opcode](op) if op.opcode in EXPANSIONS else None)
+    return rewrite(graph, lambda op: rules[op.opcode](op) if op.opcode in rules else None)

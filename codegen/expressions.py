@@ -165,6 +165,7 @@ _EXACT = frozenset(
         "round-nearest-even",
         "bitcast-convert",
         "reduce-precision",
+        "member",
     }
 )
 
@@ -395,6 +396,14 @@ def _to_storage(arg: str, storage: str) -> str:
     return f"fs_store_as<{storage}>({arg})" if storage in _ROUNDERS else arg
 
 
+def _record(op: Op, args: Sequence[str]) -> str:
+    return f"{c_type(op.dtype).compute}{{{', '.join(args)}}}"
+
+
+def _member(op: Op, args: Sequence[str]) -> str:
+    return f"fs_get<{op.attrs['index']}>({args[0]})"
+
+
 #: Opcodes whose expression depends on attributes or on the operand's type.
 _BUILDERS = {
     "compare": _compare,
@@ -402,4 +411,6 @@ _BUILDERS = {
     "convert": _convert,
     "bitcast-convert": _bitcast_convert,
     "reduce-precision": _reduce_precision,
+    "record": _record,
+    "member": _member,
 }

@@ -100,7 +100,7 @@ def _first_that_works(attempt: Callable[[bool], T], merge: bool) -> T:
 
 
 def _scheduled(graph: Graph, device: Device, options: CodegenOptions, merge: bool) -> Scheduled:
-    graph = expand(graph)
+    graph = expand(graph, options.numerics)
     graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
     if options.numerics != "strict":
         graph = take_out_factors(graph)

@@ -17,6 +17,7 @@ from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, Place, form_nests
 from codegen.stages import Stage, is_strided, reduced_size
 from codegen.tuning import DEFAULT, Tuning
+from codegen.types import compute_bytes
 from costmodel.devices import Device
 from costmodel.occupancy import blocks_per_sm
 from costmodel.work import L2_SHARE
@@ -36,8 +37,6 @@ TILED_LANES = 4
 ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
-#: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
-SLOT_BYTES = 32 * 8
 #: Ops of an elementwise stage from which the compiler, left alone, takes too few registers and
 #: spills. It does well with fewer: Black-Scholes, 27 ops, took 53 us with the 32 registers it
 #: chose and 59 us with 64 at most on an H200.
@@ -57,6 +56,12 @@ class FixedByTemplate(Protocol):
     groups: set[Group]
     teams: dict[Stage, Teams]
     block: int | None
+
+
+def slot_bytes(dtype: str) -> int:
+    """Shared memory in which the warps of a block join one reduction (fs_slot of the device
+    header)."""
+    return 32 * max(8, compute_bytes(dtype))
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ SEMANTICS: Mapping[str, OpSpec] = {
             "shift-right-logical floor ceil round-nearest-afz round-nearest-even sign "
             "is-finite popcnt count-leading-zeros reduce-precision copy",
         ),
+        # made by code generation alone: values that are reduced together, and one of them
+        *_specs(Kind.ELEMENTWISE, 0, 0, "record member"),
         *_specs(Kind.ELEMENTWISE, 4, 1, "divide rsqrt sqrt"),
         *_specs(Kind.ELEMENTWISE, 8, 1, "exponential log logistic remainder"),
         *_specs(

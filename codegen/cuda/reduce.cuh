@@ -74,6 +74,27 @@ struct FsXor {
   }
 };
 
+// ---- records: several values that are reduced together ------------------------------------------
+
+template <class First, class... Rest>
+struct fs_record {
+  First first;
+  fs_record<Rest...> rest;
+};
+template <class First>
+struct fs_record<First> {
+  First first;
+};
+
+template <int I, class... T>
+FS_FN auto fs_get(const fs_record<T...>& from) {
+  if constexpr (I == 0) {
+    return from.first;
+  } else {
+    return fs_get<I - 1>(from.rest);
+  }
+}
+
 // ---- reductions across threads ------------------------------------------------------------------
 
 // The value of the lane whose number differs in `mask`; all 32 lanes of the warp take part.
@@ -86,6 +107,14 @@ FS_FN float fs_shuffle_xor(float value, int mask) {
 }
 FS_FN double fs_shuffle_xor(double value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+template <class... T>
+FS_FN fs_record<T...> fs_shuffle_xor(fs_record<T...> value, int mask) {
+  fs_record<T...> other;
+  other.first = fs_shuffle_xor(value.first, mask);
+  if constexpr (sizeof...(T) > 1) other.rest = fs_shuffle_xor(value.rest, mask);
+  return other;
 }
 
 // Reduces over each aligned group of WIDTH lanes (a power of two up to 32). Every lane gets its
@@ -126,10 +155,13 @@ FS_FN constexpr int fs_power_of_two(int x) {
 }
 
 // Bytes of one value's results by warp.
-constexpr int FS_SLOT = 32 * 8;
+template <class T>
+FS_FN constexpr int fs_slot() {
+  return 32 * (sizeof(T) > 8 ? (int)sizeof(T) : 8);
+}
 
 // Reduces several values over the whole block of WARPS warps, each with its own Op; all threads call
-// it, and each gets the results in place. `scratch` holds FS_SLOT bytes of shared memory per value.
+// it, and each gets the results in place. `scratch` holds fs_slot<T>() bytes of shared memory per value.
 // Barriers: one between the writes and the reads of `scratch`. So what used it before must be behind
 // a barrier already, and there must be one before it is used again.
 template <int WARPS, class... Ops, class... T>
@@ -138,14 +170,14 @@ FS_FN void fs_reduce_block(unsigned char* scratch, T&... values) {
   ((values = fs_reduce_lanes<32, Ops>(values)), ...);
   if (WARPS == 1) return;
   unsigned char* slot = scratch;
-  if (lane == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += FS_SLOT), ...);
+  if (lane == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += fs_slot<T>()), ...);
   __syncthreads();
   constexpr int WIDTH = fs_power_of_two(WARPS);
   lane &= WIDTH - 1;
   slot = scratch;
   ((values = fs_reduce_lanes<WIDTH, Ops>(lane < WARPS ? ((T*)slot)[lane]
                                                       : Ops::template identity<T>()),
-    slot += FS_SLOT),
+    slot += fs_slot<T>()),
    ...);
 }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from codegen.bitcasts import regroups
 from codegen.expressions import supported
+from codegen.monoids import expressible
 from codegen.scatters import one_update
 from costmodel.devices import Device
 from fusionstitch.patterns.pattern import free_bits
@@ -46,7 +47,8 @@ def _control(op: Op, device: Device) -> Verdict:
 
 
 def _dtypes(op: Op, device: Device) -> Verdict:
-    for shape in (op.shape, *(o.shape for o in op.operands)):
+    results = op.shape.elements or (op.shape,)
+    for shape in (*results, *(o.shape for o in op.operands)):
         if shape.dtype not in DTYPES:
             return forbid("Kernels have no such element type.", dtype=shape.dtype)
     return allow()
@@ -66,7 +68,7 @@ def _expressible(op: Op, device: Device) -> Verdict:
 
 def _reducer(op: Op, device: Device) -> Verdict:
     if op.opcode == "reduce" and op.attrs["reducer"] is None:
-        return forbid("Its reducer is not one of the known monoids.")
+        return expressible(op)
     return allow()
 
 
@@ -83,6 +85,11 @@ def _gemm(op: Op, device: Device) -> Verdict:
             limit=device.large_gemm_flops,
         )
     return allow()
+
+
+def is_part(op: Op) -> bool:
+    """Whether `op` is one of the values that a reduce gives together."""
+    return op.opcode == "get-tuple-element" and op.operands[0].opcode == "reduce"
 
 
 #: Checked in this order; the first refusal is the op's verdict.
@@ -122,7 +129,10 @@ def fusible_ops(graph: Graph, device: Device) -> Fusible:
     awaited = {origin for op in graph for origin in op.control}
     bits, refused = 0, []
     for op in graph:
-        if free >> op.id & 1 or kind_of(op.opcode) is Kind.STRUCTURE:
+        if free >> op.id & 1:
+            continue
+        if kind_of(op.opcode) is Kind.STRUCTURE:
+            bits |= is_part(op) and bits >> op.operands[0].id & 1 and 1 << op.id
             continue
         verdict = fusible(op, device)
         if verdict and op.origin in awaited:
