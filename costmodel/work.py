@@ -95,6 +95,16 @@ def _reduction(op: Op) -> Work:
     return Work(int_ops=size) if op.operands[0].dtype in INTEGERS else Work(flops=size)
 
 
+def _window(op: Op) -> Work:
+    """Every element of every window; running reductions go in two levels of blocks."""
+    steps = math.prod(op.attrs["size"])
+    steps = min(steps, LONGEST_WALK) if op.attrs["reducer"] else steps
+    size = op.shape.size * steps
+    if op.dtype == "f64":
+        return Work(flops64=size, int_ops=size)
+    return Work(flops=size, int_ops=size)
+
+
 def _dot(op: Op) -> Work:
     flops = dot_flops(op)
     steps = flops // 2 * (1 if _along_rows(op) else STRIDED_STEPS)
@@ -113,6 +123,9 @@ def _none(op: Op) -> Work:
     return NOTHING
 
 
+#: Steps an element of a window that covers all before it takes at most.
+LONGEST_WALK = 64
+
 #: Arithmetic of one op, by kind.
 RULES: Mapping[Kind, Callable[[Op], Work]] = {
     Kind.SOURCE: _none,
@@ -121,6 +134,7 @@ RULES: Mapping[Kind, Callable[[Op], Work]] = {
     Kind.MOVEMENT: _movement,
     Kind.UPDATE: _movement,
     Kind.REDUCTION: _reduction,
+    Kind.WINDOW: _window,
     Kind.DOT: _dot,
     Kind.PARTITION: _none,
 }
@@ -191,7 +205,7 @@ def _elements_for(op: Op, operand: Op, count: int) -> int:
     """Elements of `operand` that `count` elements of `op` need."""
     if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT):
         return operand.shape.size * count // op.shape.size
-    return count
+    return operand.shape.size if kind_of(op.opcode) is Kind.WINDOW else count
 
 
 def arithmetic(op: Op) -> Work:

@@ -161,12 +161,12 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
 def finish(op: Op) -> None:
     """Completes attributes by what the instruction alone does not say.
 
-    A reduce and a scatter get their `reducer`; only floats have another order than the total one.
+    A reduce (of windows too) and a scatter get their `reducer`; only floats have another order than the total one.
     """
     if op.opcode == "compare" and op.operands[0].dtype not in FLOAT_TYPES:
         op.attrs = {**op.attrs, "total_order": False}
     elif op.opcode == "scatter":
         op.attrs = {**op.attrs, "reducer": None if op.shape.is_tuple else _update_of(op.called[0])}
-    elif op.opcode == "reduce":
+    elif op.opcode in ("reduce", "reduce-window"):
         single = not op.shape.is_tuple
         op.attrs = {**op.attrs, "reducer": reducer_of(op.called[0]) if single else None}

@@ -10,6 +10,7 @@ from codegen.bitcasts import regroups
 from codegen.expressions import supported
 from codegen.monoids import expressible
 from codegen.scatters import one_update
+from codegen.windows import walkable
 from costmodel.devices import Device
 from fusionstitch.patterns.pattern import free_bits
 from hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op
@@ -20,7 +21,7 @@ from hlo.verdict import Verdict, allow, forbid
 DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}
 
 #: Kinds that become members. Sources are free, structure and partition ops stay outside.
-KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.DOT})
+KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT})
 
 
 def gemm_flops(dot: Op) -> int:
@@ -69,7 +70,7 @@ def _expressible(op: Op, device: Device) -> Verdict:
 def _reducer(op: Op, device: Device) -> Verdict:
     if op.opcode == "reduce" and op.attrs["reducer"] is None:
         return expressible(op)
-    return allow()
+    return walkable(op) if op.opcode == "reduce-window" else allow()
 
 
 def _scatter(op: Op, device: Device) -> Verdict:
