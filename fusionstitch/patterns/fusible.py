@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from codegen.bitcasts import regroups
 from codegen.expressions import supported
 from codegen.monoids import expressible
-from codegen.scatters import one_update
+from codegen.scatters import stitchable
 from codegen.windows import walkable
 from costmodel.devices import Device
 from fusionstitch.patterns.pattern import free_bits
@@ -74,8 +74,7 @@ def _reducer(op: Op, device: Device) -> Verdict:
 
 
 def _scatter(op: Op, device: Device) -> Verdict:
-    found = one_update(op) if op.opcode == "scatter" else None
-    return found if isinstance(found, Verdict) else allow()
+    return stitchable(op) if op.opcode == "scatter" else allow()
 
 
 def _gemm(op: Op, device: Device) -> Verdict:
