@@ -16,7 +16,7 @@ EXTRAS ?= test,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format gpu-test bench pages fuzz clean
+.PHONY: help setup demo test lint format gpu-test bench pages fuzz limits clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ pages: $(STAMP) ## write docs/benchmarks.md, docs/paper.md and docs/figures from
 
 fuzz: $(STAMP) ## the property tests with many more examples
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)
+
+limits: $(STAMP) ## write docs/limits.md from the cases of tests/coverage
+	JAX_PLATFORMS=cpu $(BIN)/python -m tests.coverage.limits
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -26,7 +26,9 @@ def expand_bitcast(op: Op) -> list[Op] | None:
     chain, x = Chain(op), op.operands[0]
     bits, new = 8 * ITEM_BYTES[x.dtype], 8 * ITEM_BYTES[op.dtype]
     x = _as(chain, f"u{bits}", x)
-    _as(chain, op.dtype, _split(chain, x, bits, new) if new < bits else _joined(chain, x, bits, new))
+    _as(
+        chain, op.dtype, _split(chain, x, bits, new) if new < bits else _joined(chain, x, bits, new)
+    )
     return chain.done()
 
 

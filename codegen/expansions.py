@@ -20,7 +20,9 @@ def expand(graph: Graph, numerics: str) -> Graph:
     """A region without the ops that the rules can take apart."""
     monoids = Monoids(numerics)
     if any(op.opcode == "reduce-window" for op in graph):  # which become reductions
-        graph = rewrite(graph, lambda op: expand_window(op) if op.opcode == "reduce-window" else None)
+        graph = rewrite(
+            graph, lambda op: expand_window(op) if op.opcode == "reduce-window" else None
+        )
     rules = {
         **EXPANSIONS,
         "reduce": monoids.expand_reduce,

@@ -178,7 +178,8 @@ _FLOAT_BITS: Mapping[str, tuple[int, int]] = {
 }
 
 _ROUNDERS: Mapping[str, str] = {
-    **{"f16": "fs_round_f16", "bf16": "fs_round_bf16"},
+    "f16": "fs_round_f16",
+    "bf16": "fs_round_bf16",
     **{dtype: f"fs_round<{dtype}>" for dtype in sorted(FLOATS8)},
 }
 

@@ -88,7 +88,10 @@ class Monoids:
             Op("record", Shape(dtype, parts[0].dims), parts, name=f"{op.name}_record")
             for parts in (inputs, inits)
         ]
-        attrs = {**op.attrs, "reducer": self.monoid(op, dtype, f"{c_type(dtype).compute}{{{members}}}")}
+        attrs = {
+            **op.attrs,
+            "reducer": self.monoid(op, dtype, f"{c_type(dtype).compute}{{{members}}}"),
+        }
         shape = Shape(dtype, op.shape.elements[0].dims)
         result = Op("reduce", shape, tuple(packed), attrs, op.name, source=op.source)
         return [*packed, result]

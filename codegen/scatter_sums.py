@@ -66,9 +66,7 @@ def expand_scatter(op: Op) -> list[Op] | None:
     for k, d in enumerate(attrs["scatter_dims_to_operand_dims"]):
         index = _component(chain, op, k, dims)
         place = chain.like(index, "iota", dimension=d)
-        equal = chain.make(
-            "compare", "pred", dims, place, index, direction="EQ", total_order=False
-        )
+        equal = chain.make("compare", "pred", dims, place, index, direction="EQ", total_order=False)
         here = equal if here is None else chain.like(here, "and", here, equal)
     neutral = identity(reducer, x.dtype)
     if here is not None:

@@ -11,7 +11,8 @@ level is one reduction of the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from codegen.chain import Chain
 from codegen.expressions import identity
@@ -69,7 +70,7 @@ def _running(op: Op) -> int | None:
     return dim if plain and all_before and neutral else None
 
 
-def _reduced(chain: Chain, x: Op, init: Op, attrs: dict) -> Op:
+def _reduced(chain: Chain, x: Op, init: Op, attrs: Mapping[str, Any]) -> Op:
     """The windows that `attrs` (of a reduce-window) say, each reduced."""
     interior = tuple(d - 1 for d in attrs["base_dilation"])
     if any((*attrs["low"], *attrs["high"], *interior)):
@@ -120,7 +121,7 @@ def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:
     return _slice(chain, flat, dim, 0, n) if count * BLOCK > n else flat
 
 
-def _all_before(x: Op, dim: int, reducer: str, reverse: bool) -> dict:
+def _all_before(x: Op, dim: int, reducer: str, reverse: bool) -> dict[str, Any]:
     """Attributes of the reduce-window that gives all running reductions of `x` along `dim`."""
     rank, n = len(x.dims), x.dims[dim]
     low, high, _ = _at(x, dim, *((0, n - 1) if reverse else (n - 1, 0)))
@@ -138,9 +139,11 @@ def _at(x: Op, dim: int, low: int, high: int) -> tuple[tuple[int, ...], ...]:
     """Edges (low, high, interior) of a pad along one dim."""
     rank = range(len(x.dims))
     zeros = (0,) * len(x.dims)
-    return tuple(low if d == dim else 0 for d in rank), tuple(
-        high if d == dim else 0 for d in rank
-    ), zeros
+    return (
+        tuple(low if d == dim else 0 for d in rank),
+        tuple(high if d == dim else 0 for d in rank),
+        zeros,
+    )
 
 
 def padded(

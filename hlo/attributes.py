@@ -161,7 +161,8 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
 def finish(op: Op) -> None:
     """Completes attributes by what the instruction alone does not say.
 
-    A reduce (of windows too) and a scatter get their `reducer`; only floats have another order than the total one.
+    A reduce (of windows too) and a scatter get their `reducer`; only floats have another order than
+    the total one.
     """
     if op.opcode == "compare" and op.operands[0].dtype not in FLOAT_TYPES:
         op.attrs = {**op.attrs, "total_order": False}

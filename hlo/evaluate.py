@@ -75,6 +75,8 @@ class _Interpreter:
             return np.dtype(np.float64)
         if self.float64 and name == "c64":
             return np.dtype(np.complex128)
+        if name not in NUMPY_DTYPES:
+            raise ImportModuleError(f"NumPy holds no values of type {name}.")
         return NUMPY_DTYPES[name]
 
     def cast(self, value: Array, name: str) -> Array:

@@ -21,7 +21,9 @@ from hlo.verdict import Verdict, allow, forbid
 DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}
 
 #: Kinds that become members. Sources are free, structure and partition ops stay outside.
-KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT})
+KINDS = frozenset(
+    {Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT}
+)
 
 
 def gemm_flops(dot: Op) -> int:

@@ -174,7 +174,15 @@ for dtype in (*EVERY, *FLOAT8):
 for dtype in NUMBERS:
     dims = shape()
     one, two = draw((), dtype, 0, 1), draw((), dtype, 2, 3)
-    add(FAMILY, "clamp", dtype, finished(lambda x, a, b: lax.clamp(a, x, b)), draw(dims, dtype), one, two)
+    add(
+        FAMILY,
+        "clamp",
+        dtype,
+        finished(lambda x, a, b: lax.clamp(a, x, b)),
+        draw(dims, dtype),
+        one,
+        two,
+    )
 
 #: CHLO functions of two and more arguments: op -> function, a (lowest, highest) per argument.
 SPECIAL: Mapping[str, tuple[Function, tuple[tuple[float, float], ...]]] = {
@@ -182,7 +190,7 @@ SPECIAL: Mapping[str, tuple[Function, tuple[tuple[float, float], ...]]] = {
     "chlo.polygamma": (lambda x: lax.polygamma(jnp.full(x.shape, 2, x.dtype), x), ((0.5, 4),)),
     "igamma": (lax.igamma, ((0.5, 3), (0.5, 3))),
     "igammac": (lax.igammac, ((0.5, 3), (0.5, 3))),
-    "betainc": (lax.betainc, ((0.5, 3), (0.5, 3), (0.1, 0.9))),
+    "betainc": (lax.betainc, ((0.5, 1), (2, 5), (0.5, 0.9))),
     "random_gamma_grad": (lax.random_gamma_grad, ((0.5, 3), (0.5, 3))),
 }
 for op, (fun, bounds) in SPECIAL.items():
@@ -193,7 +201,19 @@ for dtype in FLOAT8:
     for op in ("add", "multiply", "maximum"):
         dims, fun = shape(), PAIRS_OF_FLOATS[op][0]
         add(FAMILY, op, dtype, finished(fun), draw(dims, dtype), draw(dims, dtype, -3, 3))
-for dtype, bits in (("float32", (8, 7)), ("float32", (5, 10)), ("float64", (8, 23)), ("bfloat16", (5, 2))):
+for dtype, bits in (
+    ("float32", (8, 7)),
+    ("float32", (5, 10)),
+    ("float64", (8, 23)),
+    ("bfloat16", (5, 2)),
+):
     reduced = finished(partial(lax.reduce_precision, exponent_bits=bits[0], mantissa_bits=bits[1]))
-    add(FAMILY, "reduce_precision", dtype, reduced, draw(shape(), dtype), note=f"{bits[0]}.{bits[1]}")
+    add(
+        FAMILY,
+        "reduce_precision",
+        dtype,
+        reduced,
+        draw(shape(), dtype),
+        note=f"{bits[0]}.{bits[1]}",
+    )
 add(FAMILY, "add", "float32", finished(lax.add), draw((0, 3), "float32"), draw((0, 3), "float32"))

@@ -52,9 +52,11 @@ READS: Mapping[str, Mapping[str, tuple[tuple[int, ...], np.ndarray, Callable[[An
         "inside": (
             (9, 14),
             _places((2,), 9),
-            lambda x, i: lax.dynamic_update_slice(finished(lambda v: v)(x), x[:3, :5], i)
-            if x.dtype != bool
-            else lax.dynamic_update_slice(~x, x[:3, :5], i),
+            lambda x, i: (
+                lax.dynamic_update_slice(finished(lambda v: v)(x), x[:3, :5], i)
+                if x.dtype != bool
+                else lax.dynamic_update_slice(~x, x[:3, :5], i)
+            ),
         ),
         "row": (
             (9, 14),
@@ -72,13 +74,19 @@ for op, forms in READS.items():
                 add(FAMILY, op, dtype, finished(fun), draw(dims, dtype), places, note=form)
 for dtype in INTEGERS:
     index = draw((7,), dtype, 0, 12)
-    add(FAMILY, "gather", "float32", finished(lambda x, i: x[i]), draw((13, 5), "float32"), index, note=f"by {dtype}")
+    add(
+        FAMILY,
+        "gather",
+        "float32",
+        finished(lambda x, i: x[i]),
+        draw((13, 5), "float32"),
+        index,
+        note=f"by {dtype}",
+    )
 
+Write = tuple[tuple[int, ...], np.ndarray, tuple[int, ...], Callable[[Any, Any, Any], Any]]
 #: op -> form -> (shape of x, places, shape of updates, function of all three).
-WRITES: Mapping[
-    str,
-    Mapping[str, tuple[tuple[int, ...], np.ndarray, tuple[int, ...], Callable[[Any, Any, Any], Any]]],
-] = {
+WRITES: Mapping[str, Mapping[str, Write]] = {
     "scatter": {
         "one per row": (
             (9, 13), _places((9,), 13), (9,),

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from tests.coverage.table import add, draw, finished
 
@@ -27,25 +26,26 @@ DRAWS: Mapping[str, Callable[[Any, Any], Any]] = {
     "bernoulli": lambda key, x: x * jax.random.bernoulli(key, 0.3, x.shape),
     "gumbel": lambda key, x: x - jax.random.gumbel(key, x.shape, x.dtype),
     "exponential": lambda key, x: x + jax.random.exponential(key, x.shape, x.dtype),
-    "truncated_normal": lambda key, x: x + jax.random.truncated_normal(key, -2, 2, x.shape, x.dtype),
+    "truncated_normal": lambda key, x: (
+        x + jax.random.truncated_normal(key, -2, 2, x.shape, x.dtype)
+    ),
 }
 for op, fun in DRAWS.items():
     for dtype in ("float32", "bfloat16", "float64", "float16"):
         for dims in ((33,), (5, 13)) if dtype == "float32" else ((7, 9),):
             x = draw(dims, dtype, 0.5, 2)
-            add(FAMILY, op, dtype, finished(fun), jax.random.key(1), x, note="x".join(map(str, dims)))
+            add(
+                FAMILY,
+                op,
+                dtype,
+                finished(fun),
+                jax.random.key(1),
+                x,
+                note="x".join(map(str, dims)),
+            )
 for dtype in ("uint32", "uint8", "uint16", "uint64"):
     bits = finished(lambda key, x: x ^ jax.random.bits(key, x.shape, x.dtype))
     add(FAMILY, "bits", dtype, bits, jax.random.key(2), draw((19, 3), dtype))
 for dtype in ("int32", "uint8", "int64"):
     whole = finished(lambda key, x: x + jax.random.randint(key, x.shape, 0, 100, x.dtype))
     add(FAMILY, "randint", dtype, whole, jax.random.key(2), draw((19, 3), dtype))
-for algorithm in (lax.RandomAlgorithm.RNG_THREE_FRY, lax.RandomAlgorithm.RNG_PHILOX):
-    for dtype, words in (("uint32", 2 if algorithm.name == "RNG_THREE_FRY" else 4),):
-
-        def generate(key: Any, x: Any, algorithm: Any = algorithm) -> Any:
-            state, bits = lax.rng_bit_generator(key, x.shape, x.dtype, algorithm)
-            return state, x ^ bits
-
-        key = draw((2 * words,) if words == 2 else (words,), "uint32", 0, 99)
-        add(FAMILY, "rng_bit_generator", dtype, generate, key, draw((16, 3), dtype), note=algorithm.name)

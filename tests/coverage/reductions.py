@@ -63,7 +63,14 @@ for op, pick in (("argmax", lax.argmax), ("argmin", lax.argmin)):
         add(FAMILY, op, dtype, fun, x, note="picked")
 
 _PAIR = np.array([[1.0, np.nan, 2.0, np.nan], [np.inf, 1.0, np.inf, 0.0], [-np.inf] * 4])
-add(FAMILY, "argmax", "float32", finished(lambda x: lax.argmax(x, 1, jnp.int32)), _PAIR.astype(np.float32), note="NaN")
+add(
+    FAMILY,
+    "argmax",
+    "float32",
+    finished(lambda x: lax.argmax(x, 1, jnp.int32)),
+    _PAIR.astype(np.float32),
+    note="NaN",
+)
 
 
 def _both(x: Any, axis: int) -> tuple[Any, Any]:
@@ -121,7 +128,14 @@ PAIRS: Mapping[str, tuple[Callable[[Any, int], Any], Sequence[str]]] = {
 }
 for op, (fun, dtypes) in PAIRS.items():
     for dtype in dtypes:
-        for dims, axis in (((7, 33), 1), ((65, 9), 0), ((127,), 0), ((3, 17, 5), 1), ((6, 3), 1), ((3, 1100), 1)):
+        for dims, axis in (
+            ((7, 33), 1),
+            ((65, 9), 0),
+            ((127,), 0),
+            ((3, 17, 5), 1),
+            ((6, 3), 1),
+            ((3, 1100), 1),
+        ):
             if dtype == "float32" or axis:
                 x = draw(dims, dtype)
                 add(FAMILY, op, dtype, finished(lambda x, f=fun, a=axis: f(x, a)), x)

@@ -19,7 +19,17 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-FAMILIES = ("elementwise", "types", "movement", "places", "reductions", "windows", "dots", "random")
+FAMILIES = (
+    "elementwise",
+    "types",
+    "movement",
+    "places",
+    "reductions",
+    "windows",
+    "dots",
+    "random",
+    "others",
+)
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 SIGNED = ("int32", "int8", "int16", "int64")
@@ -73,8 +83,7 @@ def add(
     wide: bool = False,
 ) -> None:
     """Enters a case; `note` tells cases of one op and type apart."""
-    dims = "x".join(map(str, np.shape(args[0]))) if not note else note
-    name = "-".join(part for part in (op, dtype, dims) if part)
+    name = "-".join((op, dtype, note or "x".join(map(str, np.shape(args[0]))) or "scalar"))
     assert name not in CASES, name
     wide |= any(leaf.dtype.name in WIDE for leaf in jax.tree.leaves(args))
     CASES[name] = Case(name, family, op, dtype, fun, args, wide)
@@ -108,7 +117,7 @@ def draw(dims: Sequence[int], dtype: str, low: float = -4.0, high: float = 4.0) 
     """Random values: floats and small integers of [low, high), coin tosses."""
     kind = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
     rng = np.random.default_rng(zlib.crc32(repr((tuple(dims), dtype, low, high)).encode()))
-    if kind == bool:
+    if dtype == "bool":
         return np.asarray(rng.random(dims) < 0.5)
     if dtype in INTEGERS + FOUR_BITS:
         if dtype[0] == "u":
