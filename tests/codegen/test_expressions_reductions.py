@@ -7,7 +7,7 @@ from codegen.expressions import FUNCTORS
 from codegen.schedule import slot_bytes
 from codegen.types import C_TYPES, c_type
 from fusionstitch.runtime import nvrtc
-from hlo.graph import FLOATS
+from hlo.graph import FLOATS, FLOATS8
 from hlo.literals import NUMPY_DTYPES
 from tests.codegen.small_kernels import Launch, on_emulator, on_gpu, translation_unit
 
@@ -59,7 +59,7 @@ def cases():
         found.append((made, np.concatenate(both)))
 
     for reducer, functor in FUNCTORS.items():
-        for dtype in C_TYPES:
+        for dtype in sorted(C_TYPES.keys() - FLOATS8):  # those are reduced as f32
             if dtype in FLOATS and reducer in ("and", "or", "xor"):
                 continue
             lanes = f"fs_reduce_lanes<8, {functor}>({{}})"
