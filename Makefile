@@ -8,6 +8,7 @@ JOBS ?= 6
 RESULTS ?= benchmarks/results/latest.json
 LADDER ?= benchmarks/results/ablation.json
 WORKERS ?= 2
+GRAPHS ?= 10000
 
 # On a machine with an NVIDIA driver the environment also gets JAX for CUDA.
 comma := ,
@@ -62,8 +63,8 @@ pages: $(STAMP) ## write docs/benchmarks.md, docs/paper.md and docs/figures from
 	$(BIN)/python -m benchmarks.paper $(RESULTS) $(LADDER) > docs/paper.md
 	$(BIN)/python -m benchmarks.plots $(RESULTS)
 
-fuzz: $(STAMP) ## the property tests with many more examples
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)
+fuzz: $(STAMP) ## GRAPHS grown graphs a test, and the other property tests with many more examples
+	FUSIONSTITCH_FUZZ=$(GRAPHS) JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)
 
 limits: $(STAMP) ## write docs/limits.md from the cases of tests/coverage
 	JAX_PLATFORMS=cpu $(BIN)/python -m tests.coverage.limits

@@ -191,10 +191,10 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
     """The C expression of an elementwise op over C expressions `args`, one per operand.
 
     The result has the compute type of `op`; put it into parentheses before adding operators.
-    With numerics="strict" a bf16 or f16 result is rounded to its type and division is IEEE's;
-    otherwise it keeps the excess precision of float, and where its type holds few bits its function
-    computes few. Floats of one byte are always rounded: who asks for them wants that. Raises
-    CodegenError where the table has no entry.
+    With numerics="strict" a result of fewer bits than a float is rounded to its type and division
+    is IEEE's; otherwise it keeps the excess precision of float, as in XLA:GPU's fusions, and where
+    its type holds few bits its function computes few. Raises CodegenError where the table has no
+    entry.
     """
     atoms = [_atom(arg) for arg in args]
     special = _special(op, numerics)
@@ -202,8 +202,9 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
         text = special.format(*atoms)
     else:
         text = _BUILDERS.get(op.opcode, _from_table)(op, atoms)
-    kept = numerics != "strict" and op.dtype not in FLOATS8
-    return text if kept or op.opcode in _EXACT else rounded(text, op.dtype)
+    if numerics == "strict" and op.opcode not in _EXACT:
+        return rounded(text, op.dtype)
+    return text
 
 
 def rotation(op: Op) -> tuple[Op, int] | None:

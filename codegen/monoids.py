@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from codegen.expressions import combine, expression, literal, supported
 from codegen.types import C_TYPES, c_type, record
+from hlo.errors import CodegenError
 from hlo.graph import Graph, Op, Shape
 from hlo.rewrite import splat
 from hlo.semantics import Kind, kind_of
@@ -46,6 +47,8 @@ def joins(op: Op) -> tuple[str, str]:
 def expressible(op: Op) -> Verdict:
     """Whether kernels can reduce by the body of a reduce without a known reducer."""
     inputs, inits = _halves(op)
+    if not op.called:
+        return forbid("Its reducer is not known.")
     if any(x.dtype not in C_TYPES for x in inputs):
         return forbid("Kernels have no such element type.")
     if any(splat(init) is None for init in inits):
@@ -77,6 +80,8 @@ class Monoids:
         """A reduce by any body as one of records by a functor."""
         if op.attrs["reducer"] is not None:
             return None
+        if not (found := expressible(op)):
+            raise CodegenError(f"{op.name}: {found.reason} Leave it to XLA.")
         inputs, inits = _halves(op)
         if len(inputs) == 1:
             start = literal(splat(inits[0]), inits[0].dtype)

@@ -197,9 +197,8 @@ class Values:
 
 
 def expression_rounded(text: str, dtype: str, numerics: str) -> str:
-    """A sum kept in float is rounded to its type when it is complete: under strict numerics, and
-    always to a float of one byte."""
-    if dtype in FLOATS8 or (numerics == "strict" and dtype in FLOATS):
+    """Under strict numerics a sum kept in float is rounded to its type when it is complete."""
+    if numerics == "strict" and dtype in FLOATS | FLOATS8:
         return rounded(text, dtype)
     return text
 

@@ -311,6 +311,7 @@ def test_strict_numerics_rounds_what_a_bf16_op_computes():
     assert strict("add", "bf16", "bf16", "a", "b") == "fs_round_bf16(a + b)"
     assert strict("exponential", "f16", "f16", "a") == "fs_round_f16(expf(a))"
     assert strict("convert", "f32", "bf16", "a") == "fs_round_bf16(a)"
+    assert strict("add", "f8e5m2", "f8e5m2", "a", "b") == "fs_round<f8e5m2>(a + b)"
     assert strict("maximum", "bf16", "bf16", "a", "b") == "fs_max(a, b)"
     assert strict("add", "f32", "f32", "a", "b") == "a + b"
 
