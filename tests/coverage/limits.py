@@ -9,10 +9,14 @@ import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import jax
+
 from hlo.semantics import SEMANTICS, Kind
 from tests.coverage.running import Outcome, Status, all_groups
 from tests.coverage.table import EVERY, FLOAT8, FOUR_BITS, MORE_FLOAT8
 
+#: Releases of JAX lower some functions to other ops.
+JAX_VERSION = ".".join(jax.__version__.split(".")[:2])
 PAGE = Path(__file__).parents[2] / "docs" / "limits.md"
 
 #: family -> heading, and whether the bar of stitched cases holds for it.
@@ -65,7 +69,7 @@ def page() -> str:
         "fails when this page is stale. Each case is one op with a neighbour it can be fused with,",
         "lowered for CUDA and planned with the paper's scorer, which takes every pattern that",
         "saves a kernel: what stays outside, stays for the reason given. The default scorer also",
-        "leaves to XLA what would not be faster.",
+        f"leaves to XLA what would not be faster. Lowered by JAX {JAX_VERSION}.",
         "",
         "| cases | stitched | left to XLA | nothing to compute |",
         "|---|---|---|---|",
