@@ -97,10 +97,11 @@ def _reduction(op: Op) -> Work:
 
 def _window(op: Op) -> Work:
     """Every element of every window; running reductions go in two levels of blocks."""
-    steps = math.prod(op.attrs["size"])
+    result = op.shape.elements[0] if op.shape.is_tuple else op.shape
+    steps = math.prod(op.attrs["size"]) if op.opcode == "reduce-window" else LONGEST_WALK
     steps = min(steps, LONGEST_WALK) if op.attrs["reducer"] else steps
-    size = op.shape.size * steps
-    if op.dtype == "f64":
+    size = result.size * steps
+    if result.dtype == "f64":
         return Work(flops64=size, int_ops=size)
     return Work(flops=size, int_ops=size)
 

@@ -36,6 +36,10 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          operands (*inputs, indices, *updates); several inputs give a tuple
     reduce-window        size, stride, low, high, base_dilation, window_dilation, reducer (as of a
                          reduce); called = (body,); operands (*inputs, *inits)
+    scan                 dimension, reverse (bool), carries (their number), reducer (as of a reduce,
+                         if the body gives the joined value as output and as carry, else None);
+                         called = (body,) of (*inputs, *carries); operands (*inputs, *inits);
+                         results (*outputs, *carries)
     sort                 dimension
     call                 called = (callee,)
 """
@@ -114,7 +118,7 @@ SEMANTICS: Mapping[str, OpSpec] = {
         ),
         *_specs(Kind.UPDATE, 0, 0, "dynamic-update-slice scatter"),
         *_specs(Kind.REDUCTION, 1, 0, "reduce"),
-        *_specs(Kind.WINDOW, 1, 0, "reduce-window"),
+        *_specs(Kind.WINDOW, 1, 0, "reduce-window scan"),
         *_specs(Kind.DOT, 2, 0, "dot"),
     ]
 }

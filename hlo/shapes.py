@@ -192,6 +192,16 @@ def _reduce_window(op: Op) -> Shape:
     return results[0] if half == 1 else Shape("tuple", (), results)
 
 
+def _scan(op: Op) -> Shape:
+    dim, count = op.attrs["dimension"], op.attrs["carries"]
+    extent = op.operands[0].dims[dim]
+    results = op.called[0].root.shape.elements
+    require(op, 0 < count <= len(results), "a carry for each init")
+    split = len(results) - count
+    outputs = [Shape(r.dtype, (*r.dims[:dim], extent, *r.dims[dim:])) for r in results[:split]]
+    return Shape("tuple", (), (*outputs, *results[split:]))
+
+
 def _dot(op: Op) -> Shape:
     attrs, lhs, rhs = op.attrs, op.operands[0], op.operands[1]
     free: list[int] = []
@@ -266,6 +276,7 @@ _RULES: Mapping[str, Callable[[Op], Shape]] = {
     "gather": _gather,
     "reduce": _reduce,
     "reduce-window": _reduce_window,
+    "scan": _scan,
     "dot": _dot,
     "tuple": _tuple,
     "get-tuple-element": _get_tuple_element,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from codegen.bitcasts import regroups
 from codegen.expressions import supported
 from codegen.monoids import expressible
+from codegen.scans import runnable
 from codegen.scatters import stitchable
 from codegen.windows import walkable
 from costmodel.devices import Device
@@ -72,7 +73,8 @@ def _expressible(op: Op, device: Device) -> Verdict:
 def _reducer(op: Op, device: Device) -> Verdict:
     if op.opcode == "reduce" and op.attrs["reducer"] is None:
         return expressible(op)
-    return walkable(op) if op.opcode == "reduce-window" else allow()
+    check = {"reduce-window": walkable, "scan": runnable}.get(op.opcode)
+    return check(op) if check else allow()
 
 
 def _scatter(op: Op, device: Device) -> Verdict:
@@ -90,8 +92,8 @@ def _gemm(op: Op, device: Device) -> Verdict:
 
 
 def is_part(op: Op) -> bool:
-    """Whether `op` is one of the values that a reduce gives together."""
-    return op.opcode == "get-tuple-element" and op.operands[0].opcode == "reduce"
+    """Whether `op` is one of the values that a reduction or scan gives together."""
+    return op.opcode == "get-tuple-element" and op.operands[0].opcode in ("reduce", "scan")
 
 
 #: Checked in this order; the first refusal is the op's verdict.

@@ -57,8 +57,8 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
 
 
 def _is_part(op: Op, bits: int) -> bool:
-    """Whether `op` is a part of what a reduce among `bits` gives."""
-    if op.opcode != "get-tuple-element" or op.operands[0].opcode != "reduce":
+    """Whether `op` is a part of what a reduction or scan among `bits` gives."""
+    if op.opcode != "get-tuple-element" or op.operands[0].opcode not in ("reduce", "scan"):
         return False
     return bool(bits >> op.operands[0].id & 1)
 
