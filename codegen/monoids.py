@@ -81,7 +81,8 @@ class Monoids:
         if op.attrs["reducer"] is not None:
             return None
         if not (found := expressible(op)):
-            raise CodegenError(f"{op.name}: {found.reason} Leave it to XLA.")
+            why = found.reason
+            raise CodegenError(f"Kernels cannot reduce as {op.name}: leave it to XLA. {why}")
         inputs, inits = _halves(op)
         if len(inputs) == 1:
             start = literal(splat(inits[0]), inits[0].dtype)

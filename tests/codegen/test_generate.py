@@ -303,7 +303,7 @@ def test_a_region_without_outputs_is_refused() -> None:
             lambda b: b.op(
                 "reduce", (6,), b.parameter((6, 9)), b.constant(0.0), dimensions=(1,), reducer=None
             ),
-            "Its reducer is not known. Leave it to XLA.",
+            "leave it to XLA. Its reducer is not known.",
         ),
     ],
 )
