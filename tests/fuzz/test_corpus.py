@@ -14,7 +14,7 @@ from hlo.evaluate import evaluate
 from tests.fuzz import corpus
 from tests.fuzz.growth import from_seed
 from tests.fuzz.hlo_text import to_proto
-from tests.fuzz.ways import DEVICES, check, cut, whole
+from tests.fuzz.ways import DEVICES, check, cut, report, whole
 
 FILES = sorted(corpus.FOLDER.glob("*.mlir"))
 
@@ -55,3 +55,17 @@ def test_a_file_holds_the_graph_that_was_written(tmp_path: Path) -> None:
             evaluate(grown.graph, grown.args), evaluate(again.graph, again.args), strict=True
         ):
             np.testing.assert_array_equal(one.astype(np.float64), other.astype(np.float64))
+
+
+def test_a_failure_leaves_the_smallest_graph_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hypothesis tries smaller graphs, each of which replaces the file of the one before."""
+    monkeypatch.setattr(corpus, "FOLDER", tmp_path)
+    for seed in (3, 4):
+        way = whole(from_seed(seed), "one kernel", DEVICES["one multiprocessor"], CodegenOptions())
+        told = report(way, "forward order, output 0: error 1.0e+00")
+    [path] = tmp_path.iterdir()
+    assert str(path) in told
+    assert path.name.startswith("found_by_test_a_failure_leaves")
+    assert path.read_text() == corpus.text(from_seed(4))
