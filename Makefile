@@ -8,6 +8,7 @@ JOBS ?= 6
 RESULTS ?= benchmarks/results/latest.json
 LADDER ?= benchmarks/results/ablation.json
 WORKERS ?= 2
+GRAPHS ?= 10000
 
 # On a machine with an NVIDIA driver the environment also gets JAX for CUDA.
 comma := ,
@@ -16,7 +17,7 @@ EXTRAS ?= test,clients,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comm
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format gpu-test bench pages fuzz faults clean
+.PHONY: help setup demo test lint format gpu-test bench pages fuzz limits faults clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,8 +63,11 @@ pages: $(STAMP) ## write docs/benchmarks.md, docs/paper.md and docs/figures from
 	$(BIN)/python -m benchmarks.paper $(RESULTS) $(LADDER) > docs/paper.md
 	$(BIN)/python -m benchmarks.plots $(RESULTS)
 
-fuzz: $(STAMP) ## the property tests with many more examples
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)
+fuzz: $(STAMP) ## GRAPHS grown graphs a test, and the other property tests with many more examples
+	FUSIONSTITCH_FUZZ=$(GRAPHS) JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)
+
+limits: $(STAMP) ## write docs/limits.md from the cases of tests/coverage
+	JAX_PLATFORMS=cpu $(BIN)/python -m tests.coverage.limits
 
 faults: $(STAMP) ## the fault tests, with a minute of processes on one cache and many more mutants
 	JAX_PLATFORMS=cpu FAULTS_SECONDS=60 FAULTS_MUTANTS=400 \

@@ -15,7 +15,7 @@ import numpy as np
 
 from codegen.types import c_type
 from hlo.errors import CodegenError
-from hlo.graph import FLOATS, INTEGERS, SIGNED, Op
+from hlo.graph import FLOATS, FLOATS8, INTEGERS, SIGNED, Op
 from hlo.rewrite import splat
 
 #: The classes of each element type, the most specific first: an opcode's entry is looked up in
@@ -26,7 +26,7 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("u8", "u16"), ("narrow", "unsigned", "integer", "any")),
     **dict.fromkeys(("s32", "s64"), ("wide", "signed", "integer", "any")),
     **dict.fromkeys(("u32", "u64"), ("wide unsigned", "wide", "unsigned", "integer", "any")),
-    **dict.fromkeys(("f16", "bf16", "f32"), ("single", "float", "any")),
+    **dict.fromkeys(("f16", "bf16", "f32", *sorted(FLOATS8)), ("single", "float", "any")),
     "f64": ("double", "float", "any"),
 }
 
@@ -165,6 +165,7 @@ _EXACT = frozenset(
         "round-nearest-even",
         "bitcast-convert",
         "reduce-precision",
+        "member",
     }
 )
 
@@ -176,7 +177,11 @@ _FLOAT_BITS: Mapping[str, tuple[int, int]] = {
     "f64": (11, 52),
 }
 
-_ROUNDERS: Mapping[str, str] = {"f16": "fs_round_f16", "bf16": "fs_round_bf16"}
+_ROUNDERS: Mapping[str, str] = {
+    "f16": "fs_round_f16",
+    "bf16": "fs_round_bf16",
+    **{dtype: f"fs_round<{dtype}>" for dtype in sorted(FLOATS8)},
+}
 
 # A call, an index, a name or an unsigned literal: binds tighter than every operator.
 _ATOM = re.compile(r"[\w.]+(<\w+(, \w+)*>)?(::\w+)?|0x[\da-f.]+p[+-]\d+f?|[\d.]+e[+-]\d+f?")
@@ -186,9 +191,10 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
     """The C expression of an elementwise op over C expressions `args`, one per operand.
 
     The result has the compute type of `op`; put it into parentheses before adding operators.
-    With numerics="strict" a bf16 or f16 result is rounded to its type and division is IEEE's;
-    otherwise it keeps the excess precision of float, and where its type holds few bits its function
-    computes few. Raises CodegenError where the table has no entry.
+    With numerics="strict" a result of fewer bits than a float is rounded to its type and division
+    is IEEE's; otherwise it keeps the excess precision of float, as in XLA:GPU's fusions, and where
+    its type holds few bits its function computes few. Raises CodegenError where the table has no
+    entry.
     """
     atoms = [_atom(arg) for arg in args]
     special = _special(op, numerics)
@@ -223,7 +229,7 @@ def supported(op: Op) -> bool:
 
 
 def rounded(text: str, dtype: str) -> str:
-    """`text`, a float expression, rounded to bf16 or f16; other types are never wider."""
+    """`text`, a float expression, rounded to a type of fewer bits; other types are never wider."""
     rounder = _ROUNDERS.get(dtype)
     return f"{rounder}({text})" if rounder else text
 
@@ -234,7 +240,7 @@ def combine(reducer: str, dtype: str) -> tuple[str, str]:
     Raises CodegenError for a reducer that is none of `FUNCTORS` or does not apply to `dtype`.
     """
     bitwise = reducer in ("and", "or", "xor")
-    if reducer not in FUNCTORS or (bitwise and dtype in FLOATS):
+    if reducer not in FUNCTORS or (bitwise and dtype in FLOATS | FLOATS8):
         raise CodegenError(f"A reduction of {dtype} by {reducer} has no functor: leave it to XLA.")
     return literal(identity(reducer, dtype), dtype), FUNCTORS[reducer]
 
@@ -257,7 +263,7 @@ def identity(reducer: str, dtype: str) -> bool | int | float:
 def _limits(dtype: str) -> tuple[bool | int | float, bool | int | float]:
     if dtype == "pred":
         return False, True
-    if dtype in FLOATS:
+    if dtype in FLOATS or dtype in FLOATS8:
         return -np.inf, np.inf
     bits = 8 * c_type(dtype).bytes
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)
@@ -346,7 +352,7 @@ def _from_table(op: Op, args: Sequence[str]) -> str:
 
 def _compare(op: Op, args: Sequence[str]) -> str:
     a, b = args
-    if op.attrs.get("total_order") and op.operands[0].dtype in FLOATS:
+    if op.attrs.get("total_order") and op.operands[0].dtype in FLOATS | FLOATS8:
         a, b = f"fs_total_order({a})", f"fs_total_order({b})"
     return f"{a} {DIRECTIONS[op.attrs['direction']]} {b}"
 
@@ -362,7 +368,7 @@ def _convert(op: Op, args: Sequence[str]) -> str:
         return args[0]
     if target == "pred":
         return f"{args[0]} != 0"
-    if source in FLOATS and target in INTEGERS:
+    if source in FLOATS | FLOATS8 and target in INTEGERS:
         return f"fs_to_int<{compute}>({args[0]})"
     return f"{compute}({args[0]})"
 
@@ -389,7 +395,15 @@ def _reduce_precision(op: Op, args: Sequence[str]) -> str:
 
 
 def _to_storage(arg: str, storage: str) -> str:
-    return f"fs_store_as<{storage}>({arg})" if storage in ("bf16", "f16") else arg
+    return f"fs_store_as<{storage}>({arg})" if storage in _ROUNDERS else arg
+
+
+def _record(op: Op, args: Sequence[str]) -> str:
+    return f"{c_type(op.dtype).compute}{{{', '.join(args)}}}"
+
+
+def _member(op: Op, args: Sequence[str]) -> str:
+    return f"fs_get<{op.attrs['index']}>({args[0]})"
 
 
 #: Opcodes whose expression depends on attributes or on the operand's type.
@@ -399,4 +413,6 @@ _BUILDERS = {
     "convert": _convert,
     "bitcast-convert": _bitcast_convert,
     "reduce-precision": _reduce_precision,
+    "record": _record,
+    "member": _member,
 }

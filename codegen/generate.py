@@ -10,6 +10,7 @@ from typing import TypeVar
 from codegen.caching import cache_values
 from codegen.dot_groups import tile_dots
 from codegen.dot_streams import stream_rows
+from codegen.expansions import expand
 from codegen.factors import take_out_factors
 from codegen.facts import kernel_facts
 from codegen.groups import form_groups
@@ -118,6 +119,7 @@ def _first_that_works(
 
 
 def _simplified(graph: Graph, device: Device, options: CodegenOptions) -> Graph:
+    graph = expand(graph, options.numerics)
     graph = reduce_strength(graph, RULES, exact=options.numerics == "strict")
     if options.numerics != "strict":
         graph = reduce_strength(centre_sums(take_out_factors(graph)), RULES)

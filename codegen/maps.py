@@ -154,6 +154,15 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
     return found
 
 
+def _windows(op: Op, index: Indices) -> list[Read]:
+    """Dims of the operand, stepped over, and behind them those of a window."""
+    rank = op.operands[0].shape.rank
+    place = [i * k for i, k in zip(index[:rank], op.attrs["stride"], strict=True)]
+    for d, i, k in zip(op.attrs["along"], index[rank:], op.attrs["dilation"], strict=True):
+        place[d] = place[d] + i * k
+    return [Read(0, tuple(place))]
+
+
 # ---- places that the data decides ----------------------------------------------------------------
 
 
@@ -275,6 +284,7 @@ _MAPS: Mapping[str, Callable[[Op, Indices], list[Read]]] = {
     "reverse": _reverse,
     "pad": _pad,
     "concatenate": _concatenate,
+    "windows": _windows,
     "gather": _gather,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _dynamic_update_slice,

@@ -11,10 +11,11 @@ from codegen.emit import KernelEmitter, Memory
 from codegen.expressions import literal
 from codegen.inplace import in_place
 from codegen.kernel import Kernel
+from codegen.monoids import functors
 from codegen.source import Writer
 from codegen.storage import scratch_ops
-from codegen.types import c_type
-from hlo.graph import Graph, Op
+from codegen.types import C_TYPES, c_type
+from hlo.graph import Graph, Op, Shape
 
 if TYPE_CHECKING:
     from codegen.generate import Scheduled
@@ -47,6 +48,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     parameters += [f"{_storage(op)}* {scratch[op.id]}" for op in passed]
     source = ['#include "fusionstitch.cuh"', ""]
     source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
+    source += functors(graph)
     source += emitter.functions
     source += [f"// {line}".rstrip() for line in _summary(scheduled)]
     bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
@@ -61,7 +63,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
         source="\n".join(source),
         inputs=tuple(p.shape for p in graph.parameters),
         outputs=tuple(op.shape for op in graph.root.operands),
-        scratch=tuple(op.shape for op in passed),
+        scratch=tuple(_bytes(op) for op in passed),
         grid=plan.grid,
         block=plan.block,
         shared_bytes=layout.total,
@@ -88,6 +90,12 @@ def _table(op: Op, name: str) -> str:
 
 def _storage(op: Op) -> str:
     return c_type(op.dtype).storage
+
+
+def _bytes(op: Op) -> Shape:
+    """The shape of a scratch buffer; records have none outside kernels."""
+    known = op.dtype in C_TYPES
+    return op.shape if known else Shape("u8", (op.shape.size * c_type(op.dtype).bytes,))
 
 
 def _is_wide(graph: Graph) -> bool:

@@ -19,15 +19,14 @@ import numpy as np
 from codegen.index import Index, Quotient, Remainder, Var, constant, variable
 from codegen.maps import known
 from codegen.region import rewrite
+from codegen.scatter_sums import NARROW, comparable, expand_scatter
 from hlo.graph import Graph, Op, Shape
 from hlo.literals import NUMPY_DTYPES
 from hlo.rewrite import is_positive_zero, splat
-from hlo.verdict import Verdict, forbid
+from hlo.verdict import Verdict, allow, forbid
 
 #: The body of a scatter that puts the update in the element's place.
 REPLACE = "replace"
-#: Index types whose values all fit into s32.
-_NARROW = frozenset({"s8", "u8", "s16", "u16", "s32"})
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,16 @@ class OneUpdate:
 
 
 def expand_scatters(graph: Graph) -> Graph:
-    """A region with the scatters that allow it turned into selects."""
+    """A region with the scatters that allow it turned into selects and reductions."""
     if not any(op.opcode == "scatter" for op in graph):
         return graph
-    return rewrite(rewrite(graph, _of_sum), _of_scatter)
+    return rewrite(rewrite(rewrite(graph, _of_sum), _of_scatter), expand_scatter)
+
+
+def stitchable(op: Op) -> Verdict:
+    """Whether a scatter may be inside a kernel, one way or the other."""
+    found = one_update(op)
+    return comparable(op) if isinstance(found, Verdict) else allow()
 
 
 def one_update(op: Op) -> OneUpdate | Verdict:
@@ -205,7 +210,7 @@ class _Maker:
             dims = tuple(b - a for a, b in zip(start, limit, strict=True))
             bounds = {"start": start, "limit": limit, "stride": (1,) * len(dims)}
             indices = self.make("slice", Shape(indices.dtype, dims), indices, **bounds)
-        wide = Shape("s32" if indices.dtype in _NARROW else "s64", indices.dims)
+        wide = Shape("s32" if indices.dtype in NARROW else "s64", indices.dims)
         if indices.dtype != wide.dtype:
             indices = self.make("convert", wide, indices)
         return self.spread(indices, {})

@@ -18,6 +18,7 @@ from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, Place, form_nests
 from codegen.stages import Stage, is_strided, reduced_size
 from codegen.tuning import DEFAULT, Tuning, team_in
+from codegen.types import compute_bytes
 from costmodel.devices import Device
 from costmodel.estimate import barrier_us
 from costmodel.occupancy import blocks_per_sm
@@ -45,8 +46,6 @@ ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
 MOST_BOUNDED = 128
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
-#: Shared memory in which the warps of a block join one reduction (FS_SLOT of the device header).
-SLOT_BYTES = 32 * 8
 #: Ops of an elementwise stage from which the compiler, left alone, takes too few registers and
 #: spills. It does well with fewer: Black-Scholes, 27 ops, took 53 us with the 32 registers it
 #: chose and 59 us with 64 at most on an H200.
@@ -74,6 +73,12 @@ class FixedByTemplate(Protocol):
     groups: set[Group]
     teams: dict[Stage, Teams]
     block: int | None
+
+
+def slot_bytes(dtype: str) -> int:
+    """Shared memory in which the warps of a block join one reduction (fs_slot of the device
+    header)."""
+    return 32 * max(8, compute_bytes(dtype))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from codegen.expressions import identity
 from codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
+from codegen.monoids import Monoid
 from codegen.region import rewrite
 from codegen.schedule import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
 from codegen.stages import is_strided, reduced_size
@@ -161,12 +162,18 @@ def _split(op: Op, device: Device, scale: float) -> list[Op] | None:
     each = -(-extent // count)
     count = -(-extent // each)  # no part is all padding
     reducer = op.attrs["reducer"] if op.opcode == "reduce" else "add"
+    if isinstance(reducer, Monoid):  # nothing to pad with
+        count = next(n for n in range(count, 0, -1) if extent % n == 0)
+        if count == 1:
+            return None
+        each = extent // count
     # partial sums of narrow floats stay wide: they are rounded once, when complete
     wide = c_type(op.dtype).compute == "float" and reducer in ("add", "multiply")
     dtype = "f32" if wide else op.dtype
     rounded = dtype != op.dtype
-    zero = _neutral(reducer, dtype, op)
-    chain = [zero, *rows]
+    known = not isinstance(reducer, Monoid)
+    zero = _neutral(reducer, dtype, op) if known else op.operands[1]
+    chain = [zero, *rows] if known else rows
     operands = op.operands
     if op.opcode == "reduce" and rounded:
         operands = tuple(_widened(operand, op, chain) for operand in operands)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from codegen.dominance import DominanceTree
 from codegen.nests import Place
-from codegen.schedule import SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
+from codegen.schedule import GroupPlan, KernelPlan, NestPlan, slot_bytes
 from codegen.shared import SharedPlan, SharedRequest, plan_shared
 from codegen.stages import Stage
 from codegen.types import compute_bytes
@@ -70,7 +70,8 @@ def _reduction_scratch(plan: KernelPlan) -> int:
     for group in plan.groups:
         for nest in group.nests:
             if nest.teams.joins_warps:
-                need = max(need, SLOT_BYTES * len(nest.nest.placed(Place.REDUCE)))
+                reduced = nest.nest.placed(Place.REDUCE)
+                need = max(need, sum(slot_bytes(s.op.dtype) for s in reduced))
             if nest.tile is not None:
                 need = max(need, nest.tile.shared)
             if nest.tile is not None and nest.tile.shares > 1:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from codegen.access import Access, in_range
-from codegen.expressions import combine, literal
+from codegen.expressions import literal
 from codegen.index import Index, Var, linearize, render, variable
 from codegen.maps import Indices
+from codegen.monoids import joins
 from codegen.nests import Place
-from codegen.schedule import SLOT_BYTES, GroupPlan, KernelPlan, NestPlan
+from codegen.schedule import GroupPlan, KernelPlan, NestPlan, slot_bytes
 from codegen.stages import Stage, body_reads, closure, inlined_reads
 from codegen.types import c_type, compute_bytes
 from codegen.vectors import aligned_base
@@ -271,8 +272,8 @@ class Sweeps(Access):
         two uses of one.
         """
         reduced = [s for s in self.nest.stages if self.nest.place[s] is Place.REDUCE]
-        before = sum(self.nest.level[s] < level for s in reduced)
-        scratch = f"shared_memory + {before * SLOT_BYTES}" if before else "shared_memory"
+        before = sum(slot_bytes(s.op.dtype) for s in reduced if self.nest.level[s] < level)
+        scratch = f"shared_memory + {before}" if before else "shared_memory"
         functors = ", ".join(map(functor_of, totals))
         arguments = ", ".join([scratch, *totals.values()])
         threads = self.plan.teams.threads
@@ -332,14 +333,14 @@ def start_of(stage: Stage) -> str:
     """What a sum starts from."""
     if stage.op.opcode == "dot":
         return literal(0, stage.op.dtype)
-    return combine(stage.op.attrs["reducer"], stage.op.dtype)[0]
+    return joins(stage.op)[0]
 
 
 def functor_of(stage: Stage) -> str:
     """The function object that joins two partial results."""
     if stage.op.opcode == "dot":
         return "FsAdd"
-    return combine(stage.op.attrs["reducer"], stage.op.dtype)[1]
+    return joins(stage.op)[1]
 
 
 def words_of(op: Op) -> int:

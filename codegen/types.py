@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo.errors import CodegenError
+from hlo.graph import FLOATS8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +38,43 @@ C_TYPES: Mapping[str, CType] = {
     "bf16": CType("bf16", "float", 2),
     "f32": CType("float", "float", 4),
     "f64": CType("double", "double", 8),
+    **{dtype: CType(dtype, "float", 1) for dtype in sorted(FLOATS8)},
 }
+
+
+_RECORD = re.compile(r"record<(.*)>")
+
+
+def record(dtypes: Sequence[str]) -> str:
+    """The element type of several values that travel together; only kernels have such."""
+    return f"record<{','.join(dtypes)}>"
 
 
 def c_type(dtype: str) -> CType:
     """The C types of an HLO element type. Raises CodegenError for one without a C type."""
-    found = C_TYPES.get(dtype)
+    found = C_TYPES.get(dtype) or _record_type(dtype)
     if found is None:
         known = ", ".join(C_TYPES)
         raise CodegenError(
             f"Element type {dtype} has no CUDA-C type: leave the op to XLA. Known are: {known}."
         )
     return found
+
+
+@functools.cache
+def _record_type(dtype: str) -> CType | None:
+    match = _RECORD.fullmatch(dtype)
+    if not match:
+        return None
+    members = match[1].split(",")
+    size = align = 0
+    for member in reversed(members):  # the first, and behind it a record of the rest
+        own = compute_bytes(member)
+        start = -(-own // align) * align if align else own
+        align = max(align, own)
+        size = -(-(start + size) // align) * align
+    name = f"fs_record<{', '.join(c_type(member).compute for member in members)}>"
+    return CType(name, name, size)
 
 
 #: Bytes of the compute types that differ from their storage.

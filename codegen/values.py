@@ -12,14 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.expressions import combine, expression, literal, rotation, rounded
+from codegen.expressions import expression, literal, rotation, rounded
 from codegen.index import Fetched, constant, linearize, render, replaced
 from codegen.maps import Guard, Indices, Read, is_branching, reads
+from codegen.monoids import Monoid, joins
 from codegen.source import Writer
 from codegen.stages import body_reads, inner_extents
 from codegen.types import c_type
 from hlo.errors import CodegenError
-from hlo.graph import FLOATS, UNSIGNED, Op
+from hlo.graph import FLOATS, FLOATS8, UNSIGNED, Op
 from hlo.literals import NUMPY_DTYPES
 from hlo.semantics import Kind, kind_of
 
@@ -132,7 +133,9 @@ class Values:
         """A reduction's result: its init value joined with the total of its terms."""
         if op.opcode == "dot":
             return expression_rounded(total, op.dtype, self.numerics)
-        identity, functor = combine(op.attrs["reducer"], op.dtype)
+        identity, functor = joins(op)
+        if isinstance(op.attrs["reducer"], Monoid):
+            return total
         init = self.value(op.operands[len(op.operands) // 2], ())
         if init != identity and not (init in ("-0.0f", "-0.0") and functor == "FsAdd"):
             total = f"{functor}::apply({init}, {total})"
@@ -183,7 +186,9 @@ class Values:
         if op.opcode == "dot":
             total = " + ".join(f"{term}" for term in terms)
         else:
-            _, functor = combine(op.attrs["reducer"], op.dtype)
+            identity, functor = joins(op)
+            if isinstance(op.attrs["reducer"], Monoid):
+                terms.insert(0, identity)
             total = terms[0]
             for term in terms[1:]:
                 total = f"{functor}::apply({total}, {term})"
@@ -196,7 +201,7 @@ class Values:
 
 def expression_rounded(text: str, dtype: str, numerics: str) -> str:
     """Under strict numerics a sum kept in float is rounded to its type when it is complete."""
-    if numerics == "strict" and dtype in FLOATS:
+    if numerics == "strict" and dtype in FLOATS | FLOATS8:
         return rounded(text, dtype)
     return text
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.prices import FLOAT, INTEGER
-from hlo.graph import FLOATS, INTEGERS, ITEM_BYTES, Op, Shape
+from hlo.graph import FLOATS, FLOATS8, INTEGERS, ITEM_BYTES, Op, Shape
 from hlo.semantics import Kind, kind_of, spec_of
 
 #: A step of a dot that is contracted along the rows of neither operand, as a weight gradient is,
@@ -82,7 +82,7 @@ def _arithmetic(op: Op) -> Work:
     if dtype == "f64":
         # f64 library routines are all FMA: the special-function unit only starts them
         return Work(flops64=spec.flops * size)
-    if dtype in FLOATS:
+    if dtype in FLOATS or dtype in FLOATS8:
         flops, special = FLOAT.get(op.opcode, (spec.flops, spec.special))
         return Work(flops=flops * size, special=special * size)
     units = INTEGER.get(op.opcode, spec.flops) * (2 if dtype in ("s64", "u64") else 1)
@@ -99,6 +99,17 @@ def _reduction(op: Op) -> Work:
     if op.operands[0].dtype == "f64":
         return Work(flops64=size)
     return Work(int_ops=size) if op.operands[0].dtype in INTEGERS else Work(flops=size)
+
+
+def _window(op: Op) -> Work:
+    """Every element of every window; running reductions go in two levels of blocks."""
+    result = op.shape.elements[0] if op.shape.is_tuple else op.shape
+    steps = math.prod(op.attrs["size"]) if op.opcode == "reduce-window" else LONGEST_WALK
+    steps = min(steps, LONGEST_WALK) if op.attrs["reducer"] else steps
+    size = result.size * steps
+    if result.dtype == "f64":
+        return Work(flops64=size, int_ops=size)
+    return Work(flops=size, int_ops=size)
 
 
 def _dot(op: Op) -> Work:
@@ -121,6 +132,9 @@ def _none(op: Op) -> Work:
     return NOTHING
 
 
+#: Steps an element of a window that covers all before it takes at most.
+LONGEST_WALK = 64
+
 #: Arithmetic of one op, by kind.
 RULES: Mapping[Kind, Callable[[Op], Work]] = {
     Kind.SOURCE: _none,
@@ -129,6 +143,7 @@ RULES: Mapping[Kind, Callable[[Op], Work]] = {
     Kind.MOVEMENT: _movement,
     Kind.UPDATE: _movement,
     Kind.REDUCTION: _reduction,
+    Kind.WINDOW: _window,
     Kind.DOT: _dot,
     Kind.PARTITION: _none,
 }
@@ -199,7 +214,7 @@ def _elements_for(op: Op, operand: Op, count: int) -> int:
     """Elements of `operand` that `count` elements of `op` need."""
     if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT):
         return operand.shape.size * count // op.shape.size
-    return count
+    return operand.shape.size if kind_of(op.opcode) is Kind.WINDOW else count
 
 
 def arithmetic(op: Op) -> Work:

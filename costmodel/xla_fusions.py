@@ -136,6 +136,8 @@ class _Fuser:
         self.free = free
         self.homes: dict[int, list[_Kernel]] = {}
         self.kernels: list[_Kernel] = []
+        #: reductions of several values of which one is read outside
+        self.parts_escape = 0
         self.cheap, self.flops = _cheap(graph, bits)
         ops = (graph.ops[i] for i in ids(bits))
         self.reductions = sum(1 << o.id for o in ops if kind_of(o.opcode) is Kind.REDUCTION)
@@ -151,8 +153,13 @@ class _Fuser:
         users = self.graph.users[op.id]
         inside = [u for u in users if self.bits >> u.id & 1]
         escapes = op is self.graph.root or len(inside) < len(users)
+        escapes = escapes or bool(self.parts_escape >> op.id & 1)
         kernels = _distinct(k for u in inside for k in self.homes[u.id])
         kind = kind_of(op.opcode)
+        if kind is Kind.STRUCTURE:  # a part of what a reduction gives: no work of its own
+            self.homes[op.id] = kernels
+            self.parts_escape |= escapes << op.operands[0].id
+            return
         if kind is Kind.DOT:
             self._place_gemm(op, kernels, escapes)
         elif kind is Kind.REDUCTION:
@@ -195,7 +202,7 @@ class _Fuser:
         elif (
             only is not None
             and only.hero is Hero.LOOP
-            and only.root.shape.size == op.shape.size
+            and only.root.shape.size == (op.shape.elements or (op.shape,))[0].size
             and not self._would_cycle(op, only)
         ):
             only.hero, only.reduction = Hero.REDUCTION, op

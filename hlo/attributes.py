@@ -32,6 +32,15 @@ def _update_of(body: Graph) -> str | None:
     return reducer_of(body)
 
 
+def _scanned_by(body: Graph) -> str | None:
+    """The opcode by which a scan's body `(input, carry) -> (joined, joined)` joins, else None."""
+    joined = set(body.root.operands)
+    if body.root.opcode != "tuple" or len(body.root.operands) != 2 or len(joined) != 1:
+        return None
+    [op] = joined
+    return op.opcode if op.opcode in REDUCERS and set(op.operands) == set(body.parameters) else None
+
+
 def _dimensions(proto: Any) -> dict[str, Any]:
     return {"dimensions": tuple(proto.dimensions)}
 
@@ -137,6 +146,11 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "iota": _dimension,
     "concatenate": _dimension,
     "sort": _dimension,
+    "scan": lambda proto: {
+        "dimension": proto.dimensions[0],
+        "reverse": proto.is_reverse,
+        "carries": proto.num_carries,
+    },
     "broadcast": _dimensions,
     "transpose": _dimensions,
     "reverse": _dimensions,
@@ -161,12 +175,15 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
 def finish(op: Op) -> None:
     """Completes attributes by what the instruction alone does not say.
 
-    A reduce and a scatter get their `reducer`; only floats have another order than the total one.
+    A reduce (of windows too) and a scatter get their `reducer`; only floats have another order than
+    the total one.
     """
     if op.opcode == "compare" and op.operands[0].dtype not in FLOAT_TYPES:
         op.attrs = {**op.attrs, "total_order": False}
     elif op.opcode == "scatter":
         op.attrs = {**op.attrs, "reducer": None if op.shape.is_tuple else _update_of(op.called[0])}
-    elif op.opcode == "reduce":
+    elif op.opcode == "scan":
+        op.attrs = {**op.attrs, "reducer": _scanned_by(op.called[0])}
+    elif op.opcode in ("reduce", "reduce-window"):
         single = not op.shape.is_tuple
         op.attrs = {**op.attrs, "reducer": reducer_of(op.called[0]) if single else None}

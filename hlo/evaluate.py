@@ -75,6 +75,8 @@ class _Interpreter:
             return np.dtype(np.float64)
         if self.float64 and name == "c64":
             return np.dtype(np.complex128)
+        if name not in NUMPY_DTYPES:
+            raise ImportModuleError(f"NumPy holds no values of type {name}.")
         return NUMPY_DTYPES[name]
 
     def cast(self, value: Array, name: str) -> Array:
@@ -217,6 +219,20 @@ def _reduce_window(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
     return results if op.shape.is_tuple else results[0]
 
 
+def _scan(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
+    dim, count = op.attrs["dimension"], op.attrs["carries"]
+    inputs = [np.moveaxis(x, dim, 0) for x in values[:-count]]
+    carries, outputs = tuple(values[-count:]), []
+    steps = range(len(inputs[0]))
+    for step in reversed(steps) if op.attrs["reverse"] else steps:
+        results = ev.run(op.called[0], [*(x[step] for x in inputs), *carries])
+        outputs.append(results[:-count])
+        carries = results[-count:]
+    if op.attrs["reverse"]:
+        outputs.reverse()
+    return (*(np.stack(parts, dim) for parts in zip(*outputs, strict=True)), *carries)
+
+
 def _sort(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
     results = indexing.sort(values, op.attrs["dimension"], ev.body(op.called[0]))
     return results if op.shape.is_tuple else results[0]
@@ -273,6 +289,7 @@ _TABLE: Mapping[str, Callable[[_Interpreter, Op, Sequence[Value]], Value]] = {
     "scatter": _scatter,
     "reduce": _reduce,
     "reduce-window": _reduce_window,
+    "scan": _scan,
     "dot": _dot,
     "sort": _sort,
     "map": lambda ev, op, v: ev.body(op.called[0])(*v)[0],

@@ -44,6 +44,10 @@ ITEM_BYTES: Mapping[str, int] = {
 }
 
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+#: Floats of one byte that have a sign: kernels compute with them in f32.
+FLOATS8 = frozenset(
+    {"f8e5m2", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e3m4", "f8e5m2fnuz", "f8e4m3fnuz"}
+)
 SIGNED = frozenset({"s8", "s16", "s32", "s64"})
 UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
 INTEGERS = SIGNED | UNSIGNED

@@ -112,7 +112,7 @@ def convert(x: Array, dtype: np.dtype[Any]) -> Array:
         limits = np.iinfo(dtype)
         wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
         inside = (wide > limits.min) & (wide < limits.max)
-        edge = np.where(wide <= limits.min, limits.min, limits.max).astype(dtype)
+        edge = np.where(wide <= limits.min, dtype.type(limits.min), dtype.type(limits.max))
         return np.where(inside, np.where(inside, wide, 0).astype(dtype), edge)
     return x.astype(dtype)
 

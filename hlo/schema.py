@@ -82,6 +82,7 @@ _MESSAGES: Mapping[str, str] = {
     "comparison_type 72 string, output_operand_aliasing 74 OutputOperandAliasing*, "
     "custom_call_api_version 77 int32, async_execution_thread 79 string, k 81 int64, "
     "largest 85 bool, is_composite 89 bool, result_accuracy 91 ResultAccuracy, "
+    "is_reverse 94 bool, num_carries 95 int64, is_associative 96 int32, "
     "comparison_order 102 string",
     "Computation": "name 1 string, instructions 2 Instruction*, program_shape 4 ProgramShape, "
     "id 5 int64, root_id 6 int64, is_fusion_computation 7 bool, execution_thread 8 string",

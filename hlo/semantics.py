@@ -34,7 +34,12 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          index_vector_dim, input_batching_dims, scatter_indices_batching_dims,
                          reducer (as of a reduce, or "replace"); called = (body,);
                          operands (*inputs, indices, *updates); several inputs give a tuple
-    reduce-window        size, stride, low, high, base_dilation, window_dilation
+    reduce-window        size, stride, low, high, base_dilation, window_dilation, reducer (as of a
+                         reduce); called = (body,); operands (*inputs, *inits)
+    scan                 dimension, reverse (bool), carries (their number), reducer (as of a reduce,
+                         if the body gives the joined value as output and as carry, else None);
+                         called = (body,) of (*inputs, *carries); operands (*inputs, *inits);
+                         results (*outputs, *carries)
     sort                 dimension
     call                 called = (callee,)
 """
@@ -57,6 +62,7 @@ class Kind(enum.Enum):
     MOVEMENT = "movement"  # an index map: broadcast, transpose, slice, gather, ...
     UPDATE = "update"  # an array with some elements replaced: scatter, dynamic-update-slice
     REDUCTION = "reduction"
+    WINDOW = "window"  # a reduction of overlapping windows: reads each element several times
     DOT = "dot"
     STRUCTURE = "structure"  # parameter, tuple, get-tuple-element: no work of their own
     PARTITION = "partition"  # left to XLA: sort, convolution, collectives, loops, custom calls
@@ -92,6 +98,10 @@ SEMANTICS: Mapping[str, OpSpec] = {
             "shift-right-logical floor ceil round-nearest-afz round-nearest-even sign "
             "is-finite popcnt count-leading-zeros reduce-precision copy",
         ),
+        # made by code generation alone: values that are reduced together and one of them, and the
+        # view of an array that holds its windows
+        *_specs(Kind.ELEMENTWISE, 0, 0, "record member"),
+        *_specs(Kind.MOVEMENT, 0, 0, "windows"),
         *_specs(Kind.ELEMENTWISE, 4, 1, "divide rsqrt sqrt"),
         *_specs(Kind.ELEMENTWISE, 8, 1, "exponential log logistic remainder"),
         *_specs(
@@ -109,6 +119,7 @@ SEMANTICS: Mapping[str, OpSpec] = {
         ),
         *_specs(Kind.UPDATE, 0, 0, "dynamic-update-slice scatter"),
         *_specs(Kind.REDUCTION, 1, 0, "reduce"),
+        *_specs(Kind.WINDOW, 1, 0, "reduce-window scan"),
         *_specs(Kind.DOT, 2, 0, "dot"),
     ]
 }

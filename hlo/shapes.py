@@ -176,6 +176,32 @@ def _reduce(op: Op) -> Shape:
     return results[0] if half == 1 else Shape("tuple", (), results)
 
 
+def _reduce_window(op: Op) -> Shape:
+    half, attrs = len(op.operands) // 2, op.attrs
+    first = op.operands[0].shape
+    dims = []
+    for d, n in enumerate(first.dims):
+        spread = n + max(0, n - 1) * (attrs["base_dilation"][d] - 1)
+        room = spread + attrs["low"][d] + attrs["high"][d]
+        extent = (attrs["size"][d] - 1) * attrs["window_dilation"][d] + 1
+        dims.append(max(0, (room - extent) // attrs["stride"][d] + 1))
+    for x, init in zip(op.operands[:half], op.operands[half:], strict=True):
+        require(op, x.dims == first.dims, "inputs of one shape")
+        require(op, init.shape == Shape(x.dtype), "scalar inits of the inputs' types")
+    results = tuple(Shape(x.dtype, tuple(dims)) for x in op.operands[:half])
+    return results[0] if half == 1 else Shape("tuple", (), results)
+
+
+def _scan(op: Op) -> Shape:
+    dim, count = op.attrs["dimension"], op.attrs["carries"]
+    extent = op.operands[0].dims[dim]
+    results = op.called[0].root.shape.elements
+    require(op, 0 < count <= len(results), "a carry for each init")
+    split = len(results) - count
+    outputs = [Shape(r.dtype, (*r.dims[:dim], extent, *r.dims[dim:])) for r in results[:split]]
+    return Shape("tuple", (), (*outputs, *results[split:]))
+
+
 def _dot(op: Op) -> Shape:
     attrs, lhs, rhs = op.attrs, op.operands[0], op.operands[1]
     free: list[int] = []
@@ -249,6 +275,8 @@ _RULES: Mapping[str, Callable[[Op], Shape]] = {
     "dynamic-update-slice": _dynamic_update_slice,
     "gather": _gather,
     "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "scan": _scan,
     "dot": _dot,
     "tuple": _tuple,
     "get-tuple-element": _get_tuple_element,

@@ -94,6 +94,7 @@ template <class T>
 FS_FN T fs_min(T a, T b) {
   return a < b ? a : b;
 }
+FS_FN long long fs_min(int a, long long b) { return a < b ? a : b; }  // of 64-bit indices
 FS_FN double fs_min(double a, double b) { return a < b || a != a ? a : b; }
 FS_FN float fs_min(float a, float b) {
 #if !defined(FUSIONSTITCH_EMULATE) && __CUDA_ARCH__ >= 800

@@ -74,6 +74,27 @@ struct FsXor {
   }
 };
 
+// ---- records: several values that are reduced together ------------------------------------------
+
+template <class First, class... Rest>
+struct fs_record {
+  First first;
+  fs_record<Rest...> rest;
+};
+template <class First>
+struct fs_record<First> {
+  First first;
+};
+
+template <int I, class... T>
+FS_FN auto fs_get(const fs_record<T...>& from) {
+  if constexpr (I == 0) {
+    return from.first;
+  } else {
+    return fs_get<I - 1>(from.rest);
+  }
+}
+
 // ---- reductions across threads ------------------------------------------------------------------
 
 // The value of the lane whose number differs in `mask`; all 32 lanes of the warp take part.
@@ -86,6 +107,14 @@ FS_FN float fs_shuffle_xor(float value, int mask) {
 }
 FS_FN double fs_shuffle_xor(double value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+template <class... T>
+FS_FN fs_record<T...> fs_shuffle_xor(fs_record<T...> value, int mask) {
+  fs_record<T...> other;
+  other.first = fs_shuffle_xor(value.first, mask);
+  if constexpr (sizeof...(T) > 1) other.rest = fs_shuffle_xor(value.rest, mask);
+  return other;
 }
 
 // Reduces over each aligned group of WIDTH lanes (a power of two up to 32). Every lane gets its
@@ -147,26 +176,30 @@ FS_FN void fs_team_barrier() {
 }
 
 // Bytes of one value's results by warp.
-constexpr int FS_SLOT = 32 * 8;
+template <class T>
+FS_FN constexpr int fs_slot() {
+  return 32 * (sizeof(T) > 8 ? (int)sizeof(T) : 8);
+}
 
 // Each value's total over a team of WARPS warps, the first of the block's being `first`, from the
 // results that the warps left in `scratch`.
 template <int WARPS, class... Ops, class... T>
 FS_FN void fs_join_warps(unsigned char* scratch, int first, T&... values) {
-  if constexpr (WARPS == 2 || WARPS == 4) {  // one access reads them all, and no lane waits for others
-    ((values = fs_fold<Ops>(*(fs_vec<T, WARPS>*)((T*)scratch + first)), scratch += FS_SLOT), ...);
+  // one access reads them all, and no lane waits for others
+  if constexpr ((WARPS == 2 || WARPS == 4) && (... && (WARPS * sizeof(T) <= 16))) {
+    ((values = fs_fold<Ops>(*(fs_vec<T, WARPS>*)((T*)scratch + first)), scratch += fs_slot<T>()), ...);
   } else {
     constexpr int WIDTH = fs_power_of_two(WARPS);
     const int lane = (int)threadIdx.x & (WIDTH - 1);
     ((values = fs_reduce_lanes<WIDTH, Ops>(lane < WARPS ? ((T*)scratch)[first + lane]
                                                         : Ops::template identity<T>()),
-      scratch += FS_SLOT),
+      scratch += fs_slot<T>()),
      ...);
   }
 }
 
 // Reduces several values over the whole block of WARPS warps, each with its own Op; all threads call
-// it, and each gets the results in place. `scratch` holds FS_SLOT bytes of shared memory per value.
+// it, and each gets the results in place. `scratch` holds fs_slot<T>() bytes of shared memory per value.
 // Barriers: one between the writes and the reads of `scratch`. So what used it before must be behind
 // a barrier already, and there must be one before it is used again.
 template <int WARPS, class... Ops, class... T>
@@ -174,7 +207,7 @@ FS_FN void fs_reduce_block(unsigned char* scratch, T&... values) {
   ((values = fs_reduce_lanes<32, Ops>(values)), ...);
   if (WARPS == 1) return;
   unsigned char* slot = scratch;
-  if ((threadIdx.x & 31) == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += FS_SLOT), ...);
+  if ((threadIdx.x & 31) == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += fs_slot<T>()), ...);
   __syncthreads();
   fs_join_warps<WARPS, Ops...>(scratch, 0, values...);
 }
@@ -185,7 +218,7 @@ template <int WARPS, class... Ops, class... T>
 FS_FN void fs_reduce_team(unsigned char* scratch, T&... values) {
   ((values = fs_reduce_lanes<32, Ops>(values)), ...);
   unsigned char* slot = scratch;
-  if ((threadIdx.x & 31) == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += FS_SLOT), ...);
+  if ((threadIdx.x & 31) == 0) ((((T*)slot)[threadIdx.x / 32] = values, slot += fs_slot<T>()), ...);
   fs_team_barrier<WARPS * 32>();
   fs_join_warps<WARPS, Ops...>(scratch, (int)threadIdx.x / (WARPS * 32) * WARPS, values...);
 }

@@ -48,6 +48,24 @@ struct f16 {
   uint16_t bits;
 };
 
+// Floats of one byte: EXPONENT and MANTISSA bits, and what stands where others have infinities.
+enum fs_specials {
+  FS_IEEE,    // infinities and NaN, as in the wider types
+  FS_FINITE,  // no infinities; NaN has all bits set
+  FS_UNSIGNED_ZERO  // no infinities, no -0, whose bits mean NaN
+};
+template <int EXPONENT, int MANTISSA, int BIAS, fs_specials SPECIALS>
+struct fs_float8 {
+  uint8_t bits;
+};
+typedef fs_float8<5, 2, 15, FS_IEEE> f8e5m2;
+typedef fs_float8<4, 3, 7, FS_IEEE> f8e4m3;
+typedef fs_float8<3, 4, 3, FS_IEEE> f8e3m4;
+typedef fs_float8<4, 3, 7, FS_FINITE> f8e4m3fn;
+typedef fs_float8<4, 3, 11, FS_UNSIGNED_ZERO> f8e4m3b11fnuz;
+typedef fs_float8<4, 3, 8, FS_UNSIGNED_ZERO> f8e4m3fnuz;
+typedef fs_float8<5, 2, 16, FS_UNSIGNED_ZERO> f8e5m2fnuz;
+
 // fs_compute<T>::type: the type in which elements stored as T are computed.
 template <class T>
 struct fs_compute {
@@ -59,6 +77,11 @@ struct fs_compute<bf16> {
 };
 template <>
 struct fs_compute<f16> {
+  typedef float type;
+};
+
+template <int E, int M, int BIAS, fs_specials S>
+struct fs_compute<fs_float8<E, M, BIAS, S>> {
   typedef float type;
 };
 
@@ -86,6 +109,23 @@ FS_FN float fs_load(f16 stored) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(stored.bits));
   return value;
 #endif
+}
+
+template <int E, int M, int BIAS, fs_specials S>
+FS_FN float fs_load(fs_float8<E, M, BIAS, S> stored) {
+  uint32_t sign = (uint32_t)(stored.bits & 0x80u) << 24;
+  uint32_t magnitude = stored.bits & 0x7fu;
+  const uint32_t infinity = ((1u << E) - 1) << M;
+  const float nan = fs_bitcast<float>(0x7fc00000u);
+  if (S == FS_UNSIGNED_ZERO && stored.bits == 0x80u) return nan;
+  if (S == FS_FINITE && magnitude == 0x7fu) return fs_bitcast<float>(sign | 0x7fc00000u);
+  if (S == FS_IEEE && magnitude >= infinity)
+    return fs_bitcast<float>(sign | (magnitude > infinity ? 0x7fc00000u : 0x7f800000u));
+  if (magnitude < 1u << M) {  // zero and subnormals: multiples of the smallest number
+    float value = (float)magnitude * fs_bitcast<float>((uint32_t)(128 - BIAS - M) << 23);
+    return fs_bitcast<float>(sign | fs_bitcast<uint32_t>(value));
+  }
+  return fs_bitcast<float>(sign | ((magnitude << (23 - M)) + ((uint32_t)(127 - BIAS) << 23)));
 }
 
 // fs_store_as<T>(value): compute value -> stored element, to nearest even, NaN kept.
@@ -137,6 +177,34 @@ struct fs_stored<f16> {
   }
 };
 
+template <int E, int M, int BIAS, fs_specials S>
+struct fs_stored<fs_float8<E, M, BIAS, S>> {
+  static FS_METHOD fs_float8<E, M, BIAS, S> from(float value) {
+    const uint32_t infinity = ((1u << E) - 1) << M;
+    const uint32_t largest = S == FS_IEEE ? infinity - 1 : S == FS_FINITE ? 0x7eu : 0x7fu;
+    const uint32_t nan = S == FS_IEEE ? infinity | 1u << (M - 1) : S == FS_FINITE ? 0x7fu : 0x80u;
+    uint32_t bits = fs_bitcast<uint32_t>(value);
+    uint32_t sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu, result;
+    if (magnitude < (uint32_t)(128 - BIAS) << 23) {  // adding this leaves multiples of the smallest
+      const uint32_t shift = (uint32_t)(151 - BIAS - M) << 23;
+      result = fs_bitcast<uint32_t>(fs_bitcast<float>(magnitude) + fs_bitcast<float>(shift)) - shift;
+    } else {
+      const uint32_t half = (1u << (22 - M)) - 1;
+      result = (magnitude + half + (magnitude >> (23 - M) & 1u)) >> (23 - M);
+      result -= (uint32_t)(127 - BIAS) << M;
+    }
+    if (magnitude > 0x7f800000u) {
+      result = nan;
+    } else if (result > largest) {
+      result = S == FS_IEEE ? infinity : nan;
+    }
+    if (S == FS_UNSIGNED_ZERO && (result == 0 || result == nan)) sign = 0;
+    fs_float8<E, M, BIAS, S> stored;
+    stored.bits = (uint8_t)(sign | result);
+    return stored;
+  }
+};
+
 template <class T>
 FS_FN T fs_store_as(typename fs_compute<T>::type value) {
   return fs_stored<T>::from(value);
@@ -145,6 +213,11 @@ FS_FN T fs_store_as(typename fs_compute<T>::type value) {
 // The rounding points that strict numerics keeps.
 FS_FN float fs_round_bf16(float value) { return fs_load(fs_store_as<bf16>(value)); }
 FS_FN float fs_round_f16(float value) { return fs_load(fs_store_as<f16>(value)); }
+// That of a float of one byte.
+template <class T>
+FS_FN float fs_round(float value) {
+  return fs_load(fs_store_as<T>(value));
+}
 
 // ---- vectors: one memory access per 16 bytes ----------------------------------------------------
 

@@ -83,14 +83,17 @@ def collect(
 
 
 def close(graph: Graph, bits: int, fusible: int) -> int:
-    """`bits` with the ops it reads that the simplifier made: those have no instruction in the
-    module and must be computed inside."""
+    """`bits` with the ops it reads that the simplifier made, which have no instruction in the
+    module and must be computed inside, and all parts of values that are reduced together."""
     fusible |= bits
     while True:
         more = 0
         for i in ids(borders(graph, bits) & fusible):
-            if graph.ops[i].origin is None:
+            if graph.ops[i].origin is None or graph.ops[i].shape.is_tuple:
                 more |= 1 << i
+        for i in ids(bits):
+            if graph.ops[i].shape.is_tuple:
+                more |= users(graph)[i] & fusible & ~bits
         if not more:
             return bits
         bits |= more
@@ -130,6 +133,8 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
         if kind_of(op.opcode) is Kind.UPDATE and read >> op.operands[0].id & 1:
             return forbid("XLA updates the array in place.", op=op.name)
     for i in ids(read | written):
+        if graph.ops[i].shape.is_tuple:
+            return forbid("It has a part only of what is reduced together.", op=graph.ops[i].name)
         if graph.ops[i].origin is None:
             name = graph.ops[i].name
             return forbid("A value at its border was made by the simplifier.", op=name)

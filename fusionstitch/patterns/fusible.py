@@ -6,19 +6,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from codegen.scatters import one_update
+from codegen.bitcasts import regroups
+from codegen.expressions import supported
+from codegen.monoids import expressible
+from codegen.scans import runnable
+from codegen.scatters import stitchable
+from codegen.windows import walkable
 from costmodel.devices import Device
 from costmodel.work import dot_flops
 from fusionstitch.patterns.pattern import free_bits
-from hlo.graph import FLOATS, INTEGERS, Graph, Op
+from hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op
 from hlo.semantics import Kind, kind_of
 from hlo.verdict import Verdict, allow, forbid
 
 #: Element types that generated kernels compute with and store.
-DTYPES = FLOATS | INTEGERS | {"pred"}
+DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}
 
 #: Kinds that become members. Sources are free, structure and partition ops stay outside.
-KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.DOT})
+KINDS = frozenset(
+    {Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT}
+)
 
 
 def gemm_flops(dot: Op) -> int:
@@ -52,7 +59,8 @@ def _control(op: Op, device: Device) -> Verdict:
 
 
 def _dtypes(op: Op, device: Device) -> Verdict:
-    for shape in (op.shape, *(o.shape for o in op.operands)):
+    results = op.shape.elements or (op.shape,)
+    for shape in (*results, *(o.shape for o in op.operands)):
         if shape.dtype not in DTYPES:
             return forbid("Kernels have no such element type.", dtype=shape.dtype)
     return allow()
@@ -64,15 +72,21 @@ def _not_empty(op: Op, device: Device) -> Verdict:
     return forbid("An operand or the result has no elements.")
 
 
+def _expressible(op: Op, device: Device) -> Verdict:
+    if kind_of(op.opcode) is not Kind.ELEMENTWISE or supported(op) or regroups(op):
+        return allow()
+    return forbid("Kernels have no expression for it.", dtype=op.dtype)
+
+
 def _reducer(op: Op, device: Device) -> Verdict:
     if op.opcode == "reduce" and op.attrs["reducer"] is None:
-        return forbid("Its reducer is not one of the known monoids.")
-    return allow()
+        return expressible(op)
+    check = {"reduce-window": walkable, "scan": runnable}.get(op.opcode)
+    return check(op) if check else allow()
 
 
 def _scatter(op: Op, device: Device) -> Verdict:
-    found = one_update(op) if op.opcode == "scatter" else None
-    return found if isinstance(found, Verdict) else allow()
+    return stitchable(op) if op.opcode == "scatter" else allow()
 
 
 def _gemm(op: Op, device: Device) -> Verdict:
@@ -85,12 +99,18 @@ def _gemm(op: Op, device: Device) -> Verdict:
     return allow()
 
 
+def is_part(op: Op) -> bool:
+    """Whether `op` is one of the values that a reduction or scan gives together."""
+    return op.opcode == "get-tuple-element" and op.operands[0].opcode in ("reduce", "scan")
+
+
 #: Checked in this order; the first refusal is the op's verdict.
 CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
     _kind,
     _control,
     _dtypes,
     _not_empty,
+    _expressible,
     _reducer,
     _scatter,
     _gemm,
@@ -121,7 +141,10 @@ def fusible_ops(graph: Graph, device: Device) -> Fusible:
     awaited = {origin for op in graph for origin in op.control}
     bits, refused = 0, []
     for op in graph:
-        if free >> op.id & 1 or kind_of(op.opcode) is Kind.STRUCTURE:
+        if free >> op.id & 1:
+            continue
+        if kind_of(op.opcode) is Kind.STRUCTURE:
+            bits |= is_part(op) and bits >> op.operands[0].id & 1 and 1 << op.id
             continue
         verdict = fusible(op, device)
         if verdict and op.origin in awaited:

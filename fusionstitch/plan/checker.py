@@ -31,7 +31,7 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
         if not members:
             return forbid("A pattern has no ops.", pattern=number)
         for op in members:
-            if kind_of(op.opcode) in _NEVER_MEMBERS:
+            if kind_of(op.opcode) in _NEVER_MEMBERS and not _is_part(op, pattern.bits):
                 return forbid(f"A {op.opcode} can be no member.", pattern=number, op=op.name)
             if op.id in owner:
                 return forbid(
@@ -39,6 +39,8 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
                 )
             owner[op.id] = number
         for op in (*pattern.inputs, *pattern.outputs):
+            if op.shape.is_tuple:
+                return forbid("A tuple is at the border.", pattern=number, op=op.name)
             if op.origin is None:
                 return forbid(
                     "A value at the border has no instruction in the module.",
@@ -52,6 +54,13 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
     if not _acyclic(graph, owner):
         return forbid("The contracted graph has a cycle.")
     return allow()
+
+
+def _is_part(op: Op, bits: int) -> bool:
+    """Whether `op` is a part of what a reduction or scan among `bits` gives."""
+    if op.opcode != "get-tuple-element" or op.operands[0].opcode not in ("reduce", "scan"):
+        return False
+    return bool(bits >> op.operands[0].id & 1)
 
 
 def verify_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float]) -> None:

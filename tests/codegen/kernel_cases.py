@@ -224,6 +224,84 @@ add("three_phases", lambda x: (lambda m: (lambda v: x / v)((jnp.abs(x - m)).max(
     normal(300, 300), shows=GRID)  # fmt: skip
 add("chained_dots", lambda x, y: jnp.tanh(x @ y) @ x, normal(70, 9), normal(9, 70))
 
+# ---- bodies of the user's own, windows, collisions, other bits -----------------------------------
+
+JOIN = "FsJoin0::apply("
+
+
+def value_and_place(x, axis):
+    places = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+
+    def larger(a, b):
+        first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+        return tuple(jnp.where(first, p, q) for p, q in zip(a, b, strict=True))
+
+    inits = (jnp.asarray(-jnp.inf, x.dtype), jnp.int32(2**31 - 1))
+    return lax.reduce((x * 2, places), inits, larger, (axis,))
+
+
+def log_sum_pairs(x):
+    def join(a, b):
+        top = jnp.maximum(a[0], b[0])
+        safe = jnp.where(jnp.isfinite(top), top, 0.0)
+        return top, a[1] * jnp.exp(a[0] - safe) + b[1] * jnp.exp(b[0] - safe)
+
+    zero = jnp.zeros((), x.dtype)
+    return lax.reduce((x, jnp.ones_like(x)), (zero - jnp.inf, zero), join, (1,))
+
+
+def variance(x):
+    """Chan's, in one pass."""
+
+    def join(a, b):
+        n = a[0] + b[0]
+        delta, total = b[1] - a[1], jnp.maximum(n, 1.0)
+        return n, a[1] + delta * b[0] / total, a[2] + b[2] + delta**2 * a[0] * b[0] / total
+
+    zero = jnp.zeros((), x.dtype)
+    n, _, squares = lax.reduce((jnp.ones_like(x), x, zero * x), (zero,) * 3, join, (1,))
+    return squares / n
+
+
+def pool(x):
+    return lax.reduce_window(x * 2, -np.float32(np.inf), lax.max, (1, 3, 3), (1, 2, 1), "SAME")
+
+
+def running_sum(x):
+    """Of rows, as a reduction over windows whatever JAX makes of lax.cumsum."""
+    n = x.shape[1]
+    edges = ((0, 0), (n - 1, 0))
+    return lax.reduce_window(x, np.float32(0), lax.add, (1, n), (1, 1), edges)
+
+
+add("argmax", lambda x: jnp.argmax(x * 2, 1), normal(9, 100), shows=(JOIN, LANES))
+add("argmax_block", lambda x: jnp.argmax(x * 2, 1), normal(3, 3000), shows=(JOIN, BLOCK))
+add("argmax_columns", lambda x: jnp.argmin(x * 2, 0), normal(200, 9), shows=JOIN)
+add("argmax_split", lambda x: jnp.argmax(x * 2), normal(1 << 17), shows=(JOIN, GRID))
+add("value_and_place", lambda x: value_and_place(x, 1), normal(70, 33), shows=(JOIN, "fs_record<"))
+add("value_and_place_small", lambda x: value_and_place(x, 0), normal(3, 50), shows=JOIN)
+add("log_sum_pairs", log_sum_pairs, normal(5, 1100), shows=(JOIN, BLOCK))
+add("variance_by_chan", variance, normal(40, 200), shows=JOIN)
+add("variance_by_chan_f64", variance, normal(4, 900, dtype=np.float64), shows=(JOIN, BLOCK))
+add("picked_by_argmax", lambda x, y: y[jnp.argmax(x, 1)] * 2, normal(20, 60), normal(60, 4))
+add("pool", pool, normal(3, 15, 14))
+add("running_sum", lambda x: running_sum(x * 2), normal(3, 1500))
+add("running_sum_reversed", lambda x: lax.cumsum(jnp.exp(x), 0, reverse=True), normal(70, 5))
+add("running_maximum", lambda x: x - lax.cummax(x, 1), normal(40, 20))
+add("rows_added", lambda x, i, u: jnp.tanh(x).at[i].add(u), normal(12, 40),
+    integers(20, low=-3, high=15), normal(20, 40))  # fmt: skip
+add("segments", lambda u, i: jnp.exp(jax.ops.segment_sum(u, i, 6)), normal(300, 5),
+    integers(300, low=0, high=7))  # fmt: skip
+add("bytes_of_floats", lambda x: lax.bitcast_convert_type(x * 2, jnp.uint8) ^ 1, normal(33))
+add("floats_of_bytes", lambda x: lax.bitcast_convert_type(x + 1, jnp.float32) * 2,
+    np.tile(np.arange(120, dtype=np.uint8), (5, 1)).reshape(-1, 4))  # fmt: skip
+# numbers that eight bits hold: the float64 run of the table does not round to them
+add("eight_bits", lambda x: (x * 2).astype(jnp.float8_e4m3fn).astype(jnp.float32),
+    integers(1000, low=-8, high=9).astype(np.float32) / 8)  # fmt: skip
+add("eight_bits_stored", lambda x, s: (x.astype(jnp.float32) * s).astype(jnp.float8_e5m2),
+    integers(16, 64, low=-4, high=5).astype(ml_dtypes.float8_e4m3fn),
+    np.exp2(integers(64, low=-2, high=3).astype(np.float32)))  # fmt: skip
+
 # ---- packing: unlike work in one launch ----------------------------------------------------------
 
 add("packed_adds", lambda *a: tuple(x + 1 for x in a), normal(10), normal(1000), normal(64))

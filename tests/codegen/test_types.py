@@ -7,7 +7,8 @@ import pytest
 from codegen.types import C_TYPES, c_type
 from fusionstitch.runtime import emulate
 from hlo.errors import CodegenError
-from hlo.graph import ITEM_BYTES
+from hlo.graph import FLOATS8, ITEM_BYTES
+from hlo.literals import NUMPY_DTYPES
 from tests.codegen.small_kernels import Launch, on_emulator
 
 # NumPy warns when it asks a signalling bfloat16 NaN whether it is one.
@@ -59,6 +60,34 @@ def test_stores_round_to_nearest_even_everywhere(dtype):
     np.testing.assert_array_equal(bits(stored), bits(expected))
     rounded = run(f"fs_round_{dtype}(a[i])", values, "f32")
     np.testing.assert_array_equal(bits(rounded), bits(expected.astype(np.float32)))
+
+
+@pytest.mark.parametrize("dtype", sorted(FLOATS8))
+def test_every_8_bit_float_is_loaded_exactly(dtype):
+    values = np.arange(256, dtype=np.uint8).view(NUMPY_DTYPES[dtype])
+    loaded = run("fs_load(a[i])", values, "f32")
+    expected = values.astype(np.float32)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(bits(loaded[numbers]), bits(expected[numbers]))
+    assert np.isnan(loaded[~numbers]).all()
+
+
+@pytest.mark.parametrize("dtype", sorted(FLOATS8))
+def test_stores_to_8_bits_round_to_nearest_even_everywhere(dtype):
+    kind = NUMPY_DTYPES[dtype]
+    every = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
+    exact = np.sort(every[np.isfinite(every)])
+    middle = (exact[1:] + exact[:-1]) / 2
+    around = [np.nextafter(x, np.float32(to)) for x in (exact, middle) for to in (-np.inf, np.inf)]
+    beyond = np.float32([1e9, -1e9, np.inf, -np.inf, 1e-30, -1e-30, -0.0, np.nan])
+    top = exact[-1] * np.linspace(1, 1.3, 40, dtype=np.float32)
+    values = np.concatenate([exact, middle, *around, top, -top, beyond])
+    expected = values.astype(kind)
+    stored = run("a[i]", values, dtype)
+    missing = np.isnan(expected.astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(stored.astype(np.float32)), missing)
+    known = ~missing
+    np.testing.assert_array_equal(stored[known].view(np.uint8), expected[known].view(np.uint8))
 
 
 @pytest.mark.parametrize("dtype", SIXTEEN)

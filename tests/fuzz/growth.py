@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,63 +16,27 @@ from hypothesis import strategies as st
 
 from codegen.expressions import identity
 from hlo.graph import ITEM_BYTES, Graph, Op, Shape
-from hlo.literals import NUMPY_DTYPES
 from hlo.verify import verify
+from tests.fuzz.growing_reductions import Reductions
+from tests.fuzz.values import (
+    BOUND,
+    COMPARISONS,
+    DTYPES,
+    EXTENTS,
+    FLOATS,
+    INTEGER_OPS,
+    INTEGERS,
+    LONG,
+    SIZES,
+    Grown,
+    TypedBuilder,
+    Value,
+    drawn,
+)
 from tests.graphs import Builder
 
-FLOATS = ("f32", "bf16", "f64")
-INTEGERS = ("s32", "s8", "u8", "u32", "s64")
-DTYPES = (*("f32", "f32", "f32", "bf16", "s32", "pred", "f32"), *("f64", "s8", "u8", "u32", "s64"))
-EXTENTS = (1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 100, 128)
-LONG = (257, 512, 1000, 1024, 2048, 5000)
-#: Largest number of elements of a value, by how large the graph may be.
-SIZES = (600, 4096, 20_000, 140_000)
-#: Largest magnitude of a float; sums and products beyond it are scaled down.
-BOUND = 256.0
-INTEGER_OPS = (
-    *("add", "subtract", "multiply", "maximum", "minimum", "and", "xor", "divide", "remainder"),
-)
-COMPARISONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
-
-@dataclass(frozen=True)
-class Value:
-    """An op, whether its floats have no rounding error, and a bound of their magnitude."""
-
-    op: Op
-    exact: bool = True
-    bound: float = 2.0
-
-    @property
-    def dtype(self) -> str:
-        return self.op.dtype
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        return self.op.dims
-
-
-@dataclass(frozen=True, eq=False)
-class Grown:
-    """A graph and values for its parameters."""
-
-    graph: Graph
-    args: tuple[np.ndarray, ...]
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """A failure prints the source of its graph: of its batch Hypothesis prints nothing."""
-        printer.text(f"Grown({len(self.graph)} ops)")
-
-
-class TypedBuilder(Builder):
-    """Constants of every type."""
-
-    def constant(self, value: Any, dtype: str = "f32") -> Op:
-        array = np.asarray(value).astype(NUMPY_DTYPES[dtype])
-        return self.op("constant", Shape(dtype, array.shape), value=array)
-
-
-class Growth:
+class Growth(Reductions):
     """A graph in the making. `draw` picks one of a sequence, the simplest first."""
 
     def __init__(self, pick: Callable[[Sequence[Any]], Any]):
@@ -122,7 +85,7 @@ class Growth:
 
     def keep(self, op: Op, exact: bool = True, bound: float = 2.0) -> Value:
         """Enters a value; floats that may be too large are scaled down."""
-        value = Value(op, exact and op.dtype != "bf16", bound)
+        value = Value(op, exact and op.dtype not in ("bf16", "f16"), bound)
         if op.dtype in FLOATS and bound > BOUND:
             scale = 2.0 ** -math.ceil(math.log2(bound / 2))
             op = self.b.mul(op, self.splat(scale, op))
@@ -201,7 +164,8 @@ class Growth:
         if x.dtype == "pred":
             return self.keep(b.unary("not", op))
         if x.dtype in INTEGERS:
-            return self.keep(b.unary(self.pick(("negate", "abs", "not", "sign", "popcnt")), op))
+            signed = ("abs", "sign") if x.dtype[0] == "s" else ()
+            return self.keep(b.unary(self.pick(("negate", "not", "popcnt", *signed)), op))
         name = self.pick(
             ("negate", "abs", "tanh", "logistic", "exponential", "sine", "rsqrt", "sqrt", "floor")
         )
@@ -281,7 +245,7 @@ class Growth:
         x = self.any()
         if x is None:
             return None
-        others = ("f32", "s32", "bf16", "pred", "f64", "u8", "s8")
+        others = ("f32", "s32", "bf16", "pred", "f64", "u8", "s8", "f16", "u64")
         target = self.pick([t for t in others if t != x.dtype])
         if target not in FLOATS and not x.exact:
             return None
@@ -290,6 +254,20 @@ class Growth:
             scale = 2.0 ** (2 - 8 * ITEM_BYTES[x.dtype])
             return self.keep(self.b.mul(op, self.splat(scale, op)), False, 2.0)
         return self.keep(op, x.exact, x.bound)
+
+    def regroup(self) -> Value | None:
+        """The bits of integers as integers of another size."""
+        x = self.any(("s32", "u32", "s64", "u64", "u16", "s16"))
+        if x is None or len(x.dims) > 3:
+            return None
+        parts = self.pick([n for n in (2, 4) if ITEM_BYTES[x.dtype] >= n])
+        narrow = f"{self.pick(('u', 's'))}{8 * ITEM_BYTES[x.dtype] // parts}"
+        if math.prod(x.dims) * parts > self.most:
+            return None
+        op = self.b.op("bitcast-convert", (*x.dims, parts), x.op, dtype=narrow)
+        if self.flag():
+            op = self.b.op("bitcast-convert", x.dims, self.b.unary("not", op), dtype=x.dtype)
+        return self.keep(op)
 
     # ---- movement -------------------------------------------------------------------------------
 
@@ -398,6 +376,17 @@ class Growth:
         x = self.integers()
         return self.b.reshape(self.b.slice(x.op, (0,) * len(x.dims), (1,) * len(x.dims)), ())
 
+    def starts(self, count: int) -> list[Op]:
+        """Integers of one type, as StableHLO wants them."""
+        first, *rest = [self.start() for _ in range(count)]
+        return [
+            first,
+            *(
+                s if s.dtype == first.dtype else self.b.op("convert", (), s, dtype=first.dtype)
+                for s in rest
+            ),
+        ]
+
     def gather(self) -> Value | None:
         x = self.any(least_rank=1)
         if x is None:
@@ -452,7 +441,7 @@ class Growth:
         if x is None:
             return None
         sizes = tuple(self.number(1, n) for n in x.dims)
-        starts = [self.start() for _ in sizes]
+        starts = self.starts(len(sizes))
         return self._moved(x, self.b.op("dynamic-slice", sizes, x.op, *starts, sizes=sizes))
 
     def update_at(self) -> Value | None:
@@ -464,7 +453,7 @@ class Growth:
             "not" if x.dtype == "pred" else "negate",
             self.b.slice(x.op, (0,) * len(limit), limit),
         )
-        starts = [self.start() for _ in limit]
+        starts = self.starts(len(limit))
         return self._moved(x, self.b.op("dynamic-update-slice", x.dims, x.op, update, *starts))
 
     def scatter(self) -> Value | None:
@@ -511,6 +500,35 @@ class Growth:
             reducer=name,
         )
         return self.keep(op, x.exact and update.exact, x.bound + update.bound)
+
+    def collide(self) -> Value | None:
+        """Rows, some of them several times, joined with updates."""
+        x = self.any(least_rank=1)
+        if x is None or math.prod(x.dims) > SIZES[0]:
+            return None
+        count = self.pick((3, 1, 7, 12))
+        self.values.append(Value(self.b.parameter((count,), self.pick(("s32", "u8", "s64")))))
+        index = self.values[-1]
+        self.values.append(Value(self.b.parameter((count, *x.dims[1:]), x.dtype)))
+        update = self.shaped(self.values[-1])
+        name = self.pick(("add", "maximum", "minimum"))
+        if x.dtype == "pred":
+            name = self.pick(("and", "or"))
+        op = self.b.op(
+            "scatter",
+            x.dims,
+            x.op,
+            index.op,
+            update.op,
+            update_window_dims=tuple(range(1, len(x.dims))),
+            inserted_window_dims=(0,),
+            scatter_dims_to_operand_dims=(0,),
+            index_vector_dim=1,
+            input_batching_dims=(),
+            scatter_indices_batching_dims=(),
+            reducer=name,
+        )
+        return self.keep(op, x.exact and update.exact, x.bound + count * update.bound)
 
     # ---- reductions and dots --------------------------------------------------------------------
 
@@ -606,7 +624,8 @@ class Growth:
         *("unary", "binary", "binary", "reduce", "reduce", "dot", "broadcast", "transpose"),
         *("reshape", "slice", "pad", "concatenate", "reverse", "compare", "select", "clamp"),
         *("convert", "source", "parameter", "normalize", "normalize", "twins"),
-        *("gather", "gather", "slice_at", "update_at", "scatter"),
+        *("gather", "gather", "slice_at", "update_at", "scatter", "collide"),
+        *("window", "running", "place", "logaddexp", "moments", "regroup"),
     )
 
     def grow(self) -> Grown:
@@ -630,8 +649,7 @@ class Growth:
             ]
         graph = pruned(self.b, roots)
         verify(graph)
-        args = tuple(drawn(p.dims, p.dtype, seed + n) for n, p in enumerate(graph.parameters))
-        return Grown(graph, args)
+        return Grown(graph, seed)
 
 
 def embedding(small: Sequence[int], large: Sequence[int]) -> tuple[int, ...] | None:
@@ -646,17 +664,6 @@ def embedding(small: Sequence[int], large: Sequence[int]) -> tuple[int, ...] | N
     return tuple(found)
 
 
-def drawn(dims: Sequence[int], dtype: str, seed: int) -> np.ndarray:
-    """Small multiples of 1/4, small integers, or coin tosses."""
-    rng = np.random.default_rng([seed, *dims])
-    if dtype == "pred":
-        return rng.random(dims) < 0.5
-    if dtype in INTEGERS:
-        low = 0 if dtype[0] == "u" else -9
-        return np.asarray(rng.integers(low, low + 19, dims)).astype(NUMPY_DTYPES[dtype])
-    return np.asarray(rng.integers(-8, 9, dims) / 4).astype(NUMPY_DTYPES[dtype])
-
-
 def pruned(b: Builder, roots: Sequence[Op]) -> Graph:
     """The graph of what `roots` need, its parameters numbered anew."""
     needed: set[Op] = set(roots)
@@ -669,27 +676,6 @@ def pruned(b: Builder, roots: Sequence[Op]) -> Graph:
     shape = Shape("tuple", elements=tuple(r.shape for r in roots))
     root = Op("tuple", shape, tuple(roots), name="outputs")
     return Graph("fuzz", [*ops, root], root)
-
-
-def source(graph: Graph) -> str:
-    """Python that builds the graph again: a reproducer to paste into a test."""
-    lines = [
-        "import numpy as np",
-        "from numpy import inf, nan",
-        "from tests.fuzz.growth import pruned",
-        "from tests.graphs import Builder",
-        "b = Builder()",
-    ]
-    for op in graph.ops[:-1]:
-        args = [repr(op.opcode), repr(op.dims), *(f"v{o.id}" for o in op.operands)]
-        args.append(f"dtype={op.dtype!r}")
-        for name, value in op.attrs.items():
-            shown = value.tolist() if isinstance(value, np.ndarray) else value
-            text = f"np.array({shown}, {value.dtype.name!r})" if shown is not value else repr(value)
-            args.append(f"{name}={text}")
-        lines.append(f"v{op.id} = b.op({', '.join(args)})")
-    roots = ", ".join(f"v{o.id}" for o in graph.root.operands)
-    return "\n".join([*lines, f"graph = pruned(b, [{roots}])"])
 
 
 @st.composite

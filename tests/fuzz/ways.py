@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,8 @@ from hlo.graph import Op
 from hlo.literals import NUMPY_DTYPES
 from hlo.semantics import Kind, kind_of
 from tests.codegen.regions import launched
-from tests.fuzz.growth import FLOATS, Grown, source
+from tests.fuzz import corpus
+from tests.fuzz.values import FLOATS, Grown
 
 #: Cooperative grids stay small on fibers; what else a device has decides the schedules.
 BIG = replace(device("h200"), cooperative_limit=4)
@@ -33,9 +34,9 @@ DEVICES: Mapping[str, Device] = {
     "4 KB of shared memory": replace(BIG, shared_per_block=4096),
 }
 #: What each float op may be off, relative to its value, by type: the bound for what follows.
-NOISE = {"f64": 2.0**-50, "f32": 2.0**-21, "bf16": 2.0**-8}
+NOISE = {"f64": 2.0**-50, "f32": 2.0**-21, "bf16": 2.0**-8, "f16": 2.0**-11}
 #: Errors that need no explanation.
-FLOORS = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 4e-3}
+FLOORS = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 4e-3, "float16": 5e-4}
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ def cut(
     """
     graph = grown.graph
     free = free_bits(graph)
-    ops = [op for op in graph.ops[:-1] if op.opcode != "parameter"]
-    bounds = [0, *sorted({c % len(ops) for c in cuts} - {0}), len(ops)]
+    ops = _with_parts_together(op for op in graph.ops[:-1] if op.opcode != "parameter")
+    heads = [n for n, op in enumerate(ops) if op.opcode != "get-tuple-element"]
+    places = {max(n for n in heads if n <= c % len(ops)) for c in cuts}
+    bounds = [0, *sorted(places - {0}), len(ops)]
     parts = []
     for start, end in itertools.pairwise(bounds):
         known = set(ops[start:end])
@@ -100,6 +103,17 @@ def cut(
         ids = tuple(o.id for o in inputs), tuple(o.id for o in outputs)
         pieces.append(Piece(kernel, *ids))
     return Way(name, grown, tuple(pieces))
+
+
+def _with_parts_together(ops: Iterable[Op]) -> list[Op]:
+    """`ops` in order, but each part of a reduction of several values right behind it."""
+    ops = list(ops)
+    parts: dict[Op, list[Op]] = {}
+    for op in ops:
+        if op.opcode == "get-tuple-element":
+            parts.setdefault(op.operands[0], []).append(op)
+    heads = (op for op in ops if op.opcode != "get-tuple-element")
+    return [each for op in heads for each in (op, *parts.get(op, ()))]
 
 
 def check(ways: Sequence[Way]) -> None:
@@ -129,8 +143,8 @@ def check(ways: Sequence[Way]) -> None:
 
 
 def report(way: Way, found: str) -> str:
-    """A failure and the Python that makes its graph again."""
-    return f"{way.name}, {found}\n\n{source(way.grown.graph)}\n"
+    """A failure, and the file that replays its graph."""
+    return f"{way.name}, {found}. Replayed by {corpus.keep(way.grown)}."
 
 
 def allowance(grown: Grown, wanted: Sequence[np.ndarray]) -> list[float]:

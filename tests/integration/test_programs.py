@@ -25,9 +25,9 @@ from tests.programs import PROGRAMS, Program, precision, reference, reference64
 ALONE = frozenset(
     {
         *("empty_array", "one_element", "iota_masks", "same_output_twice", "unused_and_passed_on"),
-        *("constant_output", "reduce_tall_column", "argmax_rows", "cumulative_sum", "max_pool"),
+        *("constant_output", "reduce_tall_column", "max_pool"),
         *("outer_contraction", "integer_dot", "layout_constraint", "top_k", "donated_passed_on"),
-        *("rows_updated_in_place", "embedding_gradient", "scatter_then_scale"),
+        "rows_updated_in_place",
     }
 )
 DONATING = [name for name, entry in PROGRAMS.items() if entry.donate]

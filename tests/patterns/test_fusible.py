@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from costmodel.devices import device
+from fusionstitch.patterns.candidates import close
 from fusionstitch.patterns.fusible import fusible, fusible_ops, gemm_flops
-from hlo.graph import Op, Shape
+from hlo.graph import Graph, Op, Shape
 from tests.graphs import Builder
 
 H200 = device("h200")
@@ -16,9 +17,26 @@ def _large_dot(b: Builder) -> Op:
     return b.dot(b.parameter((512, 512)), b.parameter((512, 512)))
 
 
-def _custom_reduce(b: Builder) -> Op:
+def _reduce(b: Builder, body: Graph, init: Op) -> Op:
     x = b.parameter((8, 8))
-    return b.op("reduce", (8,), x, b.constant(0.0), dimensions=(1,), reducer=None)
+    return b.op("reduce", (8,), x, init, called=(body,), dimensions=(1,), reducer=None)
+
+
+def _hypot(inner: Builder) -> Graph:
+    x, y = inner.parameter(), inner.parameter()
+    return inner.graph(inner.unary("sqrt", inner.add(inner.mul(x, x), inner.mul(y, y))))
+
+
+def _sorting_reduce(b: Builder) -> Op:
+    inner = Builder()
+    x, y = inner.parameter(), inner.parameter()
+    return _reduce(b, inner.graph(inner.add(inner.sort(x), y)), b.constant(0.0))
+
+
+def _window(b: Builder, size: int) -> Op:
+    ones = dict.fromkeys(("stride", "base_dilation", "window_dilation"), (1,))
+    attrs = {"size": (size,), "low": (size - 1,), "high": (0,), "reducer": "add", **ones}
+    return b.op("reduce-window", (4000,), b.parameter((4000,)), b.constant(0.0), **attrs)
 
 
 def _awaiting(b: Builder) -> Op:
@@ -27,18 +45,37 @@ def _awaiting(b: Builder) -> Op:
 
 
 def _add_to_rows(b: Builder) -> Op:
-    return b.add_to_rows(b.parameter((9, 4)), b.parameter((5,), "s32"), b.parameter((5, 4)))
+    indices, update = b.parameter((500,), "s32"), b.parameter((500, 40))
+    return b.add_to_rows(b.parameter((9000, 40)), indices, update)
+
+
+def _replace_rows(b: Builder) -> Op:
+    op = b.add_to_rows(b.parameter((9, 4)), b.parameter((5,), "s32"), b.parameter((5, 4)))
+    op.attrs = {**op.attrs, "reducer": "replace"}
+    return op
 
 
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (_add_to_rows, "Several of its updates may meet in one element."),
+        (_add_to_rows, "Its updates are too many to be compared with every element."),
+        (
+            _replace_rows,
+            "Several of its updates may meet in one element, and no reducer joins them.",
+        ),
         (lambda b: b.sort(b.parameter((8,))), "XLA keeps sort for itself."),
         (lambda b: b.exp(b.parameter((8,), "c64")), "Kernels have no such element type."),
         (lambda b: b.exp(b.parameter((0, 8))), "An operand or the result has no elements."),
         (_large_dot, "A library kernel does a GEMM of this size better."),
-        (_custom_reduce, "Its reducer is not one of the known monoids."),
+        (_sorting_reduce, "Its reducer computes more than elementwise ops."),
+        (
+            lambda b: _reduce(b, _hypot(Builder()), b.parameter()),
+            "What its reduction starts from is computed.",
+        ),
+        (
+            lambda b: _window(b, 1000),
+            "Its windows are too large to be walked for every element.",
+        ),
         (_awaiting, "It has control dependences."),
     ],
 )
@@ -48,7 +85,7 @@ def test_reasons(make: object, reason: str) -> None:
     assert verdict.reason == reason
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64", "s8", "u32", "s64", "pred"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f8e5m2", "f64", "s8", "u32", "s64", "pred"])
 def test_element_types(dtype: str) -> None:
     b = Builder()
     x = b.parameter((8,), dtype)
@@ -64,6 +101,30 @@ def test_what_picks_and_puts_single_elements_may_be_a_member() -> None:
     assert fusible(b.put_in_rows(x, i, u), H200)
     assert fusible(b.op("dynamic-slice", (1, 4), x, start, zero, sizes=(1, 4)), H200)
     assert fusible(b.op("dynamic-update-slice", (9, 4), x, row, start, zero), H200)
+
+
+def test_reductions_by_bodies_of_their_own_and_over_windows_may_be_members() -> None:
+    b = Builder()
+    assert fusible(_reduce(b, _hypot(Builder()), b.constant(0.0)), H200)
+    assert fusible(_window(b, 64), H200)
+    assert fusible(_window(b, 4000), H200)  # a running sum takes two walks of a block
+
+
+def test_parts_of_what_is_reduced_together_are_members_with_it() -> None:
+    b = Builder()
+    x = b.parameter((8, 8))
+    inner = Builder()
+    xs = [inner.parameter() for _ in range(4)]
+    body = inner.graph(inner.add(xs[0], xs[2]), inner.add(xs[1], xs[3]))
+    shape, zero = Shape("f32", (8,)), b.constant(0.0)
+    attrs = {"called": (body,), "dimensions": (1,), "reducer": None}
+    both = b.op("reduce", Shape("tuple", (), (shape, shape)), x, x, zero, zero, **attrs)
+    parts = [b.op("get-tuple-element", shape, both, index=i) for i in range(2)]
+    graph = b.graph(*parts)
+    found = fusible_ops(graph, H200)
+    assert found.bits == sum(1 << op.id for op in (both, *parts))
+    assert close(graph, 1 << both.id, found.bits) == found.bits
+    assert close(graph, 1 << parts[0].id, found.bits) == found.bits
 
 
 def test_a_batched_gemm_is_judged_by_one_batch_entry() -> None:

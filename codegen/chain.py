@@ -1,0 +1,44 @@
+"""Making the ops that take the place of one op of a region."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlo.graph import Op, Shape
+from hlo.literals import NUMPY_DTYPES
+
+
+class Chain:
+    """New ops, in order; the last one made stands for `instead_of` and takes its name."""
+
+    def __init__(self, instead_of: Op):
+        self.instead_of = instead_of
+        self.ops: list[Op] = []
+
+    def make(
+        self, opcode: str, dtype: str, dims: tuple[int, ...], *operands: Op, **attrs: Any
+    ) -> Op:
+        op, name = self.instead_of, f"{self.instead_of.name}_{opcode}"
+        self.ops.append(Op(opcode, Shape(dtype, dims), operands, attrs, name, source=op.source))
+        return self.ops[-1]
+
+    def like(self, x: Op, opcode: str, *operands: Op, **attrs: Any) -> Op:
+        """An op of the type and dims of `x`."""
+        return self.make(opcode, x.dtype, x.dims, *operands, **attrs)
+
+    def scalar(self, value: Any, dtype: str) -> Op:
+        array = np.asarray(value, NUMPY_DTYPES[dtype])
+        array.flags.writeable = False
+        return self.make("constant", dtype, (), value=array)
+
+    def splat(self, value: Any, x: Op) -> Op:
+        """`value` in each element of the type and dims of `x`."""
+        return self.like(x, "broadcast", self.scalar(value, x.dtype), dimensions=())
+
+    def done(self) -> list[Op]:
+        """The chain, as rules of `region.rewrite` give it."""
+        last, op = self.ops[-1], self.instead_of
+        last.name, last.origin = op.name, op.origin
+        return self.ops

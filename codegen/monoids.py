@@ -1,0 +1,158 @@
+"""Reductions by bodies of the user's own, of one value or of several at once.
+
+A body becomes a function object of the kernel, like those of "reduce.cuh", and several values
+travel as one record, so that every schedule of a plain reduction serves these too:
+
+    (a, b) = reduce(x, y, inits), body  ->  r = reduce(record(x, y), record(inits)), functor
+    get-tuple-element(reduce, 0)        ->  member(r, 0)
+
+Partial results start from the inits, which bodies must leave unchanged, as XLA:GPU's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from codegen.expressions import combine, expression, literal, supported
+from codegen.types import C_TYPES, c_type, record
+from hlo.errors import CodegenError
+from hlo.graph import Graph, Op, Shape
+from hlo.rewrite import splat
+from hlo.semantics import Kind, kind_of
+from hlo.verdict import Verdict, allow, forbid
+
+#: Bytes of the largest record that threads exchange.
+MOST_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """What joins the values of a reduction: a C function object, its definition, and the C text of
+    the value to start from."""
+
+    functor: str
+    source: str
+    identity: str
+
+
+def joins(op: Op) -> tuple[str, str]:
+    """What a reduction starts from as C text, and the name of its functor."""
+    reducer = op.attrs["reducer"]
+    if isinstance(reducer, Monoid):
+        return reducer.identity, reducer.functor
+    return combine(reducer, op.dtype)
+
+
+def expressible(op: Op) -> Verdict:
+    """Whether kernels can reduce by the body of a reduce without a known reducer."""
+    inputs, inits = _halves(op)
+    if not op.called:
+        return forbid("Its reducer is not known.")
+    if any(x.dtype not in C_TYPES for x in inputs):
+        return forbid("Kernels have no such element type.")
+    if any(splat(init) is None for init in inits):
+        return forbid("What its reduction starts from is computed.")
+    if len(inputs) > 1 and c_type(_record(inputs)).bytes > MOST_BYTES:
+        return forbid("It reduces more values at once than threads exchange.", limit=MOST_BYTES)
+    for inner in op.called[0]:
+        kind = kind_of(inner.opcode)
+        known = kind is Kind.ELEMENTWISE and inner.shape.rank == 0 and supported(inner)
+        if not (known or inner.opcode in ("parameter", "constant") or inner is op.called[0].root):
+            return forbid("Its reducer computes more than elementwise ops.", op=inner.opcode)
+    return allow()
+
+
+def functors(graph: Graph) -> list[str]:
+    """The definitions that the reductions of a region need, each once."""
+    used = (op.attrs["reducer"] for op in graph if op.opcode == "reduce")
+    return list({m.functor: m.source for m in used if isinstance(m, Monoid)}.values())
+
+
+class Monoids:
+    """The rules of one region; equal bodies share a functor."""
+
+    def __init__(self, numerics: str):
+        self.numerics = numerics
+        self.known: dict[str, str] = {}
+
+    def expand_reduce(self, op: Op) -> list[Op] | None:
+        """A reduce by any body as one of records by a functor."""
+        if op.attrs["reducer"] is not None:
+            return None
+        if not (found := expressible(op)):
+            why = found.reason
+            raise CodegenError(f"Kernels cannot reduce as {op.name}: leave it to XLA. {why}")
+        inputs, inits = _halves(op)
+        if len(inputs) == 1:
+            start = literal(splat(inits[0]), inits[0].dtype)
+            attrs = {**op.attrs, "reducer": self.monoid(op, op.dtype, start)}
+            return [Op("reduce", op.shape, op.operands, attrs, op.name, op.origin, (), op.source)]
+        dtype = _record(inputs)
+        members = ", ".join(literal(splat(init), init.dtype) for init in inits)
+        packed = [
+            Op("record", Shape(dtype, parts[0].dims), parts, name=f"{op.name}_record")
+            for parts in (inputs, inits)
+        ]
+        attrs = {
+            **op.attrs,
+            "reducer": self.monoid(op, dtype, f"{c_type(dtype).compute}{{{members}}}"),
+        }
+        shape = Shape(dtype, op.shape.elements[0].dims)
+        result = Op("reduce", shape, tuple(packed), attrs, op.name, source=op.source)
+        return [*packed, result]
+
+    def expand_member(self, op: Op) -> list[Op] | None:
+        """A part of such a reduce."""
+        [whole] = op.operands
+        if whole.opcode != "reduce":
+            return None
+        index = {"index": op.attrs["index"]}
+        return [Op("member", op.shape, (whole,), index, op.name, op.origin, (), op.source)]
+
+    def monoid(self, op: Op, dtype: str, identity: str) -> Monoid:
+        compute = c_type(dtype).compute
+        body = _body(op.called[0], dtype, self.numerics)
+        lines = [
+            f"  static FS_METHOD {compute} apply({compute} a, {compute} b) {{",
+            *(f"    {line}" for line in body),
+            "  }",
+            f"  template <class>\n  static FS_METHOD {compute} identity() {{",
+            f"    return {identity};",
+            "  }",
+        ]
+        text = "\n".join(lines)
+        name = self.known.setdefault(text, f"FsJoin{len(self.known)}")
+        comment = f"// How {op.name or 'a reduction'} joins two partial results."
+        return Monoid(name, f"{comment}\nstruct {name} {{\n{text}\n}};\n", identity)
+
+
+def _halves(op: Op) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    half = len(op.operands) // 2
+    return op.operands[:half], op.operands[half:]
+
+
+def _record(inputs: Iterable[Op]) -> str:
+    return record([x.dtype for x in inputs])
+
+
+def _body(body: Graph, dtype: str, numerics: str) -> Sequence[str]:
+    """C statements that return what a reducer's graph computes of `a` and `b`."""
+    half = len(body.parameters) // 2
+    text: dict[Op, str] = {}
+    lines: list[str] = []
+    for op in body:
+        if op.opcode == "parameter":
+            side, number = divmod(op.attrs["index"], half)
+            text[op] = "ab"[side] if half == 1 else f"fs_get<{number}>({'ab'[side]})"
+        elif op.opcode == "constant":
+            text[op] = literal(splat(op), op.dtype)
+        elif op.opcode == "tuple":
+            parts = ", ".join(text[o] for o in op.operands)
+            text[op] = f"{c_type(dtype).compute}{{{parts}}}"
+        else:
+            name = f"{op.opcode.replace('-', '_')}_{op.id}"
+            value = expression(op, [text[o] for o in op.operands], numerics)
+            lines.append(f"const {c_type(op.dtype).compute} {name} = {value};")
+            text[op] = name
+    return [*lines, f"return {text[body.root]};"]

@@ -1,0 +1,82 @@
+"""Arrays of more than 2^31 elements: their kernels count in 64 bits, and compile. None is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from codegen.generate import generate
+from codegen.kernel import Kernel
+from fusionstitch.runtime import emulate
+from tests.codegen.regions import H200, whole_of
+
+MANY = 2**31
+WIDE = "const long long"
+
+
+def _bytes(*dims: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(dims, jnp.int8)
+
+
+def _norm(x: jax.Array) -> jax.Array:
+    v = x.astype(jnp.float32)
+    return ((v - v.mean(1, keepdims=True)) / (v.var(1, keepdims=True) + 1)).astype(jnp.int8)
+
+
+def _pool(x: jax.Array) -> jax.Array:
+    return lax.reduce_window(x * 2, np.int8(0), lax.add, (1, 3), (1, 1), "VALID")
+
+
+PROGRAMS: Mapping[str, tuple[Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...]]] = {
+    "elementwise": (lambda x: x * 2 + 1, (_bytes(MANY + 64),)),
+    "rows": (_norm, (_bytes(2**21 + 1, 1024),)),
+    "columns": (lambda x: x.astype(jnp.float32).sum(0), (_bytes(2**22 + 5, 600),)),
+    "everything": (lambda x: x.astype(jnp.float32).sum(), (_bytes(MANY + 64),)),
+    "place": (lambda x: jnp.argmax(x * 2), (_bytes(MANY + 64),)),
+    "gather": (
+        lambda x, i: x[i] * 2,
+        (_bytes(2**22 + 5, 600), jax.ShapeDtypeStruct((1000,), jnp.int32)),
+    ),
+    "transpose": (lambda x: x.T + 1, (_bytes(2**16 + 1, 2**15 + 3),)),
+    "running": (lambda x: lax.cumsum(x + 1, 1), (_bytes(2**21 + 1, 1030),)),
+    "pool": (_pool, (_bytes(2**21 + 1, 1030),)),
+    "concatenate": (lambda x, y: jnp.concatenate([x + 1, y]), (_bytes(MANY - 7), _bytes(100))),
+    "product": (
+        lambda x, y: (x * 2) @ y,
+        tuple(jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((2**23, 257), (257, 4))),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def kernels() -> dict[str, Kernel]:
+    return {
+        name: generate(whole_of(fun, *args, name=f"k_{name}"), H200)
+        for name, (fun, args) in PROGRAMS.items()
+    }
+
+
+def test_indices_have_64_bits(kernels: dict[str, Kernel]) -> None:
+    assert [name for name, kernel in kernels.items() if WIDE not in kernel.source] == []
+
+
+def test_smaller_arrays_count_in_32_bits() -> None:
+    kernel = generate(whole_of(lambda x: x * 2 + 1, _bytes(MANY - 64)), H200)
+    assert WIDE not in kernel.source
+
+
+def test_they_compile_for_gpus(nvrtc: ModuleType, kernels: dict[str, Kernel]) -> None:
+    parts = [f"namespace in_{k.name} {{\n{k.source}\n}}" for k in kernels.values()]
+    compiled = nvrtc.compile("\n".join(['#include "fusionstitch.cuh"', *parts]), "sm_90")
+    assert len(compiled.resources) == len(kernels)
+
+
+def test_they_compile_on_the_host(host_compiler: str, kernels: dict[str, Kernel]) -> None:
+    assert len(emulate.build(list(kernels.values()))) == len(kernels)

@@ -1,0 +1,148 @@
+"""Writes docs/limits.md from the table of cases: `python -m tests.coverage.limits`.
+
+What is stitched is decided by planning and code generation alone; nothing is built or run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import jax
+
+from hlo.semantics import SEMANTICS, Kind
+from tests.coverage.running import Outcome, Status, all_groups
+from tests.coverage.table import EVERY, FLOAT8, FOUR_BITS, MORE_FLOAT8
+
+#: Releases of JAX lower some functions to other ops.
+JAX_VERSION = ".".join(jax.__version__.split(".")[:2])
+PAGE = Path(__file__).parents[2] / "docs" / "limits.md"
+
+#: family -> heading, and whether the bar of stitched cases holds for it.
+FAMILIES = {
+    "elementwise": ("Elementwise ops", True),
+    "types": ("Conversions, bitcasts, iotas, keys", True),
+    "movement": ("Movement to known places", True),
+    "places": ("Gathers, scatters, dynamic slices", True),
+    "reductions": ("Reductions", True),
+    "windows": ("Reductions over windows", True),
+    "dots": ("Small and batched products", False),
+    "random": ("Random numbers", False),
+    "others": ("Without a reference", False),
+}
+#: Made by code generation alone: no module holds them.
+INTERNAL = frozenset({"record", "member", "windows"})
+#: Ops that end a pattern, whatever their types: XLA, its libraries and its runtime do them.
+XLA_ALONE = """
+    convolution, fft, cholesky, triangular-solve, sort, topk, while, conditional, call, custom-call,
+    map, select-and-scatter, rng, rng-bit-generator, batch-norm-training, batch-norm-inference,
+    batch-norm-grad, complex, real, imag, all-reduce, all-gather, reduce-scatter, all-to-all,
+    collective-permute, collective-broadcast, partition-id, replica-id, infeed, outfeed, send, recv,
+    optimization-barrier, domain, get-dimension-size, set-dimension-size, stochastic-convert
+"""
+SHORT = {"float": "f", "bfloat": "bf", "int": "s", "uint": "u"}
+
+
+@functools.cache
+def statuses() -> tuple[Status, ...]:
+    """Those of the whole table."""
+    return tuple(s for group in all_groups().values() for s in group.statuses())
+
+
+def share(found: Iterable[Status]) -> float:
+    """The part of the cases under the bar that is stitched; those that leave no op do not count."""
+    counted = [s for s in found if FAMILIES[s.case.family][1] and s.outcome is not Outcome.GONE]
+    return sum(s.outcome is Outcome.STITCHED for s in counted) / len(counted)
+
+
+def page() -> str:
+    """The text of docs/limits.md."""
+    found = statuses()
+    seen = {opcode for s in found for opcode in s.opcodes}
+    known = [op for op, spec in SEMANTICS.items() if spec.kind is not Kind.STRUCTURE]
+    unseen = [f"`{op}`" for op in known if op not in seen | INTERNAL | {"constant", "iota"}]
+    lines = [
+        "# What is stitched, and what is left to XLA",
+        "",
+        "Written by `python -m tests.coverage.limits` from the cases of `tests/coverage/`; a test",
+        "fails when this page is stale. Each case is one op with a neighbour it can be fused with,",
+        "lowered for CUDA and planned with the paper's scorer, which takes every pattern that",
+        "saves a kernel: what stays outside, stays for the reason given. The default scorer also",
+        f"leaves to XLA what would not be faster. Lowered by JAX {JAX_VERSION}.",
+        "",
+        "| cases | stitched | left to XLA | nothing to compute |",
+        "|---|---|---|---|",
+        *(
+            _summary(title, [s for s in found if s.case.family == f])
+            for f, (title, _) in FAMILIES.items()
+        ),
+        _summary("all", found),
+        "",
+        f"Of the elementwise, movement and reduction cases {share(found):.1%} are stitched.",
+        "",
+        "In the tables: **+** all cases of this op and type are in a kernel; **XLA** none is;",
+        "**+/XLA** some are; empty: never seen. The floats of one byte are computed with in f32;",
+        "what lies between two ops of a kernel is rounded to them under strict numerics alone.",
+    ]
+    for family, (title, _) in FAMILIES.items():
+        lines += ["", f"## {title}", "", *_table([s for s in found if s.case.family == family])]
+    lines += ["", "## Left to XLA, and why", "", *_reasons(found)]
+    lines += [
+        "",
+        "## HLO ops",
+        "",
+        "Inside kernels, each seen in a case above: "
+        + ", ".join(f"`{op}`" for op in known if op in seen)
+        + ".",
+        "",
+        f"Known but never seen: {', '.join(unseen) or 'none'}.",
+        "",
+        "Never inside a kernel, with everything complex and every op not named on this page: "
+        + ", ".join(f"`{op.strip()}`" for op in XLA_ALONE.split(","))
+        + ". The ops around them are stitched.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _summary(title: str, found: Sequence[Status]) -> str:
+    counts = [str(sum(s.outcome is outcome for s in found)) for outcome in Outcome]
+    return f"| {title} ({len(found)}) | {' | '.join(counts)} |"
+
+
+def _short(dtype: str) -> str:
+    """The name of a type in HLO."""
+    head = dtype.split("_")[0].rstrip("0123456789")
+    if head not in SHORT:
+        return dtype
+    return dtype.replace(head, SHORT[head], 1).replace("f8_", "f8")
+
+
+def _table(found: Sequence[Status]) -> list[str]:
+    present = {s.case.dtype for s in found}
+    order = (*EVERY, *FLOAT8, *MORE_FLOAT8, *FOUR_BITS)
+    types = [t for t in order if t in present] + sorted(present - set(order))
+    rows = [f"| op | {' | '.join(map(_short, types))} |", "|---" * (len(types) + 1) + "|"]
+    for op in sorted({s.case.op for s in found}):
+        cells = []
+        for dtype in types:
+            outcomes = {s.outcome for s in found if (s.case.op, s.case.dtype) == (op, dtype)}
+            cells.append("/".join(o.value for o in Outcome if o in outcomes and o.value))
+        rows.append(f"| {op} | {' | '.join(cells)} |")
+    return rows
+
+
+def _reasons(found: Sequence[Status]) -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for status in found:
+        if status.outcome is Outcome.LEFT:
+            by_reason.setdefault(status.reason, []).append(status.case.name)
+    return [
+        f"- {reason} ({len(names)}): {', '.join(names)}."
+        for reason, names in sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,43 @@
+"""What is stitched of the table of cases, and the page that says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from hlo.semantics import SEMANTICS, Kind
+from tests.coverage import limits
+from tests.coverage.running import Outcome
+from tests.coverage.table import cases
+
+
+def test_the_table_is_large_enough() -> None:
+    assert len(cases()) >= 1400
+    shapes = {getattr(leaf, "shape", ()) for c in cases().values() for leaf in c.args}
+    assert {len(dims) for dims in shapes} >= set(range(9))
+    assert any(0 in dims for dims in shapes)
+
+
+def test_nearly_all_elementwise_movement_and_reduction_cases_are_stitched() -> None:
+    assert limits.share(limits.statuses()) >= 0.95
+
+
+def test_every_op_that_kernels_know_is_in_a_case() -> None:
+    seen = {opcode for status in limits.statuses() for opcode in status.opcodes}
+    known = {op for op, spec in SEMANTICS.items() if spec.kind is not Kind.STRUCTURE}
+    # XLA alone makes some, and some releases of JAX no scan; sources are in no pattern
+    others = {"constant", "iota", "copy", "logistic", "bitcast", "scan"}
+    assert known - seen <= limits.INTERNAL | others
+
+
+def test_what_is_left_to_xla_has_a_reason() -> None:
+    left = [s for s in limits.statuses() if s.outcome is Outcome.LEFT]
+    assert left
+    assert all(s.reason.endswith(".") for s in left)
+
+
+def test_the_page_of_limits_is_what_the_table_gives() -> None:
+    command = "python -m tests.coverage.limits"
+    text = limits.PAGE.read_text()
+    if f"JAX {limits.JAX_VERSION}." not in text:
+        pytest.skip("the page was written with another release of JAX")
+    assert text == limits.page(), f"run {command} and read what changed"
