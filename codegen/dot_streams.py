@@ -36,6 +36,8 @@ from hlo.errors import CodegenError
 #: of their rows and what is summed up may take for all but the narrowest.
 COLUMNS = (32,)
 HELD_REGISTERS = 100
+#: Registers of a tile from which on a thread has too few for all else.
+MOST_REGISTERS = 192
 #: Registers of a tile up to which two blocks of all their rows fit on a multiprocessor.
 BALANCED_REGISTERS = 112
 #: Registers per thread that a walk takes beside what it holds, by bytes of an element.
@@ -118,7 +120,10 @@ def _streamed(
     if len(nests) != 1 or not _fits(group, nests[0], {*sums, *products}):
         return False
     tiles = group.axes.size(group.axes.grid())
-    few = stream_tile(group, nests[0]).registers <= BALANCED_REGISTERS
+    registers = stream_tile(group, nests[0]).registers
+    if registers > MOST_REGISTERS:
+        return False
+    few = registers <= BALANCED_REGISTERS
     most = BLOCK_ROWS if few else BLOCK_ROWS // 2
     part = _part(group.axes.extent(rows[0]), most, tiles, device)
     _hold(group, split(group, rows[0], part), columns[0])

@@ -384,9 +384,10 @@ def _qkv_of(queries: int, keys: int, depth: int, results: int, dtype: Any = np.f
 for _name, _dtype in (("f32", np.float32), ("bf16", BF16), ("f16", F16)):
     streamed(f"causal_{_name}", causal, normal(1, 144, 144, dtype=_dtype),
              normal(144, dtype=_dtype), shows=(STREAMED, LEFT_OUT))  # fmt: skip
-    streamed(_name, long_attention, *_qkv_of(64, 160, 16, 16, _dtype))
+    streamed(_name, long_attention, *_qkv_of(64, 160, 24, 16, _dtype))
     streamed(f"ragged_{_name}", long_attention, *_qkv_of(37, 131, 11, 21, _dtype))
-    streamed(f"wide_{_name}", long_attention, *_qkv_of(16, 129, 128, 72, _dtype))
+    _depth = 128 if _name != "f32" else 48
+    streamed(f"wide_{_name}", long_attention, *_qkv_of(16, 129, _depth, 72, _dtype))
 
 
 @case(*_qkv_of(48, 150, 16, 8), integers(2, 150, high=2) > 0, device=SMALL, shows=STREAMED)
