@@ -73,8 +73,10 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
     return saved
 
 
-def saved_by_fusing_again_us(plan: XlaPlan, bits: int, others: int, most_ops: int) -> float:
-    """`saved_us` by the kernels that XLA would make around `bits`: closer, and slower.
+def saved_by_fusing_again(
+    plan: XlaPlan, bits: int, others: int, most_ops: int
+) -> tuple[float, float]:
+    """`saved_us`, and kernels, by those that XLA would make around `bits`: closer, and slower.
 
     The ops of the kernels that hold `bits`, and of those that these read, are fused once with
     and once without `bits`. A pattern in the middle of kernels may keep apart what XLA joined,
@@ -91,8 +93,9 @@ def saved_by_fusing_again_us(plan: XlaPlan, bits: int, others: int, most_ops: in
             near |= kernel.bits
     near &= ~others
     if near.bit_count() > most_ops:
-        return math.inf
-    return xla_fusions(plan.works, near).us - xla_fusions(plan.works, near & ~bits).us
+        return math.inf, math.inf
+    before, after = xla_fusions(plan.works, near), xla_fusions(plan.works, near & ~bits)
+    return before.us - after.us, len(before.kernels) - len(after.kernels)
 
 
 def _remainder_us(

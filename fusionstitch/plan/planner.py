@@ -217,7 +217,7 @@ class _Search:
             self.confirmed.add(number)
             return True
         del self.scores[number]
-        self._reject(number, "XLA's kernels around it would take as long as without it.")
+        self._reject(number, "XLA's kernels around it would be as many, or take as long.")
         return False
 
     def settle(self, solution: Solution, xla: XlaPlan) -> Solution:

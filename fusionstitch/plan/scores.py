@@ -13,7 +13,7 @@ from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.work import op_work
 from costmodel.xla_fusions import XlaPlan
-from costmodel.xla_saved import covers_kernel, saved_by_fusing_again_us, saved_us
+from costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.substitution import Class, partition_class
 from hlo.graph import Op, ids
@@ -106,10 +106,11 @@ class ModelScorer:
         return _against(ours, xla, MARGIN_SHARE, "XLA's own kernels are estimated to be as fast.")
 
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
-        """By the kernels that XLA would make around all of them."""
+        """By the kernels that XLA would make around all of them: neither their time nor their
+        number may rise."""
         bits = pattern.bits
-        xla = saved_by_fusing_again_us(self.xla, bits, others & ~bits, CONFIRMED_OPS)
-        return xla > score.ours_us
+        us, kernels = saved_by_fusing_again(self.xla, bits, others & ~bits, CONFIRMED_OPS)
+        return us > score.ours_us and kernels >= 1
 
 
 @dataclass(frozen=True)
