@@ -36,7 +36,9 @@ ONE_KERNEL = frozenset(
         *("norms.py:batch_backward", "norms.py:forward", "norms.py:residual_norm_gelu"),
         *("norms.py:rms_backward", "perceptron.py:train_step", "rmsprop.py:rmsprop100"),
         *("softmax.py:rows", "transformer.py:block_forward", "transformer.py:block_gradient"),
-        *("cross_entropy.py:vocabulary", "word2vec.py:evaluation"),
+        *("cross_entropy.py:vocabulary", "word2vec.py:evaluation", "dlrm.py:train_step"),
+        *("aiwriter.py:train_step", "nmt.py:greedy"),
+        *("dyn_rnn.py:train_step", "transformer.py:train_step"),
     }
 )
 
