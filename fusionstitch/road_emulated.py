@@ -179,6 +179,7 @@ def _composes(args: Any, kwargs: Any) -> bool:
         return True
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
 
+
 @functools.cache
 def _outermost() -> Any:
     """JAX's trace state outside of all transformations: that of a thread which has begun none."""
