@@ -305,14 +305,16 @@ class DotEmitter(NestEmitter):
         other: each operand is read once per row, or once per column."""
         start = self._start_product(dots[0]) if len(dots) == 1 else literal(0, op.dtype)
         name = self._array(op, "_tile", self.rows * self.steps, start)
-        blocks = []
+        many = len(dots) >= FEWEST
+        blocks: list[Block] = []
         for stage in dots:
             self._bind_column(self.column)
             index = self._index(stage)
-            with self.writer.nested("", pinned=True) as block:
+            with self.writer.nested("", pinned=True) if many else nullcontext() as block:
                 self._add_product(stage, index, name, bool(start))
-            blocks.append(block)
-        self._as_loop(dots, blocks)
+            blocks += [block] if block else []
+        if many:
+            self._as_loop(dots, blocks)
         self._join_shares(op, name)
         finished = self.values.finished(dots[0].op, f"{name}[i]")
         if finished != f"{name}[i]":

@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from codegen.dot_emitter import DotEmitter
 from codegen.dot_stream_emitter import StreamEmitter
 from codegen.dot_tensor import TensorEmitter
-from codegen.functions import FEWEST_FLAT, FEWEST_LONG, Signature, shared_functions, signature
+from codegen.functions import (
+    FEWEST_FLAT,
+    FEWEST_LONG,
+    Signature,
+    is_flat,
+    kind_of_group,
+    shared_functions,
+    signature,
+)
 from codegen.nest_emitter import NestEmitter, describe
 from codegen.prefetch import late_inputs
 from codegen.schedule import GroupPlan, KernelPlan, NestPlan
@@ -86,9 +94,9 @@ class KernelEmitter:
         """The groups that may share a function: elementwise ones of inputs, and those of which
         there are several of one kind."""
         groups = self.plan.groups
-        flat = [g for g in groups if g.group.is_flat and not any(s.reads for s in g.group.stages)]
-        rest = [g for g in groups if g not in set(flat)]
-        kinds = {g: tuple((s.op.opcode, s.op.shape) for s in g.group.stages) for g in rest}
+        flat = [g for g in groups if is_flat(g)]
+        rest = [g for g in groups if not is_flat(g)]
+        kinds = {g: kind_of_group(g) for g in rest}
         counts = Counter(kinds.values())
         return (flat if len(flat) >= FEWEST_FLAT else []) + [
             g for g in rest if counts[kinds[g]] >= FEWEST_LONG

@@ -9,7 +9,7 @@ functions, the code stays about as small as that of one tensor, layer or step.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from codegen.schedule import GroupPlan
@@ -65,12 +65,31 @@ class Shared:
     places: Mapping[GroupPlan, tuple[str, ...]]
 
 
+def kind_of_group(group: GroupPlan) -> tuple[object, ...]:
+    """Equal for groups that may share a function; those of several elements a tile by their
+    shapes, too."""
+    flat = is_flat(group)
+    return tuple(s.op.opcode if flat else (s.op.opcode, s.op.shape) for s in group.group.stages)
+
+
+def is_flat(group: GroupPlan) -> bool:
+    """Whether a group computes with inputs alone, element by element."""
+    return group.group.is_flat and not any(s.reads for s in group.group.stages)
+
+
+def length(groups: Iterable[GroupPlan]) -> int:
+    """Ops in the text of a kernel, those of a shared function counted once: what compiling it takes
+    grows with."""
+    kinds = {kind_of_group(group): group for group in groups}
+    return sum(1 + len(s.inlined) for group in kinds.values() for s in group.group.stages)
+
+
 def signature(
     group: GroupPlan, inputs: Mapping[int, str], written: Mapping[int, Sequence[str]]
 ) -> Signature:
     """The signature of a group; `written` holds the buffers of each value computed here."""
     stages = group.group.stages
-    flat = group.group.is_flat and not any(s.reads for s in stages)
+    flat = is_flat(group)
     loads = {op.id: (op, inputs[op.id]) for stage in stages for op, _ in stage.loads}
     for stage in stages:
         for producer, _ in stage.reads:

@@ -13,6 +13,7 @@ from codegen.dot_streams import stream_rows
 from codegen.expansions import expand
 from codegen.factors import take_out_factors
 from codegen.facts import kernel_facts
+from codegen.functions import length
 from codegen.groups import form_groups
 from codegen.kernel import Kernel
 from codegen.moments import centre_sums, merge_variances
@@ -33,6 +34,10 @@ from costmodel.facts import KernelFacts
 from hlo.errors import CodegenError
 from hlo.graph import Graph
 from hlo.verdict import Verdict, forbid
+
+#: Ops in a kernel's text, alike groups counted once: 550 of an unrolled LSTM's training step take
+#: NVRTC half a minute of one core.
+MOST_OPS = 2000
 
 T = TypeVar("T")
 
@@ -150,6 +155,8 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, way: Way) 
             tile_dots(groups, device)
     fixed = follow(parse_template(options.template), groups) if options.template else None
     plan = schedule(groups, device, fixed, options.tuning)
+    if (ops := length(plan.groups)) > MOST_OPS:
+        raise CodegenError(f"Its text of {ops} ops would take too long to compile: split it.")
     layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)
     plan = made_resident(plan, layout.total, device)
     return Scheduled(graph, plan, layout, kernel_facts(graph, plan, layout, device))

@@ -327,3 +327,16 @@ def test_a_plan_can_be_made_without_text() -> None:
     planned = plan_kernel(figure1(), H200)
     assert len(planned.plan.groups) == 1
     assert planned.layout.total == generate(figure1(), H200).shared_bytes
+
+
+def test_texts_that_would_take_minutes_to_compile_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = Builder()
+    x = b.parameter((8, 600))
+    graph = whole(b.graph(softmax(b, x)))
+    assert isinstance(inspect(graph, SMALL), KernelFacts)
+    monkeypatch.setattr("codegen.generate.MOST_OPS", 3)
+    refused = inspect(graph, SMALL)
+    assert isinstance(refused, Verdict)
+    assert "compile" in refused.reason
