@@ -41,6 +41,8 @@ SPLIT_ADDS = 2.65
 #: Steps that an element takes beside its dots where sweeps follow each other, with an exponential:
 #: the kernels of Figure 1, of 36 and 48 elements a thread, took 2.6 and 4 on an H200.
 ELEMENT_STEPS = 3
+#: Bytes of a partial sum; of the shared memory that these take, as much is left to others.
+FLOAT_BYTES = 4
 #: Summed elements of a thread that are worth joining with another's.
 LEAST_PART = 8
 #: Multiply-adds that a multiprocessor issues while it loads one value per lane.
@@ -157,7 +159,9 @@ def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tu
     empty."""
     teams = -(-points * group.axes.size(nest.rows) // tile.team_rows)
     threads = teams * tile.team
-    if group.held is None or group.tiles % points or block % threads:
+    scratch = block * tile.rows * tile.steps * 2 * FLOAT_BYTES
+    fits = scratch <= group.device.shared_per_block
+    if group.held is None or group.tiles % points or block % threads or not fits:
         return 1, 1
     shares = block // threads
     depths = [group.inner_size(s) for s in nest.products]

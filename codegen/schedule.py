@@ -61,6 +61,8 @@ CARRIERS_PER_SM = 2
 #: Elements of a row from which on a block keeps it in most of the registers of an SM: too few
 #: blocks are left to hide latency behind each other, so that each walks several rows.
 FULL_ROW = 8192
+#: Threads per SM that a kernel with grid barriers has at least.
+LEAST_RESIDENT = 512
 #: What a block takes at least for one tile: from its first load to its last store.
 ROUND_US = 0.8
 #: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
@@ -282,7 +284,9 @@ def _waiting_per_sm(plan: KernelPlan, most: int, device: Device) -> int:
         rounds = sum(-(-count // blocks) for count in tiles)
         return rounds * ROUND_US + (len(tiles) - 1) * barrier_us(device, min(blocks, max(tiles)))
 
-    return min((most >> i for i in range(most.bit_length())), key=us)
+    least = max(1, LEAST_RESIDENT // plan.block)
+    choices = [most >> i for i in range(most.bit_length()) if most >> i >= min(least, most)]
+    return min(choices, key=us)
 
 
 def _is_persistent(plan: GroupPlan) -> bool:

@@ -54,7 +54,11 @@ def plan_graph(
         return found
 
     found = plan(graph, device, options, ask, measure=measure, in_loop=in_loop)
-    other = recomputed(graph, device)
+    try:
+        other = recomputed(graph, device)
+    except Exception:  # the plan there is stays
+        logger.warning("recomputing between dots failed", exc_info=True)
+        other = None
     if other is not None:
         again = plan(
             other.graph,

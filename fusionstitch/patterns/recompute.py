@@ -17,9 +17,12 @@ from codegen.stages import closure, new_stage
 from codegen.streams import Chain, find_chains
 from costmodel.devices import Device
 from fusionstitch.patterns.pattern import free_bits
+from hlo.errors import CodegenError
 from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of
 
+#: What is followed from a sum to the elements that it sums.
+_TRACED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.SOURCE)
 #: The dot that gives elements, and its dim that is summed along.
 Axis = tuple[int, int]
 
@@ -42,11 +45,10 @@ class Recomputed:
 
 
 def recomputed(graph: Graph, device: Device) -> Recomputed | None:
-    """`graph` with a copy of what lies between dots for each family of them; None if there is one
-    family at most."""
-    chains = find_chains(graph, device)
-    sums = sum(1 << op.id for op in graph if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT))
-    stops = frozenset(ids(sums))
+    """`graph` with a copy of what lies between dots for each family of them, where that is large;
+    None if there is one family at most."""
+    chains = [c for c in find_chains(graph, device) if _is_large(graph, c, device)]
+    stops = frozenset(op.id for op in graph if kind_of(op.opcode) not in _TRACED)
     families = _families(graph, chains, stops)
     if len(families) < 2:
         return None
@@ -58,6 +60,11 @@ def recomputed(graph: Graph, device: Device) -> Recomputed | None:
         for op in family.sums:
             _need(family, op, inside)
     return _copied(graph, families)
+
+
+def _is_large(graph: Graph, chain: Chain, device: Device) -> bool:
+    """Whether moving the elements takes longer than a launch: others may as well be kept."""
+    return any(graph.ops[i].shape.bytes >= device.large_tensor_bytes for i in chain.products)
 
 
 def _views(graph: Graph, inside: frozenset[int], dots: list[Op]) -> set[int]:
@@ -92,7 +99,10 @@ def _families(graph: Graph, chains: list[Chain], stops: frozenset[int]) -> list[
 def _axis(op: Op, products: frozenset[int], stops: frozenset[int]) -> Axis | None:
     """The axis of the elements of `products` that a dot or reduction sums along."""
     stage = new_stage(op, 0)
-    leaves, _ = closure(op, stage.dims, stage.inner, stops)
+    try:
+        leaves, _ = closure(op, stage.dims, stage.inner, stops)
+    except CodegenError:  # an op that only XLA computes
+        return None
     summed = {v for i in stage.inner for v in i.variables}
     for leaf, index in sorted(leaves, key=lambda found: found[0].id):
         if leaf.id in products:

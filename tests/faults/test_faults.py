@@ -125,8 +125,10 @@ def assert_sound(place: Place, filled: Path) -> None:
         store, database = Store(place.folder), Database(place.folder)
         assert store.persistent
         assert store.corrupt() == []
-        database.put_plan("p", "{}")
-        assert database.get_plan("p") == "{}"
+        database.put_timing("p", "h200", 1.5, {})
+        found = database.get_timing("p", "h200")
+        assert found is not None
+        assert found.us == 1.5
         assert database.persistent
         database.close()
         compiled = stitched(fallback="error").lower(X).compile()
