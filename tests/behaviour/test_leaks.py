@@ -107,8 +107,15 @@ def test_a_thousand_calls_leave_no_memory(jit: Jit) -> None:
         gc.collect()
 
     calls(100)
-    before, objects = resident(), len(gc.get_objects())
-    calls(1000)
-    assert len(gc.get_objects()) - objects < 200
-    # one result kept per call would be 131 MB
-    assert resident() - before < 16 << 20
+    grown = []
+    for _ in range(
+        3
+    ):  # a leak grows every time, what the allocator of a large process keeps does not
+        before, objects = resident(), len(gc.get_objects())
+        calls(1000)
+        assert len(gc.get_objects()) - objects < 200
+        grown.append(resident() - before)
+        # one result kept per call would be 131 MB
+        if grown[-1] < 16 << 20:
+            break
+    assert min(grown) < 16 << 20, grown
