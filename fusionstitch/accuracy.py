@@ -107,7 +107,8 @@ def relative_error(value: np.ndarray, wanted: np.ndarray) -> float:
     if wanted.dtype.kind not in "fc":
         return 0.0 if np.array_equal(value, wanted) else float("inf")
     wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
-    a, b = value.astype(wide), wanted.astype(wide)
+    with np.errstate(invalid="ignore"):  # a NaN of some kinds is no number after the cast either
+        a, b = value.astype(wide), wanted.astype(wide)
     with np.errstate(all="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         difference = float(np.linalg.norm(np.where(same, 0, a - b)))
