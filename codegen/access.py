@@ -102,7 +102,7 @@ class Access:
         return tuple(found)
 
     def _stores(self, stage: Stage) -> bool:
-        return stage.op.id in self.memory.outputs or stage.op.id in self.memory.scratch
+        return bool(self.memory.written(stage.op))
 
     @contextmanager
     def _vector_loop(self) -> Iterator[Index]:
@@ -124,9 +124,7 @@ class Access:
     def _store(self, stage: Stage, text: str, conditions: Sequence[str]) -> None:
         """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
         op, index = stage.op, self._index(stage)
-        places = [*self.memory.outputs.get(op.id, ())]
-        if op.id in self.memory.scratch:
-            places.append(self.memory.scratch[op.id])
+        places = self.memory.written(op)
         kind = c_type(op.dtype)
         stored = text if kind.storage == kind.compute else f"fs_store_as<{kind.storage}>({text})"
         address = linearize(index, op.dims)
@@ -159,15 +157,13 @@ class Access:
         if op.opcode == "parameter":
             # inputs hold still: a load that does not depend on the row may precede the loop
             floor = self.writer.pinned_depth if in_range(op, index) else self.writer.ordered_depth
-            return self._loaded(op, self.memory.inputs[op.id], index), floor
+            return self._loaded(op, self.memory.buffer(op), index), floor
         stage = self.whole.get(op.id)
         if stage is None:
             return None
         if stage in self.group.group.stages:
             return self._stored_in_block(stage, index)
-        names = self.memory.outputs.get(op.id, ())
-        name = names[0] if names else self.memory.scratch[op.id]
-        return self._loaded(op, name, index), self.writer.ordered_depth
+        return self._loaded(op, self.memory.buffer(op), index), self.writer.ordered_depth
 
     def _loaded(self, op: Op, name: str, index: Indices) -> str:
         kind = c_type(op.dtype)

@@ -325,11 +325,9 @@ class DotEmitter(NestEmitter):
     def _as_loop(self, dots: Sequence[Stage], blocks: Sequence[Block]) -> None:
         """Turns the statements of several dots, one block each, into a loop over their operands
         where they differ in nothing else."""
-        types = {
-            self._buffer(op): c_type(op.dtype).storage
-            for dot in dots
-            for op, _ in (*dot.loads, *((s.op, at) for s, at in dot.reads))
-        }
+        loaded = [op for dot in dots for op, _ in dot.loads]
+        computed = [stage.op for dot in dots for stage, _ in dot.reads]
+        types = {self.memory.buffer(op): c_type(op.dtype).storage for op in (*loaded, *computed)}
         texts = ["\n".join(block.lines(0)) for block in blocks]
         items = self.writer.block.items
         start = items.index(blocks[0])
@@ -359,13 +357,6 @@ class DotEmitter(NestEmitter):
                 self.writer.line(f"{kind} {name} = {table}[{term}];")
             for line in repeat.text.splitlines():
                 self.writer.line(line)
-
-    def _buffer(self, op: Op) -> str:
-        """The C name of what holds an operand."""
-        if op.opcode == "parameter":
-            return self.memory.inputs[op.id]
-        names = self.memory.outputs.get(op.id, ())
-        return names[0] if names else self.memory.scratch.get(op.id, "")
 
     def _join_shares(self, op: Op, name: str) -> None:
         """Adds up what the threads have that walked the parts of a sum. Each goes on with some of

@@ -39,6 +39,15 @@ class Memory:
     shared: Mapping[Stage, int]
     tables: dict[int, str]
 
+    def written(self, op: Op) -> list[str]:
+        """The buffers that a value computed here is written to."""
+        scratch = self.scratch.get(op.id)
+        return [*self.outputs.get(op.id, ()), *([] if scratch is None else [scratch])]
+
+    def buffer(self, op: Op) -> str:
+        """The buffer that an input, or a value of another group, is read from."""
+        return self.inputs[op.id] if op.opcode == "parameter" else self.written(op)[0]
+
 
 class KernelEmitter:
     """Prints the statements of one kernel function through `writer`."""
@@ -75,10 +84,7 @@ class KernelEmitter:
         """Turns groups that differ only in their tensors, and where in them they read, into calls
         of one function."""
         groups = self._alike()
-        written = {i: list(names) for i, names in self.memory.outputs.items()}
-        for ident, name in self.memory.scratch.items():
-            written.setdefault(ident, []).append(name)
-        signatures = {g: signature(g, self.memory.inputs, written) for g in groups}
+        signatures = {g: signature(g, self.memory) for g in groups}
         bodies = {g: self._function_body(g, signatures[g]) for g in groups}
         for group, body in bodies.items():
             signatures[group] = replace(signatures[group], shared="shared_memory" in body)
@@ -113,8 +119,8 @@ class KernelEmitter:
         for i, (op, _) in enumerate(signature.stores):
             outputs.setdefault(op.id, []).append(f"out_{i}")
         loads = {op.id: f"in_{i}" for i, (op, _) in enumerate(signature.loads)}
-        memory = Memory(loads, outputs, loads, self.memory.shared, self.memory.tables)
-        memory.scratch = {i: name for i, name in loads.items() if i not in outputs}
+        read = {i: name for i, name in loads.items() if i not in outputs}
+        memory = Memory(loads, outputs, read, self.memory.shared, self.memory.tables)
         inner = KernelEmitter(self.plan, memory, self.numerics, self.int == "long long", Writer())
         inner.anonymous = True
         names = [f"in_{i}" for i in range(len(signature.loads))]

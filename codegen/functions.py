@@ -11,10 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from codegen.schedule import GroupPlan
 from codegen.types import c_type
 from hlo.graph import Op
+
+if TYPE_CHECKING:
+    from codegen.emit import Memory
 
 #: Groups that are alike from which on they share a function: fewer may be elementwise, whose text
 #: does not depend on how large the tensors are, or long.
@@ -84,18 +88,16 @@ def length(groups: Iterable[GroupPlan]) -> int:
     return sum(1 + len(s.inlined) for group in kinds.values() for s in group.group.stages)
 
 
-def signature(
-    group: GroupPlan, inputs: Mapping[int, str], written: Mapping[int, Sequence[str]]
-) -> Signature:
-    """The signature of a group; `written` holds the buffers of each value computed here."""
+def signature(group: GroupPlan, memory: Memory) -> Signature:
+    """The signature of a group whose values lie in `memory`."""
     stages = group.group.stages
     flat = is_flat(group)
-    loads = {op.id: (op, inputs[op.id]) for stage in stages for op, _ in stage.loads}
+    loads = {op.id: (op, memory.buffer(op)) for stage in stages for op, _ in stage.loads}
     for stage in stages:
         for producer, _ in stage.reads:
             if producer not in stages:
-                loads[producer.op.id] = producer.op, written[producer.op.id][0]
-    stores = [(s.op, name) for s in stages for name in written.get(s.op.id, ())]
+                loads[producer.op.id] = producer.op, memory.buffer(producer.op)
+    stores = [(s.op, name) for s in stages for name in memory.written(s.op)]
     return Signature(tuple(loads.values()), tuple(stores), flat)
 
 
