@@ -11,8 +11,9 @@ from codegen.index import Var
 from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.schedule import ADDRESS_REGISTERS, GroupPlan, KernelPlan, NestPlan
+from codegen.scratch import global_values
 from codegen.stages import Stage
-from codegen.storage import SharedLayout, global_values
+from codegen.storage import SharedLayout
 from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
 from codegen.templated import input_axes
 from codegen.walks import row_words, walk

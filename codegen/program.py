@@ -12,10 +12,10 @@ from codegen.expressions import literal
 from codegen.inplace import in_place
 from codegen.kernel import Kernel
 from codegen.monoids import functors
+from codegen.scratch import scratch_buffers
 from codegen.source import Writer
-from codegen.storage import scratch_ops
-from codegen.types import C_TYPES, c_type
-from hlo.graph import Graph, Op, Shape
+from codegen.types import c_type
+from hlo.graph import Graph, Op
 
 if TYPE_CHECKING:
     from codegen.generate import Scheduled
@@ -26,12 +26,18 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     graph, plan, layout = scheduled.graph, scheduled.plan, scheduled.layout
     writer = Writer()
     writer.name(graph.name)
-    passed = scratch_ops(graph, plan)
+    buffers = scratch_buffers(graph, plan)
     inputs = {p.id: writer.name(p.name or "input") for p in graph.parameters}
     outputs: dict[int, list[str]] = {}
     for op in graph.root.operands:
         outputs.setdefault(op.id, []).append(writer.name(f"{op.name or op.opcode}_out"))
-    scratch = {op.id: writer.name(f"{op.name or op.opcode}_scratch") for op in passed}
+    scratch: dict[int, str] = {}
+    for buffer in buffers:
+        op = buffer.ops[0]
+        alone = f"{op.name or op.opcode}_scratch"
+        scratch |= dict.fromkeys(
+            (op.id for op in buffer.ops), writer.name(alone if len(buffer.ops) == 1 else "scratch")
+        )
     tables = {op.id: writer.name(op.name or "table") for op in graph if is_table(op)}
     memory = Memory(inputs, outputs, scratch, layout.offsets, tables)
     aliases = in_place(graph, plan)
@@ -45,7 +51,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     ]
     printed: dict[int, Iterable[str]] = {i: iter(names) for i, names in outputs.items()}
     parameters += [f"{_storage(op)}* {next(iter(printed[op.id]))}" for op in graph.root.operands]
-    parameters += [f"{_storage(op)}* {scratch[op.id]}" for op in passed]
+    parameters += [f"{_storage(b.ops[0])}* {scratch[b.ops[0].id]}" for b in buffers]
     source = ['#include "fusionstitch.cuh"', ""]
     source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
     source += functors(graph)
@@ -63,7 +69,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
         source="\n".join(source),
         inputs=tuple(p.shape for p in graph.parameters),
         outputs=tuple(op.shape for op in graph.root.operands),
-        scratch=tuple(_bytes(op) for op in passed),
+        scratch=tuple(buffer.shape for buffer in buffers),
         grid=plan.grid,
         block=plan.block,
         shared_bytes=layout.total,
@@ -90,12 +96,6 @@ def _table(op: Op, name: str) -> str:
 
 def _storage(op: Op) -> str:
     return c_type(op.dtype).storage
-
-
-def _bytes(op: Op) -> Shape:
-    """The shape of a scratch buffer; records have none outside kernels."""
-    known = op.dtype in C_TYPES
-    return op.shape if known else Shape("u8", (op.shape.size * c_type(op.dtype).bytes,))
 
 
 def _is_wide(graph: Graph) -> bool:

@@ -17,7 +17,7 @@ from codegen.shared import SharedPlan, SharedRequest, plan_shared
 from codegen.stages import Stage
 from codegen.types import compute_bytes
 from hlo.errors import CodegenError
-from hlo.graph import Graph, Op
+from hlo.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -163,22 +163,3 @@ def _in_place_takers(
                 takers[value] = stage
                 break
     return takers
-
-
-def global_values(plan: KernelPlan) -> set[Stage]:
-    """Stages read by another group: they pass through global memory."""
-    home = {s: g for g in plan.groups for s in g.group.stages}
-    return {
-        producer
-        for group in plan.groups
-        for stage in group.group.stages
-        for producer, _ in stage.reads
-        if home[producer] is not home[stage]
-    }
-
-
-def scratch_ops(graph: Graph, plan: KernelPlan) -> list[Op]:
-    """Ops that need a scratch buffer: read by another group and not an output."""
-    outputs = {o.id for o in graph.root.operands}
-    needed = [s.op for s in global_values(plan) if s.op.id not in outputs]
-    return sorted(needed, key=lambda op: op.id)
