@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from costmodel.bandwidth import latency_us
 from costmodel.devices import Device
@@ -164,7 +165,13 @@ def phase_us(
             work += Work(bytes_read=repeated, l2_bytes=walk.spilled)
     active = max(1, round(threads * max((walk.busy for walk in walks), default=1.0)))
     flight = max((walk.flight for walk in walks), default=1)
-    moving = busy_us(work, device, active, resident * active, flight)
+    # every thread has a share of the dots, however few the rows beside them keep busy
+    dots = Work(dot_steps=work.dot_steps, dot_chain=work.dot_chain, blocks=work.blocks)
+    rows = replace(work, dot_steps=0, dot_chain=0)
+    moving = max(
+        busy_us(rows, device, active, resident * active, flight),
+        busy_us(dots, device, threads, resident * threads),
+    )
     waiting = sum(waiting_us(walk, slots, work.blocks) for walk in walks)
     return (moving**OVERLAP + waiting**OVERLAP) ** (1 / OVERLAP)
 
