@@ -126,7 +126,19 @@ def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
 
 
 def facts_us(facts: KernelFacts, device: Device) -> float:
-    """Microseconds of the kernel that `facts` describe, phase by phase, launch included."""
+    """Microseconds of the kernel that `facts` describe, launch included."""
+    first, *later = phases_us(facts, device)
+    blocks = max(phase.blocks for phase in facts.phases or (facts.work,))
+    started = device.launch_us + latency_us(device) + first
+    if not later:
+        return started + (facts.work.phases - 1) * boundary_us(device, blocks)
+    barrier = barrier_us(device, blocks)
+    least = PHASE_LATENCY_US if barrier else 0.0
+    return started + sum(barrier + max(least, us) for us in later)
+
+
+def phases_us(facts: KernelFacts, device: Device) -> list[float]:
+    """Microseconds of each phase of a kernel, the barriers between them not included."""
     phases = facts.phases or (facts.work,)
     walks = facts.walks or ((),) * len(phases)
     alone = facts.alone or ((),) * len(phases)
@@ -136,13 +148,7 @@ def facts_us(facts: KernelFacts, device: Device) -> float:
         whole = phase_us(phase, loops, device, facts.threads, fit)
         apart = (busy_us(part, device, facts.threads, fit * facts.threads) for part in parts)
         each.append(max(whole, *apart) if parts else whole)
-    started = device.launch_us + latency_us(device)
-    blocks = max(phase.blocks for phase in phases)
-    if len(phases) == 1:
-        return started + each[0] + (facts.work.phases - 1) * boundary_us(device, blocks)
-    barrier = barrier_us(device, blocks)
-    least = PHASE_LATENCY_US if barrier else 0.0
-    return started + each[0] + sum(barrier + max(least, later) for later in each[1:])
+    return each
 
 
 def phase_us(
