@@ -37,7 +37,13 @@ class Access:
         self.int = kernel.int
         self.writer = kernel.writer
         self.values = Values(
-            self.writer, self._stored, kernel.numerics, self.memory.tables, kernel.label, self.int
+            self.writer,
+            self._stored,
+            self._element_at,
+            kernel.numerics,
+            self.memory.tables,
+            kernel.label,
+            self.int,
         )
         self.group = group
         self.axes = group.group.axes
@@ -165,10 +171,21 @@ class Access:
             return self._stored_in_block(stage, index)
         return self._loaded(op, self.memory.buffer(op), index), self.writer.ordered_depth
 
+    def _element_at(self, op: Op, index: Indices) -> Placed | None:
+        """The element of a buffer that holds `op` at `index`, and the depth to read it from; None
+        if it lies in no buffer."""
+        stage = self.whole.get(op.id)
+        if op.opcode != "parameter" and (stage is None or stage in self.group.group.stages):
+            return None
+        return self._subscript(op, self.memory.buffer(op), index), self.writer.ordered_depth
+
+    def _subscript(self, op: Op, name: str, index: Indices) -> str:
+        return f"{name}[{render(linearize(index, op.dims))}]"
+
     def _loaded(self, op: Op, name: str, index: Indices) -> str:
         kind = c_type(op.dtype)
         address = linearize(index, op.dims)
-        text = f"{name}[{render(address)}]"
+        text = self._subscript(op, name, index)
         vector = self.vector
         if vector and self.writer.pinned_depth <= vector.depth and in_range(op, index):
             base = vector.base(address)

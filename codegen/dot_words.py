@@ -172,10 +172,10 @@ class WordsEmitter(TensorEmitter):
         checks.append(f"{name} < {limit}")
         return variable(name, limit)
 
-    def _loaded(self, op: Op, name: str, index: Indices) -> str:
+    def _subscript(self, op: Op, name: str, index: Indices) -> str:
         if self.vector is None:
-            return super()._loaded(op, name, index)
-        return Access._loaded(self, op, name, index)  # a vector is aligned anyway
+            return super()._subscript(op, name, index)
+        return Access._subscript(self, op, name, index)  # a vector is aligned anyway
 
     def _read(self, stage: Stage, side: int) -> Key:
         return body_reads(stage.op, self._index(stage), self._inner(stage))[side]

@@ -81,17 +81,20 @@ def _group_work(
     """What a group computes and writes, and the bytes that it reads of each input."""
     tiled = {s: nest.tile for nest in group.nests if nest.tile for s in nest.nest.stages}
     work = Work(
-        dot_steps=sum(_tile_steps(group, nest, plan.block) for nest in group.nests),
+        dot_steps=sum(
+            group.tiles * plan.block * _longest_walk(group, nest, plan.block)
+            for nest in group.nests
+        ),
         dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
         l2_bytes=_copied_again(group),
     )
     loads: dict[int, int] = {}
     computed: set[int] = set()
     for stage in group.group.stages:
-        own = _computed(stage, group, graph, computed)
+        own = replace(_computed(stage, group, graph, computed), dot_steps=0)
         if tile := tiled.get(stage):
             slots = SPLIT_ADDS if tile.tensor and stage.op.dtype == "f32" else 1.0
-            own = replace(own, dot_steps=0, dot_flops=int(own.dot_flops * slots))
+            own = replace(own, dot_flops=int(own.dot_flops * slots))
         work += own
         for op, index in stage.loads:
             loads[op.id] = max(loads.get(op.id, 0), _touched(op, index))
@@ -174,15 +177,9 @@ def _computed(stage: Stage, group: GroupPlan, graph: Graph, before: set[int]) ->
     return arithmetic(stage.op) + inlined_work
 
 
-def _tile_steps(group: GroupPlan, nest: NestPlan, block: int) -> int:
-    """Steps through a register tile of all threads: those without rows wait for the others."""
-    if nest.tile is None:
-        return 0
-    return group.tiles * block * _longest_walk(group, nest, block)
-
-
 def _longest_walk(group: GroupPlan, nest: NestPlan, block: int) -> int:
-    """Steps of a dot that one thread takes, one behind the other."""
+    """Steps of a dot that one thread takes for a tile, one behind the other; those without rows
+    wait for the others."""
     if nest.tile is not None:
         teams = -(-nest.rows // nest.tile.team_rows)
         passes = -(-teams * nest.tile.team // block)

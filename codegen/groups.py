@@ -31,6 +31,8 @@ LEAST_COLUMNS, MOST_COLUMNS = 32, 8192
 FULL_WAVES = 8
 #: Earlier readers of an input that a stage may join.
 MOST_SIBLINGS = 4
+#: Multiply-adds from which a dot deserves tiles of its own.
+TILED_WORK = 1 << 20
 #: Stages of one group: longer chains would take long to analyse and seldom fit.
 MOST_STAGES = 32
 #: Forms of groups whose figures are remembered, at about two kilobytes each.
@@ -296,6 +298,8 @@ class _Merger:
             return False
         if not linked and left.tiles != right.tiles:
             return False
+        if _strangers(left, right):
+            return False
         merged = Group.merged(left, right)
         if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
             return False
@@ -377,6 +381,29 @@ def _shared_bytes(stages: Sequence[Stage], sizes: Sequence[tuple[int, int]], poi
 @functools.cache
 def _known_figures(device: Device) -> dict[bytes, Figures]:
     return {}
+
+
+def _strangers(left: Group, right: Group) -> bool:
+    """Whether a dot that deserves tiles of its own and a reduction that is none would meet in one
+    loop where neither depends on the other, only some value on both: the rows of the reduction
+    would leave most threads of the dot idle."""
+    stages = sorted((*left.stages, *right.stages), key=lambda s: s.number)
+    dots = [s for s in stages if _work(s) >= TILED_WORK and s.op.opcode == "dot"]
+    reductions = [s for s in stages if s.is_reduction and s.op.opcode != "dot"]
+    if not dots or not reductions:
+        return False
+    behind: dict[Stage, set[Stage]] = {}
+    for stage in stages:
+        read = [p for p, _ in stage.reads if p in behind]
+        behind[stage] = set(read).union(*(behind[p] for p in read))
+    return any(
+        dot not in behind[other] and other not in behind[dot] for dot in dots for other in reductions
+    )
+
+
+def _work(stage: Stage) -> int:
+    """Elements that the loop of a stage visits."""
+    return stage.op.shape.size * math.prod(stage.inner_extents)
 
 
 def _alike(group: Group) -> bool:

@@ -7,7 +7,7 @@ depends on the row alone is computed before the sweep along it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -26,16 +26,20 @@ from hlo.semantics import Kind, kind_of
 
 #: A value as C text, and the depth of the block from which on it is known.
 Placed = tuple[str, int]
+#: Pieces among which an address is selected; of more, branches find the right one sooner.
+MOST_SELECTED = 8
 
 
 class Values:
     """Prints values through `writer`. `stored(op, index)` is the hook for values that live in
-    memory: it gives the C text that reads one and the depth from which it may be read, or None."""
+    memory: it gives the C text that reads one and the depth from which it may be read, or None;
+    `element_at` the same for the element of a buffer, as C text that has an address."""
 
     def __init__(
         self,
         writer: Writer,
         stored: Callable[[Op, Indices], Placed | None],
+        element_at: Callable[[Op, Indices], Placed | None],
         numerics: str,
         tables: dict[int, str],
         label: Callable[[Op], str],
@@ -45,6 +49,7 @@ class Values:
         self.label = label
         self.writer = writer
         self.stored = stored
+        self.element_at = element_at
         self.numerics = numerics
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
@@ -162,6 +167,9 @@ class Values:
         if len(alternatives) == 1:
             (only,) = alternatives
             return self.placed(op.operands[only.operand], only.index)
+        selected = self._selected(op, index) if op.opcode == "concatenate" else None
+        if selected is not None:
+            return selected
         writer = self.writer
         compute = c_type(op.dtype).compute
         name = writer.name(self.label(op))
@@ -175,6 +183,44 @@ class Values:
                 keyword = "else if"
         writer.block.memo[op.id, index] = name
         return name, writer.depth
+
+    def _selected(self, op: Op, index: Indices) -> Placed | None:
+        """One load from the piece that holds the element, if all pieces lie in buffers: loads
+        behind branches would wait for each other."""
+        pieces = list(self._pieces(op, index, ()))
+        if len(pieces) > MOST_SELECTED or any(found is None for _, found in pieces):
+            return None
+        kind, writer = c_type(op.dtype), self.writer
+        depth = self._index_depth(tuple(g.index for guards, _ in pieces for g in guards))
+        text = ""
+        for guards, found in pieces:
+            assert found is not None
+            (element, floor), at = found
+            depth = max(depth, floor, self._index_depth(at))
+            text += f"{guards_text(guards)} ? &{element} : " if guards else f"&{element}"
+        name = writer.name(f"{self.label(op)}_at")
+        writer.line(f"const {kind.storage}* const {name} = {text};", depth)
+        value = f"*{name}" if kind.storage == kind.compute else f"fs_load(*{name})"
+        return self._keep(op, index, value, depth)
+
+    def _pieces(
+        self, op: Op, index: Indices, guards: tuple[Guard, ...]
+    ) -> Iterator[tuple[tuple[Guard, ...], tuple[Placed, Indices] | None]]:
+        """The elements that `op` at `index` may be, each with what holds if it is, the last with
+        nothing but `guards`; None for one that lies in no buffer."""
+        index = self.named(index)
+        known = self.writer.find((op.id, index))
+        element = self.element_at(op, index) if known is None else None
+        moves = kind_of(op.opcode) is Kind.MOVEMENT and not is_branching(op)
+        if element is not None:
+            yield guards, (element, index)
+        elif known is None and (moves or op.opcode == "concatenate"):
+            for read in reads(op, index):
+                yield from self._pieces(
+                    op.operands[read.operand], read.index, (*guards, *read.guards)
+                )
+        else:
+            yield guards, None
 
     def _guards(self, read: Read) -> str:
         return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
