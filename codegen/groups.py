@@ -8,6 +8,7 @@ in barriers and scratch traffic must outweigh the parallelism it gives up.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -397,7 +398,9 @@ def _strangers(left: Group, right: Group) -> bool:
         read = [p for p, _ in stage.reads if p in behind]
         behind[stage] = set(read).union(*(behind[p] for p in read))
     return any(
-        dot not in behind[other] and other not in behind[dot] for dot in dots for other in reductions
+        dot not in behind[other] and other not in behind[dot]
+        for dot in dots
+        for other in reductions
     )
 
 

@@ -50,11 +50,14 @@ def expand_scatter(op: Op) -> list[Op] | None:
         return None
     chain, attrs = Chain(op), op.attrs
     x, _, updates = op.operands
-    rank, reducer = x.shape.rank, attrs["reducer"]
+    reducer, scattered = attrs["reducer"], attrs["scatter_dims_to_operand_dims"]
     places, windows = _places(op), _windows(op)
-    dims = (*x.dims, *(updates.dims[w] for w in places))
-    along = {w: rank + j for j, w in enumerate(places)} | {
-        w: d for w, d in windows.items() if d not in attrs["scatter_dims_to_operand_dims"]
+    # the updates before the dims that windows lie along: neighbouring elements are read together
+    before = max(scattered, default=-1) + 1
+    dims = (*x.dims[:before], *(updates.dims[w] for w in places), *x.dims[before:])
+    summed = tuple(range(before, before + len(places)))
+    along = dict(zip(places, summed, strict=True)) | {
+        w: d + len(places) * (d >= before) for w, d in windows.items() if d not in scattered
     }
     kept = tuple(w for w in range(updates.shape.rank) if w in along)
     if len(kept) < updates.shape.rank:
@@ -63,17 +66,18 @@ def expand_scatter(op: Op) -> list[Op] | None:
         "broadcast", x.dtype, dims, updates, dimensions=tuple(along[w] for w in kept)
     )
     here = None
-    for k, d in enumerate(attrs["scatter_dims_to_operand_dims"]):
-        index = _component(chain, op, k, dims)
+    for k, d in enumerate(scattered):
+        index = _component(chain, op, k, dims, summed)
         place = chain.like(index, "iota", dimension=d)
         equal = chain.make("compare", "pred", dims, place, index, direction="EQ", total_order=False)
         here = equal if here is None else chain.like(here, "and", here, equal)
     neutral = identity(reducer, x.dtype)
     if here is not None:
         value = chain.like(value, "select", here, value, chain.splat(neutral, value))
-    summed = tuple(range(rank, len(dims)))
     init = chain.scalar(neutral, x.dtype)
-    total = chain.like(x, "reduce", value, init, dimensions=summed, reducer=reducer)
+    total = chain.like(
+        x, "reduce", value, init, dimensions=summed, reducer=reducer, of_matches=True
+    )
     chain.like(x, reducer, x, total)
     return chain.done()
 
@@ -91,10 +95,10 @@ def _places(op: Op) -> list[int]:
     return [w for w in range(rank) if w not in op.attrs["update_window_dims"]]
 
 
-def _component(chain: Chain, op: Op, k: int, dims: tuple[int, ...]) -> Op:
-    """Component k of every index vector, over `dims`, in a type that holds its values."""
+def _component(chain: Chain, op: Op, k: int, dims: tuple[int, ...], counted: tuple[int, ...]) -> Op:
+    """Component k of every index vector, over `dims`, of which `counted` count the vectors, in a
+    type that holds its values."""
     indices, vector_dim = op.operands[1], op.attrs["index_vector_dim"]
-    rank = op.operands[0].shape.rank
     if vector_dim < indices.shape.rank:
         bounds = {
             "start": tuple(k if d == vector_dim else 0 for d in range(indices.shape.rank)),
@@ -108,5 +112,4 @@ def _component(chain: Chain, op: Op, k: int, dims: tuple[int, ...]) -> Op:
     wide = "s32" if indices.dtype in NARROW else "s64"
     if indices.dtype != wide:
         indices = chain.make("convert", wide, indices.dims, indices)
-    counted = tuple(range(rank, len(dims)))
     return chain.make("broadcast", wide, dims, indices, dimensions=counted)

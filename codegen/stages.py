@@ -170,8 +170,9 @@ def _effort(op: Op) -> float:
 
 
 def _visits(stage: Op, op: Op, stream: Stream) -> float:
-    """How often a dot would compute an element of its operand; 1 for other stages."""
-    if stage.opcode != "dot":
+    """How often a dot would compute an element of its operand, or a sum of what matches one of the
+    updates (codegen/scatter_sums.py); 1 for other stages."""
+    if stage.opcode != "dot" and not stage.attrs.get("of_matches"):
         return 1.0
     rows = BLOCK_ROWS if stage.id in stream.dots else 1
     return max(1.0, stage.shape.size * reduced_size(stage) / max(1, op.shape.size) / rows)
