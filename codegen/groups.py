@@ -8,7 +8,6 @@ in barriers and scratch traffic must outweigh the parallelism it gives up.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
