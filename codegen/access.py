@@ -11,7 +11,7 @@ from codegen.maps import Indices
 from codegen.schedule import GroupPlan, NestPlan
 from codegen.stages import Stage
 from codegen.types import c_type
-from codegen.values import Placed, Values
+from codegen.values import Located, Placed, Values
 from codegen.vectors import Vector
 from hlo.errors import CodegenError
 from hlo.graph import Op
@@ -39,7 +39,8 @@ class Access:
         self.values = Values(
             self.writer,
             self._stored,
-            self._element_at,
+            self._located,
+            self._loaded_from,
             kernel.numerics,
             self.memory.tables,
             kernel.label,
@@ -171,27 +172,38 @@ class Access:
             return self._stored_in_block(stage, index)
         return self._loaded(op, self.memory.buffer(op), index), self.writer.ordered_depth
 
-    def _element_at(self, op: Op, index: Indices) -> Placed | None:
-        """The element of a buffer that holds `op` at `index`, and the depth to read it from; None
-        if it lies in no buffer."""
+    def _located(self, op: Op, index: Indices) -> Located | None:
+        """Where the element of `op` at `index` lies, if that is in a buffer."""
         stage = self.whole.get(op.id)
         if op.opcode != "parameter" and (stage is None or stage in self.group.group.stages):
             return None
-        return self._subscript(op, self.memory.buffer(op), index), self.writer.ordered_depth
+        buffer = self._buffer(self.memory.buffer(op))
+        return Located(buffer, linearize(index, op.dims), self.writer.ordered_depth)
 
-    def _subscript(self, op: Op, name: str, index: Indices) -> str:
-        return f"{name}[{render(linearize(index, op.dims))}]"
+    def _buffer(self, name: str) -> str:
+        """C text of the buffer of that name, as elements are read from it."""
+        return name
 
     def _loaded(self, op: Op, name: str, index: Indices) -> str:
-        kind = c_type(op.dtype)
         address = linearize(index, op.dims)
-        text = self._subscript(op, name, index)
+        found = self._in_vector(op, name, address) if in_range(op, index) else None
+        return as_computed(op, found or f"{self._buffer(name)}[{render(address)}]")
+
+    def _loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> str:
+        """What lies `address` elements behind the pointer `start`, known from `depth` on."""
+        found = None
+        if aligned and self.vector and depth <= self.vector.depth:
+            found = self._in_vector(op, start, address)
+        element = f"{start}[{render(address)}]" if address.terms or address.const else f"*{start}"
+        return as_computed(op, found or element)
+
+    def _in_vector(self, op: Op, name: str, address: Index) -> str | None:
+        """An element of a vector that is loaded as a whole, if a loop over one is open."""
         vector = self.vector
-        if vector and self.writer.pinned_depth <= vector.depth and in_range(op, index):
-            base = vector.base(address)
-            if base is not None:
-                text = f"{self._vector_of(op, name, base)}[{vector.lane.name}]"
-        return text if kind.storage == kind.compute else f"fs_load({text})"
+        if vector is None or self.writer.pinned_depth > vector.depth:
+            return None
+        base = vector.base(address)
+        return None if base is None else f"{self._vector_of(op, name, base)}[{vector.lane.name}]"
 
     def _vector_of(self, op: Op, name: str, base: Index) -> str:
         """The vector at `base`, loaded once before the loop over its elements."""
@@ -211,7 +223,9 @@ class Access:
         return self.writer.chain[self.vector.depth].memo
 
     def _vector_load(self, op: Op, name: str, base: Index) -> str:
-        return f"fs_load_vec<{c_type(op.dtype).storage}, {self.width}>({name} + {render(base)})"
+        assert self.vector is not None
+        kind = f"fs_load_vec<{c_type(op.dtype).storage}, {self.vector.width}>"
+        return f"{kind}({name} + {render(base)})"
 
     def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
         if stage in self.nest.level or stage not in self.memory.shared:
@@ -231,6 +245,12 @@ class Access:
                     raise CodegenError(f"{stage.op.name} is read from another tile.")
         address = render(linearize(digits, extents))
         return f"{self.shared_names[stage]}[{address}]", self.writer.ordered_depth
+
+
+def as_computed(op: Op, text: str) -> str:
+    """C text of a stored element of `op` as the type that is computed with."""
+    kind = c_type(op.dtype)
+    return text if kind.storage == kind.compute else f"fs_load({text})"
 
 
 def in_range(op: Op, index: Indices) -> bool:

@@ -647,8 +647,8 @@ class DotEmitter(NestEmitter):
             seen.add(key)
             todo += [(read, key) for read in inlined_reads(op, at)]
 
-    def _subscript(self, op: Op, name: str, index: Indices) -> str:
-        return super()._subscript(op, f"fs_aligned({name})", index)
+    def _buffer(self, name: str) -> str:
+        return f"fs_aligned({name})"
 
 
 def _modulo(place: Index, size: int) -> str:

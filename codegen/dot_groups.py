@@ -20,6 +20,8 @@ from costmodel.work import dot_flops
 COLUMNS = (32, 16, 8)
 #: Share of the multiprocessors that must have a tile: wider ones read operands less often.
 BUSY_SHARE = 0.5
+#: The same for sums of dots of so many summed elements in all: long walks had better be many.
+DEEP_SHARE, DEEP = 0.9, 1024
 #: Summed elements of a dot that the warps of a few tiles may walk, and the tiles per
 #: multiprocessor that are few; longer dots are shared by lanes.
 LONG_DEPTH, FEW_TILES = 256, 1 / 8
@@ -31,6 +33,8 @@ SHARED_ADDS = 1 << 23
 WHOLE_AXIS = 64
 #: Share of a tile that may lie beyond the end of an axis.
 WASTE = 0.4
+#: Quarters of a unit that a tile smaller than one must fill.
+LEAST_FILLED = 3
 
 
 def tile_dots(groups: Iterable[Group], device: Device) -> None:
@@ -69,11 +73,13 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
     height = _part(group.axes.extent(rows), TENSOR_ROWS, (TENSOR_ROWS,))
     warps = dot.op.shape.size // group.axes.extent(columns) // TENSOR_ROWS
     width = None
+    depth = sum(group.inner_size(s) for s in group.stages if s.is_reduction)
+    share = DEEP_SHARE if depth > DEEP else BUSY_SHARE
     for size in COLUMNS:
         found = _part(group.axes.extent(columns), TENSOR_COLUMNS, (size,))
         if found is not None:
             width = found
-            if warps * group.axes.extent(columns) // found >= BUSY_SHARE * device.sm_count:
+            if warps * group.axes.extent(columns) // found >= share * device.sm_count:
                 break
     if height is None or width is None:
         return
@@ -100,9 +106,9 @@ def minor_axis(group: Group, dims: Sequence[int]) -> int | None:
 
 
 def _part(extent: int, unit: int, wanted: Sequence[int]) -> int | None:
-    """The part of an axis that a tile takes: a wanted one, else the smallest divisor of at least
-    `unit` of which little lies beyond whole units."""
-    for size in wanted:
+    """The part of an axis that a tile takes: a wanted one, else a divisor of at least `unit`, or
+    little less, of which little lies beyond whole units: of all these the smallest."""
+    for size in (*wanted, *range(unit - 1, unit * LEAST_FILLED // 4, -1)):
         if extent % size == 0:
             return size
     for size in range(max(wanted), extent + 1):

@@ -8,7 +8,7 @@ taken in that order, what the next one wants there. So scores stay where they ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from codegen.dot_emitter import DotEmitter
 from codegen.dot_tile import (
@@ -22,6 +22,7 @@ from codegen.maps import Indices
 from codegen.stages import Stage, body_reads
 from codegen.sweeps import Key, start_of
 from codegen.types import c_type
+from codegen.vectors import Vector
 from hlo.graph import Op
 
 #: Rows of half a tile, each with a group of four lanes.
@@ -88,24 +89,28 @@ class TensorEmitter(DotEmitter):
     def _operand(self, stage: Stage, side: int, rows: int, place: Index, depth: int) -> str:
         """Loads a lane's part of an operand: the summed indices `place`, nothing beyond `depth`."""
         op = stage.op.operands[side]
-        beyond = depth % (TENSOR_DEPTH * self.shape.shares)
+        beyond = depth % (TENSOR_DEPTH * self.shape.shares) != 0
+        together = depth % self.pairs == 0  # both of a pair are there, or none
         name = self._array(op, "_part", 2 * rows, "0.0f" if beyond else "")
-        with self._loop(self.pair):
-            summed = self._summed(place, depth)
-            leaves = self.axes.inner_leaves(stage)
-            extents = [self.axes.extent(leaf) for leaf in leaves]
-            self.digits |= dict(zip(leaves, delinearize(summed, extents), strict=True))
-            guard = f"if ({render(summed)} < {depth})" if beyond else ""
-            with self._guarded(guard), self._rows() if rows > 1 else self._guarded(""):
+        leaves = self.axes.inner_leaves(stage)
+        extents = [self.axes.extent(leaf) for leaf in leaves]
+        with self._rows() if rows > 1 else nullcontext(), ExitStack() as guarded:
+            if beyond and together:
+                place = self._pair_below(place, depth, guarded)
+            [lane] = self.pair.variables
+            self.vector = Vector(self.pairs, lane, self.writer.depth)
+            with self._loop(self.pair), self._existing(place, depth) as summed:
+                self.digits |= dict(zip(leaves, delinearize(summed, extents), strict=True))
                 self._fill(stage, side, name, rows)
+            self.vector = None
         return name
 
-    def _summed(self, place: Index, depth: int) -> Index:
-        if depth % (TENSOR_DEPTH * self.shape.shares) == 0:
-            return place
+    def _pair_below(self, place: Index, depth: int, guarded: ExitStack) -> Index:
+        """`place`, the first or second of a pair, below `depth`; what is beyond is left out."""
         name = self.writer.declare(self.writer.name("depth"))
-        self.writer.line(f"const int {name} = {render(place)};")
-        return variable(name, depth)
+        self.writer.line(f"const int {name} = {render((place - self.pair) // self.pairs)};")
+        guarded.enter_context(self._guarded(f"if ({name} < {depth // self.pairs})"))
+        return variable(name, depth // self.pairs) * self.pairs + self.pair
 
     def _fill(self, stage: Stage, side: int, name: str, rows: int) -> None:
         source, at = body_reads(stage.op, self._index(stage), self._inner(stage))[side]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from codegen.access import Access
 from codegen.dot_streams import Layout, layouts_of
 from codegen.dot_tensor import GROUPS, TensorEmitter
 from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH, row_operand
@@ -20,7 +19,6 @@ from codegen.index import Index, delinearize, render, variable
 from codegen.maps import Indices
 from codegen.stages import Stage, body_reads
 from codegen.sweeps import Key
-from hlo.graph import Op
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
 STEP_COLUMNS = 2 * TENSOR_COLUMNS
@@ -172,10 +170,8 @@ class WordsEmitter(TensorEmitter):
         checks.append(f"{name} < {limit}")
         return variable(name, limit)
 
-    def _subscript(self, op: Op, name: str, index: Indices) -> str:
-        if self.vector is None:
-            return super()._subscript(op, name, index)
-        return Access._subscript(self, op, name, index)  # a vector is aligned anyway
+    def _buffer(self, name: str) -> str:
+        return super()._buffer(name) if self.vector is None else name  # a vector is aligned anyway
 
     def _read(self, stage: Stage, side: int) -> Key:
         return body_reads(stage.op, self._index(stage), self._inner(stage))[side]

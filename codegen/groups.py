@@ -384,9 +384,9 @@ def _known_figures(device: Device) -> dict[bytes, Figures]:
 
 
 def _strangers(left: Group, right: Group) -> bool:
-    """Whether a dot that deserves tiles of its own and a reduction that is none would meet in one
-    loop where neither depends on the other, only some value on both: the rows of the reduction
-    would leave most threads of the dot idle."""
+    """Whether a dot that deserves tiles of its own and another reduction with results of the same
+    dims would meet in one loop, where neither depends on the other: what the reduction sums over
+    would take the place of the dot's columns, and leave most of its threads idle."""
     stages = sorted((*left.stages, *right.stages), key=lambda s: s.number)
     dots = [s for s in stages if _work(s) >= TILED_WORK and s.op.opcode == "dot"]
     reductions = [s for s in stages if s.is_reduction and s.op.opcode != "dot"]
@@ -397,7 +397,7 @@ def _strangers(left: Group, right: Group) -> bool:
         read = [p for p, _ in stage.reads if p in behind]
         behind[stage] = set(read).union(*(behind[p] for p in read))
     return any(
-        dot not in behind[other] and other not in behind[dot]
+        dot not in behind[other] and other not in behind[dot] and dot.op.dims == other.op.dims
         for dot in dots
         for other in reductions
     )

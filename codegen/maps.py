@@ -141,17 +141,27 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
     for number, operand in enumerate(op.operands):
         extent = operand.dims[axis]
         here = index[axis] - start
-        guard = Guard(here, 0, extent)
         start += extent
-        if guard.never:
+        if Guard(here, 0, extent).never:
             continue
         place = here if extent > 1 else Index()
         source = (*index[:axis], place, *index[axis + 1 :])
         last = here.hi < extent  # earlier pieces took what lies below
-        found.append(Read(number, source, () if last else (guard,)))
+        found.append(Read(number, source, () if last else (_below(index[axis], start),)))
         if last:
             break
     return found
+
+
+def _below(index: Index, bound: int) -> Guard:
+    """index < bound, without the terms that cannot decide it: 32 i + j < 128 is i < 4 if j < 32."""
+    for unit in sorted({abs(c) for _, c in index.terms if bound % c == 0}, reverse=True):
+        low = Index(tuple((t, c) for t, c in index.terms if c % unit), index.const % unit)
+        if low.lo >= 0 and low.hi < unit:
+            high = tuple((t, c // unit) for t, c in index.terms if c % unit == 0)
+            index, bound = Index(high, index.const // unit), bound // unit
+            break
+    return Guard(index, index.lo, bound)
 
 
 def _windows(op: Op, index: Indices) -> list[Read]:

@@ -1,5 +1,5 @@
-"""The rules of strength reduction. All but `by_constant`, `as_logistic` and `scaled_repeat` keep
-every bit."""
+"""The rules of strength reduction. All but `by_constant`, `as_logistic`, `scaled_repeat` and
+`sum_of_sums` keep every bit."""
 
 from __future__ import annotations
 
@@ -79,6 +79,25 @@ def turned_sum(builder: Builder, op: Op) -> Op | None:
         return None
     total = builder.add(Op("add", parts[0].shape, parts, name=op.name, source=op.source))
     return builder.make(op, "transpose", total, **x.attrs)
+
+
+@rule("add")
+def sum_of_sums(builder: Builder, op: Op) -> Op | None:
+    """sum(x) + sum(y) -> sum(x + y), where nothing else reads the two: the gradient of a bias that
+    is used again and again is then one reduction"""
+    x, y = op.operands
+    if builder.exact or op.dtype not in ("f32", "f64") or {x, y} & builder.shared:
+        return None
+    if not x.opcode == y.opcode == "reduce" or x.attrs != y.attrs or len(x.operands) != 2:
+        return None
+    parts, starts = zip(x.operands, y.operands, strict=True)
+    added = x.attrs.get("reducer") == "add" and all(splat(start) == 0 for start in starts)
+    if not added or parts[0].shape != parts[1].shape:
+        return None
+    total = builder.add(Op("add", parts[0].shape, parts, name=op.name, source=op.source))
+    return builder.add(
+        Op("reduce", op.shape, (total, starts[0]), x.attrs, op.name, None, x.called, op.source)
+    )
 
 
 @rule("add")

@@ -7,13 +7,13 @@ depends on the row alone is computed before the sweep along it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from codegen.expressions import expression, literal, rotation, rounded
-from codegen.index import Fetched, constant, linearize, render, replaced
+from codegen.index import Fetched, Index, constant, linearize, render, replaced
 from codegen.maps import Guard, Indices, Read, is_branching, reads
 from codegen.monoids import Monoid, joins
 from codegen.source import Writer
@@ -26,20 +26,34 @@ from hlo.semantics import Kind, kind_of
 
 #: A value as C text, and the depth of the block from which on it is known.
 Placed = tuple[str, int]
-#: Pieces among which an address is selected; of more, branches find the right one sooner.
-MOST_SELECTED = 8
+#: Pieces among which an address is selected, and among which one that lies elsewhere in each; of
+#: more, branches find the right one sooner.
+MOST_SELECTED, MOST_ADDRESSES = 8, 2
+#: Elements of the longest vector: pieces that start at multiples of it can be read by vectors.
+MOST_ALIGNED = 16
+
+
+@dataclass(frozen=True)
+class Located:
+    """An element of a buffer, and the depth of the block from which on it may be read."""
+
+    buffer: str
+    address: Index
+    depth: int
 
 
 class Values:
     """Prints values through `writer`. `stored(op, index)` is the hook for values that live in
     memory: it gives the C text that reads one and the depth from which it may be read, or None;
-    `element_at` the same for the element of a buffer, as C text that has an address."""
+    `located(op, index)` says in which buffer it lies, if it lies in one, and `loaded_from` gives
+    the C text of what lies behind a pointer."""
 
     def __init__(
         self,
         writer: Writer,
         stored: Callable[[Op, Indices], Placed | None],
-        element_at: Callable[[Op, Indices], Placed | None],
+        located: Callable[[Op, Indices], Located | None],
+        loaded_from: Callable[[Op, str, int, Index, bool], str],
         numerics: str,
         tables: dict[int, str],
         label: Callable[[Op], str],
@@ -49,7 +63,8 @@ class Values:
         self.label = label
         self.writer = writer
         self.stored = stored
-        self.element_at = element_at
+        self.located = located
+        self.loaded_from = loaded_from
         self.numerics = numerics
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
@@ -186,41 +201,69 @@ class Values:
 
     def _selected(self, op: Op, index: Indices) -> Placed | None:
         """One load from the piece that holds the element, if all pieces lie in buffers: loads
-        behind branches would wait for each other."""
+        behind branches would wait for each other. Pieces alike in their strides differ in where
+        they start alone, which fewer variables decide than the element."""
         pieces = list(self._pieces(op, index, ()))
-        if len(pieces) > MOST_SELECTED or any(found is None for _, found in pieces):
+        found = [piece for _, piece in pieces if piece is not None]
+        if len(found) < len(pieces) or len(pieces) > MOST_SELECTED:
             return None
-        kind, writer = c_type(op.dtype), self.writer
-        depth = self._index_depth(tuple(g.index for guards, _ in pieces for g in guards))
-        text = ""
-        for guards, found in pieces:
-            assert found is not None
-            (element, floor), at = found
-            depth = max(depth, floor, self._index_depth(at))
-            text += f"{guards_text(guards)} ? &{element} : " if guards else f"&{element}"
-        name = writer.name(f"{self.label(op)}_at")
-        writer.line(f"const {kind.storage}* const {name} = {text};", depth)
-        value = f"*{name}" if kind.storage == kind.compute else f"fs_load(*{name})"
-        return self._keep(op, index, value, depth)
+        conditions = [guards for guards, _ in pieces]
+        address = found[-1].address
+        apart = [piece.address - address for piece in found]
+        depth = self._index_depth(tuple(g.index for guards in conditions for g in guards))
+        depth = max(depth, *(piece.depth for piece in found))
+        alike = all(not difference.terms for difference in apart)
+        if alike:
+            starts = [_moved(p.buffer, d.const) for p, d in zip(found, apart, strict=True)]
+        elif len(pieces) <= MOST_ADDRESSES:
+            depth = max(depth, self._index_depth(tuple(piece.address for piece in found)))
+            starts = [self._pointer(op, piece, depth) for piece in found]
+            address = Index()
+        else:
+            return None
+        start = self._choice(op, conditions, starts, depth)
+        vector = alike and all(d.const % MOST_ALIGNED == 0 for d in apart)
+        text = self.loaded_from(op, start, depth, address, vector)
+        return self._keep(op, index, text, max(depth, self._index_depth((address,))))
+
+    def _pointer(self, op: Op, piece: Located, depth: int) -> str:
+        """A pointer to a piece of `op`, worked out whether or not it is the right one."""
+        name = self.writer.name(f"{self.label(op)}_piece")
+        kind = f"const {c_type(op.dtype).storage}* const"
+        at = f"&{piece.buffer}[{render(piece.address)}]"
+        self.writer.line(f"{kind} {name} = {at};", depth)
+        return name
+
+    def _choice(
+        self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[str], depth: int
+    ) -> str:
+        """The pointer of the first piece whose guards hold."""
+        conditions = [f"{guards_text(g)} ? {s} : " for g, s in zip(guards, starts, strict=False)]
+        text = "".join(conditions[:-1]) + starts[-1]
+        known = self.writer.find(("choice", text))
+        if known is not None:
+            return known[0]
+        name = self.writer.name(f"{self.label(op)}_from")
+        self.writer.line(f"const {c_type(op.dtype).storage}* const {name} = {text};", depth)
+        self.writer.chain[depth].memo["choice", text] = name
+        return name
 
     def _pieces(
         self, op: Op, index: Indices, guards: tuple[Guard, ...]
-    ) -> Iterator[tuple[tuple[Guard, ...], tuple[Placed, Indices] | None]]:
+    ) -> Iterator[tuple[tuple[Guard, ...], Located | None]]:
         """The elements that `op` at `index` may be, each with what holds if it is, the last with
         nothing but `guards`; None for one that lies in no buffer."""
         index = self.named(index)
         known = self.writer.find((op.id, index))
-        element = self.element_at(op, index) if known is None else None
+        located = self.located(op, index) if known is None else None
         moves = kind_of(op.opcode) is Kind.MOVEMENT and not is_branching(op)
-        if element is not None:
-            yield guards, (element, index)
-        elif known is None and (moves or op.opcode == "concatenate"):
+        if located is None and known is None and (moves or op.opcode == "concatenate"):
             for read in reads(op, index):
                 yield from self._pieces(
                     op.operands[read.operand], read.index, (*guards, *read.guards)
                 )
         else:
-            yield guards, None
+            yield guards, located
 
     def _guards(self, read: Read) -> str:
         return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
@@ -261,6 +304,11 @@ def clamped(text: str, dtype: str, last: int) -> str:
     if low:
         return f"fs_max({text}, {low})"
     return f"fs_min({text}, {high})" if high else text
+
+
+def _moved(buffer: str, by: int) -> str:
+    """C text of a pointer from which an element lies where it lies `by` further in `buffer`."""
+    return buffer if not by else f"{buffer} {'-' if by < 0 else '+'} {abs(by)}"
 
 
 def guards_text(guards: tuple[Guard, ...]) -> str:
