@@ -112,13 +112,19 @@ def _module(target: str) -> bytes:
     return data
 
 
+def read(path: Path) -> dict[str, Any]:
+    """What `build` wrote about a kernel."""
+    launch: dict[str, Any] = json.loads(path.read_text())
+    return launch
+
+
 def measure(folder: Path) -> None:
     """Launches every kernel of the folder and prints its phases, in microseconds."""
     import cupy
     import numpy as np
 
     for path in sorted(folder.glob("*.json")):
-        launch = json.loads(path.read_text())
+        launch = read(path)
         module = cupy.cuda.function.Module()
         module.load(path.with_suffix(".cubin").read_bytes())
         function = module.get_function(launch["entry"])
@@ -126,9 +132,9 @@ def measure(folder: Path) -> None:
             cupy.cuda.driver.funcSetAttribute(function.ptr, 8, launch["shared"])
         made = [_input(cupy, *one) for one in launch["inputs"]]
         made += [cupy.zeros(max(1, size), cupy.uint8) for size in launch["results"]]
-        grid, marks = launch["grid"], launch["marks"]
-        times = cupy.zeros((marks, grid), cupy.int64)
-        pointers = tuple(np.uint64(a.data.ptr) for a in (*made, times))
+        grid = launch["grid"]
+        marks = cupy.zeros((launch["marks"], grid), cupy.int64)
+        pointers = tuple(np.uint64(a.data.ptr) for a in (*made, marks))
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
         for _ in range(LAUNCHES):
             start.record()
@@ -141,18 +147,26 @@ def measure(folder: Path) -> None:
             )
             end.record()
         end.synchronize()
-        clocks = times.get()
+        clocks = marks.get()
         total = cupy.cuda.get_elapsed_time(start, end) * 1e3
-        rate = int(clocks[-1, 0] - clocks[0, 0]) / total  # cycles per microsecond, about
-        own = (clocks[1::2] - clocks[0::2]).max(axis=1) / rate
-        whole = np.append(clocks[2::2, 0], clocks[-1, 0]) - clocks[0::2, 0]
+        own, whole = times(clocks, int(clocks[-1, 0] - clocks[0, 0]) / total)
         print(f"## {path.stem}: {total:.1f} us, {len(own)} phases, grid {grid}")
-        for number, us in enumerate(own):
-            modelled, title = launch["modelled_us"][number], launch["phases"][number]
+        rows = zip(launch["modelled_us"], own, whole, launch["phases"], strict=True)
+        for number, (modelled, slowest, waited, title) in enumerate(rows):
             print(
-                f"{number:4d} modelled {modelled:7.2f} own {us:7.2f} "
-                f"whole {whole[number] / rate:7.2f}  {title}"
+                f"{number:4d} modelled {modelled:7.2f} own {slowest:7.2f} "
+                f"whole {waited:7.2f}  {title}"
             )
+
+
+def times(clocks: Any, rate: float) -> tuple[list[float], list[float]]:
+    """(own, whole) microseconds of each phase; `clocks` are cycles by mark and block, `rate` cycles
+    per microsecond."""
+    own = (clocks[1::2] - clocks[0::2]).max(axis=1) / rate
+    ends = [*clocks[2::2, 0], clocks[-1, 0]]
+    return own.tolist(), [
+        float(end - start) / rate for start, end in zip(clocks[0::2, 0], ends, strict=True)
+    ]
 
 
 def _input(cupy: Any, dtype: str, size: int) -> Any:

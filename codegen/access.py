@@ -212,7 +212,8 @@ class Access:
         found = loaded.get((name, base))
         if found is None:
             found = self.writer.name(f"{name}_vector")
-            load = f"const auto {found} = {self._vector_load(op, name, base)};"
+            vector = self._vector_load(op, name, base, self.vector.width)
+            load = f"const auto {found} = {vector};"
             self.writer.line(load, self.vector.depth)
             loaded[name, base] = found
         return found
@@ -222,10 +223,8 @@ class Access:
         assert self.vector is not None
         return self.writer.chain[self.vector.depth].memo
 
-    def _vector_load(self, op: Op, name: str, base: Index) -> str:
-        assert self.vector is not None
-        kind = f"fs_load_vec<{c_type(op.dtype).storage}, {self.vector.width}>"
-        return f"{kind}({name} + {render(base)})"
+    def _vector_load(self, op: Op, name: str, base: Index, width: int) -> str:
+        return f"fs_load_vec<{c_type(op.dtype).storage}, {width}>({name} + {render(base)})"
 
     def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
         if stage in self.nest.level or stage not in self.memory.shared:

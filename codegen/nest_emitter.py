@@ -319,7 +319,7 @@ class NestEmitter(Sweeps):
         def load(step: str) -> None:
             for held, array in arrays.items():
                 _, base = bases[held.name, held.base]
-                text = self._vector_load(held.op, held.name, base)
+                text = self._vector_load(held.op, held.name, base, self.width)
                 self.writer.line(f"{array}[{step}] = {text};")
 
         self._run_sweep(load)

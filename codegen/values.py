@@ -217,7 +217,7 @@ class Values:
             starts = [_moved(p.buffer, d.const) for p, d in zip(found, apart, strict=True)]
         elif len(pieces) <= MOST_ADDRESSES:
             depth = max(depth, self._index_depth(tuple(piece.address for piece in found)))
-            starts = [self._pointer(op, piece, depth) for piece in found]
+            starts = [f"&{p.buffer}[{render(p.address)}]" for p in found]
             address = Index()
         else:
             return None
@@ -225,14 +225,6 @@ class Values:
         vector = alike and all(d.const % MOST_ALIGNED == 0 for d in apart)
         text = self.loaded_from(op, start, depth, address, vector)
         return self._keep(op, index, text, max(depth, self._index_depth((address,))))
-
-    def _pointer(self, op: Op, piece: Located, depth: int) -> str:
-        """A pointer to a piece of `op`, worked out whether or not it is the right one."""
-        name = self.writer.name(f"{self.label(op)}_piece")
-        kind = f"const {c_type(op.dtype).storage}* const"
-        at = f"&{piece.buffer}[{render(piece.address)}]"
-        self.writer.line(f"{kind} {name} = {at};", depth)
-        return name
 
     def _choice(
         self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[str], depth: int

@@ -11,12 +11,14 @@ from tests.codegen.kernel_cases import (
     CASES,
     F16,
     GRID,
+    JOINED,
     PARTS,
     SHARED,
     SMALL,
     TENSOR,
     TILED,
     UNSHARED,
+    VECTORS,
     add,
     integers,
     normal,
@@ -102,6 +104,22 @@ add("tiled_sum", lambda w, x, y, z, a, b, c: w - 0.1 * (x.T @ a + y.T @ b + z.T 
 add("tiled_long_sum", lambda w, x, *g: w - 0.1 * sum(x[:, i * 32:i * 32 + 32].T @ y for i, y in
     enumerate(g)), normal(32, 24), normal(64, 6 * 32), *(normal(64, 24) for _ in range(6)),
     shows=(TENSOR, PARTS, "_terms["))  # fmt: skip
+add("tiled_joined_columns", lambda x, a, b, c, d: x @ jnp.concatenate([a, b, c, d], 1),
+    normal(32, 64), *(normal(64, 32) for _ in range(4)), shows=(TENSOR, JOINED))  # fmt: skip
+add("tiled_joined_depths", lambda a, b, w: jnp.tanh(jnp.concatenate([a, b], 1) @ w),
+    normal(48, 64), normal(48, 64), normal(128, 24), shows=(TENSOR, JOINED, VECTORS))  # fmt: skip
+add("tiled_joined_apart", lambda x, h, w: jnp.concatenate([x, h], 1) @ w,
+    normal(48, 28), normal(48, 64), normal(92, 32), shows=(TENSOR, JOINED))  # fmt: skip
+add("tiled_joined_computed", lambda x, h, w: jnp.concatenate([x, jnp.tanh(h)], 1) @ w,
+    normal(48, 28), normal(48, 64), normal(92, 32))  # fmt: skip
+add("tiled_joined_halves", lambda a, b, w: jnp.concatenate([a, b], 1) @ w,
+    normal(32, 32, dtype=BF16), normal(32, 32, dtype=BF16), normal(64, 16, dtype=BF16),
+    shows=(TENSOR, JOINED, VECTORS))  # fmt: skip
+add("tiled_odd_depth", lambda x, w: x @ w, normal(32, 61), normal(61, 16), shows=TENSOR)
+add("tiled_rows_of_13", lambda x, g: x.T @ g * 2, normal(128, 65), normal(128, 32), shows=TENSOR)
+add("tied_embedding", lambda e, x, g, i, u: e - 0.1 * (g.T @ x).at[i].add(jnp.tanh(u)),
+    normal(256, 64), normal(128, 64), normal(128, 256), integers(96, low=0, high=256),
+    normal(96, 64), shows=(TENSOR, GRID))  # fmt: skip
 add("unrolled_steps", unrolled, normal(16, 16), normal(16, 16), normal(16, 6 * 16),
     shows=(GRID, "part("))  # fmt: skip
 add("tiled_sums_and_parts", lambda x, y, a, b: ((x.T @ a + y.T @ b) * 2, x.T @ b, y.T @ a),

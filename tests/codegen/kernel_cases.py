@@ -34,6 +34,7 @@ KEPT = "_row["
 TILED = "_tile["
 TENSOR = "fs_mma"
 PARTS = "fs_join_parts<"
+JOINED = "_from = "
 TABLE = "static __device__ const"
 
 STRICT = CodegenOptions(numerics="strict")

@@ -218,6 +218,54 @@ def test_what_repeats_is_scaled_once() -> None:
     assert shown(reduced(shared).root.operands[0]) == "multiply(broadcast(y), multiply(x, 3.0))"
 
 
+SUMS = """z = f32[] constant(0); x = f32[8,4] parameter(0); y = f32[8,4] parameter(1);
+w = f32[8,4] parameter(2); a = f32[4] reduce(x, z), dimensions={0}, to_apply=sum;
+b = f32[4] reduce(y, z), dimensions={0}, to_apply=sum;
+c = f32[4] reduce(w, z), dimensions={0}, to_apply=sum;
+s = f32[4] add(a, b); r = f32[4] add(s, c)"""
+
+
+def sums(body: str) -> Graph:
+    """A graph of `body`, where `sum` adds."""
+    total = "sum {\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n"
+    total += "  ROOT m = f32[] add(p, q)\n}\n"
+    lines = [line.strip() for line in body.replace("\n", " ").split(";")]
+    if not any(line.startswith("ROOT") for line in lines):
+        lines.append("ROOT t = (f32[4]) tuple(r)")
+    text = "\n".join(f"  {line}" for line in lines)
+    return region_of(
+        from_proto(text_to_proto(f"HloModule m\n{total}ENTRY main {{\n{text}\n}}\n")).entry
+    )
+
+
+def test_sums_that_are_added_up_become_one() -> None:
+    graph = sums(SUMS)
+    found = reduced(graph)
+    [root] = found.root.operands
+    assert shown(root) == "reduce(add(add(x, y), w), 0.0)"
+    assert root.attrs["dimensions"] == (0,)
+    args = [np.full((8, 4), n, np.float32) + np.arange(4) for n in range(3)]
+    [one], [other] = (evaluate(g, args) for g in (graph, found))
+    np.testing.assert_array_equal(other, one)
+    assert shown(reduced(graph, exact=True).root.operands[0]).count("reduce") == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("reduce(y, z)", "reduce(y, o)"),  # another start
+        (
+            "r = f32[4] add(s, c)",
+            "r = f32[4] add(s, c); ROOT t = (f32[4], f32[4], f32[4]) tuple(r, b, s)",
+        ),
+    ],
+    ids=["start", "read elsewhere"],
+)
+def test_sums_that_differ_or_are_read_elsewhere_stay(change: tuple[str, str]) -> None:
+    graph = sums("o = f32[] constant(1);" + SUMS.replace(*change))
+    assert sum(op.opcode == "reduce" for op in reduced(graph)) == 3
+
+
 def test_a_product_in_halves_of_bf16_is_not_scaled_by_a_rounded_inverse() -> None:
     graph = graph_of(
         "x = bf16[8] parameter(0);" + splat("c", "bf16", 10) + "r = bf16[8] divide(x, c)"
