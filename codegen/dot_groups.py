@@ -71,7 +71,10 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
     if rows is None or columns is None:
         return
     height = _part(group.axes.extent(rows), TENSOR_ROWS, (TENSOR_ROWS,))
-    warps = dot.op.shape.size // group.axes.extent(columns) // TENSOR_ROWS
+    if height is None:
+        return
+    bands = dot.op.shape.size // group.axes.extent(columns) // height
+    warps = bands * -(-height // TENSOR_ROWS)
     width = None
     depth = sum(group.inner_size(s) for s in group.stages if s.is_reduction)
     share = DEEP_SHARE if depth > DEEP else BUSY_SHARE
@@ -81,7 +84,7 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
             width = found
             if warps * group.axes.extent(columns) // found >= share * device.sm_count:
                 break
-    if height is None or width is None:
+    if width is None:
         return
     most = warps * group.axes.extent(columns) // width
     if most < FEW_TILES * device.sm_count and group.inner_size(dot) > LONG_DEPTH:
