@@ -67,7 +67,8 @@ class NestEmitter(Sweeps):
         if not flat and self._walks_ahead(loop):
             self._name_lane(loop)
             self._hold_inputs(row, loop)
-        with writer.nested(loop.header, ordered=True):
+        # without a loop, what all rows have in common need not precede the loads of one
+        with writer.nested(loop.header, ordered=True) if loop.header or not flat else nullcontext():
             if loop.row:
                 writer.line(loop.row)
             if row.terms:
@@ -138,8 +139,21 @@ class NestEmitter(Sweeps):
         unit = self._position(row, self.width)
         with self._vector_loop() as lane:
             self._bind_rows(row * self.width + lane, unit * self.width + lane)
+            self._load_vectors()
             for level in range(self.nest.levels):
                 self._step(self.nest.at(level), {})
+
+    def _load_vectors(self) -> None:
+        """Loads the vectors of all inputs before anything is computed, so that none waits for what
+        the rows have in common: the powers of an optimizer's step, say."""
+        if self.vector is None:
+            return
+        for stage in self.nest.stages:
+            leaves, _ = closure(stage.op, self._index(stage), self._inner(stage), self.whole)
+            for op, at in leaves:
+                base = self.vector.base(linearize(at, op.dims))
+                if op.opcode == "parameter" and base is not None and in_range(op, at):
+                    self.values.value(op, at)
 
     # ---- vectors --------------------------------------------------------------------------------
 
