@@ -12,5 +12,7 @@ add("softmax_of_the_best_of_few", lambda x, s: jax.nn.softmax(x[jnp.arange(9), j
     normal(9, 4, 64), normal(9, 4), shows=VECTORS)  # fmt: skip
 add("softmax_of_joined_rows", lambda x, i, j: jax.nn.softmax(x[jnp.concatenate([i, j])]),
     normal(30, 64), integers(3, high=30), integers(4, high=30))  # fmt: skip
+add("softmax_of_padded_places", lambda x, i: jax.nn.softmax(x[jnp.pad(i, (1, 1))]), normal(9, 64),
+    integers(7, high=9))  # fmt: skip
 # In its first row both operands read the same vectors, in later ones they do not.
 add("small_gram", lambda x: jnp.einsum("aik,ajk->ij", x, x), normal(64, 2, 16))
