@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from tests.codegen.kernel_cases import VECTORS, add, integers, normal
 
@@ -16,3 +18,12 @@ add("softmax_of_padded_places", lambda x, i: jax.nn.softmax(x[jnp.pad(i, (1, 1))
     integers(7, high=9))  # fmt: skip
 # In its first row both operands read the same vectors, in later ones they do not.
 add("small_gram", lambda x: jnp.einsum("aik,ajk->ij", x, x), normal(64, 2, 16))
+# Pieces of an operand whose place is known to lie inside only where it is read.
+add(
+    "padded_pieces",
+    lambda x, y: jnp.pad(jnp.concatenate([x, y]), (2, 3)) * 2,
+    normal(30),
+    normal(20),
+)
+add("pieces_put_somewhere", lambda x, y, i: lax.dynamic_update_slice(
+    x * 2, jnp.concatenate([y, y, y]), (i,)), normal(40), normal(9), np.int32(5))  # fmt: skip
