@@ -10,6 +10,7 @@ import jax
 
 from codegen.kernel import Kernel
 from costmodel.devices import Device
+from fusionstitch.measure.probes import handwritten
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.artifact import TARGET, Artifact
 from fusionstitch.runtime.cache import Store
@@ -23,32 +24,11 @@ KERNELS: dict[str, Kernel] = {}
 # ---- handwritten kernels ------------------------------------------------------------------------
 
 
-def define(
-    name: str,
-    parameters: str,
-    body: str,
-    grid: int,
-    block: int = 256,
-    shared: int = 0,
-    cooperative: bool = False,
-) -> str:
-    source = (
-        f'#include "fusionstitch.cuh"\nextern "C" __global__ void __launch_bounds__({block})\n'
-        f"{name}({parameters}) {{\n{body}\n}}\n"
-    )
-    KERNELS[name] = Kernel(
-        name=name,
-        source=source,
-        inputs=(),
-        outputs=(),
-        scratch=(),
-        grid=grid,
-        block=block,
-        shared_bytes=shared,
-        cooperative=cooperative,
-        template="handwritten",
-    )
-    return name
+def define(*args: Any, **keywords: Any) -> str:
+    """Enters a kernel (see `handwritten`) under its name, which it gives."""
+    kernel = handwritten(*args, **keywords)
+    KERNELS[kernel.name] = kernel
+    return kernel.name
 
 
 def tanh_kernel(size: int) -> str:

@@ -199,11 +199,14 @@ class Access:
 
     def _in_vector(self, op: Op, name: str, address: Index) -> str | None:
         """An element of a vector that is loaded as a whole, if a loop over one is open."""
-        vector = self.vector
+        vector, depth_of = self.vector, self.writer.depth_of
         if vector is None or self.writer.pinned_depth > vector.depth:
             return None
         base = vector.base(address)
-        return None if base is None else f"{self._vector_of(op, name, base)}[{vector.lane.name}]"
+        # a place that the data decides may be known only inside the loop
+        if base is None or any(depth_of[v.name] > vector.depth for v in base.variables):
+            return None
+        return f"{self._vector_of(op, name, base)}[{vector.lane.name}]"
 
     def _vector_of(self, op: Op, name: str, base: Index) -> str:
         """The vector at `base`, loaded once before the loop over its elements."""

@@ -302,16 +302,25 @@ def replaced(index: Index, new: Callable[[Fetched], Fetched]) -> Index:
     """`index` with each fetched integer replaced."""
     if not index.fetched:
         return index
+    return _mapped(index, lambda term: new(term) if isinstance(term, Fetched) else term)
+
+
+def substituted(index: Index, old: Index, new: Index) -> Index:
+    """`index` where the variable that `old` consists of has the value `new`."""
+    ((variable, _),) = old.terms
+    return _mapped(index, lambda term: new if term == variable else term)
+
+
+def _mapped(index: Index, new: Callable[[Var | Fetched], Var | Fetched | Index]) -> Index:
     result = constant(index.const)
     for term, coefficient in index.terms:
-        if isinstance(term, Fetched):
-            part = Index(((new(term), 1),))
-        elif isinstance(term, Var):
-            part = Index(((term, 1),))
-        elif isinstance(term, Quotient):
-            part = replaced(term.base, new) // term.divisor
+        if isinstance(term, Quotient):
+            part = _mapped(term.base, new) // term.divisor
+        elif isinstance(term, Remainder):
+            part = _mapped(term.base, new) % term.divisor
         else:
-            part = replaced(term.base, new) % term.divisor
+            found = new(term)
+            part = found if isinstance(found, Index) else Index(((found, 1),))
         result += part * coefficient
     return result
 

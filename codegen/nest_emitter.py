@@ -8,7 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codegen.access import in_range
-from codegen.index import Fetched, Index, Var, constant, linearize, render, variable
+from codegen.index import (
+    Fetched,
+    Index,
+    Var,
+    constant,
+    linearize,
+    render,
+    substituted,
+    variable,
+)
 from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.rows import RowLoop, row_loop
@@ -302,15 +311,13 @@ class NestEmitter(Sweeps):
 
     def _announce(self, inputs: Sequence[Held], row: Index, at: Index) -> None:
         """Brings row `at` to L2; inputs are known by their bases in `row`."""
-        bases = dict(zip(self._vector_inputs(row), self._vector_inputs(at), strict=True))
 
         def announce(_step: str) -> None:
             for held in inputs:
-                _, base = bases[held.name, held.base]
+                base = substituted(held.base, row, at)
                 self.writer.line(f"fs_announce({held.name} + {render(base)});")
 
         self._run_sweep(announce)
-        self._bind_rows(row, self._position(row, 1))
 
     def _vector_inputs(self, row: Index) -> dict[tuple[str, Index], Op]:
         """The inputs that sweeps along `row` read as vectors, by memory and base."""
@@ -328,16 +335,14 @@ class NestEmitter(Sweeps):
 
     def _load_held(self, arrays: Mapping[Held, str], row: Index, at: Index) -> None:
         """Fills arrays with the vectors of row `at`; inputs are known by their bases in `row`."""
-        bases = dict(zip(self._vector_inputs(row), self._vector_inputs(at), strict=True))
 
         def load(step: str) -> None:
             for held, array in arrays.items():
-                _, base = bases[held.name, held.base]
+                base = substituted(held.base, row, at)
                 text = self._vector_load(held.op, held.name, base, self.width)
                 self.writer.line(f"{array}[{step}] = {text};")
 
         self._run_sweep(load)
-        self._bind_rows(row, self._position(row, 1))
 
     # ---- sums carried from row to row -----------------------------------------------------------
 

@@ -139,27 +139,38 @@ class Values:
 
     def accumulated(self, op: Op, dims: Indices, inner: Indices) -> str:
         """The term a reduction or dot adds at one step, in its accumulator's type."""
-        terms = [self.value(source, index) for source, index in body_reads(op, dims, inner)]
+        return self._term(op, dims, inner)[0]
+
+    def _term(self, op: Op, dims: Indices, inner: Indices) -> Placed:
+        placed = [self.placed(source, index) for source, index in body_reads(op, dims, inner)]
+        depth = max(d for _, d in placed)
+        terms = [text for text, _ in placed]
         if op.opcode == "reduce":
-            return terms[0]
+            return terms[0], depth
         compute = c_type(op.dtype).compute
         casts = [
             t if c_type(o.dtype).compute == compute else f"{compute}({t})"
             for t, o in zip(terms, op.operands, strict=True)
         ]
-        return f"{casts[0]} * {casts[1]}"
+        return f"{casts[0]} * {casts[1]}", depth
 
     def finished(self, op: Op, total: str) -> str:
         """A reduction's result: its init value joined with the total of its terms."""
-        if op.opcode == "dot":
-            return expression_rounded(total, op.dtype, self.numerics)
-        identity, functor = joins(op)
-        if isinstance(op.attrs["reducer"], Monoid):
+        if isinstance(op.attrs.get("reducer"), Monoid):
             return total
-        init = self.value(op.operands[len(op.operands) // 2], ())
-        if init != identity and not (init in ("-0.0f", "-0.0") and functor == "FsAdd"):
-            total = f"{functor}::apply({init}, {total})"
+        init = self._init(op)
+        if init:
+            total = f"{joins(op)[1]}::apply({init[0]}, {total})"
         return expression_rounded(total, op.dtype, self.numerics)
+
+    def _init(self, op: Op) -> Placed | None:
+        """What a reduction starts from, if its terms alone do not give its result."""
+        if op.opcode == "dot" or isinstance(op.attrs["reducer"], Monoid):
+            return None
+        identity, functor = joins(op)
+        init = self.placed(op.operands[len(op.operands) // 2], ())
+        neutral = init[0] == identity or (init[0] in ("-0.0f", "-0.0") and functor == "FsAdd")
+        return None if neutral else init
 
     def address(self, index: Indices, dims: tuple[int, ...]) -> str:
         return render(linearize(index, dims))
@@ -263,9 +274,10 @@ class Values:
     def _unrolled(self, op: Op, index: Indices) -> Placed:
         """A reduction over very few elements, written out."""
         steps = itertools.product(*(range(extent) for extent in inner_extents(op)))
-        terms = [self.accumulated(op, index, tuple(map(constant, step))) for step in steps]
+        placed = [self._term(op, index, tuple(map(constant, step))) for step in steps]
+        terms = [text for text, _ in placed]
         if op.opcode == "dot":
-            total = " + ".join(f"{term}" for term in terms)
+            total = " + ".join(terms)
         else:
             identity, functor = joins(op)
             if isinstance(op.attrs["reducer"], Monoid):
@@ -273,7 +285,10 @@ class Values:
             total = terms[0]
             for term in terms[1:]:
                 total = f"{functor}::apply({total}, {term})"
-        return self._keep(op, index, self.finished(op, total), self.writer.depth)
+        if init := self._init(op):
+            placed.append(init)
+        depth = max(d for _, d in placed)
+        return self._keep(op, index, self.finished(op, total), depth)
 
     def _index_depth(self, index: Indices) -> int:
         depths = [self.writer.depth_of[v.name] for i in index for v in i.variables]

@@ -111,12 +111,16 @@ class Jitted:
         self._road.clear_cache()
 
     def _lower(self, args: Any, kwargs: Any, **keywords: Any) -> Any:
-        if _EXPORTING in keywords:
+        def plain() -> Any:
             return self._plain.trace(*args, **kwargs).lower(**keywords)
+
+        if _EXPORTING in keywords:
+            return plain()
         road = self._road
         traced = road.trace(args, kwargs, keywords.get("lowering_platforms"))
         call = Call(self.__wrapped__, args, kwargs, self.options, self.keywords)
-        return Lowered(traced.lower(**keywords), call, functools.partial(road.compile, traced))
+        compiled = functools.partial(road.compile, traced, plain)
+        return Lowered(traced.lower(**keywords), call, compiled)
 
 
 def _again(fun: Callable[..., Any], options: Options, keywords: dict[str, Any]) -> Jitted:

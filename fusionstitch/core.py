@@ -27,7 +27,7 @@ from fusionstitch.reuse import in_place
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET, Artifact
 from fusionstitch.tuning.tuned import NOTHING, Tuned
-from hlo.errors import CodegenError, StitchError, ToolchainError
+from hlo.errors import CodegenError, StitchError, ToolchainError, VerifyError
 from hlo.exporter import Replacement, export
 from hlo.graph import Graph, Module
 from hlo.importer import from_message, parse
@@ -164,7 +164,9 @@ class _Run:
         plans = self.plan(module)
         written = self.generate([c for plan in plans for c in plan.chosen])
         stitches = self.build(written)
-        data = self.write(module, stitches) if self.builder and stitches else self.data
+        data = self.data
+        if self.builder and stitches:
+            data, stitches = self.write(module, stitches)
         return Stitched(
             self.name,
             data,
@@ -241,20 +243,26 @@ class _Run:
                 self.leave(one, str(built))
         return tuple(stitches)
 
-    def write(self, module: Module, stitches: Sequence[Stitch]) -> bytes:
+    def write(self, module: Module, stitches: Sequence[Stitch]) -> tuple[bytes, tuple[Stitch, ...]]:
+        """The module with the kernels of `stitches` in it, and those of them it has."""
         with self.timed("export"):
             carried: set[str] = set()
-            replacements = []
+            written: list[tuple[Stitch, Replacement]] = []
             for one in stitches:
                 assert one.built is not None
                 artifact = one.built.artifact
-                replacements.append(
-                    self.replacement(module, one, artifact, artifact.key not in carried)
-                )
+                with_image = artifact.key not in carried
+                try:
+                    written.append((one, self.replacement(module, one, artifact, with_image)))
+                except VerifyError as error:  # a defect in one pattern must not cost the others
+                    self.leave(one.chosen, str(error))
+                    continue
                 carried.add(artifact.key)
-            data = export(module, replacements)
+            if not written:
+                return self.data, ()
+            data = export(module, [replacement for _, replacement in written])
             verify_module(data)
-            return data
+            return data, tuple(one for one, _ in written)
 
     def replacement(
         self, module: Module, one: Stitch, artifact: Artifact, with_image: bool

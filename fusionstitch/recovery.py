@@ -1,12 +1,14 @@
-"""Programs that fail while running stitched run once more, under jax.jit, and stay there."""
+"""Programs that fail stitched, in XLA or while running, are jax.jit's from then on."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fusionstitch.errors import StitchError
+
+Stage = TypeVar("Stage")
 
 
 class Recovery:
@@ -19,12 +21,33 @@ class Recovery:
 
     def __init__(self, name: str, plain: Any, fallback: str, warn: Callable[[str, str], None]):
         self.name, self.plain, self.fallback, self.warn = name, plain, fallback, warn
-        self.failed = False
+        #: why the function is left to XLA, '' while it is not
+        self.failed = ""
         self._thread = threading.local()
 
     def tracing(self) -> None:
         """Called while the function is traced: its next run on this thread is a first one."""
         self._thread.first = True
+
+    def compile(self, stitched: Callable[[], Stage], plain: Callable[[], Stage]) -> Stage:
+        """What `stitched` compiles ahead of time, or `plain` where XLA refuses that.
+
+        Raises what `plain` raises; under fallback="error" a StitchError where only the stitched
+        program is refused. Where other processes take part the error stays as it is.
+        """
+        import jax
+
+        if self.failed:
+            return plain()
+        try:
+            return stitched()
+        except jax.errors.JaxRuntimeError as error:
+            if jax.process_count() > 1:
+                raise
+            failure = error
+        compiled = plain()  # what fails here as well is not ours to tell
+        self._leave(f"XLA refused the stitched program: {_first_line(failure)}", failure)
+        return compiled
 
     def call(self, jitted: Any, args: Any, kwargs: Any) -> Any:
         """The results of `jitted`, or of jax.jit where those cannot be had.
@@ -50,14 +73,17 @@ class Recovery:
             failure = error
         results = self.plain(*args, **kwargs)  # what fails here as well is not ours to tell
         _wait(results)
-        why = f"Its kernels could not be run: {_first_line(failure)}"
+        self._leave(f"Its kernels could not be run: {_first_line(failure)}", failure)
+        return results
+
+    def _leave(self, why: str, failure: BaseException) -> None:
+        """Leaves the function to XLA; raises where the user wants to know."""
         if self.fallback == "error":
             raise StitchError(
                 f'{self.name} could not be stitched: {why} Use fallback="xla" to leave it to XLA.'
             ) from failure
-        self.failed = True
+        self.failed = why
         self.warn(self.name, why)
-        return results
 
     def _repeatable(self, args: Any, kwargs: Any) -> bool:
         import jax

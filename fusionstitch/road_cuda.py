@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -14,10 +15,12 @@ from fusionstitch import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
 from fusionstitch.recovery import Recovery
-from fusionstitch.roads import Find, Jit, left, name_of, warn
+from fusionstitch.roads import Find, Jit, Lower, left, name_of, warn
 
 if TYPE_CHECKING:
     from costmodel.devices import Device
+    from fusionstitch.core import Stitched
+    from fusionstitch.runtime.xla_pass import Event
     from fusionstitch.tuning.tuned import Tuned
 
 logger = logging.getLogger(__name__)
@@ -95,7 +98,7 @@ class Cuda:
         results = tuned.load(device)
         content = f"{__version__} {options.token} {device} {results.token}".rstrip()
         self.token = hashlib.sha256(content.encode()).hexdigest()[:16]
-        self.name = name_of(fun)
+        self.name, self.device = name_of(fun), device
         for verdict in (
             cuda.register_launcher(builders.store()),
             xla_pass.register(_inside_xla),
@@ -119,14 +122,32 @@ class Cuda:
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         return self.jitted.trace(*args, **kwargs)
 
-    def compile(self, traced: Any, lowered: Any, *args: Any, **keywords: Any) -> tuple[Any, Find]:
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
         from fusionstitch import recall
         from fusionstitch.runtime import xla_pass
 
-        with xla_pass.collect(self.token) as events:
+        def stitched() -> tuple[Any, Find]:
             stage = lowered.compile(*args, **keywords)
+            return stage, lambda: recall.find(stage.as_text(), events)
+
+        def unstitched() -> tuple[Any, Find]:
+            return plain().compile(*args, **keywords), lambda: self._unstitched(events)
+
+        with xla_pass.collect(self.token) as events:
+            found = self.recovery.compile(stitched, unstitched)
         _settle()
-        return stage, lambda: recall.find(stage.as_text(), events)
+        return found
+
+    def _unstitched(self, events: Sequence[Event]) -> Stitched:
+        """What was planned for a program that is left to XLA, and why."""
+        from fusionstitch import recall
+        from fusionstitch.core import Fallback, Stitched
+
+        planned = recall.find("", events) or Stitched(self.name, b"", self.device)
+        fallbacks = (*planned.fallbacks, Fallback((), self.recovery.failed))
+        return dataclasses.replace(planned, module=planned.given, stitches=(), fallbacks=fallbacks)
 
     def clear_cache(self) -> None:
         self.plain.clear_cache()

@@ -13,7 +13,7 @@ from fusionstitch import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
 from fusionstitch.recovery import Recovery
-from fusionstitch.roads import Find, Jit, left, name_of, warn
+from fusionstitch.roads import Find, Jit, Lower, left, name_of, warn
 
 if TYPE_CHECKING:
     from costmodel.devices import Device
@@ -67,7 +67,9 @@ class Emulated:
         plain = elsewhere or _composes(args, kwargs)
         return (self.plain if plain else self.jitted).trace(*args, **kwargs)
 
-    def compile(self, traced: Any, lowered: Any, *args: Any, **keywords: Any) -> tuple[Any, Find]:
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
         names = [equation.params.get("name") for equation in traced.jaxpr.eqns]
         found = next((self.known[name] for name in names if name in self.known), None)
         return lowered.compile(*args, **keywords), lambda: found

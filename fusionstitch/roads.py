@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Finds, when asked, what was stitched in a compiled program.
 Find: TypeAlias = Callable[[], "Stitched | None"]
+#: Lowers the program once more, as jax.jit: JAX's Lowered.
+Lower: TypeAlias = Callable[[], Any]
 Jit: TypeAlias = Callable[..., Any]
 
 
@@ -33,8 +35,10 @@ class Road(Protocol):
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         """JAX's Traced of what is to be lowered."""
 
-    def compile(self, traced: Any, lowered: Any, *args: Any, **keywords: Any) -> tuple[Any, Find]:
-        """JAX's Compiled, and how to find what was stitched in it."""
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
+        """JAX's Compiled, and how to find what was stitched in it; `plain` lowers as jax.jit."""
 
     def clear_cache(self) -> None:
         """Forgets what was traced and compiled."""
@@ -79,7 +83,9 @@ class Plain:
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         return self.call.trace(*args, **kwargs)
 
-    def compile(self, traced: Any, lowered: Any, *args: Any, **keywords: Any) -> tuple[Any, Find]:
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
         return lowered.compile(*args, **keywords), lambda: None
 
     def clear_cache(self) -> None:

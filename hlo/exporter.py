@@ -33,7 +33,7 @@ class Replacement:
     result without elements, where the module needs one, is not for the kernel.
     `removed` holds all ops of the pattern. `config` is the call's backend_config: the typed FFI
     attributes as the text of an MLIR dictionary. `aliasing` pairs (output index, input index)
-    that share a buffer.
+    that share a buffer: VerifyError where XLA would refuse one, for unequal shapes.
     """
 
     graph: Graph
@@ -45,6 +45,15 @@ class Replacement:
     config: bytes = b""
     scratch: tuple[Shape, ...] = ()
     aliasing: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        for output, operand in self.aliasing:
+            written, read = self.outputs[output].shape, self.inputs[operand].shape
+            if written != read:
+                raise VerifyError(
+                    f"{self.name} writes its output {output}, {written}, over its input {operand}, "
+                    f"{read}; please report this as a defect of fusionstitch."
+                )
 
 
 def export(module: Module, replacements: Sequence[Replacement]) -> bytes:

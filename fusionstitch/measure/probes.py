@@ -16,13 +16,13 @@ CHAINS = 8
 
 def empty(grid: int) -> Kernel:
     """`grid` blocks that do nothing."""
-    return _kernel("fs_probe_empty", "", "", grid)
+    return handwritten("fs_probe_empty", "", "", grid)
 
 
 def barriers(grid: int, count: int) -> Kernel:
     """`grid` blocks that meet `count` times."""
     body = f"  for (int i = 0; i < {count}; ++i) fs_grid_barrier();"
-    return _kernel(f"fs_probe_barriers_{count}", "", body, grid, cooperative=True)
+    return handwritten(f"fs_probe_barriers_{count}", "", body, grid, cooperative=True)
 
 
 def sparse_copy(grid: int) -> Kernel:
@@ -31,7 +31,7 @@ def sparse_copy(grid: int) -> Kernel:
   _Pragma("unroll 1")
   for (long long i = blockIdx.x * {BLOCK} + threadIdx.x; i < count; i += step) to[i] = from[i];"""
     parameters = "const float4* __restrict__ from, float4* to, long long count"
-    return _kernel(f"fs_probe_sparse_copy_{grid}", parameters, body, grid)
+    return handwritten(f"fs_probe_sparse_copy_{grid}", parameters, body, grid)
 
 
 def chains(name: str, kind: str, start: str, step: str, grid: int, count: int) -> Kernel:
@@ -53,7 +53,7 @@ def chains(name: str, kind: str, start: str, step: str, grid: int, count: int) -
   {kind} all = value[0];
   for (int i = 1; i < {CHAINS}; ++i) all += value[i];
   if (all == ({kind})12345.6789) result[threadIdx.x] = (float)all;"""
-    return _kernel(f"fs_probe_{name}", "float* result", body, grid)
+    return handwritten(f"fs_probe_{name}", "float* result", body, grid)
 
 
 def copy(grid: int) -> Kernel:
@@ -69,7 +69,7 @@ def copy(grid: int) -> Kernel:
   }}
   for (; i < count; i += step) to[i] = from[i];"""
     parameters = "const float4* __restrict__ from, float4* to, long long count"
-    return _kernel("fs_probe_copy", parameters, body, grid)
+    return handwritten("fs_probe_copy", parameters, body, grid)
 
 
 def build(kernels: Sequence[Kernel], device: Device) -> list[Artifact]:
@@ -77,9 +77,18 @@ def build(kernels: Sequence[Kernel], device: Device) -> list[Artifact]:
     return cuda.build(kernels, device)
 
 
-def _kernel(name: str, parameters: str, body: str, grid: int, cooperative: bool = False) -> Kernel:
+def handwritten(
+    name: str,
+    parameters: str,
+    body: str,
+    grid: int,
+    block: int = BLOCK,
+    shared: int = 0,
+    cooperative: bool = False,
+) -> Kernel:
+    """A kernel of that `body` in C, launched with `shared` bytes of dynamic shared memory."""
     source = (
-        f'#include "fusionstitch.cuh"\n\nextern "C" __global__ void __launch_bounds__({BLOCK})\n'
+        f'#include "fusionstitch.cuh"\n\nextern "C" __global__ void __launch_bounds__({block})\n'
         f"{name}({parameters}) {{\n{body}\n}}\n"
     )
     return Kernel(
@@ -89,8 +98,8 @@ def _kernel(name: str, parameters: str, body: str, grid: int, cooperative: bool 
         outputs=(),
         scratch=(),
         grid=grid,
-        block=BLOCK,
-        shared_bytes=0,
+        block=block,
+        shared_bytes=shared,
         cooperative=cooperative,
         template="",
     )

@@ -6,8 +6,11 @@
 // every call into its command buffers.
 #include <dlfcn.h>
 
+#include <elf.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -135,11 +138,51 @@ ffi::Error Missing(std::string_view key) {
                               "; compile the program again without its cached executable");
 }
 
+// ---- images -------------------------------------------------------------------------------------
+
+// Whether the `count` parts of `size` bytes from `offset` on lie within `image`.
+bool Within(std::string_view image, uint64_t offset, uint64_t size, uint64_t count = 1) {
+  return offset <= image.size() && (count == 0 || size <= (image.size() - offset) / count);
+}
+
+// Part `number` of a table that lies within the image.
+template <typename Part>
+Part PartOf(std::string_view image, uint64_t offset, uint64_t size, uint64_t number) {
+  Part part;
+  std::memcpy(&part, image.data() + offset + number * size, sizeof(Part));
+  return part;
+}
+
+// Whether an image is an ELF file with all that its headers speak of, as images.py asks where one
+// is built. The driver is told no length: of an image that was cut short it reads what lies behind.
+bool IsWhole(std::string_view image) {
+  if (image.size() < sizeof(Elf64_Ehdr)) return false;
+  const auto header = PartOf<Elf64_Ehdr>(image, 0, 0, 0);
+  const unsigned char* ident = header.e_ident;
+  if (std::memcmp(ident, ELFMAG, SELFMAG) != 0 || ident[EI_CLASS] != ELFCLASS64 ||
+      ident[EI_DATA] != ELFDATA2LSB || header.e_shnum == 0 ||
+      header.e_shentsize < sizeof(Elf64_Shdr) ||
+      !Within(image, header.e_shoff, header.e_shentsize, header.e_shnum) ||
+      !Within(image, header.e_phoff, header.e_phentsize, header.e_phnum)) {
+    return false;
+  }
+  for (uint64_t i = 0; i < header.e_shnum; i++) {
+    const auto section = PartOf<Elf64_Shdr>(image, header.e_shoff, header.e_shentsize, i);
+    if (section.sh_type == SHT_NOBITS) continue;
+    if (!Within(image, section.sh_offset, section.sh_size)) return false;
+  }
+  return true;
+}
+
 // ---- stage: initialize --------------------------------------------------------------------------
 
 // Finds the kernel `name` in the image, which is loaded first if need be.
 ffi::Error Load(const Driver& driver, Entry& entry, const std::string& name, Loaded& loaded) {
   if (entry.library == nullptr) {
+    if (!IsWhole(entry.image)) {
+      return ffi::Error::Internal("fusionstitch: the code of kernel " + name +
+                                  " is no cubin, or was cut short");
+    }
     Status status = driver.LoadLibrary(&entry.library, entry.image.data(), nullptr, nullptr, 0,
                                        nullptr, nullptr, 0);
     if (status != 0) {
@@ -286,6 +329,11 @@ auto WithAttributes(Binding binding) {
 }
 
 }  // namespace
+
+// For tests.
+extern "C" bool FusionStitchIsWhole(const char* image, size_t size) {
+  return IsWhole(std::string_view(image, size));
+}
 
 // XLA wants the trait on every stage of a target that it may capture.
 XLA_FFI_DEFINE_HANDLER_SYMBOL(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fusionstitch import builders, core
 from fusionstitch.core import Built, Stitched
 from fusionstitch.errors import CodegenError, StitchError, ToolchainError
 from fusionstitch.options import Options
+from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import Artifact
 from hlo.importer import from_proto
 
@@ -200,6 +202,33 @@ def test_donated_parameters_are_overwritten() -> None:
     assert aliases(True) == []
     assert aliases(False, donate_argnums=0) == []
     assert aliases(True, donate_argnums=0) == [(0, 0), (1, 2), (2, 4)]
+
+
+def test_a_pattern_whose_buffers_do_not_fit_is_left_to_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fun(i: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        first = jnp.sort(jax.nn.softmax(y) * jnp.tanh(y), 0)
+        return jnp.exp(x[i]) * first[:, 0]
+
+    specs = [((64,), "int32"), ((99,), "float32"), ((64, 32), "float32")]
+    ir = jax.jit(fun).lower(*(jax.ShapeDtypeStruct(*s) for s in specs)).compiler_ir("hlo")
+    data = ir.as_serialized_hlo_module_proto()
+    options = Options(scorer="paper")
+    whole = core.stitch(data, options, DEVICE, fake, aliasing=True)
+    assert len(whole.stitches) == 2
+
+    def every_pair(module: object, pattern: Pattern, kernel: Kernel) -> list[tuple[int, int]]:
+        return [(0, n) for n, op in enumerate(pattern.inputs) if op.dtype == "s32"]
+
+    monkeypatch.setattr(core, "in_place", every_pair)
+    result = core.stitch(data, options, DEVICE, fake, aliasing=True)
+    assert len(result.stitches) == len(calls(result.module)) == 1
+    [left] = result.fallbacks
+    assert "over its input" in left.reason
+    assert "s32[64]; please report" in left.reason
+    with pytest.raises(StitchError, match="over its input"):
+        core.stitch(
+            data, dataclasses.replace(options, fallback="error"), DEVICE, fake, aliasing=True
+        )
 
 
 def test_profiles_follow_the_options() -> None:

@@ -127,6 +127,49 @@ def test_failures_are_left_for_the_caller(monkeypatch: pytest.MonkeyPatch) -> No
         road_cuda._settle()
 
 
+class Refused:
+    """A lowered program whose stitched module XLA refuses after the pass has run."""
+
+    def __init__(self, lowered: Any):
+        self.lowered = lowered
+
+    def compile(self, *args: Any, **keywords: Any) -> Any:
+        module = self.lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+        mark = xla_pass.read_mark(module)
+        assert mark is not None
+        assert xla_pass._stitch(module, road_cuda._inside_xla, *mark) is not None
+        raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: Different aliasing shapes\nat an op")
+
+
+def test_a_program_that_xla_refuses_is_compiled_as_under_jax_jit(nvrtc: ModuleType) -> None:
+    jitted = fs.jit(mixed)
+    lowered = jitted.lower(SPEC)
+    lowered._stage = Refused(lowered._stage)
+    with pytest.warns(FusionStitchWarning, match="mixed runs as under jax.jit: XLA") as warned:
+        compiled = lowered.compile()
+    assert len(warned) == 1
+    why = "XLA refused the stitched program: INVALID_ARGUMENT: Different aliasing shapes."
+    assert [f.reason for f in compiled.fallbacks] == [why]
+    assert compiled.plan
+    assert compiled.kernels == ()
+    text = compiled.explain()
+    assert f"the whole program: {why}" in text
+    assert "not carried out, see below" in text
+    x = jax.random.normal(jax.random.key(0), SPEC.shape)
+    wanted = jax.jit(mixed)(x)
+    assert (compiled(x) == wanted).all()
+    assert (jitted(x) == wanted).all()  # no second try, no second warning
+    again = jitted.lower(SPEC).compile()
+    assert [f.reason for f in again.fallbacks] == [why]
+
+
+def test_a_program_that_xla_refuses_is_an_error_where_that_is_asked_for(nvrtc: ModuleType) -> None:
+    lowered = fs.jit(mixed, options=fs.Options(fallback="error")).lower(SPEC)
+    lowered._stage = Refused(lowered._stage)
+    with pytest.raises(StitchError, match="mixed could not be stitched: XLA refused the stitched"):
+        lowered.compile()
+
+
 def test_missing_pieces_mean_jax_jit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "register_launcher", lambda store: forbid("There is no compiler."))
     x = jnp.ones((4, 4))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,35 @@ def test_an_example_in_processes_of_its_own(
     memory.main(["logistic.py:train_step", "--json", str(path)])
     assert "| logistic.py:train_step |" in capsys.readouterr().out
     assert '"failure"' not in path.read_text()
+    assert memory.main(["logistic.py:train_step", "--limit", "0.1"]) == 1
+    assert "| xla: longer than 0.1 s |" in capsys.readouterr().out
+
+
+def test_programs_out_of_the_cache_are_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan of the process that compiled, the allocator of the one that did not."""
+    processes: list[dict[str, str]] = []
+    compiled: list[int] = []
+
+    def run(command: list[str], env: dict[str, str], **_: Any) -> Any:
+        number = len(processes)
+        processes.append(env)
+        found = {"temp": number, "peak": number, "allocated": number, "compiled": compiled[number]}
+        return subprocess.CompletedProcess(command, 0, json.dumps(found), "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    [workload] = memory.find(["logistic.py:train_step"])
+    compiled = [3, 0, 3, 0]
+    found = memory.compare(workload, 9)
+    assert found["xla"] == {"temp": 0, "peak": 0, "allocated": 1}
+    assert found["fusionstitch"] == {"temp": 2, "peak": 2, "allocated": 3}
+    caches = [env["JAX_COMPILATION_CACHE_DIR"] for env in processes]
+    assert caches[0] == caches[1] != caches[2] == caches[3]
+    assert not any(Path(cache).exists() for cache in caches)
+    processes.clear()
+    compiled = [3, 1, 3, 0]
+    assert memory.compare(workload, 9)["failure"] == (
+        "xla: 1 of its programs were not found in JAX's compilation cache"
+    )
 
 
 def softmax(x: jax.Array) -> jax.Array:

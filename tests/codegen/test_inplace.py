@@ -50,6 +50,13 @@ def test_another_type_does_not_qualify(dtype: str) -> None:
     assert pairs(b, b.op("convert", (64,), b.parameter((64,), dtype), dtype="f32")) == ()
 
 
+def test_an_output_may_not_take_the_indices_it_is_picked_by() -> None:
+    b = Builder()
+    picked = b.rows(b.parameter((100,)), b.parameter((64,), "s32"))
+    start = b.parameter((64,))
+    assert pairs(b, b.add(picked, start)) == ((0, 2),)
+
+
 def test_elements_read_at_another_place_do_not_qualify() -> None:
     b = Builder()
     x = b.parameter((40, 40))

@@ -1,4 +1,4 @@
-"""When a run that failed is repeated under jax.jit, and when it must not be."""
+"""When a run or a compile that failed is repeated under jax.jit, and when it must not be."""
 
 from __future__ import annotations
 
@@ -127,3 +127,47 @@ def test_the_first_run_after_tracing_is_waited_for(monkeypatch: pytest.MonkeyPat
     # inside another jit there is nothing to wait for
     jax.jit(lambda x: found.call(jitted, (x,), {}))(jnp.arange(6.0))
     assert len(waited) == 2
+
+
+def test_a_compile_that_fails_is_jax_s_and_so_is_all_that_follows() -> None:
+    found = recovery(double)
+    stages: list[str] = []
+
+    def refused() -> str:
+        stages.append("stitched")
+        return failing()
+
+    for _ in range(3):
+        assert found.compile(refused, lambda: "plain") == "plain"
+    assert stages == ["stitched"]
+    assert found.warn == [("fun", f"XLA refused the stitched program: {FAILURE}.")]
+    np.testing.assert_array_equal(found.call(failing, (X,), {}), X * 2)
+
+
+def test_what_xla_takes_is_not_compiled_again() -> None:
+    found = recovery(double)
+    assert found.compile(lambda: "stitched", failing) == "stitched"
+    assert not found.failed
+
+
+def test_a_compile_under_fallback_error_raises_and_names_the_cause() -> None:
+    with pytest.raises(StitchError, match="fun could not be stitched: XLA refused") as caught:
+        recovery(double, "error").compile(failing, lambda: "plain")
+    assert isinstance(caught.value.__cause__, jax.errors.JaxRuntimeError)
+
+
+def test_what_jax_cannot_compile_either_is_jax_s_error() -> None:
+    def refused() -> str:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: jax's own")
+
+    for fallback in ("xla", "error"):
+        found = recovery(double, fallback)
+        with pytest.raises(jax.errors.JaxRuntimeError, match="jax's own"):
+            found.compile(failing, refused)
+        assert not found.failed
+
+
+def test_one_of_several_processes_compiles_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="fusionstitch"):
+        recovery(double).compile(failing, lambda: "plain")

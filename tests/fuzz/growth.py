@@ -436,6 +436,23 @@ class Growth(Reductions):
         )
         return self._moved(x, op)
 
+    def picked_rows(self) -> Value | None:
+        """Rows at places that are joined or summed from integers, each row walked twice."""
+        x = self.any(FLOATS, least_rank=2)
+        if x is None or len(x.dims) > 2:
+            return None
+        b, count, dtype = self.b, self.pick((3, 1, 5, 8)), self.pick(("s32", "u8", "s64"))
+        if count * x.dims[1] > self.most:
+            return None
+        if self.flag():
+            few = b.parameter((count, self.pick((2, 3, 4))), dtype)
+            places = b.reduce(few, (1,), "add")
+        else:
+            places = b.concatenate([b.parameter((n,), dtype) for n in (count, 1)])
+        rows = self.keep(b.rows(x.op, places), x.exact, x.bound)
+        top = b.like(b.reduce(rows.op, (1,), "maximum"), rows.op, (1,))
+        return self.keep(b.sub(rows.op, top), x.exact, 2 * x.bound)
+
     def slice_at(self) -> Value | None:
         x = self.any(least_rank=1)
         if x is None:
@@ -624,7 +641,7 @@ class Growth(Reductions):
         *("unary", "binary", "binary", "reduce", "reduce", "dot", "broadcast", "transpose"),
         *("reshape", "slice", "pad", "concatenate", "reverse", "compare", "select", "clamp"),
         *("convert", "source", "parameter", "normalize", "normalize", "twins"),
-        *("gather", "gather", "slice_at", "update_at", "scatter", "collide"),
+        *("gather", "gather", "picked_rows", "slice_at", "update_at", "scatter", "collide"),
         *("window", "running", "place", "logaddexp", "moments", "regroup"),
     )
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from codegen.generate import CodegenOptions
 from hlo.evaluate import evaluate
+from tests.codegen.scopes import undeclared
 from tests.fuzz.growth import from_seed, graphs
 from tests.fuzz.values import Grown
 from tests.fuzz.ways import BIG, DEVICES, check, cut, whole
@@ -52,6 +53,12 @@ def two_ways(draw: st.DrawFn) -> list:
 @given(st.lists(two_ways(), min_size=BATCH, max_size=BATCH))
 def test_different_plans_of_a_graph_agree(batch: list[list]) -> None:
     check([way for ways in batch for way in ways])
+
+
+def test_kernels_declare_every_name_they_read() -> None:
+    for seed in range(50 * BATCH):
+        for piece in whole(from_seed(seed), "one kernel", BIG, CodegenOptions()).pieces:
+            assert undeclared(piece.kernel.source) == [], f"from_seed({seed})"
 
 
 # ---- the growth itself ---------------------------------------------------------------------------

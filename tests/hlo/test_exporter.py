@@ -1,5 +1,7 @@
 """Patterns become custom calls; everything else stays."""
 
+import dataclasses
+
 import jax
 import jax.extend.mlir as extend_mlir
 import jax.numpy as jnp
@@ -75,6 +77,19 @@ def test_several_outputs_and_scratch_are_read_from_a_tuple():
     assert all(list(i.operand_ids) == [call.id] for i in reads)
     assert "tanh" not in opcodes(entry)
     assert "exponential" not in opcodes(entry)
+
+
+@pytest.mark.parametrize("operand", [0, 2], ids=["type", "dims"])
+def test_a_buffer_is_shared_by_equal_shapes_only(operand):
+    def fun(i, x, row):
+        return i * jnp.tanh(x) + row
+
+    module = from_proto(lower(fun, jnp.ones((4, 8), jnp.int32), X, jnp.ones((1, 8))))
+    replacement = pattern(module.entry, {op.opcode for op in module.entry} - {"parameter"})
+    assert [str(op.shape) for op in replacement.inputs] == ["s32[4,8]", "f32[4,8]", "f32[1,8]"]
+    assert dataclasses.replace(replacement, aliasing=((0, 1),)).aliasing
+    with pytest.raises(VerifyError, match=r"fused writes its output 0, f32\[4,8\], over"):
+        dataclasses.replace(replacement, aliasing=((0, operand),))
 
 
 def test_scratch_makes_a_tuple_of_a_single_output():
