@@ -107,8 +107,8 @@ def test_a_kernel_that_does_not_run(name: str, changed: Callable[..., None]) -> 
 
 def test_without_device_memory_the_error_is_jax_s(changed: Callable[..., None]) -> None:
     """A program for which XLA has no memory either raises what it raises under jax.jit."""
-    free = jax.devices()[0].memory_stats()["bytes_limit"]
-    rows = int(free * 0.7) // (4 * 1024)
+    limit = jax.devices()[0].memory_stats()["bytes_limit"]
+    rows = int(limit * 1.1) // (4 * 1024)  # fails at once: other processes keep their memory
 
     def huge(x: jax.Array) -> jax.Array:
         y = jnp.broadcast_to(x, (rows, 1024)) * 2
