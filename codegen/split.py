@@ -58,7 +58,7 @@ def parts(op: Op, device: Device, scale: float = 1.0) -> int:
     else:
         return 1
     size = reduced_size(op)
-    if op.shape.size * size < SMALL:
+    if size < 2 or op.shape.size * size < SMALL:
         return 1
     rows = _row_parts(op, device, scale)
     if rows > 1:

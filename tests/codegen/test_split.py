@@ -37,6 +37,8 @@ def reduces(graph: Graph) -> list[Op]:
         ((1000, 4000), (0,), 4),
         ((100, 100), (0,), 1),  # too small for a grid barrier
         ((1 << 20, 16), (1,), 1),
+        ((1, 1 << 11, 64), (0,), 1),  # nothing to split
+        ((1 << 11, 1, 64), (1,), 1),
     ],
 )
 def test_number_of_parts(dims: tuple[int, ...], over: tuple[int, ...], expected: int) -> None:
