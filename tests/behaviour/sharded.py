@@ -101,15 +101,17 @@ def gathered(tree: Any) -> list[np.ndarray]:
 
 def check(jit: Callable[..., Any], mesh: Mesh, name: str) -> list[str]:
     """Asserts that the program is what jax.jit makes of it; returns the names of its kernels."""
-    (fun, mine, keywords), (_, others, _) = programs(mesh)[name], programs(mesh)[name]
-    jitted, plain = jit(fun, **keywords), jax.jit(fun, **keywords)
-    compiled = jitted.lower(*mine).compile()
-    theirs, ours = plain(*others), jitted(*mine)
-    for one, two in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert (one.aval, one.sharding) == (two.aval, two.sharding)
-    for one, two in zip(gathered(ours), gathered(theirs), strict=True):
-        error = float(np.linalg.norm((one - two).ravel()))
-        assert error <= 2e-4 * float(np.linalg.norm(two.ravel())), (name, error)
-    deleted = [[x.is_deleted() for x in jax.tree.leaves(args)] for args in (mine, others)]
-    assert deleted[0] == deleted[1]
-    return [kernel.name for kernel in compiled.kernels]
+    # XLA multiplies floats as tf32 unless told not to, which is not what is compared here
+    with jax.default_matmul_precision("highest"):
+        (fun, mine, keywords), (_, others, _) = programs(mesh)[name], programs(mesh)[name]
+        jitted, plain = jit(fun, **keywords), jax.jit(fun, **keywords)
+        compiled = jitted.lower(*mine).compile()
+        theirs, ours = plain(*others), jitted(*mine)
+        for one, two in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+            assert (one.aval, one.sharding) == (two.aval, two.sharding)
+        for one, two in zip(gathered(ours), gathered(theirs), strict=True):
+            error = float(np.linalg.norm((one - two).ravel()))
+            assert error <= 2e-4 * float(np.linalg.norm(two.ravel())), (name, error)
+        deleted = [[x.is_deleted() for x in jax.tree.leaves(args)] for args in (mine, others)]
+        assert deleted[0] == deleted[1]
+        return [kernel.name for kernel in compiled.kernels]
