@@ -22,9 +22,8 @@ from typing import Any
 
 from benchmarks import environment
 from benchmarks.workloads import WORKLOADS, Workload, find
+from fusionstitch.memory import TOLERANCE_BYTES, needed_bytes, temporary_bytes
 
-#: More than XLA's by less than this counts as equal: buffers are rounded up, one by one.
-TOLERANCE_BYTES = 64 << 10
 SIDES = ("xla", "fusionstitch")
 #: Calls after which the allocator has seen all there is.
 _CALLS = 3
@@ -34,14 +33,6 @@ _KEEP = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-
-
-def planned(compiled: Any) -> dict[str, int]:
-    """Bytes by XLA's buffer assignment; `peak`: arguments, results that are none, temporaries."""
-    found = compiled.memory_analysis()
-    arguments, results = found.argument_size_in_bytes, found.output_size_in_bytes
-    peak = arguments + results - found.alias_size_in_bytes + found.temp_size_in_bytes
-    return {"temp": found.temp_size_in_bytes, "peak": peak}
 
 
 def measure(workload: Workload, jit: Callable[..., Any]) -> dict[str, int | None]:
@@ -71,7 +62,12 @@ def measure(workload: Workload, jit: Callable[..., Any]) -> dict[str, int | None
     allocated = None
     if before and after:
         allocated = after["peak_bytes_in_use"] - before["bytes_in_use"] + arguments
-    return {**planned(compiled), "allocated": allocated, "compiled": len(missed)}
+    return {
+        "temp": temporary_bytes(compiled),
+        "peak": needed_bytes(compiled),
+        "allocated": allocated,
+        "compiled": len(missed),
+    }
 
 
 def compare(workload: Workload, limit_s: float) -> dict[str, Any]:

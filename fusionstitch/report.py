@@ -27,7 +27,8 @@ class Report:
     what it compiled, elsewhere they are modelled. `time_us` are wall times of a call, medians of
     interleaved, chained runs. `modelled_us` is the model's time of the stitched program,
     `traffic_bytes` crosses DRAM. `max_rel_error` is the largest relative L2 error of an output
-    against a float64 run. `compile_s` are seconds: XLA's whole compile next to our passes.
+    against a float64 run. `memory_bytes` is the device memory of a call at its peak, arguments and
+    results included. `compile_s` are seconds: XLA's whole compile next to our passes.
     """
 
     workload: str
@@ -43,6 +44,7 @@ class Report:
     patterns: tuple[dict[str, Any], ...]
     rejected: tuple[dict[str, Any], ...]
     max_rel_error: float | None
+    memory_bytes: dict[str, int | None]
     compile_s: dict[str, float | None]
     fallbacks: tuple[dict[str, Any], ...]
     #: for the text only
@@ -134,6 +136,7 @@ def report_trial(trial: Trial) -> Report:
             {"ops": [op.name for op in r.ops], "reason": str(r.verdict)} for r in stitched.rejected
         ),
         max_rel_error=trial.error,
+        memory_bytes={"xla": trial.xla_bytes, "fusionstitch": trial.stitched_bytes},
         compile_s={
             "xla": trial.xla_s,
             "plan": sum(timings.get(name, 0.0) for name in _PLANNING),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fusionstitch.memory import TOLERANCE_BYTES
+
 if TYPE_CHECKING:
     from fusionstitch.report import Report
 
@@ -31,8 +33,19 @@ def text(report: Report) -> str:
     for one in report.fallbacks:
         counted[one["reason"]] = counted.get(one["reason"], 0) + 1
     lines += [f"left to XLA: {n} times: {why}" for why, n in counted.items()]
-    lines += [f"note: {note}" for note in report.notes]
+    lines += [f"note: {note}" for note in (*report.notes, *_more_memory(report))]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _more_memory(report: Report) -> list[str]:
+    """Says so where stitching takes memory."""
+    xla, ours = report.memory_bytes["xla"], report.memory_bytes["fusionstitch"]
+    if xla is None or ours is None or ours <= xla + TOLERANCE_BYTES:
+        return []
+    return [
+        f"it needs {_bytes(ours - xla)} more device memory than XLA's program: what passes "
+        "between the loops of a kernel has a buffer until the kernel ends"
+    ]
 
 
 _SIDES = ("unfused", "xla", "fusionstitch")
@@ -59,6 +72,9 @@ def _comparison(report: Report) -> list[tuple[str, ...]]:
         rows.append(
             ("time of a call", *(_us(times[s]) for s in ("unfused", "xla", "fusionstitch")))
         )
+    memory = report.memory_bytes
+    if memory["xla"] is not None and memory["fusionstitch"] is not None:
+        rows.append(("device memory", "", _bytes(memory["xla"]), _bytes(memory["fusionstitch"])))
     return rows
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fusionstitch import accuracy, arguments, builders, core, counting, progress, timing
+from fusionstitch import accuracy, arguments, builders, core, counting, memory, progress, timing
 from fusionstitch.api import Jitted, plain_jit
 from fusionstitch.core import Stitched
 from fusionstitch.errors import OptionError, reason
@@ -29,7 +29,8 @@ class Trial:
 
     `module` is the lowered program as HloModuleProto bytes. `backend` is "cuda", "emulate", or
     "model" for a device that is not there. `xla_kernels` and `kernels` are counted in compiled
-    programs, times are microseconds per call, `xla_s` seconds.
+    programs, times are microseconds per call, `xla_s` seconds, `xla_bytes` and `stitched_bytes`
+    the device memory of a call.
     """
 
     name: str
@@ -42,6 +43,8 @@ class Trial:
     unfused_us: float | None = None
     xla_us: float | None = None
     stitched_us: float | None = None
+    xla_bytes: int | None = None
+    stitched_bytes: int | None = None
     error: float | None = None
     error_xla: float | None = None
     notes: tuple[str, ...] = ()
@@ -220,6 +223,8 @@ class _Program:
             "xla_us": times["xla"],
             "stitched_us": times["stitched"],
             "unfused_us": unfused,
+            "xla_bytes": memory.needed_bytes(xla),
+            "stitched_bytes": memory.needed_bytes(ours),
         }
 
 

@@ -105,6 +105,7 @@ def test_report_is_measured(tmp_path: Path) -> None:
     assert all(value > 0 for value in found["time_us"].values())
     assert 0 < found["kernels"]["fusionstitch"] < found["kernels"]["unfused"]
     assert found["patterns"][0]["registers"] > 0
+    assert all(2 * 4 * 256 * 384 <= value < 1 << 24 for value in found["memory_bytes"].values())
     assert found["max_rel_error"] < 1e-6
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,12 +30,22 @@ def test_of_a_function() -> None:
     assert data["workload"] == "mixed"
     assert data["kernels"]["fusionstitch"] == 1
     assert data["time_us"]["xla"] is None
+    assert data["memory_bytes"] == {"xla": None, "fusionstitch": None}
     assert data["speedup_vs_xla"] is None
     assert 0 < data["traffic_bytes"]["fusionstitch"] < data["traffic_bytes"]["unfused"]
     assert 0 < data["max_rel_error"] < 1e-6
     assert data["compile_s"]["xla"] > 0
     assert data["compile_s"]["plan"] > 0
     assert "fewer kernels" in str(report)
+
+
+@pytest.mark.parametrize(("ours", "said"), [(1 << 20, False), (3 << 20, True)])
+def test_says_where_stitching_takes_memory(ours: int, said: bool) -> None:
+    plain = fs.report(mixed, X, options=EMULATE)
+    memory: dict[str, int | None] = {"xla": 1 << 20, "fusionstitch": ours}
+    shown = str(dataclasses.replace(plain, memory_bytes=memory))
+    assert "device memory" in shown
+    assert ("note: it needs 2.1 MB more device memory than XLA's program" in shown) == said
 
 
 def test_of_a_jitted_function_with_static_arguments() -> None:
