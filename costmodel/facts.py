@@ -55,21 +55,34 @@ class KernelFacts:
     walks: tuple[tuple[Walk, ...], ...] = ()
     facts: tuple[tuple[str, object], ...] = ()
 
-    def warmed(self, read: int, written: int) -> KernelFacts:
+    def warmed(self, read: int, written: int, unread: int = 0) -> KernelFacts:
         """The same kernel where `read` bytes of its inputs and `written` of its outputs stay in L2,
-        being values between kernels: code generation counts all of them as DRAM traffic."""
-        phases = []
-        for phase in self.phases or (self.work,):
-            in_l2 = min(read, phase.bytes_read), min(written, phase.bytes_written)
-            read, written = read - in_l2[0], written - in_l2[1]
+        being values between kernels, and `unread` of its inputs are none that it needs: code
+        generation counts all of them as DRAM traffic."""
+        phases, alone = [], []
+        for number, phase in enumerate(self.phases or (self.work,)):
+            left_out = min(unread, phase.bytes_read)
+            alone.append(_without(self.alone[number], left_out) if self.alone else ())
+            in_l2 = min(read, phase.bytes_read - left_out), min(written, phase.bytes_written)
+            read, written, unread = read - in_l2[0], written - in_l2[1], unread - left_out
             phases.append(
                 replace(
                     phase,
-                    bytes_read=phase.bytes_read - in_l2[0],
+                    bytes_read=phase.bytes_read - left_out - in_l2[0],
                     bytes_written=phase.bytes_written - in_l2[1],
                     l2_bytes=phase.l2_bytes + sum(in_l2),
                 )
             )
         if self.phases:
-            return replace(self, phases=tuple(phases))
+            return replace(self, phases=tuple(phases), alone=tuple(alone) if self.alone else ())
         return replace(self, work=phases[0])
+
+
+def _without(parts: tuple[Work, ...], unread: int) -> tuple[Work, ...]:
+    """The parts of a phase without `unread` bytes, of which those that read most leave out most."""
+    found = list(parts)
+    for number in sorted(range(len(parts)), key=lambda n: -parts[n].bytes_read):
+        less = min(unread, parts[number].bytes_read)
+        found[number] = replace(parts[number], bytes_read=parts[number].bytes_read - less)
+        unread -= less
+    return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from costmodel.devices import Device
 from costmodel.work import (
@@ -26,12 +26,14 @@ class GraphWork:
 
     Ops in `free` (constants, iotas and what follows from them alone) are computed wherever they
     are read: they cost neither traffic nor arithmetic. Values between kernels that fit into their
-    share of L2 count as L2 traffic; parameters and results of the graph as DRAM traffic.
+    share of L2 count as L2 traffic; parameters and results of the graph as DRAM traffic. What ops
+    in `spread` give, who reads it computes again from something smaller.
     """
 
-    def __init__(self, graph: Graph, free: int, device: Device):
+    def __init__(self, graph: Graph, free: int, device: Device, spread: int = 0):
         self.graph = graph
         self.free = free
+        self.spread = spread
         self.device = device
         limit = int(device.l2_bytes * L2_SHARE)
         results = {op.id for op in (graph.root, *graph.root.operands) if _is_result(graph, op)}
@@ -112,11 +114,22 @@ class GraphWork:
                 depth[i] = longest + (stages >> i & 1)
         return max(depth.values(), default=0)
 
-    def warm(self, inputs: Sequence[Op], outputs: Sequence[Op]) -> tuple[int, int]:
-        """Bytes of a pattern's inputs and outputs that stay in L2."""
+    def warm(
+        self, ops: Iterable[Op], inputs: Sequence[Op], outputs: Sequence[Op]
+    ) -> tuple[int, int, int]:
+        """Of a pattern's inputs and outputs: bytes read that stay in L2, bytes written that do,
+        and bytes of inputs that `ops` leave out because they read slices."""
+        whole = {op.id: op.shape.bytes for op in inputs}
+        read = dict.fromkeys(whole, 0)
+        for op in ops:
+            for operand in dict.fromkeys(op.operands):
+                if operand.id in read:
+                    part = op.shape.bytes if op.opcode == "slice" else whole[operand.id]
+                    read[operand.id] = min(whole[operand.id], read[operand.id] + part)
         return (
-            sum(op.shape.bytes for op in inputs if self._read_warm[op.id]),
+            sum(size for i, size in read.items() if self._read_warm[i]),
             sum(op.shape.bytes for op in outputs if self._written_warm[op.id]),
+            sum(whole.values()) - sum(read.values()),
         )
 
     def outputs(self, bits: int) -> int:

@@ -45,6 +45,8 @@ class Hero(enum.Enum):
 DEAR_FLOPS = 64
 #: and up to so many arrays of its size that it is computed from.
 DEAR_SOURCES = 2
+#: An array of few elements always is, up to so many operations in all: nothing next to a launch.
+FEW_ELEMENTS, FEW_FLOPS = 1024, 1 << 15
 #: Ops a gemm takes as its epilogue at most.
 EPILOGUE_OPS = 4
 #: Ops that fold into a gemm's operand when only gemms read them.
@@ -52,8 +54,9 @@ FOLDS = frozenset({"transpose", "convert", "bitcast", "reshape"})
 #: Operations per element up to which a normalisation computes what it reduces: the random bits of
 #: a dropout before a layer norm come from a kernel of their own.
 NORMAL_FLOPS = 256
-#: What XLA fuses ops into even where no pattern may hold it: library GEMMs, general scatters.
-FUSED_INTO = frozenset({"dot", "scatter"})
+#: What XLA fuses ops into even where no pattern may hold it: library GEMMs, general scatters, many
+#: joined arrays.
+FUSED_INTO = frozenset({"dot", "scatter", "concatenate"})
 #: Index ops a normalisation may hold.
 NORMAL_MOVEMENT = frozenset({"broadcast", "reshape", "bitcast"})
 
@@ -90,11 +93,21 @@ class XlaPlan:
     @functools.cached_property
     def homes(self) -> dict[int, tuple[int, ...]]:
         """op id -> indices of the kernels that compute it."""
-        found: dict[int, list[int]] = {}
-        for number, kernel in enumerate(self.kernels):
-            for i in ids(kernel.bits):
-                found.setdefault(i, []).append(number)
-        return {i: tuple(numbers) for i, numbers in found.items()}
+        return _numbers(kernel.bits for kernel in self.kernels)
+
+    @functools.cached_property
+    def writers(self) -> dict[int, tuple[int, ...]]:
+        """op id -> indices of the kernels that write it to memory."""
+        return _numbers(kernel.written for kernel in self.kernels)
+
+
+def _numbers(sets: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """op id -> the indices of the `sets` that hold it, ascending."""
+    found: dict[int, list[int]] = {}
+    for number, bits in enumerate(sets):
+        for i in ids(bits):
+            found.setdefault(i, []).append(number)
+    return {i: tuple(numbers) for i, numbers in found.items()}
 
 
 @dataclass(eq=False)
@@ -235,8 +248,8 @@ class _Fuser:
             self._join(op, hosts)
             return
         for kernel in hosts:
-            if self._overloads(op, kernel):
-                continue
+            if kernel.hero is Hero.GEMM or self._overloads(op, kernel):
+                continue  # a GEMM writes its result alone
             if kernel.size == op.shape.size and not self._would_cycle(op, kernel):
                 kernel.written |= 1 << op.id
                 self._join(op, [kernel])
@@ -275,6 +288,7 @@ def _cheap(graph: Graph, bits: int) -> tuple[int, dict[int, int]]:
     found = 0
     flops: dict[int, int] = {}
     sources: dict[int, frozenset[int]] = {}
+    few: dict[int, frozenset[int]] = {}  # ops that are computed from memory with little, each once
     for i in ids(bits):
         op = graph.ops[i]
         if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT):
@@ -286,7 +300,11 @@ def _cheap(graph: Graph, bits: int) -> tuple[int, dict[int, int]]:
             read |= sources.get(o.id, frozenset((o.id,)))
         sources[i] = read if len(read) <= 2 * DEAR_SOURCES else frozenset(sorted(read)[:5])
         large = sum(graph.ops[j].shape.size >= size > 1 for j in read)
-        if flops[i] < DEAR_FLOPS and large <= DEAR_SOURCES:
+        if 1 < size <= FEW_ELEMENTS:
+            made = {i, *(m for o in op.operands for m in few.get(o.id, ()))}
+            if size * sum(spec_of(graph.ops[m].opcode).flops for m in made) <= FEW_FLOPS:
+                few[i] = frozenset(made)
+        if i in few or (flops[i] < DEAR_FLOPS and large <= DEAR_SOURCES):
             found |= 1 << i
     return found, flops
 

@@ -16,7 +16,7 @@ from hlo.graph import ids
 def covers_kernel(plan: XlaPlan, bits: int) -> bool:
     """Whether `bits` take all that at least one of XLA's kernels writes."""
     outside = ~bits
-    return any(not kernel.written & outside and kernel.bits & bits for kernel in plan.kernels)
+    return any(not plan.kernels[number].written & outside for number in touched(plan, bits))
 
 
 def touched(plan: XlaPlan, bits: int) -> list[int]:
@@ -34,8 +34,8 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
     """What XLA saves on each of its kernels (by index) that computes any of `bits`.
 
     Kernels wholly inside `bits` are saved. Of others a remainder stays: what their results and the
-    inputs of `bits` still need; it takes two kernels if part of it runs before `bits`
-    and part after. Never negative for a kernel's share that vanishes, but a pattern that makes
+    inputs of `bits` still need; it takes two kernels if `bits` wait for some of what it writes and
+    it waits for them. Never negative for a kernel's share that vanishes, but a pattern that makes
     XLA write a value it kept on chip may save less than nothing.
     """
     graph = plan.graph
@@ -53,13 +53,11 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
         below |= graph.dependents[(rest & -rest).bit_length() - 1]
         rest = bits & ~below
     # values that XLA writes anyway cost nothing more
-    wanted = read & plan.bits
+    wanted = read & plan.bits & ~plan.works.spread
     whole = {number for number in numbers if not plan.kernels[number].written & ~bits}
-    for number, kernel in enumerate(plan.kernels):
-        if not wanted:
-            break
-        if number not in whole:
-            wanted &= ~kernel.written
+    for i in ids(wanted):
+        if any(number not in whole for number in plan.writers.get(i, ())):
+            wanted ^= 1 << i
     saved: dict[int, float] = {}
     for number in numbers:
         kernel = plan.kernels[number]
@@ -119,7 +117,8 @@ def _split_us(plan: XlaPlan, rest: int, needed: int, after: int, above: int) -> 
         waiting = (waiting ^ 1 << i) | (operands[i] & rest)
     after &= live
     before = live & ~after
-    if not after or not before & above:
+    if not after or not before & needed & above:
+        # nothing that `bits` wait for comes from here: all of it can run behind them
         return kernel_time_us(plan.works, live, needed)
     handed = 0
     for i in ids(after):

@@ -19,6 +19,7 @@ from fusionstitch.errors import reason
 from fusionstitch.naming import graph_key, kernel_name
 from fusionstitch.options import Options
 from fusionstitch.patterns.canonical import canonical_key
+from fusionstitch.patterns.like_terms import joined_sums
 from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import Measure
@@ -32,6 +33,7 @@ from hlo.exporter import Replacement, export
 from hlo.graph import Graph, Module
 from hlo.importer import from_message, parse
 from hlo.inline import inline_calls
+from hlo.joining import join
 from hlo.simplify import simplify_module
 from hlo.verify import verify_module
 
@@ -159,7 +161,7 @@ class _Run:
     fallbacks: list[Fallback] = field(default_factory=list)
 
     def stitch(self) -> Stitched:
-        module = self.read()
+        module = self.join_sums(self.read())
         module = self.simplify(module)
         plans = self.plan(module)
         written = self.generate([c for plan in plans for c in plan.chosen])
@@ -185,6 +187,17 @@ class _Run:
             module = from_message(proto)
             self.name = module.name
             return module
+
+    def join_sums(self, module: Module) -> Module:
+        """The module with the sums over an unrolled loop's steps as one op each."""
+        if self.options.numerics == "strict":
+            return module  # terms are added in another order
+        with self.timed("simplify"):
+            found = {graph: joined_sums(graph, self.device) for graph in module.stitchable}
+            for graph, sums in found.items():
+                if sums:
+                    join(module, graph, sums)
+            return from_message(module.proto) if any(found.values()) else module
 
     def simplify(self, module: Module) -> Module:
         with self.timed("simplify"):

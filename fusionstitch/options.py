@@ -62,7 +62,7 @@ class Options:
     fallback: str = field(default_factory=env.FALLBACK.get)
     numerics: str = field(default_factory=env.NUMERIC.get)
     device: str | None = None
-    max_patterns: int = 4096
+    max_patterns: int = 8192
     max_pattern_ops: int = 8192
     max_solver_nodes: int = 20_000
 

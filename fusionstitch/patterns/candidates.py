@@ -8,11 +8,17 @@ from itertools import chain
 
 from costmodel.devices import Device
 from fusionstitch.options import Options
-from fusionstitch.patterns.contract import overlap
+from fusionstitch.patterns.contract import overlap, owned
 from fusionstitch.patterns.convex import borders, components, escaping, is_convex, users
 from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.packing import packing
-from fusionstitch.patterns.pattern import Pattern, free_bits, spread_values, spreads
+from fusionstitch.patterns.pattern import (
+    Pattern,
+    free_bits,
+    spread_bits,
+    spread_values,
+    spreads,
+)
 from fusionstitch.patterns.substitution import substitution
 from fusionstitch.patterns.windows import unit_windows, windows
 from hlo.graph import Graph, ids
@@ -37,19 +43,32 @@ def candidates(
 ) -> Candidates:
     """Candidates among the ops `fusible`. `units` are pieces of work that run on their own
     otherwise (XLA's kernels): packing joins them. At most `options.max_patterns` are kept."""
-    inside = [unit & fusible for unit in units if unit & fusible]
+    inside = [piece for unit in units for piece in _pieces(graph, unit, fusible)]
     pointers = device.parameter_bytes // POINTER_BYTES
     sources: list[Iterator[tuple[int, str]]] = [substitution(graph, fusible)]
     if options.packing:
         sources.append(packing(graph, inside, pointers, options.max_pattern_ops))
     # cheap ops may be in several units, of which only one could be chosen then
-    several = overlap(inside)
-    sources.append((bits, "unit") for unit in inside for bits in (unit, unit & ~several))
+    several, own = overlap(inside), owned(inside)
+    sources.append(
+        (bits, "unit")
+        for unit, first in zip(inside, own, strict=True)
+        for bits in dict.fromkeys((unit, unit & ~several, first))
+    )
     sources += [unit_windows(graph, inside), windows(graph, fusible)]
     if options.exploratory:
         limit = max(1, options.max_patterns // EXPLORATORY_SHARE)
         sources.append(exploratory(graph, fusible, device, limit))
     return collect(graph, fusible, chain.from_iterable(sources), device, options)
+
+
+def _pieces(graph: Graph, unit: int, fusible: int) -> list[int]:
+    """What is fusible of a unit: before and behind each of the ops that are not."""
+    pieces = [unit & fusible]
+    for i in ids(unit & ~fusible):
+        above = graph.reach[i]
+        pieces = [part for piece in pieces for part in (piece & above, piece & ~above)]
+    return [piece for piece in pieces if piece]
 
 
 def collect(
@@ -68,7 +87,7 @@ def collect(
         if bits in offered:
             continue
         offered.add(bits)
-        bits = close(graph, bits, fusible)
+        bits = _without_shared_spreads(graph, close(graph, bits, fusible))
         if bits in known or not bits:
             continue
         if len(patterns) >= options.max_patterns:
@@ -97,6 +116,17 @@ def close(graph: Graph, bits: int, fusible: int) -> int:
         if not more:
             return bits
         bits |= more
+
+
+def _without_shared_spreads(graph: Graph, bits: int) -> int:
+    """`bits` less what spreads a smaller value for readers outside, too: every reader does that for
+    itself, so nothing waits for the pattern there, and another pattern may do the same."""
+    readers = users(graph)
+    shared = 0
+    for i in ids(bits & spread_bits(graph)):
+        if readers[i] & ~bits and graph.ops[i].origin is not None:
+            shared |= 1 << i
+    return bits & ~shared
 
 
 def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:

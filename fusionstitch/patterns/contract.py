@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.patterns.convex import predecessors
@@ -45,20 +45,23 @@ class Contracted:
 
 
 def contract(graph: Graph, units: Sequence[int]) -> Contracted:
-    """Contracts the bitsets `units`. An op in several of them stays a node of its own."""
+    """Contracts the bitsets `units`. An op in several of them is computed by each: who reads it
+    besides waits for the first."""
     k = len(units)
-    several = overlap(units)
     node = {op.id: k + op.id for op in graph}
-    for number, bits in enumerate(units):
-        for i in ids(bits & ~several):
+    for number in reversed(range(k)):
+        for i in ids(units[number]):
             node[i] = number
+    several = overlap(units)
     needs: dict[int, set[int]] = {n: set() for n in range(k)}
-    for op, before in zip(graph, predecessors(graph), strict=True):
+    before = predecessors(graph)
+    for op in graph:
         mine = node[op.id]
-        needs.setdefault(mine, set()).update(node[i] for i in ids(before))
+        outside = before[op.id] & ~units[mine] if mine < k else before[op.id]
+        needs.setdefault(mine, set()).update(node[i] for i in ids(outside))
     for number, bits in enumerate(units):
-        # what several units hold, each computes for itself
-        needs[number].update(node[i] for i in ids(bits & several))
+        for i in ids(bits & several):
+            needs[number].update(node[j] for j in ids(before[i] & ~bits))
         needs[number].discard(number)
     return Contracted(k, needs)
 
@@ -70,3 +73,20 @@ def overlap(units: Sequence[int]) -> int:
         several |= seen & bits
         seen |= bits
     return several
+
+
+def union(sets: Iterable[int]) -> int:
+    """The ops that any of `sets` holds."""
+    found = 0
+    for bits in sets:
+        found |= bits
+    return found
+
+
+def owned(units: Sequence[int]) -> list[int]:
+    """What each of `units` holds and none before it."""
+    seen, found = 0, []
+    for bits in units:
+        found.append(bits & ~seen)
+        seen |= bits
+    return found

@@ -28,6 +28,11 @@ KINDS = frozenset(
 )
 
 
+#: Arrays that a kernel joins at most: for every element it asks one after the other whether it is
+#: from there, where XLA copies each with threads of its own.
+MOST_JOINED = 32
+
+
 def gemm_flops(dot: Op) -> int:
     """FLOPs of one batch entry of a dot: 2 m n k."""
     lhs = dot.operands[0]
@@ -89,6 +94,14 @@ def _scatter(op: Op, device: Device) -> Verdict:
     return stitchable(op) if op.opcode == "scatter" else allow()
 
 
+def _joined(op: Op, device: Device) -> Verdict:
+    if op.opcode == "concatenate" and len(op.operands) > MOST_JOINED:
+        return forbid(
+            "XLA joins so many arrays faster.", arrays=len(op.operands), limit=MOST_JOINED
+        )
+    return allow()
+
+
 def _gemm(op: Op, device: Device) -> Verdict:
     if is_large_gemm(op, device):
         return forbid(
@@ -113,6 +126,7 @@ CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
     _expressible,
     _reducer,
     _scatter,
+    _joined,
     _gemm,
 )
 

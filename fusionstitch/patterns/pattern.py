@@ -107,6 +107,12 @@ def spread_values(op: Op) -> tuple[Op, ...]:
     return tuple(value for o in op.operands for value in (spread_values(o) if spreads(o) else (o,)))
 
 
+@functools.lru_cache(maxsize=64)
+def spread_bits(graph: Graph) -> int:
+    """Bitset of the ops that `spreads` tells of."""
+    return sum(1 << op.id for op in graph if spreads(op))
+
+
 @functools.lru_cache(maxsize=1 << 12)
 def _is_position(op: Op) -> bool:
     """Whether `op` follows from an iota alone."""

@@ -8,8 +8,10 @@ time. Windows double in length and overlap by half.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import or_
 
-from fusionstitch.patterns.contract import contract, overlap
+from fusionstitch.patterns.contract import contract, overlap, owned, union
 from fusionstitch.patterns.convex import components
 from fusionstitch.patterns.substitution import intervals, levels_of, partition_steps
 from hlo.graph import Graph, ids
@@ -28,41 +30,46 @@ def windows(graph: Graph, fusible: int) -> Iterator[tuple[int, str]]:
                 by_level: dict[int, int] = {}
                 for i in ids(interval):
                     by_level[levels[i]] = by_level.get(levels[i], 0) | 1 << i
-                for bits in _runs([by_level[level] for level in sorted(by_level)]):
-                    yield bits, f"window ({step}, {order} order)"
+                bands = [by_level[level] for level in sorted(by_level)]
+                for first, end in _runs(len(bands)):
+                    yield union(bands[first:end]), f"window ({step}, {order} order)"
 
 
 def unit_windows(graph: Graph, units: Sequence[int]) -> Iterator[tuple[int, str]]:
     """Runs of the depths of `units` as (bitset, rule), and their connected parts: several of XLA's
-    kernels in a row as one. Ops that several units hold join where all of those are in."""
+    kernels in a row as one. Ops that several units hold join where all of those are in; and, in
+    other patterns, those where the first of them is, which hands their values over."""
     by_depth: dict[int, list[int]] = {}
     for number, depth in contract(graph, units).depths().items():
         by_depth.setdefault(depth, []).append(number)
+    levels = [by_depth[depth] for depth in sorted(by_depth)]
     several = overlap(units)
-    bands = []
-    for depth in sorted(by_depth):
-        bits = 0
-        for number in by_depth[depth]:
-            bits |= units[number]
-        bands.append(bits)
-    for bits in _runs(bands):
-        outside = 0
-        for unit in units:
-            if unit & ~several & ~bits:
-                outside |= unit
-        inside = bits & ~(outside & several)
-        yield inside, "window (units)"
-        for part in components(graph, inside, shared_inputs=True):
-            yield part, "window (units)"
+    bands = [union(units[number] for number in level) for level in levels]
+    # what units of other levels compute, too, as long as they have ops of their own
+    shared = [
+        union(units[number] & several for number in level if units[number] & ~several)
+        for level in levels
+    ]
+    before = list(accumulate(shared, or_, initial=0))
+    behind = list(accumulate(reversed(shared), or_, initial=0))[::-1]
+    for first, end in _runs(len(levels)):
+        yield from _with_parts(graph, union(bands[first:end]) & ~(before[first] | behind[end]))
+    own = owned(units)
+    bands = [union(own[number] for number in level) for level in levels]
+    for first, end in _runs(len(levels)):
+        yield from _with_parts(graph, union(bands[first:end]))
 
 
-def _runs(bands: Sequence[int]) -> Iterator[int]:
+def _with_parts(graph: Graph, bits: int) -> Iterator[tuple[int, str]]:
+    yield bits, "window (units)"
+    for part in components(graph, bits, shared_inputs=True):
+        yield part, "window (units)"
+
+
+def _runs(count: int) -> Iterator[tuple[int, int]]:
+    """(first, end) of runs among `count` neighbours."""
     width = 1
-    while width < len(bands):
-        stride = max(1, width // 2)
-        for start in range(0, len(bands), stride):
-            bits = 0
-            for band in bands[start : start + width]:
-                bits |= band
-            yield bits
+    while width < count:
+        for first in range(0, count, max(1, width // 2)):
+            yield first, min(count, first + width)
         width *= 2

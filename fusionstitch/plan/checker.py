@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fusionstitch.patterns.pattern import Pattern
 from hlo.errors import VerifyError
-from hlo.graph import Graph, Op
+from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of
 from hlo.verdict import Verdict, allow, forbid
 
@@ -27,7 +27,7 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
             return forbid("A pattern belongs to another graph.", pattern=number)
         if not math.isfinite(score) or score < 0:
             return forbid("A pattern has a negative score.", pattern=number, score=score)
-        members = [op for op in graph if pattern.bits >> op.id & 1]
+        members = [graph.ops[i] for i in ids(pattern.bits)]
         if not members:
             return forbid("A pattern has no ops.", pattern=number)
         for op in members:
@@ -47,13 +47,13 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
                     pattern=number,
                     op=op.name,
                 )
+    if _acyclic(graph, owner):
+        return allow()  # a pattern that is not convex would be a cycle of its own
     for number in range(len(patterns)):
         outside = _between(graph, owner, number)
         if outside is not None:
             return forbid("A pattern is not convex.", pattern=number, through=outside.name)
-    if not _acyclic(graph, owner):
-        return forbid("The contracted graph has a cycle.")
-    return allow()
+    return forbid("The contracted graph has a cycle.")
 
 
 def _is_part(op: Op, bits: int) -> bool:

@@ -20,7 +20,7 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
-from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
 from fusionstitch.plan.checker import verify_plan
 from fusionstitch.plan.ilp import Program, Solution, SolverLimits
 from fusionstitch.plan.merging import neighbours
@@ -71,7 +71,7 @@ def plan(
     VerifyError if the plan fails its check.
     """
     fusible = fusible_ops(graph, device)
-    works = GraphWork(graph, free_bits(graph), device)
+    works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
     hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
     xla = xla_fusions(works, fusible.bits | hosts)
     model = ModelScorer(works, xla, in_loop)

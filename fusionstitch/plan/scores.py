@@ -101,7 +101,7 @@ class ModelScorer:
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         xla = self.saved_us(pattern.bits)
-        warm = self.works.warm(pattern.inputs, pattern.outputs)
+        warm = self.works.warm(pattern.ops, pattern.inputs, pattern.outputs)
         ours = facts_us(facts.warmed(*warm), self.device) + self._extra_us(pattern.bits)
         return _against(ours, xla, MARGIN_SHARE, "XLA's own kernels are estimated to be as fast.")
 

@@ -170,6 +170,14 @@ def test_warm_inputs_and_outputs_move_to_l2() -> None:
     assert single.work == Work(bytes_read=6, l2_bytes=4)
 
 
+def test_what_slices_leave_out_is_not_moved() -> None:
+    phase = Work(bytes_read=100, blocks=1)
+    alone = (Work(bytes_read=10), Work(bytes_read=90))
+    found = KernelFacts(phase, phases=(phase,), alone=(alone,)).warmed(4, 0, 80)
+    assert found.phases == (Work(bytes_read=16, l2_bytes=4, blocks=1),)
+    assert found.alone == ((Work(bytes_read=10), Work(bytes_read=10)),)
+
+
 _amount = st.integers(0, 10**10)
 _works = st.builds(
     Work,

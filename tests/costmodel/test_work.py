@@ -188,8 +188,22 @@ def test_small_values_between_kernels_stay_in_l2() -> None:
     assert (first.bytes_read, first.bytes_written, first.l2_bytes) == (size, 0, size)
     second = works.fused(1 << last.id, 1 << last.id)
     assert (second.bytes_read, second.bytes_written, second.l2_bytes) == (0, size, size)
-    assert works.warm([x], [middle]) == (0, size)
-    assert works.warm([middle], [last]) == (size, 0)
+    assert works.warm([middle], [x], [middle]) == (0, size, 0)
+    assert works.warm([last], [last.operands[0]], [last]) == (size, 0, 0)
     large = b.exp(b.parameter((4096, 4096)))
-    graph = b.graph(b.tanh(large))
-    assert GraphWork(graph, 0, device("h200")).warm([large], []) == (0, 0)
+    last = b.tanh(large)
+    graph = b.graph(last)
+    assert GraphWork(graph, 0, device("h200")).warm([last], [large], []) == (0, 0, 0)
+
+
+def test_slices_leave_the_rest_of_their_array_unread() -> None:
+    b = Builder()
+    x = b.exp(b.parameter((64, 128)))
+    parts = [b.slice(x, (row, 0), (row + 8, 128)) for row in (0, 8)]
+    both = b.add(*parts)
+    whole = b.add(b.reduce(x, (0,)), b.parameter((128,)))
+    graph = b.graph(both, whole)
+    works = GraphWork(graph, free_bits(graph), device("h200"))
+    part, size = 8 * 128 * 4, 64 * 128 * 4
+    assert works.warm([*parts, both], [x], []) == (2 * part, 0, size - 2 * part)
+    assert works.warm([*parts, both, whole.operands[0]], [x], []) == (size, 0, 0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from costmodel.devices import device
 from costmodel.graph_work import GraphWork
 from costmodel.xla_fusions import Hero, XlaPlan, xla_fusions
-from costmodel.xla_saved import covers_kernel, saved_us
+from costmodel.xla_saved import covers_kernel, saved_by_kernel, saved_us
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from hlo.graph import Graph, Op, ids
@@ -122,6 +122,29 @@ def test_expensive_values_with_many_readers_are_written_once() -> None:
     assert sum(kernel.bits >> cheap.id & 1 for kernel in found.kernels) == 2
 
 
+def test_small_values_with_many_readers_are_computed_again() -> None:
+    b = Builder()
+    costly = b.parameter((32,))
+    for _ in range(4):
+        costly = b.tanh(costly)
+    x, y = b.parameter((32,)), b.parameter((32,))
+    found = _xla(b.graph(b.sort(b.mul(x, costly)), b.reduce(b.mul(y, costly), (0,))))
+    assert sum(kernel.bits >> costly.id & 1 for kernel in found.kernels) == 2
+
+
+def test_a_gemm_writes_its_result_alone() -> None:
+    b = Builder()
+    x, y = b.parameter((512, 512)), b.parameter((512, 512))
+    mask = b.exp(b.exp(x))
+    product = b.dot(x, y)
+    graph = b.graph(b.mul(product, mask), b.sort(mask))
+    works = GraphWork(graph, free_bits(graph), H200)
+    kernels = xla_fusions(works, fusible_ops(graph, H200).bits | 1 << product.id).kernels
+    [gemm] = [kernel for kernel in kernels if kernel.hero is Hero.GEMM]
+    assert not gemm.bits >> mask.id & 1
+    assert [kernel.hero for kernel in kernels] == [Hero.LOOP, Hero.GEMM]
+
+
 def test_long_column_reductions_take_a_second_pass() -> None:
     def us(rows: int) -> float:
         b = Builder()
@@ -218,6 +241,22 @@ def test_a_hole_in_a_kernel_makes_it_two() -> None:
     last = b.exp(middle)
     found = _xla(b.graph(last))
     assert saved_us(found, 1 << middle.id) < 0
+
+
+def test_what_is_left_of_a_kernel_may_run_behind_all_of_a_pattern() -> None:
+    """`early` is computed again by the kernel of `late`, which only therefore starts early."""
+    b = Builder()
+    x = b.parameter((1024, 1024))
+    early = b.exp(x)
+    state = b.sort(b.tanh(early))
+    middle = b.exp(state)
+    late = b.add(b.sort(middle), early)
+    graph = b.graph(b.add(late, b.unary("negate", middle)))
+    found = _xla(graph)
+    [kernel] = [k for k in found.kernels if k.bits >> early.id & 1 and k.bits >> late.id & 1]
+    assert not kernel.written >> early.id & 1
+    left = saved_by_kernel(found, 1 << middle.id)
+    assert all(us > -H200.launch_us for us in left.values())
 
 
 # ---- gathers and scatters ------------------------------------------------------------------------

@@ -67,6 +67,10 @@ def _replace_rows(b: Builder) -> Op:
         (lambda b: b.exp(b.parameter((8,), "c64")), "Kernels have no such element type."),
         (lambda b: b.exp(b.parameter((0, 8))), "An operand or the result has no elements."),
         (_large_dot, "A library kernel does a GEMM of this size better."),
+        (
+            lambda b: b.concatenate([b.parameter((8,)) for _ in range(33)]),
+            "XLA joins so many arrays faster.",
+        ),
         (_sorting_reduce, "Its reducer computes more than elementwise ops."),
         (
             lambda b: _reduce(b, _hypot(Builder()), b.parameter()),

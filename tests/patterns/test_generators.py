@@ -11,11 +11,13 @@ from costmodel.graph_work import GraphWork
 from costmodel.xla_fusions import xla_fusions
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import Candidates, candidates
+from fusionstitch.patterns.contract import contract, owned
 from fusionstitch.patterns.convex import components, is_convex
 from fusionstitch.patterns.exploratory import MAX_PER_SEED, exploratory
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.patterns.windows import unit_windows
 from hlo.graph import Graph, Op
 from tests.graphs import Builder, random_graphs
 
@@ -153,6 +155,49 @@ def test_chunks_of_a_pack_do_not_share_ops() -> None:
     assert [bits for bits, _ in packing(graph, units, 99, 99)] == [sum(units) - 5 * shared]
     chunks = [bits for bits, _ in packing(graph, units, 99, 7)]
     assert chunks == [sum(units[:3]) - 3 * shared, sum(units[3:]) - 3 * shared]
+
+
+def test_what_is_spread_for_several_is_in_no_pattern() -> None:
+    """Each reader spreads the bias for itself, so none waits for another because of it."""
+    b = Builder()
+    bias = b.broadcast(b.parameter((64,)), (64, 64), (1,))
+    first = b.exp(b.add(b.parameter((64, 64)), bias))
+    second = b.tanh(b.add(b.sort(first), bias))
+    graph = b.graph(second)
+    found = [p.bits for p in _candidates(graph).patterns]
+    assert not any(bits >> bias.id & 1 for bits in found)
+    for last in (first, second):
+        bits = _bits(last, last.operands[0])
+        assert bits in found
+        assert bias in Pattern(graph, bits, "").ops
+
+
+def test_units_that_share_ops_have_depths_and_owners() -> None:
+    b = Builder()
+    x = b.parameter((64, 64))
+    first, shared = b.exp(x), b.tanh(x)
+    middle = b.add(first, shared)
+    last = b.mul(b.sort(middle), b.exp(shared))
+    graph = b.graph(last)
+    units = [_bits(first, shared, middle), _bits(shared, last, last.operands[1])]
+    assert contract(graph, units).depths() == {0: 0, 1: 1}
+    assert owned(units) == [units[0], units[1] & ~_bits(shared)]
+    assert owned(units)[1] in {bits for bits, _ in unit_windows(graph, units)}
+
+
+def test_pieces_of_a_unit_lie_before_or_behind_what_is_not_fusible() -> None:
+    """A product's operand and its epilogue are no pattern together."""
+    b = Builder()
+    x, y = b.parameter((512, 512)), b.parameter((512, 512))
+    before = b.transpose(x, (1, 0))
+    behind = b.exp(b.dot(before, y))
+    graph = b.graph(behind)
+    fusible = fusible_ops(graph, H200).bits
+    unit = _bits(before, behind, behind.operands[0])
+    found = candidates(graph, fusible, [unit], H200, Options())
+    units = {bits for bits, rule, _ in found.refused if rule == "unit"}
+    units |= {p.bits for p in found.patterns if p.rule == "unit"}
+    assert _bits(before, behind) not in units
 
 
 # ---- gathers and scatters ------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from costmodel.graph_work import GraphWork
 from costmodel.work import fused_work
 from costmodel.xla_fusions import FUSED_INTO, xla_fusions
 from costmodel.xla_saved import saved_by_fusing_again
+from fusionstitch import planning
 from fusionstitch.options import Options
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits
@@ -337,3 +338,22 @@ def test_planning_narrows_to_smaller_patterns() -> None:
     assert len(found.chosen) >= 20
     # eight halvings lead from the whole graph to such patterns
     assert asked < 8 * 2 * (2_000 + 3 * len(graph))
+
+
+def test_steps_of_a_recurrence_between_large_products_are_planned_alike() -> None:
+    """Each step's cell and the operand of the next step's product are one kernel, although the
+    inputs of all steps are slices of one array."""
+    b = Builder()
+    frames, w = b.parameter((6 * 16, 512)), b.parameter((1024, 2048))
+    bias = b.broadcast(b.parameter((2048,)), (16, 2048), (1,))
+    h = c = b.parameter((16, 512))
+    for t in range(6):
+        x = b.slice(frames, (16 * t, 0), (16 * t + 16, 512))
+        z = b.add(b.dot(b.concatenate([x, h], 1), w), bias)
+        i, f, o, u = (b.slice(z, (0, 512 * n), (16, 512 * n + 512)) for n in range(4))
+        c = b.add(b.mul(c, b.tanh(f)), b.mul(b.tanh(i), b.tanh(u)))
+        h = b.mul(b.tanh(c), b.tanh(o))
+    found = planning.plan_graph(b.graph(h), H200, Options())
+    held = [[op.opcode for op in c.pattern.ops] for c in found.chosen]
+    assert sum("concatenate" in ops and "tanh" in ops for ops in held) == 5
+    assert not any("dot" in ops for ops in held)
