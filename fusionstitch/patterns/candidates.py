@@ -87,17 +87,18 @@ def collect(
         if bits in offered:
             continue
         offered.add(bits)
-        bits = _without_shared_spreads(graph, close(graph, bits, fusible))
-        if bits in known or not bits:
-            continue
+        closed = close(graph, bits, fusible)
+        for variant in dict.fromkeys((closed, _without_shared_spreads(graph, closed))):
+            if variant in known or not variant or len(patterns) >= options.max_patterns:
+                continue
+            known.add(variant)
+            verdict = legal(graph, variant, device, options)
+            if verdict:
+                patterns.append(Pattern(graph, variant, rule))
+            else:
+                refused.append((variant, rule, verdict))
         if len(patterns) >= options.max_patterns:
             break
-        known.add(bits)
-        verdict = legal(graph, bits, device, options)
-        if verdict:
-            patterns.append(Pattern(graph, bits, rule))
-        else:
-            refused.append((bits, rule, verdict))
     return Candidates(tuple(patterns), tuple(refused))
 
 

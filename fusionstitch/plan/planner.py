@@ -39,10 +39,11 @@ from hlo.verdict import Verdict
 #: What code generation says about a pattern: the kernel it would make, or why it makes none.
 Inspect = Callable[[Pattern], KernelFacts | Verdict]
 
-#: Ops handed to code generation, per op of the graph and for any graph, before planning gives up
-#: on the larger half of what it has not looked at yet: a bound of its cost that is a count.
-INSPECTED_PER_OP = 0.25
-INSPECTED_ANYWAY = 200
+#: Ops handed to code generation before planning gives up on the larger half of what it has not
+#: looked at yet, a bound of its cost that is a count: some and more per op of the graph, and for
+#: small graphs, which cost little, at least so many.
+INSPECTED_ANYWAY, INSPECTED_PER_OP = 200, 0.25
+LEAST_INSPECTED = 450
 
 #: A plan that wins less than this share of what its patterns claim is solved again, so often.
 TRUSTED_SHARE = 0.5
@@ -168,7 +169,7 @@ class _Search:
     def run(self) -> Solution:
         """Solves until every chosen pattern has its true score, and is confirmed."""
         self.program.bits = [pattern.bits for pattern in self.patterns]
-        budget = INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph)
+        budget = max(LEAST_INSPECTED, INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph))
         while True:
             solution = self.program.solve(self.values)
             unscored = [i for i in solution.chosen if i not in self.scores]

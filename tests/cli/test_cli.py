@@ -56,6 +56,7 @@ KEYS = {
     "patterns": ["id", "kind", "ops", "scope", "score_us", "template", "shared_bytes", "registers"],
     "rejected": ["ops", "reason"],
     "max_rel_error": None,
+    "memory_bytes": ["xla", "fusionstitch"],
     "compile_s": ["xla", "plan", "codegen", "toolchain"],
     "fallbacks": ["ops", "reason"],
 }
