@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import struct
 import sys
 import threading
 from typing import Any
@@ -21,6 +22,12 @@ SETUP_STATUSES = (2, 200, 209, 500, 12345)
 LAUNCH_STATUSES = (1, 2, 700, 701, 720, 12345)
 
 
+#: The smallest code that is all there: an ELF header and one section, which is empty.
+IMAGE = struct.pack(
+    "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, 190, 1, 0, 0, 64, 0, 64, 0, 0, 64, 1, 0
+) + bytes(64)
+
+
 class Launcher:
     def __init__(self, driver: str, host: str, launcher: str):
         self.driver = ctypes.CDLL(driver)
@@ -32,7 +39,7 @@ class Launcher:
         }
 
     def call(
-        self, stage: int, key: str, image: bytes = b"image", shared: int = 64, entry: str = "fs_add"
+        self, stage: int, key: str, image: bytes = IMAGE, shared: int = 64, entry: str = "fs_add"
     ) -> str:
         """The error of a call, or ''."""
         text = ctypes.create_string_buffer(4096)
@@ -76,6 +83,7 @@ def main(*libraries: str) -> dict[str, Any]:
     found["balanced"] = launcher.count("cuCtxPushCurrent") - launcher.count("cuCtxPopCurrent")
     found["never initialized"] = launcher.call(EXECUTE, "unknown")
     found["another kernel"] = launcher.call(EXECUTE, "fine", entry="fs_other")
+    found["cut short"] = launcher.call(INITIALIZE, "cut", IMAGE[:-1])
     found["no image"] = [launcher.call(INITIALIZE, "late", b""), launcher.call(EXECUTE, "late")]
     found["image comes later"] = launcher.both("late")
     before = launcher.count("cuLibraryLoadData")

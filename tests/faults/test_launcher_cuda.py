@@ -87,6 +87,10 @@ def test_contexts_are_popped_after_errors(found: dict[str, Any]) -> None:
     assert found["balanced"] == len(SETUP_STATUSES)
 
 
+def test_the_driver_gets_no_image_that_was_cut_short(found: dict[str, Any]) -> None:
+    assert found["cut short"].endswith("kernel fs_add is no cubin, or was cut short")
+
+
 def test_calls_without_their_image_say_so(found: dict[str, Any]) -> None:
     assert found["never initialized"].startswith("fusionstitch: no image was registered for key un")
     assert found["another kernel"].startswith("fusionstitch: no image was registered")
