@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks import phases
 from codegen.kernel import Kernel
@@ -12,10 +13,14 @@ from fusionstitch.runtime import nvrtc
 from tests.codegen.cases import CASES
 
 
+needs_nvrtc = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
+
+
 def kernel() -> Kernel:
     return CASES["unrolled_steps"].case().kernel()
 
 
+@needs_nvrtc
 def test_each_phase_is_timed_by_a_clock_at_its_start_and_one_at_its_end() -> None:
     source, marks = phases.instrumented(kernel().source, kernel().name)
     barriers = kernel().source.count(phases.BARRIER)
@@ -27,6 +32,7 @@ def test_each_phase_is_timed_by_a_clock_at_its_start_and_one_at_its_end() -> Non
     assert nvrtc.compile(source, "sm_90").image
 
 
+@needs_nvrtc
 def test_a_folder_holds_what_measuring_needs(tmp_path: Path) -> None:
     phases.main(["build", str(tmp_path), "logistic.py:train_step"])
     [path] = tmp_path.glob("*.json")
