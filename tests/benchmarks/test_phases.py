@@ -12,8 +12,7 @@ from codegen.kernel import Kernel
 from fusionstitch.runtime import nvrtc
 from tests.codegen.cases import CASES
 
-
-needs_nvrtc = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
+needs_nvrtc = pytest.mark.skipif(not nvrtc.available(), reason=nvrtc.available().reason)
 
 
 def kernel() -> Kernel:
