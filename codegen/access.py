@@ -177,8 +177,7 @@ class Access:
         stage = self.whole.get(op.id)
         if op.opcode != "parameter" and (stage is None or stage in self.group.group.stages):
             return None
-        buffer = self._buffer(self.memory.buffer(op))
-        return Located(buffer, linearize(index, op.dims), self.writer.ordered_depth)
+        return Located(self._buffer(self.memory.buffer(op)), linearize(index, op.dims))
 
     def _buffer(self, name: str) -> str:
         """C text of the buffer of that name, as elements are read from it."""

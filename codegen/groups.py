@@ -277,9 +277,8 @@ class _Merger:
         before: dict[int, list[Stage]] = {}
         pairs: list[tuple[Stage, Stage]] = []
         for stage in self.stages:
-            visited = stage.op.shape.size * math.prod(stage.inner_extents)
             for op in stage.swept:
-                if op.shape.size * 2 < visited:
+                if op.shape.size * 2 < _work(stage):
                     continue
                 readers = before.setdefault(op.id, [])
                 pairs += [(reader, stage) for reader in readers[:-MOST_SIBLINGS:-1]]

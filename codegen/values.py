@@ -35,11 +35,10 @@ MOST_ALIGNED = 16
 
 @dataclass(frozen=True)
 class Located:
-    """An element of a buffer, and the depth of the block from which on it may be read."""
+    """An element of a buffer."""
 
     buffer: str
     address: Index
-    depth: int
 
 
 class Values:
@@ -222,7 +221,7 @@ class Values:
         address = found[-1].address
         apart = [piece.address - address for piece in found]
         depth = self._index_depth(tuple(g.index for guards in conditions for g in guards))
-        depth = max(depth, *(piece.depth for piece in found))
+        depth = max(depth, self.writer.ordered_depth)
         alike = all(not difference.terms for difference in apart)
         if alike:
             starts = [_moved(p.buffer, d.const) for p, d in zip(found, apart, strict=True)]
@@ -241,7 +240,7 @@ class Values:
         self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[str], depth: int
     ) -> str:
         """The pointer of the first piece whose guards hold."""
-        conditions = [f"{guards_text(g)} ? {s} : " for g, s in zip(guards, starts, strict=False)]
+        conditions = [f"{guards_text(g)} ? {s} : " for g, s in zip(guards, starts, strict=True)]
         text = "".join(conditions[:-1]) + starts[-1]
         known = self.writer.find(("choice", text))
         if known is not None:
