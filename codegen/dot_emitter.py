@@ -65,10 +65,8 @@ class DotEmitter(NestEmitter):
         self.pair = self.unit = Index()
         #: what the dots along the columns summed up
         self.sums: dict[Stage, str] = {}
-        self.clamped = self.row_live = ""
+        self.clamped = self.row_live = self.limit = ""
         self.result = self.writer.name("f")
-        #: the part of the summed elements that a thread walks
-        self.share = Index()
 
     # ---- rows -----------------------------------------------------------------------------------
 
@@ -85,7 +83,7 @@ class DotEmitter(NestEmitter):
         unit_limit = str(units)
         if self.group.ragged:
             unit_limit = f"(({limit} + {team_rows - 1}) / {team_rows})" if team_rows > 1 else limit
-        thread, threads = self._bind_share()
+        thread, threads = self._bind_threads()
         loop = row_loop(
             render(unit), units, unit_limit, plan.teams, threads, self.int, thread, self.together
         )
@@ -104,19 +102,9 @@ class DotEmitter(NestEmitter):
         for level in range(self.nest.levels):
             self._level(level)
 
-    def _bind_share(self) -> tuple[str, int]:
-        """Declares the thread's part of the sums; its number among the threads of that part, and
-        how many these are."""
-        shares = self.shape.shares
-        if shares == 1:
-            return "threadIdx.x", self.block
-        threads = self.block // shares
-        thread, share = self.writer.name("thread"), self.writer.name("share")
-        for name, text in ((thread, "%"), (share, "/")):
-            self.writer.line(f"const int {name} = threadIdx.x {text} {threads};")
-            self.writer.declare(name)
-        self.share = variable(share, shares)
-        return thread, threads
+    def _bind_threads(self) -> tuple[str, int]:
+        """C text of a thread's number among those that the rows are for, and how many these are."""
+        return "threadIdx.x", self.block
 
     def _bind_lanes(self, lane: str) -> None:
         """Declares the thread's place in its row."""
@@ -131,18 +119,9 @@ class DotEmitter(NestEmitter):
 
     def _bind_tile(self, unit: Index, limit: str, whole: bool) -> None:
         """Binds the rows of the tile: row r of the team's `unit`."""
-        self.unit = unit
+        self.unit, self.limit = unit, "" if whole else limit
         self.row = variable(self.writer.name("r"), self.rows)
-        place = self._row_place(unit)
-        row = place
-        if not whole:
-            name = self.writer.name("row")
-            self.clamped = (
-                f"const {self.int} {name} = fs_min<{self.int}>({render(place)}, {limit} - 1);"
-            )
-            self.row_live = f"{render(place)} < {limit}"
-            row = self.row_name = variable(name, self.plan.rows)
-        self._bind_rows(row, self._position(row, 1))
+        self._bind_row()
         self.column = variable(self.writer.name("column"), self.plan.inner)
         self.step = variable(self.writer.name("s"), self.steps // self.pairs)
         self.pair = variable(self.writer.name("pair"), self.pairs)
@@ -151,6 +130,18 @@ class DotEmitter(NestEmitter):
             text = f"fs_min<int>({self.lane}, {self.plan.inner - 1})" if beyond else self.lane
             self.writer.line(f"const int {render(self.column)} = {text};")
             self.writer.declare(render(self.column))
+
+    def _bind_row(self) -> None:
+        """Binds the row axes to the current row: of those beyond the last, to the last."""
+        place = row = self._row_place(self.unit)
+        if self.limit:
+            name = self.writer.name("row")
+            self.clamped = (
+                f"const {self.int} {name} = fs_min<{self.int}>({render(place)}, {self.limit} - 1);"
+            )
+            self.row_live = f"{render(place)} < {self.limit}"
+            row = self.row_name = variable(name, self.plan.rows)
+        self._bind_rows(row, self._position(row, 1))
 
     @contextmanager
     def _rows(self, *arrays: dict[Key, str]) -> Iterator[None]:
@@ -264,6 +255,20 @@ class DotEmitter(NestEmitter):
             for s in sweep
             if self.nest.place[s] is Place.DOT
         }
+        self._along_rows(level, sweep, totals, results)
+        for stage, partial in totals.items():
+            self._finish_row(stage, partial)
+        for stage, partial in results.items():
+            self._finish_results(stage, partial)
+
+    def _along_rows(
+        self,
+        level: int,
+        sweep: Sequence[Stage],
+        totals: dict[Stage, str],
+        results: dict[Stage, str],
+    ) -> None:
+        """All elements of the rows, step by step."""
         keep = self._kept_from(level)
         with self._loop(self.step):
             terms = self._terms(totals)
@@ -273,10 +278,6 @@ class DotEmitter(NestEmitter):
                 self._add_terms(results, weights)
             self._add_tiles(totals, terms, results, weights)
         self.element_arrays |= keep
-        for stage, partial in totals.items():
-            self._finish_row(stage, partial)
-        for stage, partial in results.items():
-            self._finish_results(stage, partial)
 
     def _wanted(self, stage: Stage) -> bool:
         """Whether a stage's value has a place in memory."""
@@ -308,17 +309,17 @@ class DotEmitter(NestEmitter):
         many = len(dots) >= FEWEST
         blocks: list[Block] = []
         for stage in dots:
-            self._bind_column(self.column)
+            self._bind_element()
             index = self._index(stage)
             with self.writer.nested("", pinned=True) if many else nullcontext() as block:
                 self._add_product(stage, index, name, bool(start))
             blocks += [block] if block else []
         if many:
             self._as_loop(dots, blocks)
-        self._join_shares(op, name)
+        name, size = self._joined(dots[0], op, name)
         finished = self.values.finished(dots[0].op, f"{name}[i]")
         if finished != f"{name}[i]":
-            loop = f"FS_UNROLL for (int i = 0; i < {self.rows * self.steps}; ++i)"
+            loop = f"FS_UNROLL for (int i = 0; i < {size}; ++i)"
             self.writer.line(f"{loop} {name}[i] = {finished};")
         self.element_arrays[op, index] = name
 
@@ -358,21 +359,14 @@ class DotEmitter(NestEmitter):
             for line in repeat.text.splitlines():
                 self.writer.line(line)
 
-    def _join_shares(self, op: Op, name: str) -> None:
-        """Adds up what the threads have that walked the parts of a sum. Each goes on with some of
-        the elements (see `_own`)."""
-        if self.share.terms:
-            shares, size = self.shape.shares, self.rows * self.steps
-            scratch = f"({c_type(op.dtype).compute}*)shared_memory"
-            function = f"fs_join_parts<{self.block // shares}, {shares}, {size}, {self.pairs}>"
-            self.writer.line(f"{function}({name}, {scratch});")
+    def _joined(self, stage: Stage, op: Op, name: str) -> tuple[str, int]:
+        """The array with the elements of `op`, a sum of dots of which `stage` is one, where all
+        that a thread added up are in `name`; and its size."""
+        return name, self.rows * self.steps
 
-    def _own(self) -> AbstractContextManager[object]:
-        """A block for the current element, if it is among those of this thread's part."""
-        if not self.share.terms:
-            return nullcontext()
-        place = self.row * (self.steps // self.pairs) + self.step
-        return self._guarded(f"if ({_modulo(place, self.shape.shares)} == {render(self.share)})")
+    def _bind_element(self) -> None:
+        """Binds the column of the current element."""
+        self._bind_column(self.column)
 
     def _start_product(self, stage: Stage) -> str:
         """What the sums of a dot start from; '' if its first terms replace it."""
@@ -398,14 +392,14 @@ class DotEmitter(NestEmitter):
         writer = self.writer
         leaves = self.axes.inner_leaves(stage)
         extents = [self.axes.extent(leaf) for leaf in leaves]
-        depth = self.axes.size(leaves) // self.shape.shares
+        depth = self.axes.size(leaves)
         unrolled = depth
         if depth > UNROLLED_DEPTH:
             unrolled = max(d for d in range(1, UNROLLED_DEPTH // 2 + 1) if depth % d == 0)
         outer = variable(writer.name("k_block"), depth // unrolled)
         inner = variable(writer.name("k"), unrolled)
         with self._loop(outer, ""), self._loop(inner):
-            digits = delinearize(self.share * depth + outer * unrolled + inner, extents)
+            digits = delinearize(outer * unrolled + inner, extents)
             self.digits |= dict(zip(leaves, digits, strict=True))
             yield self._inner(stage)
 
@@ -437,14 +431,14 @@ class DotEmitter(NestEmitter):
         weights: dict[Key, str],
     ) -> None:
         """One element of each row: elementwise values, sums of rows, what dots will weigh with."""
-        with self._rows(), self._own():
+        with self._rows():
             self._know_elements()
             stores: list[tuple[Stage, str]] = []
             for stage in stages:
                 if self.nest.place[stage] is Place.DOT:
                     continue
-                index = self._index(stage)
                 if stage in totals:
+                    index = self._index(stage)
                     term = self.values.accumulated(stage.op, index, self._inner(stage))
                     if stage in terms:
                         place = render(self.pair * self.rows + self.row)
@@ -452,10 +446,7 @@ class DotEmitter(NestEmitter):
                     else:
                         self._add(stage, f"{totals[stage]}[{render(self.row)}]", term)
                     continue
-                found = self.writer.find((stage.op.id, index))
-                text = found[0] if found else self.values.computed(stage.op, index)[0]
-                self.writer.block.memo[stage.op.id, index] = text
-                stores.append((stage, text))
+                stores.append((stage, self._element_of(stage)))
             for (op, at), name in keep.items():
                 self.writer.line(f"{name}[{self._place()}] = {self.values.value(op, at)};")
             for (op, at), name in weights.items():
@@ -463,6 +454,14 @@ class DotEmitter(NestEmitter):
                 self.writer.line(f"{name}[{render(self._place_in_step())}] = {value};")
             for stage, text in stores:
                 self._store(stage, text, [self.live, self.row_live])
+
+    def _element_of(self, stage: Stage) -> str:
+        """C text of a stage's value at the current row and column."""
+        index = self._index(stage)
+        found = self.writer.find((stage.op.id, index))
+        text = found[0] if found else self.values.computed(stage.op, index)[0]
+        self.writer.block.memo[stage.op.id, index] = text
+        return text
 
     def _add(self, stage: Stage, total: str, term: str) -> None:
         if stage.op.opcode == "dot":
@@ -649,8 +648,3 @@ class DotEmitter(NestEmitter):
 
     def _buffer(self, name: str) -> str:
         return f"fs_aligned({name})"
-
-
-def _modulo(place: Index, size: int) -> str:
-    """C text of the remainder of `place` by `size`."""
-    return f"({render(place)}) % {size}" if place.hi >= size else render(place)

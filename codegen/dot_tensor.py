@@ -8,21 +8,19 @@ taken in that order, what the next one wants there. So scores stay where they ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 
-from codegen.dot_emitter import DotEmitter
+from codegen.dot_operands import OperandEmitter
 from codegen.dot_tile import (
     TENSOR_COLUMNS,
-    TENSOR_DEPTH,
     TENSOR_ROWS,
     row_operand,
 )
-from codegen.index import Index, delinearize, render, variable
+from codegen.index import Index, render, variable
 from codegen.maps import Indices
-from codegen.stages import Stage, body_reads
+from codegen.stages import Stage
 from codegen.sweeps import Key, start_of
 from codegen.types import c_type
-from codegen.vectors import Vector
 from hlo.graph import Op
 
 #: Rows of half a tile, each with a group of four lanes.
@@ -31,7 +29,7 @@ GROUPS = 8
 UNROLLED = 64
 
 
-class TensorEmitter(DotEmitter):
+class TensorEmitter(OperandEmitter):
     """Prints a nest in tiles of 16 rows per warp."""
 
     pairs = 2
@@ -44,78 +42,50 @@ class TensorEmitter(DotEmitter):
         self.four = variable(name, GROUPS)
 
     def _row_place(self, unit: Index) -> Index:
-        return unit * TENSOR_ROWS + self.row * GROUPS + self.four
+        return unit * TENSOR_ROWS + self.four * self.rows + self.row
+
+    def _column_place(self) -> Index:
+        place = self.step * TENSOR_COLUMNS + self.member * self.pairs + self.pair
+        return place * self.lot + self.next
 
     def _column_text(self) -> str:
-        return render(self.step * TENSOR_COLUMNS + self.member * 2 + self.pair)
+        return render(self._column_place())
 
     # ---- a dot whose results are the elements of the rows ---------------------------------------
 
+    def _summed(self, block: Index) -> Index:
+        part = block * self.shape.shares + self.share
+        return (part * self.lanes + self.member) * self.run + self.near
+
     def _add_product(self, stage: Stage, index: Indices, name: str, started: bool) -> None:
         depth = self.group.group.inner_size(stage)
-        shares = self.shape.shares
-        block = variable(self.writer.name("k"), -(-depth // (TENSOR_DEPTH * shares)))
-        few = block.hi * self.steps < UNROLLED
+        summed = self.shape.together * self.shape.shares
+        block = variable(self.writer.name("k"), -(-depth // summed))
+        few = block.hi * self.steps * self.run < 2 * UNROLLED
         with self._loop(block, "FS_UNROLL " if few else "FS_UNROLL_BY(4) "):
-            part = block * shares + self.share
-            place = part * TENSOR_DEPTH + self.member * 2 + self.pair
+            place = self._summed(block)
             first = row_operand(self.group.group, self.nest, stage)
             assert first is not None
-            left = self._operand(stage, first, self.rows, place, depth)
+            left = self._operand(stage, first, self.row, place, depth)
+            half = variable(self.writer.name("half"), self.run // 2)
             with self._loop(self.step):
-                self._bind_other_column(stage)
-                right = self._operand(stage, 1 - first, 1, place, depth)
-                top = render(self.step * 2)
-                bottom = render(self.step * 2 + self.steps)
-                function = "fs_mma" if started else "fs_mma_first"
-                self._multiply(function, stage, first, (name, top, bottom), left, right)
+                # the column that a lane loads for its warp is that of its group
+                column = (self.step * TENSOR_COLUMNS + self.four) * self.lot + self.next
+                self._bind_read_column(column)
+                right = self._operand(stage, 1 - first, self.next, place, depth)
+                with self._loop(half), self._loop(self.next):
+                    function = "fs_mma" if started else "fs_mma_first"
+                    top = self.step * self.pairs * self.lot + self.next
+                    result = name, render(top), render(top + self.steps)
+                    upper = f"{left} + {render(half * 2 * self.rows)}"
+                    lower = f"{right} + {render(self.next * self.run + half * 2)}"
+                    self._multiply(function, stage, first, result, upper, lower)
 
     def _start_product(self, stage: Stage) -> str:
-        single = self.group.group.inner_size(stage) <= TENSOR_DEPTH * self.shape.shares
-        return "" if single else super()._start_product(stage)
-
-    def _bind_other_column(self, stage: Stage) -> None:
-        """The column a lane loads for its warp: that of its group."""
-        column, place = self.column, self.step * TENSOR_COLUMNS + self.four
-        if not self.step.terms:  # no loop whose block would keep the name apart
-            column = variable(self.writer.name("column"), self.plan.inner)
-        name, text = render(column), render(place)
-        if self.plan.inner % TENSOR_COLUMNS:
-            text = f"fs_min<int>({text}, {self.plan.inner - 1})"
-        self.writer.line(f"const int {name} = {text};")
-        self.writer.declare(name)
-        self._bind_column(column)
-
-    def _operand(self, stage: Stage, side: int, rows: int, place: Index, depth: int) -> str:
-        """Loads a lane's part of an operand: the summed indices `place`, nothing beyond `depth`."""
-        op = stage.op.operands[side]
-        beyond = depth % (TENSOR_DEPTH * self.shape.shares) != 0
-        together = depth % self.pairs == 0  # both of a pair are there, or none
-        name = self._array(op, "_part", 2 * rows, "0.0f" if beyond else "")
-        leaves = self.axes.inner_leaves(stage)
-        extents = [self.axes.extent(leaf) for leaf in leaves]
-        with self._rows() if rows > 1 else nullcontext(), ExitStack() as guarded:
-            if beyond and together:
-                place = self._pair_below(place, depth, guarded)
-            [lane] = self.pair.variables
-            self.vector = Vector(self.pairs, lane, self.writer.depth)
-            with self._loop(self.pair), self._existing(place, depth) as summed:
-                self.digits |= dict(zip(leaves, delinearize(summed, extents), strict=True))
-                self._fill(stage, side, name, rows)
-            self.vector = None
-        return name
-
-    def _pair_below(self, place: Index, depth: int, guarded: ExitStack) -> Index:
-        """`place`, the first or second of a pair, below `depth`; what is beyond is left out."""
-        name = self.writer.declare(self.writer.name("depth"))
-        self.writer.line(f"const int {name} = {render((place - self.pair) // self.pairs)};")
-        guarded.enter_context(self._guarded(f"if ({name} < {depth // self.pairs})"))
-        return variable(name, depth // self.pairs) * self.pairs + self.pair
-
-    def _fill(self, stage: Stage, side: int, name: str, rows: int) -> None:
-        source, at = body_reads(stage.op, self._index(stage), self._inner(stage))[side]
-        place = self.pair * rows + (self.row if rows > 1 else Index())
-        self.writer.line(f"{name}[{render(place)}] = {self.values.value(source, at)};")
+        once = self.run == 2 and self.group.group.inner_size(stage) <= (
+            self.shape.together * self.shape.shares
+        )
+        return "" if once else super()._start_product(stage)
 
     def _multiply(
         self,
@@ -128,6 +98,7 @@ class TensorEmitter(DotEmitter):
     ) -> None:
         operands = stage.op.operands
         parts = f"{_parts(operands[first])}, {_parts(operands[1 - first])}"
+        parts += f", {self.lot}" if self.lot > 1 else ""
         name, top, bottom = result
         rows = f"{name} + {top}, {name} + {bottom}"
         self.writer.line(f"{function}<{parts}>({rows}, {left}, {right});")
@@ -158,7 +129,7 @@ class TensorEmitter(DotEmitter):
             assert first is not None
             self._bind_column(self.column)
             self._bind_results(stage)
-            weight = weights[body_reads(stage.op, self._index(stage), self._inner(stage))[first]]
+            weight = weights[self._read(stage, first)]
             held = self._results(stage)
             tile = variable(self.writer.name("n"), held // 2)
             with self._loop(tile):
@@ -183,7 +154,8 @@ class TensorEmitter(DotEmitter):
             checks = [f"{column} < {inner}"] if inner % TENSOR_COLUMNS else []
             checks += [f"{free} < {size}"] if size % TENSOR_COLUMNS else []
             with self._guarded(f"if ({' && '.join(checks)})" if checks else ""):
-                self._fill(stage, side, name, 1)
+                source, at = self._read(stage, side)
+                self.writer.line(f"{name}[{render(self.pair)}] = {self.values.value(source, at)};")
         return name
 
     def _finish_results(self, stage: Stage, partial: str) -> None:

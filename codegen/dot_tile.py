@@ -30,11 +30,16 @@ TENSOR_ROWS, TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_LANES = 16, 8, 8, 4
 SPLIT_WORK = 4
 #: Multiply-adds that a thread does with one step's loads.
 ADDS_A_STEP = 12
-#: Steps that 8 summed elements take on tensor cores, and what each 8 columns beyond two add: dots
-#: of 64 to 784 summed elements took 0.10..0.22 us for 8 of them on an H200, with 64 columns 0.8.
+#: Steps that 8 summed elements take on tensor cores, and each 8 columns: dots of 64 to 784 summed
+#: elements took 0.10..0.22 us for 8 of them on an H200, with 64 columns 0.8.
 DEPTH_STEPS, COLUMN_STEPS = 3.0, 1.5
+#: The same where lanes read columns in lots: 0.16 us with 16 columns, 0.22 us with 32.
+LOT_DEPTH_STEPS, LOT_COLUMN_STEPS = 2.6, 0.9
+#: Steps that a summed element of a lone dot takes without tensor cores, and each operand read for
+#: it: 8 rows by 8 columns took 0.18 us on an H200, 4 by 4 took 0.12 us.
+SUMMED_STEPS, READ_STEPS = 1.0, 0.125
 #: Steps of joining what several sets of threads summed up, with its barriers.
-JOIN_STEPS = 6
+JOIN_STEPS = 12
 #: Instruction slots of a 3xTF32 product for each of the multiply-adds it stands for: 512^3 took
 #: 12 us on an H200.
 SPLIT_ADDS = 2.65
@@ -45,6 +50,9 @@ ELEMENT_STEPS = 3
 FLOAT_BYTES = 4
 #: Summed elements of a thread that are worth joining with another's.
 LEAST_PART = 8
+#: Neighbouring columns, or summed elements, that a lane may take at once: 16 bytes of floats. On
+#: tensor cores these are two instructions' summed elements or one's.
+WIDTHS, LONG_RUN = (4, 2, 1), 4
 #: Multiply-adds that a multiprocessor issues while it loads one value per lane.
 PER_LOAD = 4
 #: Instructions of the elementwise work on one element, an exponential among them.
@@ -59,6 +67,8 @@ class Tile:
     fourth pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows.
     `shares` sets of threads walk a part of the summed elements each, and join what they have;
     `filled` of the parts are not empty.
+    A lane takes `run` neighbouring summed elements, and `lot` neighbouring columns, at once
+    (codegen/dot_operands.py).
     Where `columns` are held at a time instead of the whole row, their operands take `shared` bytes
     of shared memory (codegen/dot_streams.py).
     `registers` counts what its values take; `reason` says what the tile was chosen for.
@@ -72,13 +82,30 @@ class Tile:
     registers: int = 0
     shares: int = 1
     filled: int = 1
+    run: int = 1
+    lot: int = 1
     columns: int = 0
     shared: int = 0
+
+    @property
+    def together(self) -> int:
+        """Summed elements that a team takes at once."""
+        return TENSOR_LANES * self.run if self.tensor else self.run
+
+    @property
+    def unit(self) -> int:
+        """Neighbouring elements of a thread that are joined with others' and stored together."""
+        return self.lot if self.lot > 1 else 2 if self.tensor else 1
 
     @property
     def team(self) -> int:
         """Threads that work on the same rows."""
         return WARP if self.tensor else self.lanes
+
+    @property
+    def team_columns(self) -> int:
+        """Columns for which an element of a row is read once."""
+        return self.steps * TENSOR_LANES if self.tensor else self.steps
 
     @property
     def team_rows(self) -> int:
@@ -145,12 +172,34 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
             continue  # the first candidate has the fewest
         teams = -(-rows // tile.team_rows)
         passes = -(-teams * tile.team // block)
+        tile = _accesses(group, nest, tile, 4 // need.words)
         shares, filled = _shares(group, nest, tile, points, block)
         cost = passes * (_tensor_cost if tile.tensor else _thread_cost)(need, tile) / filled
+        cost += _join_cost(tile, filled)
         if best is None or cost < best[0]:
+            registers += need.words * tile.run * (tile.rows + tile.lot) if tile.run > 1 else 0
             best = cost, replace(tile, registers=registers, shares=shares, filled=filled)
     assert best is not None
     return best[1]
+
+
+def _accesses(group: Group, nest: Nest, tile: Tile, most: int) -> Tile:
+    """`tile` with what its lanes take at once, at most `most` neighbours: the columns of a lone
+    dot, whose elements no other dot sums up, in lots; summed elements in runs, where these are many
+    and none is left over."""
+    depths = [group.inner_size(s) for s in nest.products]
+    inner = group.axes.size(nest.inner)
+    columns = TENSOR_COLUMNS if tile.tensor else tile.lanes
+    lone = group.held is not None
+    widths = [n for n in WIDTHS if n <= most]
+    lot = next(n for n in widths if inner % (n * columns) == 0 or n == 1) if lone else 1
+    if tile.tensor:
+        long = depths and all(d % LONG_RUN == 0 and d >= LONG_RUN * LEAST_PART for d in depths)
+        return replace(tile, run=LONG_RUN if long else 2, lot=lot)
+    if not lone:
+        return tile
+    run = next(n for n in widths if n == 1 or all(d % n == 0 for d in depths))
+    return replace(tile, run=run, lot=lot)
 
 
 def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tuple[int, int]:
@@ -159,16 +208,16 @@ def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tu
     empty."""
     teams = -(-points * group.axes.size(nest.rows) // tile.team_rows)
     threads = teams * tile.team
-    scratch = block * tile.rows * tile.steps * 2 * FLOAT_BYTES
+    scratch = block * (tile.rows * tile.steps + tile.unit) * 2 * FLOAT_BYTES
     fits = scratch <= group.device.shared_per_block
     if group.held is None or group.tiles % points or block % threads or not fits:
         return 1, 1
     shares = block // threads
     depths = [group.inner_size(s) for s in nest.products]
     if tile.tensor:
-        filled = max(-(-d // TENSOR_DEPTH) for d in depths)
+        filled = max(-(-d // tile.together) for d in depths)
         return (shares, min(shares, filled)) if filled > 1 else (1, 1)
-    even = all(d % shares == 0 and d // shares >= LEAST_PART for d in depths)
+    even = all(d % (shares * tile.run) == 0 and d // shares >= LEAST_PART for d in depths)
     return (shares, shares) if even else (1, 1)
 
 
@@ -243,6 +292,15 @@ def _thread_cost(need: Demand, tile: Tile) -> float:
     return loads + shuffles + work / PER_LOAD
 
 
+def _join_cost(tile: Tile, shares: int) -> int:
+    """Load slots of one thread for joining what `shares` sets of threads added up: what it has
+    goes to shared memory, and the parts of its own elements come from there."""
+    if shares == 1:
+        return 0
+    units = tile.rows * tile.steps // tile.unit
+    return tile.unit * (units + -(-units // shares) * shares)
+
+
 def _tensor_cost(need: Demand, tile: Tile) -> float:
     """The same on tensor cores: an operand is loaded, and taken apart, once per instruction."""
     elements = tile.rows * tile.steps
@@ -263,17 +321,22 @@ def thread_steps(group: Group, nest: Nest, tile: Tile) -> int:
     elements = tile.rows * tile.steps
     if tile.tensor:
         columns = tile.steps * TENSOR_LANES // TENSOR_COLUMNS
-        steps = max(DEPTH_STEPS, COLUMN_STEPS * columns) * sum(
-            -(-depth // (TENSOR_DEPTH * tile.shares)) for depth in need.depths
-        )
+        rounds = sum(-(-depth // (tile.together * tile.shares)) for depth in need.depths)
+        rounds *= tile.together // TENSOR_DEPTH
+        lots = (LOT_DEPTH_STEPS, LOT_COLUMN_STEPS) if tile.lot > 1 else (DEPTH_STEPS, COLUMN_STEPS)
+        steps = max(lots[0], lots[1] * columns) * rounds
         steps += columns * sum(
             max(1.0, COLUMN_STEPS * -(-results // TENSOR_COLUMNS) / 2) for results in need.results
         )
+    elif tile.lot > 1:
+        each = SUMMED_STEPS + READ_STEPS * (tile.rows + tile.steps)
+        steps = each * sum(need.depths) / tile.shares
     else:
         steps = -(-elements // ADDS_A_STEP) * sum(need.depths) / tile.shares
         steps += -(-elements * sum(need.results) // ADDS_A_STEP)
     steps += JOIN_STEPS if tile.shares > 1 else 0
-    return math.ceil(steps) + elements * (ELEMENT_STEPS if nest.levels > 1 else 1)
+    own = -(-elements // tile.shares)
+    return math.ceil(steps) + own * (ELEMENT_STEPS if nest.levels > 1 else 1)
 
 
 def _loads_per_element(stage: Stage, nest: Nest) -> int:

@@ -17,7 +17,7 @@ from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH, row_operand
 from codegen.expressions import literal
 from codegen.index import Index, delinearize, render, variable
 from codegen.maps import Indices
-from codegen.stages import Stage, body_reads
+from codegen.stages import Stage
 from codegen.sweeps import Key
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
@@ -172,9 +172,6 @@ class WordsEmitter(TensorEmitter):
 
     def _buffer(self, name: str) -> str:
         return super()._buffer(name) if self.vector is None else name  # a vector is aligned anyway
-
-    def _read(self, stage: Stage, side: int) -> Key:
-        return body_reads(stage.op, self._index(stage), self._inner(stage))[side]
 
     # ---- dots ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from codegen.dot_emitter import DotEmitter
+from codegen.dot_operands import OperandEmitter
 from codegen.dot_stream_emitter import StreamEmitter
 from codegen.dot_tensor import TensorEmitter
 from codegen.functions import (
@@ -203,13 +204,15 @@ class KernelEmitter:
             if points:
                 NestEmitter(self, group, nest, tile, names, points).emit()
             else:
-                self._emitter(nest)(self, group, nest, tile, names).emit()
+                self._emitter(group, nest)(self, group, nest, tile, names).emit()
         if looped and names:
             writer.line("__syncthreads();")
 
-    def _emitter(self, nest: NestPlan) -> type[NestEmitter]:
+    def _emitter(self, group: GroupPlan, nest: NestPlan) -> type[NestEmitter]:
         if nest.tile is None:
             return NestEmitter
         if nest.tile.columns:
             return StreamEmitter
-        return TensorEmitter if nest.tile.tensor else DotEmitter
+        if nest.tile.tensor:
+            return TensorEmitter
+        return DotEmitter if group.group.held is None else OperandEmitter

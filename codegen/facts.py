@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from codegen.dot_streams import stream_steps
-from codegen.dot_tile import SPLIT_ADDS, thread_steps
+from codegen.dot_tile import SPLIT_ADDS, Tile, thread_steps
 from codegen.index import Var
 from codegen.maps import Indices
 from codegen.nests import Place
@@ -91,8 +91,9 @@ def _group_work(
     loads: dict[int, int] = {}
     computed: set[int] = set()
     for stage in group.group.stages:
-        own = replace(_computed(stage, group, graph, computed), dot_steps=0)
-        if tile := tiled.get(stage):
+        tile = tiled.get(stage)
+        own = replace(_computed(stage, group, graph, computed, tile), dot_steps=0)
+        if tile is not None:
             slots = SPLIT_ADDS if tile.tensor and stage.op.dtype == "f32" else 1.0
             own = replace(own, dot_flops=int(own.dot_flops * slots))
         work += own
@@ -150,9 +151,12 @@ def _copied_again(group: GroupPlan) -> int:
     )
 
 
-def _computed(stage: Stage, group: GroupPlan, graph: Graph, before: set[int]) -> Work:
-    """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot; a
-    streamed one each operand once per block of rows, and nothing that was computed `before`."""
+def _computed(
+    stage: Stage, group: GroupPlan, graph: Graph, before: set[int], tile: Tile | None
+) -> Work:
+    """Arithmetic of a stage. Its loop visits each element once, or once per result of a dot; one
+    with a register tile once per row or column of the tile; a streamed one each operand once per
+    block of rows, and nothing that was computed `before`."""
     visits = stage.op.shape.size * group.group.inner_size(stage)
     picks = any(graph.ops[i].opcode in PICKS for i in (stage.op.id, *stage.inlined))
     flops = flops64 = special = int_ops = 0
@@ -161,6 +165,8 @@ def _computed(stage: Stage, group: GroupPlan, graph: Graph, before: set[int]) ->
         visits = max(1, visits // group.nests[0].rows)
         inlined = inlined - before
         before |= inlined
+    elif tile is not None and group.group.held is not None:
+        visits //= min(tile.team_rows, tile.team_columns)
     for i in sorted(inlined):
         work = arithmetic(graph.ops[i])
         again = 1.0

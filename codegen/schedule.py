@@ -42,8 +42,8 @@ VECTOR_ELEMENTS = 4
 TILED_LANES = 4
 #: Registers a thread needs beside a tile's values, and where it stores elements of the tile.
 ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
-#: Registers per thread from which on the compiler finds a better balance if left alone.
-MOST_BOUNDED = 128
+#: Registers per thread that are left to any kernel, and from which on the compiler finds a better balance if left alone.
+LEAST_REGISTERS, MOST_BOUNDED = 64, 128
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
 #: Ops of an elementwise stage from which the compiler, left alone, takes too few registers and
@@ -269,7 +269,8 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
         # every resident block also takes 1 KB of system shared memory
         per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + 1024)))
     if not tuning.blocks_per_sm:
-        per_sm = _waiting_per_sm(plan, per_sm, device)
+        fit = blocks_per_sm(device, plan.block, _tile_registers(plan), shared_bytes)
+        per_sm = _waiting_per_sm(plan, max(1, min(per_sm, fit)), device)
     limit = device.cooperative_limit or device.sm_count * per_sm
     return replace(plan, grid=min(plan.grid, limit), blocks_per_sm=per_sm)
 
@@ -298,15 +299,22 @@ def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
     """Blocks per multiprocessor that leave register tiles what they hold and little more: with
     many blocks to come, more of them at once hide what a few wait for. 0 for few blocks, and
     without tiles."""
-    tiles = [(nest, nest.tile) for group in plan.groups for nest in group.nests if nest.tile]
-    if not tiles:
-        return 0
-    need = max(t.registers + _spare_registers(nest, plan) for nest, t in tiles)
-    per_thread = max(64, -(-need // 8) * 8)
-    if per_thread > MOST_BOUNDED:
+    per_thread = _tile_registers(plan)
+    tiled = any(nest.tile for group in plan.groups for nest in group.nests)
+    if not tiled or per_thread > MOST_BOUNDED:
         return 0
     per_sm = blocks_per_sm(device, plan.block, per_thread, shared_bytes)
     return per_sm if 0 < per_sm * device.sm_count < plan.grid else 0
+
+
+def _tile_registers(plan: KernelPlan) -> int:
+    """Registers per thread that the register tiles of a kernel take."""
+    need = 0
+    for group in plan.groups:
+        for nest in group.nests:
+            if nest.tile is not None:
+                need = max(need, nest.tile.registers + _spare_registers(nest, plan))
+    return max(LEAST_REGISTERS, -(-need // 8) * 8)
 
 
 def _spare_registers(nest: NestPlan, plan: KernelPlan) -> int:

@@ -76,7 +76,7 @@ def _reduction_scratch(plan: KernelPlan) -> int:
                 need = max(need, nest.tile.shared)
             if nest.tile is not None and nest.tile.shares > 1:
                 bytes_each = max(compute_bytes(s.op.dtype) for s in nest.nest.products)
-                values = nest.tile.rows * nest.tile.steps
+                values = nest.tile.rows * nest.tile.steps + nest.tile.unit
                 need = max(need, plan.block * values * bytes_each)
             for stage in nest.nest.stages:
                 if nest.teams.columns and nest.nest.place[stage] is Place.REDUCE:

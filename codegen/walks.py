@@ -23,7 +23,10 @@ def walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
     at_once = max(1, plan.block // threads)
     busy = min(1.0, nest.rows / at_once)
     turns = -(-nest.rows // at_once)
-    if nest.inner == 1 or nest.tile is not None or _is_dot(nest):
+    if nest.tile is not None:
+        teams = -(-nest.rows // nest.tile.team_rows) * nest.tile.shares
+        return Walk(group.tiles, rounds=0, busy=min(1.0, teams / at_once))
+    if nest.inner == 1 or _is_dot(nest):
         return Walk(group.tiles, rounds=0, busy=busy)
     width = _width(nest, plan)
     steps = -(-nest.inner // (threads * width))

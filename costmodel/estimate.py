@@ -117,8 +117,9 @@ def busy_us(work: Work, device: Device, threads: int, resident: int, flight: int
     first = launched * FIRST_BYTES / max(1, work.bytes + work.l2_bytes)
     late = moved * max(0.0, 1 - first) / bandwidth
     steps = max(work.dot_chain, work.dot_steps / (per_sm * device.sm_count))
-    arithmetic = compute_us(work, device, min(sms, per_sm / BUSY_THREADS, 1.0))
-    return max(moved, late, steps * DOT_STEP_US, arithmetic)
+    # a few threads with a tile of a dot each keep a multiprocessor busy
+    others = compute_us(replace(work, dot_flops=0), device, min(sms, per_sm / BUSY_THREADS))
+    return max(moved, late, steps * DOT_STEP_US, compute_us(work, device, sms), others)
 
 
 def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
@@ -175,8 +176,13 @@ def phase_us(
     active = max(1, round(threads * max((walk.busy for walk in walks), default=1.0)))
     flight = max((walk.flight for walk in walks), default=1)
     # every thread has a share of the dots, however few the rows beside them keep busy
-    dots = Work(dot_steps=work.dot_steps, dot_chain=work.dot_chain, blocks=work.blocks)
-    rows = replace(work, dot_steps=0, dot_chain=0)
+    dots = Work(
+        dot_flops=work.dot_flops,
+        dot_steps=work.dot_steps,
+        dot_chain=work.dot_chain,
+        blocks=work.blocks,
+    )
+    rows = replace(work, dot_flops=0, dot_steps=0, dot_chain=0)
     moving = max(
         busy_us(rows, device, active, resident * active, flight),
         busy_us(dots, device, threads, resident * threads),

@@ -47,8 +47,9 @@ FS_FN void fs_mma_tf32(float* c, const float* a, const float* b) {
 #endif
 }
 
-// c = a b with operands of A and B parts, the small products first.
-template <int A, int B>
+// c = a b with operands of A and B parts, the small products first. Of a row, c's two columns are
+// PAIR apart.
+template <int A, int B, int PAIR = 1>
 FS_FN void fs_mma_first(float* top, float* bottom, const float* a, const float* b) {
   float a_high[4], a_low[4], b_high[2], b_low[2], c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   FS_UNROLL
@@ -64,14 +65,14 @@ FS_FN void fs_mma_first(float* top, float* bottom, const float* a, const float* 
   if (A == 2) fs_mma_tf32(c, a_low, b_high);
   if (B == 2) fs_mma_tf32(c, a_high, b_low);
   fs_mma_tf32(c, a_high, b_high);
-  top[0] = c[0], top[1] = c[1], bottom[0] = c[2], bottom[1] = c[3];
+  top[0] = c[0], top[PAIR] = c[1], bottom[0] = c[2], bottom[PAIR] = c[3];
 }
 
 // c += a b. Tensor cores cut off what a sum cannot hold; so they start from zero, and the sum is
 // rounded as all others are.
-template <int A, int B>
+template <int A, int B, int PAIR = 1>
 FS_FN void fs_mma(float* top, float* bottom, const float* a, const float* b) {
   float upper[2], lower[2];
   fs_mma_first<A, B>(upper, lower, a, b);
-  top[0] += upper[0], top[1] += upper[1], bottom[0] += lower[0], bottom[1] += lower[1];
+  top[0] += upper[0], top[PAIR] += upper[1], bottom[0] += lower[0], bottom[PAIR] += lower[1];
 }

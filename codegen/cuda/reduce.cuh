@@ -248,24 +248,38 @@ FS_FN void fs_reduce_teams(T (&values)[N], T* scratch) {
   __syncthreads();
 }
 
-// Adds up what SHARES times THREADS threads have in `values`, N each, over the threads whose numbers
-// are equal modulo THREADS. Each of those gets some of the totals in place: thread t those at i with
-// i / PAIRS = t / THREADS modulo SHARES. All threads of the block call it; `scratch` holds N values
-// per thread. It ends with a barrier.
-template <int THREADS, int SHARES, int N, int PAIRS, class T>
-FS_FN void fs_join_parts(T (&values)[N], T* scratch) {
+// Adds up what SHARES times THREADS threads have in `values` over the threads whose numbers are equal
+// modulo THREADS. Each of those gets some of the totals, UNIT neighbours at a time: thread t, in
+// own[m * UNIT ...], those of unit m * SHARES + t / THREADS, if there are so many. All threads of the
+// block call it; `scratch` holds N + UNIT values per thread, of which the last keep the threads of a
+// warp in different banks. It ends with a barrier.
+template <int THREADS, int SHARES, int UNIT, class T, int N, int M>
+FS_FN void fs_join_parts(const T (&values)[N], T (&own)[M], T* scratch) {
+  typedef fs_vec<T, UNIT> Unit;
+  const int UNITS = N / UNIT;
+  Unit* parts = (Unit*)scratch;
   int share = (int)threadIdx.x / THREADS, lane = (int)threadIdx.x % THREADS;
   FS_UNROLL
-  for (int i = 0; i < N; ++i) scratch[(share * N + i) * THREADS + lane] = values[i];
+  for (int u = 0; u < UNITS; ++u) {
+    Unit unit;
+    FS_UNROLL
+    for (int i = 0; i < UNIT; ++i) unit[i] = values[u * UNIT + i];
+    parts[(share * (UNITS + 1) + u) * THREADS + lane] = unit;
+  }
   __syncthreads();
   FS_UNROLL
-  for (int i = 0; i < N; ++i) {
-    if (i / PAIRS % SHARES == share) {
-      T total = scratch[i * THREADS + lane];
+  for (int m = 0; m < M / UNIT; ++m) {
+    int u = m * SHARES + share;
+    if (u < UNITS) {
+      Unit total = parts[u * THREADS + lane];
+      FS_UNROLL_BY(8)
+      for (int other = 1; other < SHARES; ++other) {
+        Unit more = parts[(other * (UNITS + 1) + u) * THREADS + lane];
+        FS_UNROLL
+        for (int i = 0; i < UNIT; ++i) total[i] += more[i];
+      }
       FS_UNROLL
-      for (int other = 1; other < SHARES; ++other)
-        total += scratch[(other * N + i) * THREADS + lane];
-      values[i] = total;
+      for (int i = 0; i < UNIT; ++i) own[m * UNIT + i] = total[i];
     }
   }
   __syncthreads();

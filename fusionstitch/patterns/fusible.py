@@ -28,6 +28,8 @@ KINDS = frozenset(
 )
 
 
+#: Rows of a library's smallest tile, half of which is empty at so few.
+FEW_ROWS = 32
 #: Arrays that a kernel joins at most: for every element it asks one after the other whether it is
 #: from there, where XLA copies each with threads of its own.
 MOST_JOINED = 32
@@ -42,12 +44,14 @@ def gemm_flops(dot: Op) -> int:
 
 
 def is_large_gemm(op: Op, device: Device) -> bool:
-    """Whether a library kernel does this dot better (`Device.large_gemm_flops`). A batched one that
-    moves memory for longer than it computes, however large, is done better where it need not."""
+    """Whether a library kernel does this dot better (`Device.large_gemm_flops`). One of few rows or
+    columns leaves most of a library's tile empty; a batched one that moves memory for longer than
+    it computes, however large, is done better where it need not."""
     if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops:
         return False
     if not op.attrs["lhs_batch"]:
-        return True
+        rank = op.operands[0].shape.rank - len(op.attrs["lhs_contract"])
+        return min(math.prod(op.dims[:rank]), math.prod(op.dims[rank:])) > FEW_ROWS
     moved = sum(x.shape.bytes for x in (op, *op.operands))
     intensity = device.tensor_bf16_flops / device.dram_bytes_per_s
     return dot_flops(op) >= moved * intensity
