@@ -177,7 +177,9 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
         cost = passes * (_tensor_cost if tile.tensor else _thread_cost)(need, tile) / filled
         cost += _join_cost(tile, filled)
         if best is None or cost < best[0]:
-            registers += need.words * tile.run * (tile.rows + tile.lot) if tile.run > 1 else 0
+            if tile.run > 1:
+                registers += need.words * tile.run * (tile.rows + tile.lot)
+                registers -= 2 * need.words * tile.rows  # the rows' operands are among those
             best = cost, replace(tile, registers=registers, shares=shares, filled=filled)
     assert best is not None
     return best[1]

@@ -63,7 +63,7 @@ def kernel_facts(
         walks=walks,
         threads=plan.block,
         shared_bytes=layout.total,
-        registers=_registers(plan),
+        registers=_registers(plan, device),
         template=str(template(plan, layout)),
         scope=scope(plan, layout),
         facts=(
@@ -86,7 +86,7 @@ def _group_work(
             for nest in group.nests
         ),
         dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
-        l2_bytes=_copied_again(group),
+        l2_bytes=_copied_again(group) + _tiled_again(group),
     )
     loads: dict[int, int] = {}
     computed: set[int] = set()
@@ -130,11 +130,14 @@ def _touched(op: Op, index: Indices) -> int:
     return min(op.shape.bytes, runs * -(-run // SECTOR_BYTES) * SECTOR_BYTES)
 
 
-def _registers(plan: KernelPlan) -> int:
+def _registers(plan: KernelPlan, device: Device) -> int:
     """Registers per thread: what launch bounds leave, or what kernels without them take."""
     streamed = [n.tile.registers for g in plan.groups for n in g.nests if n.tile and n.tile.columns]
     if streamed:
         return min(MOST_REGISTERS, max(streamed) + ADDRESS_REGISTERS)
+    if plan.blocks_per_sm and any(n.tile for g in plan.groups for n in g.nests):
+        most = device.registers_per_sm // (plan.blocks_per_sm * plan.block)
+        return min(MOST_REGISTERS, most // 8 * 8)
     if plan.blocks_per_sm:
         return BOUNDED_REGISTERS
     words = max(row_words(nest, plan) for group in plan.groups for nest in group.nests)
@@ -149,6 +152,20 @@ def _copied_again(group: GroupPlan) -> int:
         for nest in group.nests
         if nest.tile is not None and nest.tile.columns
     )
+
+
+def _tiled_again(group: GroupPlan) -> int:
+    """Bytes of their operands that the tiles of lone dots read from L2: all but the first of them
+    do."""
+    if group.group.held is None or group.group.streamed:
+        return 0
+    again = 0
+    for nest in group.nests:
+        for dot in nest.nest.products:
+            item = max(ITEM_BYTES[o.dtype] for o in dot.op.operands)
+            read = group.tiles * (nest.rows + nest.inner) * group.group.inner_size(dot) * item
+            again += max(0, read - sum(o.shape.bytes for o in dot.op.operands))
+    return again
 
 
 def _computed(

@@ -42,7 +42,8 @@ VECTOR_ELEMENTS = 4
 TILED_LANES = 4
 #: Registers a thread needs beside a tile's values, and where it stores elements of the tile.
 ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
-#: Registers per thread that are left to any kernel, and from which on the compiler finds a better balance if left alone.
+#: Registers per thread that are left to any kernel, and from which on the compiler finds a better
+#: balance if left alone.
 LEAST_REGISTERS, MOST_BOUNDED = 64, 128
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
@@ -286,7 +287,7 @@ def _waiting_per_sm(plan: KernelPlan, most: int, device: Device) -> int:
         return rounds * ROUND_US + (len(tiles) - 1) * barrier_us(device, min(blocks, max(tiles)))
 
     least = max(1, LEAST_RESIDENT // plan.block)
-    choices = [most >> i for i in range(most.bit_length()) if most >> i >= min(least, most)]
+    choices = [1 << i for i in range(most.bit_length()) if 1 << i >= min(least, most)] or [most]
     return min(choices, key=us)
 
 
@@ -297,14 +298,18 @@ def _is_persistent(plan: GroupPlan) -> bool:
 
 def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
     """Blocks per multiprocessor that leave register tiles what they hold and little more: with
-    many blocks to come, more of them at once hide what a few wait for. 0 for few blocks, and
-    without tiles."""
-    per_thread = _tile_registers(plan)
-    tiled = any(nest.tile for group in plan.groups for nest in group.nests)
-    if not tiled or per_thread > MOST_BOUNDED:
+    many blocks to come, more of them at once hide what a few wait for. Of few blocks no more are
+    asked for than there are: with the registers of the others the compiler puts more loads under
+    way, which dots of 784 summed elements took 4.0 instead of 5.5 us with on an H200. 0 asks for
+    nothing."""
+    if not any(nest.tile for group in plan.groups for nest in group.nests):
         return 0
-    per_sm = blocks_per_sm(device, plan.block, per_thread, shared_bytes)
-    return per_sm if 0 < per_sm * device.sm_count < plan.grid else 0
+    per_thread = _tile_registers(plan)
+    resident = -(-plan.grid // device.sm_count)
+    fit = blocks_per_sm(device, plan.block, per_thread, shared_bytes)
+    if per_thread > MOST_BOUNDED:
+        return int(resident == 1)
+    return min(resident, fit)
 
 
 def _tile_registers(plan: KernelPlan) -> int:

@@ -30,6 +30,8 @@ KINDS = frozenset(
 
 #: Rows of a library's smallest tile, half of which is empty at so few.
 FEW_ROWS = 32
+#: Summed elements for each of the results of a row from which on a library splits the sums.
+LONG_SUM = 4
 #: Arrays that a kernel joins at most: for every element it asks one after the other whether it is
 #: from there, where XLA copies each with threads of its own.
 MOST_JOINED = 32
@@ -51,7 +53,8 @@ def is_large_gemm(op: Op, device: Device) -> bool:
         return False
     if not op.attrs["lhs_batch"]:
         rank = op.operands[0].shape.rank - len(op.attrs["lhs_contract"])
-        return min(math.prod(op.dims[:rank]), math.prod(op.dims[rank:])) > FEW_ROWS
+        few, many = sorted((math.prod(op.dims[:rank]), math.prod(op.dims[rank:])))
+        return few > FEW_ROWS or gemm_flops(op) > 2 * few * many * LONG_SUM * many
     moved = sum(x.shape.bytes for x in (op, *op.operands))
     intensity = device.tensor_bf16_flops / device.dram_bytes_per_s
     return dot_flops(op) >= moved * intensity
