@@ -41,6 +41,7 @@ class Access:
             self._stored,
             self._located,
             self._loaded_from,
+            self._bases,
             kernel.numerics,
             self.memory.tables,
             kernel.label,
@@ -188,6 +189,26 @@ class Access:
         found = self._in_vector(op, name, address) if in_range(op, index) else None
         return as_computed(op, found or f"{self._buffer(name)}[{render(address)}]")
 
+    def _bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
+        """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
+        and 0 if not all of them do."""
+        bases = [self._vector_base(address) for address in addresses]
+        found = [base for base in bases if base is not None]
+        if self.vector is None or len(found) < len(bases):
+            return list(addresses), Index()
+        return found, Index(((self.vector.lane, 1),))
+
+    def _vector_base(self, address: Index) -> Index | None:
+        """The begin of the vector that `address` runs through, if a loop over one is open."""
+        vector, depth_of = self.vector, self.writer.depth_of
+        if vector is None or self.writer.pinned_depth > vector.depth:
+            return None
+        base = vector.base(address)
+        # a place that the data decides may be known only inside the loop
+        if base is None or any(depth_of[v.name] > vector.depth for v in base.variables):
+            return None
+        return base
+
     def _loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> str:
         """What lies `address` elements behind the pointer `start`, known from `depth` on."""
         found = None
@@ -198,14 +219,10 @@ class Access:
 
     def _in_vector(self, op: Op, name: str, address: Index) -> str | None:
         """An element of a vector that is loaded as a whole, if a loop over one is open."""
-        vector, depth_of = self.vector, self.writer.depth_of
-        if vector is None or self.writer.pinned_depth > vector.depth:
+        base = self._vector_base(address)
+        if base is None or self.vector is None:
             return None
-        base = vector.base(address)
-        # a place that the data decides may be known only inside the loop
-        if base is None or any(depth_of[v.name] > vector.depth for v in base.variables):
-            return None
-        return f"{self._vector_of(op, name, base)}[{vector.lane.name}]"
+        return f"{self._vector_of(op, name, base)}[{self.vector.lane.name}]"
 
     def _vector_of(self, op: Op, name: str, base: Index) -> str:
         """The vector at `base`, loaded once before the loop over its elements."""
@@ -226,7 +243,8 @@ class Access:
         return self.writer.chain[self.vector.depth].memo
 
     def _vector_load(self, op: Op, name: str, base: Index, width: int) -> str:
-        return f"fs_load_vec<{c_type(op.dtype).storage}, {width}>({name} + {render(base)})"
+        start = f"{name} + {render(base)}" if base.terms or base.const else name
+        return f"fs_load_vec<{c_type(op.dtype).storage}, {width}>({start})"
 
     def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
         if stage in self.nest.level or stage not in self.memory.shared:

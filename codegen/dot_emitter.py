@@ -237,12 +237,13 @@ class DotEmitter(NestEmitter):
         self._result_values(level)
         dots = [s for s in stages if s in products]
         readers = [s for s in self.nest.stages if s not in products or self._wanted(s)]
-        inside: set[Stage] = set()
-        for summed, total in sums_of_dots(dots, readers):
-            self._products(summed, total)
-            inside |= {dot for dot in summed if dot.op is not total}
+        sums = sums_of_dots(dots, readers)
+        inside = {dot for summed, total in sums for dot in summed if dot.op is not total}
         elsewhere = (Place.ROW, Place.RESULT)
         sweep = [s for s in stages if self.nest.place[s] not in elsewhere and s not in inside]
+        self._load_early(sweep)
+        for summed, total in sums:
+            self._products(summed, total)
         if not any(s not in products or self._wanted(s) for s in sweep):
             return
         totals = {
@@ -363,6 +364,9 @@ class DotEmitter(NestEmitter):
         """The array with the elements of `op`, a sum of dots of which `stage` is one, where all
         that a thread added up are in `name`; and its size."""
         return name, self.rows * self.steps
+
+    def _load_early(self, sweep: Sequence[Stage]) -> None:
+        """Loads what the elements of `sweep` need beside the dots, where it can wait there."""
 
     def _bind_element(self) -> None:
         """Binds the column of the current element."""

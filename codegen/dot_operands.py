@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from codegen.access import in_range
 from codegen.dot_emitter import DotEmitter
-from codegen.index import Index, delinearize, render, variable
+from codegen.index import Index, delinearize, linearize, render, variable
 from codegen.maps import Indices
 from codegen.stages import Stage, body_reads
 from codegen.sweeps import Key
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Values by op and stage: their C texts.
 Places = list[tuple[Op, Stage, str]]
+#: Vectors for its elements that a thread loads before the dots.
+MOST_EARLY = 4
 #: Multiply-adds of a thread in the rounds of a dot that are unrolled together.
 UNROLLED_ADDS = 512
 
@@ -46,6 +49,8 @@ class OperandEmitter(DotEmitter):
         #: the part of the summed elements that a thread walks, and what it joined with others
         self.share = Index()
         self.joined: list[tuple[Op, Stage, str]] = []
+        #: the unit of elements that it joins, if one, and the vectors it loaded for them before
+        self.early: tuple[Index, dict[tuple[str, Index], str]] | None = None
         #: a summed element of a run, a column of a lot
         self.near = variable(self.writer.name("near"), self.run)
         self.next = variable(self.writer.name("next"), self.lot)
@@ -152,9 +157,6 @@ class OperandEmitter(DotEmitter):
         guarded.enter_context(self._guarded(f"if ({name} < {depth // self.run})"))
         return variable(name, depth // self.run) * self.run + self.near
 
-    def _bind_element(self) -> None:
-        self._bind_column(self.column if self.lot == 1 else self._column_place())
-
     # ---- parts of the sums ----------------------------------------------------------------------
 
     def _bind_threads(self) -> tuple[str, int]:
@@ -227,25 +229,77 @@ class OperandEmitter(DotEmitter):
             self._know_elements()
             yield []
 
+    def _load_early(self, sweep: Sequence[Stage]) -> None:
+        """Vectors of the elements that a thread will have joined: loaded before the dots, they wait
+        behind them and not after."""
+        shares, size = self.shape.shares, self.shape.unit
+        units = self.rows * self.steps // size
+        ragged = self.plan.inner % (self.lanes * self.steps) or self.limit
+        if shares == 1 or units > shares or size == 1 or ragged:
+            return
+        kept = self.row, self.step, self.pair
+        unit = self.share
+        if units < shares:
+            unit = variable(self.writer.name("unit"), units)
+            name = self.writer.declare(render(unit))
+            self.writer.line(f"const int {name} = fs_min<int>({render(self.share)}, {units - 1});")
+        near = self._bind_unit(unit)
+        self._bind_row()
+        self._bind_column(self._column_place())
+        for lane in near.variables:
+            self.vector = Vector(size, lane, self.writer.depth)
+        self.early = unit, {}
+        for stage in (s for s in sweep if s not in self.nest.products):
+            for (op, at), _ in self._reached(stage, self._index(stage), self._inner(stage)):
+                if self._located(op, at) is None or len(self.early[1]) == MOST_EARLY:
+                    continue
+                name = self.memory.buffer(op)
+                base = self._vector_base(linearize(at, op.dims)) if in_range(op, at) else None
+                if base is not None:
+                    self.early[1][name, base] = self._vector_of(op, name, base)
+        self.vector = None
+        self.row, self.step, self.pair = kept
+        self._bind_row()
+
+    def _vectors_before(self) -> dict[Any, str]:
+        loaded = super()._vectors_before()
+        if self.early and self.joined:
+            loaded.update(self.early[1])
+        return loaded
+
+    def _bind_unit(self, unit: Index) -> Index:
+        """Makes the current row, step and pair those of a `unit` of elements stored together; what
+        runs through it."""
+        in_row = self.steps // self.shape.unit
+        self.row, self.step = unit // in_row, unit % in_row
+        if self.lot == 1:
+            return self.pair
+        self.step, self.pair = self.step // self.pairs, self.step % self.pairs
+        return self.next
+
     @contextmanager
     def _own_elements(self) -> Iterator[Places]:
         """The elements of the tile that a thread has joined."""
         shares, size = self.shape.shares, self.shape.unit
         units = self.rows * self.steps // size
         own = variable(self.writer.name("own"), -(-units // shares))
-        with self._loop(own), self._existing(own * shares + self.share, units) as unit:
-            in_row = self.steps // size
-            self.row, self.step = unit // in_row, unit % in_row
-            if self.lot > 1:
-                self.step, self.pair = self.step // self.pairs, self.step % self.pairs
+        with ExitStack() as opened:
+            if self.early:
+                unit = self.early[0]
+                guard = f"if ({render(self.share)} < {units})" if units < shares else ""
+                opened.enter_context(self._guarded(guard))
+            else:
+                opened.enter_context(self._loop(own))
+                number = own * shares + self.share
+                unit = opened.enter_context(self._existing(number, units))
+            near = self._bind_unit(unit)
             self._bind_row()
             if self.clamped:
                 self.writer.line(self.clamped)
                 self.writer.declare(render(self.row_name))
-            near = self.next if self.lot > 1 else self.pair
-            with self._neighbours(near):
-                place = render(own * size + near)
-                yield [(op, stage, f"{array}[{place}]") for op, stage, array in self.joined]
+            opened.enter_context(self._neighbours(near))
+            place = render(own * size + near)
+            yield [(op, stage, f"{array}[{place}]") for op, stage, array in self.joined]
 
     @contextmanager
     def _neighbours(self, index: Index) -> Iterator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo.graph import Op
@@ -309,6 +309,24 @@ def substituted(index: Index, old: Index, new: Index) -> Index:
     """`index` where the variable that `old` consists of has the value `new`."""
     ((variable, _),) = old.terms
     return _mapped(index, lambda term: new if term == variable else term)
+
+
+def bounded_variables(index: Index, limit: int) -> dict[Var, Index]:
+    """The variables of which fewer values are possible where `index` is less than `limit`."""
+    found: dict[Var, Index] = {}
+    for term, coefficient in index.terms:
+        if isinstance(term, Var) and coefficient > 0:
+            extent = max(1, (limit - 1 - index.lo) // coefficient + 1)
+            if extent < term.extent:
+                found[term] = variable(term.name, extent)
+    return found
+
+
+def narrowed(index: Index, bounds: Mapping[Var, Index]) -> Index:
+    """`index` with the variables of `bounds` replaced, and what that simplifies."""
+    if not bounds.keys() & index.variables:
+        return index
+    return _mapped(index, lambda term: bounds.get(term, term) if isinstance(term, Var) else term)
 
 
 def _mapped(index: Index, new: Callable[[Var | Fetched], Var | Fetched | Index]) -> Index:

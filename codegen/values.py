@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codegen.expressions import expression, literal, rotation, rounded
-from codegen.index import Fetched, Index, constant, linearize, render, replaced
+from codegen.index import (
+    Fetched,
+    Index,
+    bounded_variables,
+    constant,
+    linearize,
+    narrowed,
+    render,
+    replaced,
+    variable,
+)
 from codegen.maps import Guard, Indices, Read, is_branching, reads
 from codegen.monoids import Monoid, joins
 from codegen.source import Writer
@@ -44,8 +54,9 @@ class Located:
 class Values:
     """Prints values through `writer`. `stored(op, index)` is the hook for values that live in
     memory: it gives the C text that reads one and the depth from which it may be read, or None;
-    `located(op, index)` says in which buffer it lies, if it lies in one, and `loaded_from` gives
-    the C text of what lies behind a pointer."""
+    `located(op, index)` says in which buffer it lies, if it lies in one, `loaded_from` gives the C
+    text of what lies behind a pointer, and `bases` where the vectors begin that addresses run
+    through, with the place in them (the addresses and 0 if these are no vectors)."""
 
     def __init__(
         self,
@@ -53,6 +64,7 @@ class Values:
         stored: Callable[[Op, Indices], Placed | None],
         located: Callable[[Op, Indices], Located | None],
         loaded_from: Callable[[Op, str, int, Index, bool], str],
+        bases: Callable[[Sequence[Index]], tuple[list[Index], Index]],
         numerics: str,
         tables: dict[int, str],
         label: Callable[[Op], str],
@@ -64,6 +76,7 @@ class Values:
         self.stored = stored
         self.located = located
         self.loaded_from = loaded_from
+        self.bases = bases
         self.numerics = numerics
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
@@ -213,7 +226,7 @@ class Values:
         """One load from the piece that holds the element, if all pieces lie in buffers: loads
         behind branches would wait for each other. Pieces alike in their strides differ in where
         they start alone, which fewer variables decide than the element."""
-        pieces = list(self._pieces(op, index, ()))
+        pieces = list(self._pieces(op, index, (), narrow=False))
         found = [piece for _, piece in pieces if piece is not None]
         if len(found) < len(pieces) or len(pieces) > MOST_SELECTED:
             return None
@@ -226,13 +239,15 @@ class Values:
         if alike:
             starts = [_moved(p.buffer, d.const) for p, d in zip(found, apart, strict=True)]
         elif len(pieces) <= MOST_ADDRESSES:
-            depth = max(depth, self._index_depth(tuple(piece.address for piece in found)))
-            starts = [f"&{p.buffer}[{render(p.address)}]" for p in found]
-            address = Index()
+            narrow = self._pieces(op, index, (), narrow=True)
+            found = [piece for _, piece in narrow if piece is not None]
+            addresses, address = self.bases([piece.address for piece in found])
+            depth = max(depth, self._index_depth(tuple(addresses)))
+            starts = [f"&{p.buffer}[{render(a)}]" for p, a in zip(found, addresses, strict=True)]
         else:
             return None
         start = self._choice(op, conditions, starts, depth)
-        vector = alike and all(d.const % MOST_ALIGNED == 0 for d in apart)
+        vector = not alike or all(d.const % MOST_ALIGNED == 0 for d in apart)
         text = self.loaded_from(op, start, depth, address, vector)
         return self._keep(op, index, text, max(depth, self._index_depth((address,))))
 
@@ -251,21 +266,45 @@ class Values:
         return name
 
     def _pieces(
-        self, op: Op, index: Indices, guards: tuple[Guard, ...]
+        self, op: Op, index: Indices, guards: tuple[Guard, ...], narrow: bool
     ) -> Iterator[tuple[tuple[Guard, ...], Located | None]]:
         """The elements that `op` at `index` may be, each with what holds if it is, the last with
-        nothing but `guards`; None for one that lies in no buffer."""
+        nothing but `guards`; None for one that lies in no buffer. With `narrow` their addresses
+        are those where that holds."""
         index = self.named(index)
         known = self.writer.find((op.id, index))
         located = self.located(op, index) if known is None else None
         moves = kind_of(op.opcode) is Kind.MOVEMENT and not is_branching(op)
         if located is None and known is None and (moves or op.opcode == "concatenate"):
             for read in reads(op, index):
-                yield from self._pieces(
-                    op.operands[read.operand], read.index, (*guards, *read.guards)
-                )
+                at = self._where(read.guards, read.index) if narrow else read.index
+                holds = (*guards, *read.guards)
+                yield from self._pieces(op.operands[read.operand], at, holds, narrow)
         else:
             yield guards, located
+
+    def _where(self, guards: Sequence[Guard], index: Indices) -> Indices:
+        """`index` as it is where `guards` hold: narrower ranges make addresses simpler."""
+        for guard in guards:
+            bounds = bounded_variables(guard.index, guard.upper)
+            if bounds:
+                index = tuple(narrowed(i, bounds) for i in index)
+            elif guard.index.hi >= guard.upper and guard.lower == 0 and guard.index in index:
+                place = self._named(guard.index, guard.upper)
+                index = tuple(place if i == guard.index else i for i in index)
+        return index
+
+    def _named(self, index: Index, extent: int) -> Index:
+        """A variable of `extent` with the value of `index`."""
+        known = self.writer.find(("named", index, extent))
+        if known is not None:
+            return variable(known[0], extent)
+        depth = self._index_depth((index,))
+        name = self.writer.name("place")
+        self.writer.line(f"const {self.int} {name} = {render(index)};", depth)
+        self.writer.depth_of[name] = depth
+        self.writer.chain[depth].memo["named", index, extent] = name
+        return variable(name, extent)
 
     def _guards(self, read: Read) -> str:
         return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
