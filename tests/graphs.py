@@ -176,7 +176,7 @@ class Builder:
             reducer="add",
         )
 
-    def dot(self, x: Op, y: Op, batch: int = 0) -> Op:
+    def dot(self, x: Op, y: Op, batch: int = 0, precision: str = "default") -> Op:
         """x [*batch, m, k] times y [*batch, k, n]."""
         leading = tuple(range(batch))
         return self.op(
@@ -188,7 +188,7 @@ class Builder:
             rhs_batch=leading,
             lhs_contract=(batch + 1,),
             rhs_contract=(batch,),
-            precision="default",
+            precision=precision,
         )
 
     def sort(self, x: Op) -> Op:

@@ -47,13 +47,16 @@ def gemm_flops(dot: Op) -> int:
 
 def is_large_gemm(op: Op, device: Device) -> bool:
     """Whether a library kernel does this dot better (`Device.large_gemm_flops`). One of few rows or
-    columns leaves most of a library's tile empty; a batched one that moves memory for longer than
-    it computes, however large, is done better where it need not."""
+    columns that tensor cores are not precise enough for leaves most of a library's tile empty; a
+    batched one that moves memory for longer than it computes, however large, is done better where
+    it need not."""
     if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops:
         return False
     if not op.attrs["lhs_batch"]:
         rank = op.operands[0].shape.rank - len(op.attrs["lhs_contract"])
         few, many = sorted((math.prod(op.dims[:rank]), math.prod(op.dims[rank:])))
+        if op.attrs.get("precision") != "highest":
+            return True
         return few > FEW_ROWS or gemm_flops(op) > 2 * few * many * LONG_SUM * many
     moved = sum(x.shape.bytes for x in (op, *op.operands))
     intensity = device.tensor_bf16_flops / device.dram_bytes_per_s

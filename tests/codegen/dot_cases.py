@@ -127,6 +127,37 @@ add("tiled_sums_and_parts", lambda x, y, a, b: ((x.T @ a + y.T @ b) * 2, x.T @ b
 add("tiled_infinite", lambda x, y: x @ y, np.where(normal(32, 64) > 2, np.inf, np.float32(1)),
     np.abs(normal(64, 8)) + 1, shows=TENSOR)  # fmt: skip
 
+# ---- dots whose lanes take several neighbours at once --------------------------------------------
+
+
+def exact(x, y):
+    """A product that keeps all of f32: no tensor cores."""
+    return jnp.dot(x, y, precision=jax.lax.Precision.HIGHEST)
+
+
+add("tiled_lots", lambda x, y, c: jnp.tanh(x @ y + c), normal(48, 160), normal(160, 96),
+    normal(96), device=SMALL, shows=("fs_mma<2, 2, 4>", VECTORS))  # fmt: skip
+add("tiled_lots_of_two", lambda x, y: x.T @ y * 2, normal(64, 48), normal(64, 16),
+    device=SMALL, shows=("fs_mma<2, 2, 2>", VECTORS))  # fmt: skip
+add("tiled_lots_and_parts", lambda x, y, c: jnp.tanh(x @ y + c), normal(32, 160), normal(160, 32),
+    normal(32), device=SMALL, shows=("fs_mma<2, 2, 4>", PARTS, VECTORS))  # fmt: skip
+add("exact_parts", lambda x, y, c: jnp.tanh(exact(x, y) + c), normal(32, 512), normal(512, 64),
+    normal(32, 64), device=SMALL, shows=(PARTS, VECTORS))  # fmt: skip
+add("exact_transposed", lambda x, y: exact(x, y.T) - 1, normal(32, 512), normal(64, 512),
+    device=SMALL, shows=(PARTS, VECTORS))  # fmt: skip
+add("exact_along_rows", lambda x, y: exact(x.T, y), normal(512, 32), normal(512, 64),
+    device=SMALL, shows=(PARTS, VECTORS))  # fmt: skip
+add("exact_many_tiles", lambda x, y: exact(x, y) * 2, normal(512, 64), normal(64, 256),
+    shows=VECTORS)  # fmt: skip
+add("exact_ragged", exact, normal(20, 90), normal(90, 53), shows=TILED)
+add("exact_joined", lambda x, h, w: jnp.tanh(exact(jnp.concatenate([x, h], 1), w)),
+    normal(32, 128), normal(32, 384), normal(512, 64),
+    device=SMALL, shows=(JOINED, PARTS, VECTORS))  # fmt: skip
+add("joined_slices", lambda x, h, w: jnp.tanh(jnp.concatenate([x[:, 1], h], 1) @ w),
+    normal(48, 3, 28), normal(48, 64), normal(92, 32), shows=(TENSOR, JOINED, VECTORS))  # fmt: skip
+add("joined_along_rows", lambda x, h, g: jnp.concatenate([x[:, 1], h], 1).T @ g,
+    normal(128, 3, 28), normal(128, 37), normal(128, 32), shows=(TENSOR, JOINED))  # fmt: skip
+
 # ---- block composition: several loops of a block through shared memory ---------------------------
 
 

@@ -139,6 +139,24 @@ def test_a_batched_gemm_is_judged_by_one_batch_entry() -> None:
     assert gemm_flops(dot) * 4096 > H200.large_gemm_flops
 
 
+def test_exact_products_of_few_rows_may_be_members_however_large() -> None:
+    def product(rows: int, depth: int, columns: int, precision: str) -> Op:
+        b = Builder()
+        x, w = b.parameter((rows, depth)), b.parameter((depth, columns))
+        return b.dot(x, w, precision=precision)
+
+    few = product(32, 1024, 2048, "highest")
+    assert gemm_flops(few) > H200.large_gemm_flops
+    assert fusible(few, H200)
+    assert fusible(product(2048, 1024, 32, "highest"), H200)
+    for dot in (
+        product(32, 1024, 2048, "default"),  # a library has tensor cores for it
+        product(64, 1024, 2048, "highest"),
+        product(32, 1 << 16, 64, "highest"),  # and splits long sums
+    ):
+        assert not fusible(dot, H200)
+
+
 def test_structure_and_free_ops_are_neither_members_nor_refused() -> None:
     b = Builder()
     x = b.parameter((8,))
