@@ -127,8 +127,9 @@ class OperandEmitter(DotEmitter):
             if other.terms and other.variables <= self._read(stage, side)[1][-1].variables:
                 outer, inner = self.near, other
             opened.enter_context(self._each(outer))
-            for lane in inner.variables:
-                self.vector = Vector(inner.hi + 1, lane, self.writer.depth)
+            count = inner.hi + 1
+            for lane in inner.variables if count & (count - 1) == 0 else ():
+                self.vector = Vector(count, lane, self.writer.depth)
             with self._each(inner), self._existing(place, depth) as summed:
                 self._bind_summed(stage, summed)
                 source, at = self._read(stage, side)

@@ -150,6 +150,8 @@ add("exact_along_rows", lambda x, y: exact(x.T, y), normal(512, 32), normal(512,
     device=SMALL, shows=(PARTS, VECTORS))  # fmt: skip
 add("exact_many_tiles", lambda x, y: exact(x, y) * 2, normal(512, 64), normal(64, 256),
     shows=VECTORS)  # fmt: skip
+add("exact_seven_rows", lambda x, y: exact(x.T, y), normal(64, 13), normal(64, 48),
+    device=SMALL, shows=(TILED, "r < 7"))  # fmt: skip
 add("exact_ragged", exact, normal(20, 90), normal(90, 53), shows=TILED)
 add("exact_joined", lambda x, h, w: jnp.tanh(exact(jnp.concatenate([x, h], 1), w)),
     normal(32, 128), normal(32, 384), normal(512, 64),
