@@ -179,7 +179,6 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
         if best is None or cost < best[0]:
             if tile.run > 1:
                 registers += need.words * tile.run * (tile.rows + tile.lot)
-                registers -= 2 * need.words * tile.rows  # the rows' operands are among those
             best = cost, replace(tile, registers=registers, shares=shares, filled=filled)
     assert best is not None
     return best[1]

@@ -38,7 +38,7 @@ def resources(arch: str) -> dict[str, nvrtc.Resources]:
 
 
 #: Bytes that a kernel spills for an architecture it was not tuned for, with NVRTC 13.0 to 13.5.
-SPILLED = {("sm_100", "k_norm_both_ways_1024_bfloat16"): 12}
+SPILLED = {("sm_100", "k_norm_both_ways_1024_bfloat16"): 12, ("sm_100", "k_tiled_lots"): 8}
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
