@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -238,7 +239,8 @@ class _Worker:
         return row
 
     def _output(self) -> str:
-        """The end of what the worker printed."""
+        """The end of what the worker printed, without the paths of this machine."""
         if self.process is None:
             return ""
-        return (self.folder / "output").read_text(errors="replace")[-1500:]
+        text = (self.folder / "output").read_text(errors="replace")[-1500:]
+        return re.sub(r"(/[\w.-]+)+/(?=[\w.-]+)", "", text)
