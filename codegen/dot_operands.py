@@ -254,7 +254,7 @@ class OperandEmitter(DotEmitter):
             for (op, at), _ in self._reached(stage, self._index(stage), self._inner(stage)):
                 if self._located(op, at) is None or len(self.early[1]) == MOST_EARLY:
                     continue
-                name = self.memory.buffer(op)
+                name, at = self.memory.buffer(op), self.values.named(at)
                 base = self._vector_base(linearize(at, op.dims)) if in_range(op, at) else None
                 if base is not None:
                     self.early[1][name, base] = self._vector_of(op, name, base)

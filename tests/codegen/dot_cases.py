@@ -142,6 +142,9 @@ add("tiled_lots_of_two", lambda x, y: x.T @ y * 2, normal(64, 48), normal(64, 16
     device=SMALL, shows=("fs_mma<2, 2, 2>", VECTORS))  # fmt: skip
 add("tiled_lots_and_parts", lambda x, y, c: jnp.tanh(x @ y + c), normal(32, 160), normal(160, 32),
     normal(32), device=SMALL, shows=("fs_mma<2, 2, 4>", PARTS, VECTORS))  # fmt: skip
+add("tiled_parts_and_picked_rows", lambda x, y, t, i: jnp.tanh(x @ y + t[i]), normal(32, 160),
+    normal(160, 32), normal(50, 32), integers(32, low=0, high=50), device=SMALL,
+    shows=(TENSOR, PARTS))  # fmt: skip
 add("exact_parts", lambda x, y, c: jnp.tanh(exact(x, y) + c), normal(32, 512), normal(512, 64),
     normal(32, 64), device=SMALL, shows=(PARTS, VECTORS))  # fmt: skip
 add("exact_transposed", lambda x, y: exact(x, y.T) - 1, normal(32, 512), normal(64, 512),
