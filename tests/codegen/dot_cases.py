@@ -174,7 +174,7 @@ def attention(q, k, v):
 
 def self_attention(x, w):
     q = x @ w
-    return jax.nn.softmax(q @ x.transpose(0, 2, 1)) @ x
+    return jax.nn.softmax(q @ x.transpose(0, 2, 1) * 0.05) @ x  # scores near 1: exact to f32's end
 
 
 def heads(x, wq, wk):
