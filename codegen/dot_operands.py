@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from codegen.access import in_range
 from codegen.dot_emitter import DotEmitter
@@ -262,12 +262,6 @@ class OperandEmitter(DotEmitter):
         self.row, self.step, self.pair = kept
         self._bind_row()
 
-    def _vectors_before(self) -> dict[Any, str]:
-        loaded = super()._vectors_before()
-        if self.early and self.joined:
-            loaded.update(self.early[1])
-        return loaded
-
     def _bind_unit(self, unit: Index) -> Index:
         """Makes the current row, step and pair those of a `unit` of elements stored together; what
         runs through it."""
@@ -299,6 +293,8 @@ class OperandEmitter(DotEmitter):
                 self.writer.line(self.clamped)
                 self.writer.declare(render(self.row_name))
             opened.enter_context(self._neighbours(near))
+            if self.early:
+                self._vectors_before().update(self.early[1])
             place = render(own * size + near)
             yield [(op, stage, f"{array}[{place}]") for op, stage, array in self.joined]
 

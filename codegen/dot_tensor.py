@@ -64,8 +64,7 @@ class TensorEmitter(OperandEmitter):
         few = block.hi * self.steps * self.run < 2 * UNROLLED
         with self._loop(block, "FS_UNROLL " if few else "FS_UNROLL_BY(4) "):
             place = self._summed(block)
-            first = row_operand(self.group.group, self.nest, stage)
-            assert first is not None
+            first = self._side_of_rows(stage)
             left = self._operand(stage, first, self.row, place, depth)
             half = variable(self.writer.name("half"), self.run // 2)
             with self._loop(self.step):
@@ -80,6 +79,11 @@ class TensorEmitter(OperandEmitter):
                     upper = f"{left} + {render(half * 2 * self.rows)}"
                     lower = f"{right} + {render(self.next * self.run + half * 2)}"
                     self._multiply(function, stage, first, result, upper, lower)
+
+    def _side_of_rows(self, stage: Stage) -> int:
+        side = row_operand(self.group.group, self.nest, stage)
+        assert side is not None
+        return side
 
     def _start_product(self, stage: Stage) -> str:
         once = self.run == 2 and self.group.group.inner_size(stage) <= (
@@ -125,8 +129,7 @@ class TensorEmitter(OperandEmitter):
                 term = f"{terms[stage]}[{render(self.pair * self.rows + self.row)}]"
                 self._add(stage, f"{total}[{render(self.row)}]", term)
         for stage, partial in results.items():
-            first = row_operand(self.group.group, self.nest, stage)
-            assert first is not None
+            first = self._side_of_rows(stage)
             self._bind_column(self.column)
             self._bind_results(stage)
             weight = weights[self._read(stage, first)]

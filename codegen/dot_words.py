@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 from codegen.dot_streams import Layout, layouts_of
 from codegen.dot_tensor import GROUPS, TensorEmitter
-from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH, row_operand
+from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH
 from codegen.expressions import literal
 from codegen.index import Index, delinearize, render, variable
 from codegen.maps import Indices
@@ -43,16 +43,11 @@ class WordsEmitter(TensorEmitter):
         self.row_words = {s: self._row_words(s) for s in self.nest.products}
 
     def _shared_place(self, stage: Stage, layout: Layout) -> str:
-        source = stage.op.operands[1 - self._row_side(stage)]
+        source = stage.op.operands[1 - self._side_of_rows(stage)]
         name = self.writer.name(f"{self.label(source)}_block")
         place = f"shared_memory + {layout.offset}" if layout.offset else "shared_memory"
         self.writer.line(f"{layout.element}* const {name} = ({layout.element}*)({place});")
         return name
-
-    def _row_side(self, stage: Stage) -> int:
-        side = row_operand(self.group.group, self.nest, stage)
-        assert side is not None
-        return side
 
     # ---- columns ---------------------------------------------------------------------------------
 
@@ -93,7 +88,7 @@ class WordsEmitter(TensorEmitter):
                 guard = f"if ({name} < {count})"
                 opened.enter_context(writer.nested(guard, pinned=True))
             column, unit = item // units, item % units
-            side = 1 - self._row_side(stage)
+            side = 1 - self._side_of_rows(stage)
             size, leaves = self._along(stage)
             place_of = self.column_block * self.columns + column
             part = self._part(stage, side, unit, size, leaves, layout.width, place_of)
@@ -177,7 +172,7 @@ class WordsEmitter(TensorEmitter):
 
     def _row_words(self, stage: Stage) -> str:
         """The rows' operand of a product: words in registers, the same for all columns."""
-        writer, side = self.writer, self._row_side(stage)
+        writer, side = self.writer, self._side_of_rows(stage)
         layout = self.layouts[stage]
         blocks = layout.row // layout.width // self.lanes
         words = blocks * layout.words
@@ -227,7 +222,7 @@ class WordsEmitter(TensorEmitter):
             layout = self.layouts[stage]
             self._bind_column(self.column)
             self._bind_results(stage)
-            weight = weights[self._read(stage, self._row_side(stage))]
+            weight = weights[self._read(stage, self._side_of_rows(stage))]
             words = packed.get((weight, layout.element))
             if words is None:
                 words = packed[weight, layout.element] = self._packed(weight, layout.element)

@@ -53,14 +53,20 @@ def is_large_gemm(op: Op, device: Device) -> bool:
     if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops:
         return False
     if not op.attrs["lhs_batch"]:
-        rank = op.operands[0].shape.rank - len(op.attrs["lhs_contract"])
-        few, many = sorted((math.prod(op.dims[:rank]), math.prod(op.dims[rank:])))
-        if op.attrs.get("precision") != "highest":
-            return True
-        return few > FEW_ROWS or gemm_flops(op) > 2 * few * many * LONG_SUM * many
+        return op.attrs.get("precision") != "highest" or not _has_few_rows(op)
     moved = sum(x.shape.bytes for x in (op, *op.operands))
     intensity = device.tensor_bf16_flops / device.dram_bytes_per_s
     return dot_flops(op) >= moved * intensity
+
+
+def _has_few_rows(dot: Op) -> bool:
+    """Whether a dot without batch has few rows or columns, and no sums so long that a library
+    splits them."""
+    lhs, contracted = dot.operands[0], dot.attrs["lhs_contract"]
+    rank = lhs.shape.rank - len(contracted)
+    few, many = sorted((math.prod(dot.dims[:rank]), math.prod(dot.dims[rank:])))
+    depth = math.prod(lhs.dims[d] for d in contracted)
+    return few <= FEW_ROWS and depth <= LONG_SUM * many
 
 
 def _kind(op: Op, device: Device) -> Verdict:
