@@ -7,7 +7,7 @@ depends on the row alone is computed before the sweep along it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,11 +112,8 @@ class Values:
         found = self.writer.find(place)
         if found is None:
             value, depth = self.placed(place.op, place.at)
-            name = self.writer.name(f"{self.label(place.op)}_index")
             text = clamped(value, place.op.dtype, place.extent - 1)
-            self.writer.line(f"const {self.int} {name} = {text};", depth)
-            self.writer.depth_of[name] = depth
-            self.writer.chain[depth].memo[place] = name
+            name = self._integer(place, f"{self.label(place.op)}_index", text, depth)
             found = name, depth
         return replace(place, name=found[0])
 
@@ -300,11 +297,16 @@ class Values:
         if known is not None:
             return variable(known[0], extent)
         depth = self._index_depth((index,))
-        name = self.writer.name("place")
-        self.writer.line(f"const {self.int} {name} = {render(index)};", depth)
+        key = "named", index, extent
+        return variable(self._integer(key, "place", render(index), depth), extent)
+
+    def _integer(self, key: Hashable, wanted: str, text: str, depth: int) -> str:
+        """Declares an integer that is known by `key` from `depth` on; its name."""
+        name = self.writer.name(wanted)
+        self.writer.line(f"const {self.int} {name} = {text};", depth)
         self.writer.depth_of[name] = depth
-        self.writer.chain[depth].memo["named", index, extent] = name
-        return variable(name, extent)
+        self.writer.chain[depth].memo[key] = name
+        return name
 
     def _guards(self, read: Read) -> str:
         return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
