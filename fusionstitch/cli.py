@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,7 +116,10 @@ def _parser() -> argparse.ArgumentParser:
         "--gemms", type=Path, metavar="FILE", help="measure XLA's dots instead, into this table"
     )
     calibrate.add_argument(
-        "--budget", type=float, default=120.0, metavar="S", help="seconds for --gemms; default: 120"
+        "--reductions", type=Path, metavar="FILE", help="measure XLA's reductions instead"
+    )
+    calibrate.add_argument(
+        "--budget", type=float, default=120.0, metavar="S", help="seconds for a table; default: 120"
     )
     calibrate.set_defaults(run=_calibrate)
 
@@ -223,8 +226,8 @@ def _tune(parsed: argparse.Namespace) -> int:
 def _calibrate(parsed: argparse.Namespace) -> int:
     from fusionstitch.measure.calibrate import calibrate, to_json
 
-    if parsed.gemms is not None:
-        return _gemms(parsed)
+    if parsed.gemms is not None or parsed.reductions is not None:
+        return _tables(parsed)
     profile = calibrate(parsed.device)
     if parsed.output is None:
         print(to_json(profile), end="")
@@ -235,14 +238,20 @@ def _calibrate(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _gemms(parsed: argparse.Namespace) -> int:
-    from fusionstitch.measure import calibrate, gemms
+def _tables(parsed: argparse.Namespace) -> int:
+    """Times of XLA's own kernels, each table into the file that was named for it."""
+    from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
 
     meter = calibrate.meter(parsed.device)
-    grid = list(gemms.grid())
-    found = gemms.measure(meter, grid, parsed.budget)
-    _written(parsed.gemms, gemms.to_json(meter, found))
-    print(f"{len(found)} of {len(grid)} dots in {parsed.gemms}")
+    grids: dict[str, Iterator[xla_programs.Program]]
+    grids = {"gemms": gemms.grid(), "reductions": reductions.grid()}
+    for name, grid in grids.items():
+        path = getattr(parsed, name)
+        if path is not None:
+            programs = list(grid)
+            found = xla_programs.measure(meter, programs, parsed.budget)
+            _written(path, xla_programs.to_json(meter, name, found))
+            print(f"{len(found)} of {len(programs)} {name} in {path}")
     return 0
 
 

@@ -18,7 +18,7 @@ from tests.graphs import Builder
 
 H200 = device("h200")
 TABLE = Path(costmodel.__file__).parent / "gemms" / "h200.json"
-DOTS: list[dict[str, Any]] = json.loads(TABLE.read_text())["dots"]
+DOTS: list[dict[str, Any]] = json.loads(TABLE.read_text())["gemms"]
 #: Other values of each constant of the model, a step to both sides.
 OTHERS: dict[str, tuple[float, ...]] = {
     "LIBRARY_DOT_SHARE": (0.5, 0.7),

@@ -12,7 +12,7 @@ import pytest
 import fusionstitch as fs
 from costmodel.devices import device, load
 from fusionstitch.errors import MeasureError, OptionError
-from fusionstitch.measure import buffers, calibrate, gemms, gpu, probes
+from fusionstitch.measure import buffers, calibrate, gemms, gpu, probes, reductions, xla_programs
 from fusionstitch.measure.meter import timing_key
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.artifact import Artifact
@@ -96,11 +96,31 @@ def test_the_grid_of_gemms_tells_shapes_types_and_layouts_apart() -> None:
 def test_a_gemm_is_a_product_in_its_layout(layout: str, batch: int) -> None:
     gemm = gemms.Gemm("f32", 5, 7, 4, batch, layout)
     lhs, rhs = (np.asarray(x) for x in buffers.inputs(gemm.operands, jax.devices()[0]))
-    got = gemms._compiled(gemm)(lhs, rhs)
+    got = xla_programs._compiled(gemm)(lhs, rhs)
     left = lhs.swapaxes(-1, -2) if layout == "tn" else lhs
     right = rhs.swapaxes(-1, -2) if layout == "nt" else rhs
     np.testing.assert_allclose(got, left @ right, rtol=1e-6)
     assert got.shape[-2:] == (5, 7)
+
+
+def test_the_grid_of_reductions_tells_shapes_types_and_reads_apart() -> None:
+    grid = list(reductions.grid())
+    assert len(grid) == len(set(grid))
+    assert {r.dtype for r in grid[:4]} == set(reductions.DTYPES)
+    assert {(r.rows, r.columns) for r in grid} == set(reductions.EXTENTS)
+    assert {(r.reads, r.written) for r in grid} == set(reductions.READS)
+
+
+@pytest.mark.parametrize(("axis", "reads", "written"), [(0, 1, False), (1, 3, True), (0, 2, False)])
+def test_a_reduction_is_the_sum_of_a_product(axis: int, reads: int, written: bool) -> None:
+    reduction = reductions.Reduction("f32", 5, 7, axis, reads, written)
+    operands = [np.asarray(x) for x in buffers.inputs(reduction.operands, jax.devices()[0])]
+    got = xla_programs._compiled(reduction)(*operands)
+    product = np.prod(operands, axis=0)
+    total = got[0] if written else got
+    np.testing.assert_allclose(total, product.sum(axis), rtol=1e-5)
+    if written:
+        np.testing.assert_allclose(got[1], product, rtol=1e-6)
 
 
 class _Recorded(gpu.GpuMeter):
@@ -115,23 +135,23 @@ class _Recorded(gpu.GpuMeter):
 def test_what_the_profiler_saw_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [gemms.Gemm("f32", 4, 4, 4), gemms.Gemm("f32", 4, 8, 4), gemms.Gemm("f32", 8, 8, 4)]
     mark = [(probes.empty(1).name, 0.1)]
-    one = [("dot", 2.0), ("join", 1.0)] * (gemms.RUNS - 1) + [("dot", 50.0), ("join", 1.0)]
-    odd = [("dot", 2.0)] * (gemms.RUNS + 1)
-    seen = [*one, *mark, *odd, *mark, *[("other", 4.0)] * gemms.RUNS, *mark]
-    monkeypatch.setattr(gemms, "_marked", lambda meter, name, calls: seen)
-    found = gemms.measure(_Recorded(), cases, 60)
+    one = [("dot", 2.0), ("join", 1.0)] * (xla_programs.RUNS - 1) + [("dot", 50.0), ("join", 1.0)]
+    odd = [("dot", 2.0)] * (xla_programs.RUNS + 1)
+    seen = [*one, *mark, *odd, *mark, *[("other", 4.0)] * xla_programs.RUNS, *mark]
+    monkeypatch.setattr(xla_programs, "_marked", lambda meter, name, calls: seen)
+    found = xla_programs.measure(_Recorded(), cases, 60)
     # the slow run is an outlier, and kernels that no whole number of runs explains are left out
-    assert [(t.gemm, t.us, t.kernel_us, t.kernels) for t in found] == [
+    assert [(t.program, t.us, t.kernel_us, t.kernels) for t in found] == [
         (cases[0], 4.0, 3.0, ("dot", "join")),
         (cases[2], 4.5, 4.0, ("other",)),
     ]
-    data = json.loads(gemms.to_json(_Recorded(), found))
-    assert data["dots"][0] == {
+    data = json.loads(xla_programs.to_json(_Recorded(), "gemms", found))
+    assert data["gemms"][0] == {
         "dtype": "f32", "m": 4, "n": 4, "k": 4, "batch": 1, "layout": "nn",
-        "us": 4.0, "kernel_us": 3.0, "kernels": ["dot", "join"],
+        "us": 4.0, "kernel_us": 3.0, "kernels": ["dot", "join"], "each_us": [2.0, 1.0],
     }  # fmt: skip
     with pytest.raises(MeasureError, match="3 of 2 programs"):
-        gemms.measure(_Recorded(), cases[:2], 60)
+        xla_programs.measure(_Recorded(), cases[:2], 60)
 
 
 @pytest.mark.parametrize(("text", "message"), [("", "holds no device"), ('{"a": 1}', "KeyError")])
@@ -186,14 +206,19 @@ def test_calibrating_on_a_gpu() -> None:
 
 
 @pytest.mark.gpu
-def test_timing_gemms_on_a_gpu() -> None:
-    meter = calibrate.meter()
-    [small, large] = gemms.measure(
-        meter, [gemms.Gemm("f32", 64, 64, 64), gemms.Gemm("bf16", 2048, 2048, 2048)], 60
-    )
-    assert 0.5 < small.us < 20
-    assert small.us < large.us
-    assert small.kernels
+def test_timing_programs_of_xla_on_a_gpu() -> None:
+    programs = [
+        gemms.Gemm("f32", 64, 64, 64),
+        gemms.Gemm("bf16", 2048, 2048, 2048),
+        reductions.Reduction("f32", 64, 64, 0, 1, False),
+        reductions.Reduction("f32", 4096, 4096, 0, 3, True),
+    ]
+    found = xla_programs.measure(calibrate.meter(), programs, 60)
+    assert [timing.program for timing in found] == programs
+    for small, large in zip(found[::2], found[1::2], strict=True):
+        assert 0.5 < small.us < 20
+        assert small.us < large.us
+        assert len(small.kernels) == len(small.each_us)
 
 
 @pytest.mark.gpu

@@ -1,0 +1,173 @@
+"""What XLA's own kernels of small programs take on the present GPU, as a table.
+
+Each is a program of its own, run with its operands in L2; a probe kernel between them tells apart
+what the profiler saw.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import datetime
+import json
+import logging
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.errors import MeasureError
+from fusionstitch.measure import activity, buffers, probes, replay
+from fusionstitch.measure.gpu import GpuMeter
+from fusionstitch.tuning.record import versions
+from hlo.graph import Shape
+
+logger = logging.getLogger(__name__)
+
+#: Runs of each program under the profiler.
+RUNS = 16
+#: Programs that XLA compiles side by side.
+WORKERS = 12
+#: What JAX calls the element types of the tables.
+NAMES = {"f32": "float32", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Program(abc.ABC):
+    """A function for XLA to compile; its fields are columns of its table."""
+
+    @property
+    @abc.abstractmethod
+    def operands(self) -> tuple[Shape, ...]:
+        """What it takes."""
+
+    @abc.abstractmethod
+    def __call__(self, *operands: Any) -> Any:
+        """What it computes of JAX's arrays."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One program as XLA runs it: its `kernels`, their durations, the sum of these, and `us` with a
+    gap each, as inside a CUDA graph."""
+
+    program: Program
+    us: float
+    kernel_us: float
+    kernels: tuple[str, ...]
+    each_us: tuple[float, ...]
+
+
+def measure(meter: GpuMeter, programs: Sequence[Program], seconds: float) -> list[Timing]:
+    """The times of those that XLA has compiled within about `seconds`.
+
+    Raises MeasureError where the profiler does not see what ran.
+    """
+    deadline = time.monotonic() + seconds
+
+    def compiled(program: Program) -> Any:
+        return _compiled(program) if time.monotonic() < deadline else None
+
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
+        pairs = zip(programs, pool.map(compiled, programs), strict=True)
+        built = [(program, executable) for program, executable in pairs if executable is not None]
+    gap = meter.gap_us
+    found = []
+    for (program, _), events in zip(built, _recorded(meter, built), strict=True):
+        each = len(events) // RUNS
+        if not each or len(events) % RUNS:
+            logger.info("%s: %d kernels in %d runs", program, len(events), RUNS)
+            continue
+        runs = [events[i : i + each] for i in range(0, len(events), each)]
+        us = statistics.median(sum(us for _, us in run) for run in runs)
+        names = tuple(name for name, _ in runs[-1])
+        alone = zip(*([us for _, us in run] for run in runs), strict=True)
+        each_us = tuple(round(statistics.median(kernel), 3) for kernel in alone)
+        found.append(Timing(program, round(us + gap * each, 3), round(us, 3), names, each_us))
+    return found
+
+
+def to_json(meter: GpuMeter, name: str, timings: Sequence[Timing]) -> str:
+    """The text of a table of `name` ("gemms", "reductions"), one program per line."""
+    head = {
+        "gpu": meter.name,
+        "measured": f"fusionstitch calibrate --{name}, {datetime.date.today().isoformat()}, "
+        f"{versions()}: the kernels of each program alone under JAX's profiler, median of {RUNS} "
+        "runs with warm L2; us adds gap_us for each kernel.",
+        "gap_us": round(meter.gap_us, 3),
+    }
+    lines = [json.dumps({**dataclasses.asdict(t.program), **_numbers(t)}) for t in timings]
+    text = json.dumps(head, indent=2).removesuffix("\n}")
+    rows = ",\n    ".join(lines)
+    return f'{text},\n  "{name}": [\n    {rows}\n  ]\n}}\n'
+
+
+def _numbers(timing: Timing) -> dict[str, Any]:
+    """The columns beside the program's own."""
+    return {
+        "us": timing.us,
+        "kernel_us": timing.kernel_us,
+        "kernels": timing.kernels,
+        "each_us": timing.each_us,
+    }
+
+
+def _compiled(program: Program) -> Any:
+    import jax
+
+    shapes = [jax.ShapeDtypeStruct(shape.dims, NAMES[shape.dtype]) for shape in program.operands]
+    return jax.jit(program.__call__).lower(*shapes).compile()
+
+
+def _recorded(
+    meter: GpuMeter, built: Sequence[tuple[Program, Any]]
+) -> list[list[tuple[str, float]]]:
+    """What ran for each program in `RUNS` runs, in order."""
+    import jax
+
+    arguments = [buffers.inputs(program.operands, meter.device) for program, _ in built]
+    for (_, executable), values in zip(built, arguments, strict=True):
+        jax.block_until_ready(executable(*values))
+
+    def calls(mark: Callable[[], None]) -> None:
+        for (_, executable), values in zip(built, arguments, strict=True):
+            for _ in range(RUNS):
+                result = executable(*values)
+            jax.block_until_ready(result)
+            mark()
+
+    marker = probes.empty(1)
+    events = _marked(meter, marker.name, calls)
+    parts: list[list[tuple[str, float]]] = [[]]
+    for name, us in events:
+        if name == marker.name:
+            parts.append([])
+        else:
+            parts[-1].append((name, us))
+    if len(parts) != len(built) + 1:
+        raise MeasureError(
+            f"The profiler recorded {len(parts) - 1} of {len(built)} programs: run it again."
+        )
+    return parts[:-1]
+
+
+def _marked(
+    meter: GpuMeter, name: str, calls: Callable[[Callable[[], None]], None]
+) -> list[tuple[str, float]]:
+    """What the profiler saw of `calls`, which is given a function that launches `name`."""
+    import cupy
+
+    [artifact] = probes.build([probes.empty(1)], meter.profile)
+    with cupy.cuda.Device(meter.ordinal):
+        launch, module = replay.launcher(artifact, [[]])
+
+        def mark() -> None:
+            launch(0)
+            cupy.cuda.Device(meter.ordinal).synchronize()
+
+        mark()
+        events = activity.recorded(lambda: calls(mark), meter.ordinal)
+        del module  # it had to outlive the launches
+    return events
