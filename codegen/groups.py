@@ -149,15 +149,18 @@ class Group:
         return grid
 
     def _columns_inside(self, grid: list[int]) -> list[int]:
-        """With column sums inside, the axes left of their columns if those fill the device: a block
-        then reads whole rows, and its threads carry the sums of their columns down them."""
-        columns = {frozenset(self._columns(s)) for s in self.stages if is_strided(s.op)}
+        """With column sums inside, the axes left of their columns if those fill the share of the
+        device that is theirs: a block then reads whole rows, and its threads carry the sums of
+        their columns down them."""
+        sums = [s for s in self.stages if is_strided(s.op)]
+        columns = {frozenset(self._columns(s)) for s in sums}
         if len(columns) != 1:
             return grid
         (inside,) = columns
         rest = [leaf for leaf in grid if leaf not in inside]
         fits = LEAST_COLUMNS <= self.axes.size(list(inside)) <= MOST_COLUMNS
-        return rest if fits and self.axes.size(rest) >= self.device.sm_count else grid
+        filled = self.device.sm_count * min(s.op.attrs.get("share", 1.0) for s in sums)
+        return rest if fits and self.axes.size(rest) >= int(filled) else grid
 
     def _columns(self, stage: Stage) -> list[int]:
         """The axes of the dims that a reduction keeps behind the last it sums over."""
@@ -297,6 +300,8 @@ class _Merger:
             return False
         if not linked and left.tiles != right.tiles:
             return False
+        if _parted(left, right) or _parted(right, left):
+            return False
         if _strangers(left, right):
             return False
         merged = Group.merged(left, right)
@@ -380,6 +385,13 @@ def _shared_bytes(stages: Sequence[Stage], sizes: Sequence[tuple[int, int]], poi
 @functools.cache
 def _known_figures(device: Device) -> dict[bytes, Figures]:
     return {}
+
+
+def _parted(left: Group, right: Group) -> bool:
+    """Whether `right` adds up sums of columns that `left` has spread over its share of the blocks:
+    in one group the columns would take the place of the parts."""
+    spread = {s for s in left.stages if "share" in s.op.attrs}
+    return any(producer in spread for stage in right.stages for producer, _ in stage.reads)
 
 
 def _strangers(left: Group, right: Group) -> bool:

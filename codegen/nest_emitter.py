@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from codegen.index import (
 from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.rows import RowLoop, row_loop
-from codegen.schedule import RESIDENT_THREADS, GroupPlan, NestPlan
+from codegen.schedule import RESIDENT_THREADS, GroupPlan, NestPlan, mostly_busy
 from codegen.stages import Stage, closure
 from codegen.sweeps import CACHE_STEPS, Held, Sweep, Sweeps, functor_of, start_of
 from codegen.types import c_type
@@ -32,6 +32,8 @@ from hlo.semantics import Kind, kind_of
 if TYPE_CHECKING:
     from codegen.emit import KernelEmitter
 
+#: Loads of a thread under way at once where it sums columns from row to row.
+ROW_LOADS = 8
 #: Bytes of a line of memory.
 LINE_BYTES = 128
 #: Trial names: vector widths are tried on indices that are never printed.
@@ -76,8 +78,14 @@ class NestEmitter(Sweeps):
         if not flat and self._walks_ahead(loop):
             self._name_lane(loop)
             self._hold_inputs(row, loop)
-        # without a loop, what all rows have in common need not precede the loads of one
-        with writer.nested(loop.header, ordered=True) if loop.header or not flat else nullcontext():
+        header = loop.header
+        with ExitStack() as opened:
+            if self.carried and loop.stride and not self.nest.placed(Place.REDUCE):
+                header = self._unrolled(row, loop)
+                opened.enter_context(self._live_columns(loop))
+            # without a loop, what all rows have in common need not precede the loads of one
+            if header or not flat:
+                opened.enter_context(writer.nested(header, ordered=True))
             if loop.row:
                 writer.line(loop.row)
             if row.terms:
@@ -197,7 +205,7 @@ class NestEmitter(Sweeps):
             row = variable("trial_row", plan.rows // width) * width + lane
             self._bind_rows(row, tile * group.points + row)
         else:
-            if plan.inner % width or not _mostly_busy(plan.inner // width, team):
+            if plan.inner % width or not mostly_busy(plan.inner // width, team):
                 return False
             row = variable("trial_row", plan.rows)
             self._bind_rows(row, tile * group.points + row // (plan.rows // group.points))
@@ -356,6 +364,34 @@ class NestEmitter(Sweeps):
         self.carried[stage] = name
         self.registers -= size
 
+    def _unrolled(self, row: Index, loop: RowLoop) -> str:
+        """The header of a loop that only sums: rows as far apart as memory wants loads under way,
+        and as registers can hold them."""
+        self.sweep = Sweep(unit=self._new_unit(), steps=self._steps())
+        inputs = self._vector_inputs(row).values()
+        words = sum(self._steps() * self.width * ITEM_BYTES[op.dtype] // 4 for op in inputs)
+        loads = self._steps() * len(inputs)
+        most = min(ROW_LOADS // max(1, loads), self.registers // max(1, words))
+        rows = 1 << max(1, most).bit_length() - 1
+        return f"FS_UNROLL_BY({rows}) {loop.header}" if rows > 1 else loop.header
+
+    @contextmanager
+    def _live_columns(self, loop: RowLoop) -> Iterator[None]:
+        """Around the rows rather than in each of them, so that their loads need not wait for it:
+        whether there is a column for this thread, where none has several."""
+        units, column = self.plan.inner // self.width, render(self.sweep.unit)
+        self._name_lane(loop)
+        if self._steps() > 1 or not self.lane:
+            yield
+            return
+        with self.writer.nested(
+            f"if (const {self.int} {column} = {self.lane}; {column} < {units})"
+        ):
+            self.writer.declare(column)
+            self.sweep.opened = True
+            yield
+        self.sweep.opened = False
+
     def _finish_carrying(self) -> None:
         """Joins the sums of the block's teams; the first team stores them."""
         writer, threads = self.writer, self.plan.teams.threads
@@ -379,11 +415,6 @@ class NestEmitter(Sweeps):
             for stage, name in self.carried.items():
                 text = self.values.finished(stage.op, f"{name}[{self._slot(step, lane)}]")
                 self._store(stage, text, [])
-
-
-def _mostly_busy(units: int, threads: int) -> bool:
-    """True if the threads of a team all have something to do in most of their steps."""
-    return 4 * units >= 3 * threads * -(-units // threads)
 
 
 def _moves_with(stage: Stage, index: Indices) -> bool:

@@ -47,7 +47,8 @@ def with_root(name: str, ops: list[Op], outputs: Sequence[Op]) -> Graph:
 def rewrite(graph: Graph, rule: Callable[[Op], list[Op] | None]) -> Graph:
     """`graph` with each op for which `rule` gives a list replaced by that chain of new ops.
 
-    The rule sees ops whose operands are already rewritten; the last of the list takes its place.
+    The rule sees ops whose operands are already rewritten, under the numbers they have in `graph`;
+    the last of the list takes its place.
     Where it gives none at all, the graph stays as it is.
     """
     if not any(rule(op) for op in graph.ops[:-1]):
@@ -56,6 +57,7 @@ def rewrite(graph: Graph, rule: Callable[[Op], list[Op] | None]) -> Graph:
     new: list[Op] = []
     for op in graph.ops[:-1]:
         copy = rebuilt(op, [copies[o.id] for o in op.operands])
+        copy.id = op.id
         chain = rule(copy) or [copy]
         copies[op.id] = chain[-1]
         new.extend(chain)

@@ -19,10 +19,12 @@ from codegen.nests import Nest, Place, form_nests
 from codegen.stages import Stage, is_strided, reduced_size
 from codegen.tuning import DEFAULT, Tuning, team_in
 from codegen.types import compute_bytes
+from codegen.vectors import ACCESS_BYTES
 from costmodel.devices import Device
 from costmodel.estimate import barrier_us
 from costmodel.occupancy import blocks_per_sm
 from costmodel.work import L2_SHARE
+from hlo.graph import ITEM_BYTES
 
 #: A row at least this long is given to the whole block.
 LONG_ROW = 512
@@ -208,7 +210,11 @@ def schedule(
     plans: list[list[GroupPlan]] = []
     for phase in phases(groups, group_of):
         flat = sum(g.is_flat for g in phase)
-        plans.append([_plan_group(g, nests[g], block, device, fixed, tuning, flat) for g in phase])
+        strided = sum(_sums_strided(nests[g]) for g in phase)
+        plans.append([])
+        for g in phase:
+            alike = flat if g.is_flat else strided if _sums_strided(nests[g]) else 1
+            plans[-1].append(_plan_group(g, nests[g], block, device, fixed, tuning, alike))
     if fixed is None and not tuning.block and (busy := _busy_threads(plans)) < block:
         block = busy
         plans = [[_plan_group(groups[0], nests[groups[0]], block, device, None, tuning)]]
@@ -261,7 +267,7 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
     if not plan.cooperative:
         flat = all(g.group.is_flat for g in plan.groups)
         large = any(len(s.inlined) > LARGE_CLOSURE for g in plan.groups for s in g.group.stages)
-        stays = (flat and large) or any(map(_is_persistent, plan.groups))
+        stays = (flat and large) or any(_is_persistent(g, plan.block) for g in plan.groups)
         tiled = _tiled_per_sm(plan, shared_bytes, device)
         bounds = per_sm if stays or tuning.blocks_per_sm else tiled
         grid = min(plan.grid, device.sm_count * per_sm) if tuning.persistent else plan.grid
@@ -291,9 +297,10 @@ def _waiting_per_sm(plan: KernelPlan, most: int, device: Device) -> int:
     return min(choices, key=us)
 
 
-def _is_persistent(plan: GroupPlan) -> bool:
-    """True if every block walks several long rows."""
-    return plan.points > 1 and any(n.teams.threads > 32 for n in plan.nests)
+def _is_persistent(plan: GroupPlan, block: int) -> bool:
+    """True if the teams of every block walk several long rows each."""
+    long = [n for n in plan.nests if n.teams.threads > 32]
+    return any(plan.points * n.teams.threads > block for n in long)
 
 
 def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
@@ -383,6 +390,10 @@ def _strided(nest: Nest) -> bool:
     return False
 
 
+def _sums_strided(nests: Sequence[Nest]) -> bool:
+    return all(_strided(nest) for nest in nests)
+
+
 def _along_inner(nest: Nest) -> bool:
     """True if a dot reads memory better with neighbouring threads along the summed dim."""
     if reduced_size(nest.stages[0].op) < LINE_LANES:
@@ -403,13 +414,13 @@ def _plan_group(
     device: Device,
     fixed: FixedByTemplate | None,
     tuning: Tuning,
-    flat: int = 1,
+    alike: int = 1,
 ) -> GroupPlan:
-    """The plan of a group in a phase with so many `flat` ones."""
+    """The plan of a group in a phase with so many `alike`, itself counted."""
     given = fixed is not None and group in fixed.groups
     carries = any(nest.placed(Place.CARRY) for nest in nests)
     fixed_points = given or carries or group.streamed
-    points = 1 if fixed_points else tuning.points(_points(group, nests, block, device, flat))
+    points = 1 if fixed_points else tuning.points(_points(group, nests, block, device, alike))
     points = points if group.is_flat else min(points, group.tiles)
     plans = []
     for nest in nests:
@@ -439,7 +450,7 @@ def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
     return Teams(tuning.threads(teams.threads, block)) if inner > 1 else teams
 
 
-def _points(group: Group, nests: Sequence[Nest], block: int, device: Device, flat: int) -> int:
+def _points(group: Group, nests: Sequence[Nest], block: int, device: Device, alike: int) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
     if group.held is not None and group.axes.extent(group.held[0]) % TENSOR_ROWS:
         return 1  # rows of different tiles must not meet in a warp
@@ -451,8 +462,8 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device, fla
     if any(n.placed(Place.REDUCE) and _size(group, n.inner) > FULL_ROW for n in nests):
         return _rows_per_block(group.tiles, block, device)
     points = 1
-    # elementwise groups of one phase fill the device together
-    busy_tiles = 2 * device.sm_count // (flat if group.is_flat else 1)
+    # elementwise groups of one phase fill the device together, and so do sums of columns
+    busy_tiles = 2 * device.sm_count // alike
     while points < group.tiles:
         filled = any(
             points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests
@@ -482,7 +493,12 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
         return 1
     if nest.stages[0].op.opcode == "dot":
         return min(LINE_LANES, _power_of_two(inner)) if _along_inner(nest) else 1
-    return block if inner >= LONG_ROW else min(32, _power_of_two(inner))
+    return _long_team(inner, block) if inner >= LONG_ROW else min(32, _power_of_two(inner))
+
+
+def _long_team(row: int, block: int) -> int:
+    """Threads that share a long row in a block that may be larger for the sake of other groups."""
+    return team_in(block, max(LEAST_ROW_BLOCK, _row_team(row)))
 
 
 def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: Device) -> Teams:
@@ -501,7 +517,7 @@ def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: 
         threads = min(32, _power_of_two(max(1, min(wanted, spare))), _power_of_two(inner) // 4)
         return Teams(max(1, threads))
     if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
-        return Teams(block)
+        return Teams(_long_team(inner, block))
     if nest.stages[0].op.opcode == "dot":
         spare = _power_of_two(block // rows) if rows < block else 1
         return Teams(min(32, _power_of_two(inner), max(LINE_LANES, spare)))
@@ -509,10 +525,26 @@ def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: 
 
 
 def _carrying_team(nest: Nest, columns: int, block: int) -> Teams:
-    """A row's threads where sums of columns are carried from row to row."""
+    """A row's threads where sums of columns are carried from row to row: as many as have something
+    to do in most of their steps."""
     if nest.placed(Place.REDUCE):
         return Teams(team_in(block, _row_team(columns)))
-    return Teams(min(block, _power_of_two(columns // VECTOR_ELEMENTS)))
+    width = vector_elements(nest)
+    team = min(block, _power_of_two(-(-columns // width)))
+    while team > WARP and not mostly_busy(columns // width, team):
+        team //= 2
+    return Teams(team)
+
+
+def vector_elements(nest: Nest) -> int:
+    """Elements of the widest vector in which a nest can read all its inputs."""
+    sizes = [ITEM_BYTES[op.dtype] for stage in nest.stages for op in stage.swept]
+    return ACCESS_BYTES // max(sizes, default=ACCESS_BYTES // VECTOR_ELEMENTS)
+
+
+def mostly_busy(units: int, threads: int) -> bool:
+    """True if the threads of a team all have something to do in most of their steps."""
+    return 4 * units >= 3 * threads * -(-units // threads)
 
 
 def _number_tiles(plans: list[GroupPlan]) -> int:

@@ -21,6 +21,7 @@ from codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
 from codegen.monoids import Monoid
 from codegen.region import rewrite
 from codegen.schedule import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
+from codegen.shares import shares
 from codegen.stages import is_strided, reduced_size
 from codegen.types import c_type
 from costmodel.devices import Device
@@ -35,6 +36,8 @@ LEAST_PER_PART = 64
 COLUMN_THREADS = 8
 #: Rows that a thread should sum where it carries sums of columns from row to row.
 LEAST_ROWS = 16
+#: What its share of the blocks may be rounded up by to a divisor of a sum's rows.
+ROUNDED = 1.25
 #: The most threads that share an element of a dot.
 DOT_THREADS = 32
 #: A part of a dot should still have this many steps.
@@ -46,11 +49,14 @@ def split_reductions(graph: Graph, device: Device, scale: float = 1.0) -> Graph:
 
     `scale` is a factor on how many; 0 splits none.
     """
-    return rewrite(graph, lambda op: _split(op, device, scale))
+    sums = [op for op in graph if op.opcode == "reduce" and _row_parts(op, device, 1.0, 1.0) > 1]
+    share_of = shares(graph, sums)
+    return rewrite(graph, lambda op: _split(op, device, scale, share_of.get(op.id, 1.0)))
 
 
-def parts(op: Op, device: Device, scale: float = 1.0) -> int:
-    """Into how many parts a reduction or dot should be split (1: leave it)."""
+def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int:
+    """Into how many parts a reduction or dot should be split (1: leave it) that has a `share` of
+    the device to itself."""
     if op.opcode == "dot":
         threads, least = DOT_THREADS, LEAST_STEPS
     elif op.opcode == "reduce" and op.attrs.get("reducer") is not None:
@@ -60,7 +66,7 @@ def parts(op: Op, device: Device, scale: float = 1.0) -> int:
     size = reduced_size(op)
     if size < 2 or op.shape.size * size < SMALL:
         return 1
-    rows = _row_parts(op, device, scale)
+    rows = _row_parts(op, device, scale, share)
     if rows > 1:
         return rows
     if size < 2 * least:
@@ -79,18 +85,20 @@ def _columns(op: Op) -> int:
     return math.prod(op.operands[0].dims[max(op.attrs["dimensions"]) + 1 :])
 
 
-def _row_parts(op: Op, device: Device, scale: float) -> int:
+def _row_parts(op: Op, device: Device, scale: float, share: float) -> int:
     """Parts of rows, one per block: a divisor of the rows where there is one of the right size, so
-    that loops over the same rows can share the blocks. 1 if they would not fill the device."""
+    that loops over the same rows can share the blocks. 1 if they would not fill their share."""
     columns = _columns(op)
     if not LEAST_COLUMNS <= columns <= MOST_COLUMNS:
         return 1
     rows_at_once = max(1, DEFAULT_BLOCK * VECTOR_ELEMENTS // columns)
     blocks = int(device.sm_count * CARRIERS_PER_SM * columns // op.shape.size * scale)
+    if share < 1:
+        blocks = int(blocks * share * ROUNDED)
     extents = _extents(op)
     rows = extents[0]
     most = min(blocks, math.prod(extents), reduced_size(op) // (LEAST_ROWS * rows_at_once))
-    if most * op.shape.size < device.sm_count * columns:
+    if most * op.shape.size < int(device.sm_count * share) * columns:
         return 1
     if most > rows:
         return _nested(most, extents)
@@ -150,8 +158,8 @@ def _as_one(op: Op, chain: list[Op]) -> Op:
     return Op("reduce", op.shape, operands, attrs, op.name, op.origin, op.called, op.source)
 
 
-def _split(op: Op, device: Device, scale: float) -> list[Op] | None:
-    count = parts(op, device, scale)
+def _split(op: Op, device: Device, scale: float, share: float) -> list[Op] | None:
+    count = parts(op, device, scale, share)
     if count < 2:
         return None
     rows: list[Op] = []
@@ -182,7 +190,7 @@ def _split(op: Op, device: Device, scale: float) -> list[Op] | None:
         for source, axis in zip(operands, axes, strict=False)
     ]
     if op.opcode == "reduce":
-        partial, place = _partial_reduce(op, sources[0], zero, axes[0])
+        partial, place = _partial_reduce(op, sources[0], zero, axes[0], share)
         init = operands[1]
     else:
         partial, place, init = _partial_dot(op, sources, axes, count, dtype), 0, zero
@@ -240,15 +248,18 @@ def _moved(dims: Iterable[int], axis: int) -> tuple[int, ...]:
     return tuple(d if d < axis else d + 1 for d in dims)
 
 
-def _partial_reduce(op: Op, source: Op, zero: Op, axis: int) -> tuple[Op, int]:
+def _partial_reduce(op: Op, source: Op, zero: Op, axis: int, share: float) -> tuple[Op, int]:
     """The reduction of each part, and the dim of its result that counts parts."""
     reduced = _moved(sorted(op.attrs["dimensions"]), axis)
     kept = [d for d in range(source.shape.rank) if d not in reduced]
+    attrs = {"dimensions": reduced, "reducer": op.attrs["reducer"]}
+    if share < 1:
+        attrs["share"] = share
     partial = Op(
         "reduce",
         Shape(source.dtype, tuple(source.dims[d] for d in kept)),
         (source, zero),
-        {"dimensions": reduced, "reducer": op.attrs["reducer"]},
+        attrs,
         f"{op.name}_split",
         called=op.called if source.dtype == op.dtype else (),
         source=op.source,

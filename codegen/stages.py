@@ -264,6 +264,7 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         op.opcode,
         op.shape,
         (op.operands[0].dims, tuple(op.attrs["dimensions"])) if op.opcode == "reduce" else (),
+        op.attrs.get("share"),
         stage.inner_extents,
         stage.optional,
         tuple((producer.op.shape, index) for producer, index in stage.reads),

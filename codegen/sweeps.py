@@ -40,6 +40,8 @@ class Sweep:
 
     unit: Index = field(default_factory=Index)
     steps: int = 0
+    #: whether a thread's only vector is known to be there
+    opened: bool = False
     kept: dict[Key, tuple[str, int]] = field(default_factory=dict)
 
 
@@ -108,7 +110,9 @@ class Sweeps(Access):
             return
         name, threads = render(sweep.unit), self.plan.teams.threads
         units = self.plan.inner // self.width
-        if threads >= units and self.lane:
+        if sweep.opened:
+            body("0")
+        elif threads >= units and self.lane:
             header = f"if (const {int_} {name} = {self.lane}; {name} < {units})"
             with writer.nested(header):
                 writer.declare(name)
@@ -136,12 +140,12 @@ class Sweeps(Access):
         nest, inner = self.nest, self.plan.inner
         if inner == 1:
             return Sweep()
-        unit = self.sweep.unit if self.held else self._new_unit()
+        unit = self.sweep.unit if self.sweep.unit.terms else self._new_unit()
         steps = self._steps()
         kept = nest.levels > 1 and steps * self.width <= CACHE_STEPS
         if not (kept or self.carried or self.held):
             return Sweep(unit=unit)
-        sweep = Sweep(unit=unit, steps=steps)
+        sweep = Sweep(unit=unit, steps=steps, opened=self.sweep.opened)
         for (op, at), level in self._kept(unit * self.width + self._element).items():
             need = steps * self.width * words_of(op)
             if need > self.registers:

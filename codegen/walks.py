@@ -41,6 +41,7 @@ def walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
         rounds=rounds,
         flight=1 if unrolled else min(steps, UNROLLED),
         joins=_joins(nest) if threads > 1 else 0,
+        carries=bool(nest.nest.placed(Place.CARRY)),
         warps=_warps(nest, plan.block),
         busy=busy,
         again=sum(op.shape.bytes * (len(levels) - 1) for op, levels in again.items()),

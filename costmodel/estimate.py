@@ -187,24 +187,41 @@ def phase_us(
         busy_us(rows, device, active, resident * active, flight),
         busy_us(dots, device, threads, resident * threads),
     )
-    waiting = sum(waiting_us(walk, slots, work.blocks) for walk in walks)
+    waiting = waiting_us(walks, slots, work.blocks)
     return (moving**OVERLAP + waiting**OVERLAP) ** (1 / OVERLAP)
 
 
-def waiting_us(walk: Walk, slots: int, blocks: int) -> float:
-    """What the threads of a loop wait after its first turn, of which the caller knows.
+def waiting_us(walks: Sequence[Walk], slots: int, blocks: int) -> float:
+    """What the threads of a phase's loops wait after the first turn, of which the caller knows.
 
     `slots` blocks are on the device at once; further ones have to start, unless the `blocks`
-    there are take several tiles each.
+    there are take several tiles each, of one loop or of one after the other.
     """
+    tiles = sum(walk.tiles for walk in walks)
+    at_once = max(1, min(slots, tiles, blocks or slots))
+    each = [(walk.tiles / at_once, walk.turns * _turn_us(walk), _end_us(walk)) for walk in walks]
+    waited = sum(waves * (turns + end) for waves, turns, end in each)
+    first = max((_turn_us(walk) + _end_us(walk) for walk in walks), default=0.0)
+    joins = any(walk.joins for walk in walks)
+    starts = max(0.0, blocks / slots - 1) if joins else 0.0
+    return max(0.0, waited - first) + starts * START_US
+
+
+def _turn_us(walk: Walk) -> float:
+    """A row of a loop, from its loads to its stores where its threads wait for each other."""
     turn = walk.rounds * ROUND_US
     if walk.joins:
-        turn += TURN_US - ROUND_US + walk.joins * (JOIN_US + WARP_US * walk.warps)
-    else:
-        turn /= TURNS_TOGETHER
-    waves = walk.tiles / min(slots, walk.tiles, blocks or slots)
-    starts = max(0.0, blocks / slots - 1) if walk.joins else 0.0
-    return max(0.0, waves * walk.turns - 1) * turn + starts * START_US
+        return turn + TURN_US - ROUND_US + walk.joins * _join_us(walk)
+    return turn / TURNS_TOGETHER
+
+
+def _end_us(walk: Walk) -> float:
+    """What a tile takes beside its rows: the latency of the first, and joining what it sums."""
+    return TURN_US - ROUND_US + _join_us(walk) if walk.carries else 0.0
+
+
+def _join_us(walk: Walk) -> float:
+    return JOIN_US + WARP_US * walk.warps
 
 
 def best_case_us(work: Work, device: Device) -> float:

@@ -16,9 +16,10 @@ class Walk:
 
     Each of `tiles` takes `turns` rows of a team of threads, one after the other. A row is `rounds`
     of loads that wait for each other, `flight` of a thread's under way together, and `joins`
-    exchanges between `warps` warps. `busy` is the share of a block's threads that have work. Later
-    sweeps along a row read `again` bytes once more, of which a block works on `rows_bytes` at a
-    time; `spilled` bytes are written and read where registers are too few.
+    exchanges between `warps` warps. With `carries` a tile ends with one more, of what its threads
+    sum from row to row. `busy` is the share of a block's threads that have work. Later sweeps
+    along a row read `again` bytes once more, of which a block works on `rows_bytes` at a time;
+    `spilled` bytes are written and read where registers are too few.
     """
 
     tiles: int
@@ -26,6 +27,7 @@ class Walk:
     rounds: int = 1
     flight: int = 1
     joins: int = 0
+    carries: bool = False
     warps: int = 1
     busy: float = 1.0
     again: int = 0

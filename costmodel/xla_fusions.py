@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from costmodel.graph_work import GraphWork
-from costmodel.xla_kernels import kernel_time_us
+from costmodel.xla_kernels import kernel_time_us, sums_what_is_written
 from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of, spec_of
 
@@ -51,6 +51,8 @@ FEW_ELEMENTS, FEW_FLOPS = 1024, 1 << 15
 EPILOGUE_OPS = 4
 #: Ops that fold into a gemm's operand when only gemms read them.
 FOLDS = frozenset({"transpose", "convert", "bitcast", "reshape"})
+#: Ops that a column reduction computes even where others compute what it reduces.
+READ_THROUGH = frozenset({"convert", "bitcast", "reshape"})
 #: Operations per element up to which a normalisation computes what it reduces: the random bits of
 #: a dropout before a layer norm come from a kernel of their own.
 NORMAL_FLOPS = 256
@@ -118,6 +120,20 @@ class _Kernel:
     written: int = 0
     #: the reduction that decides the schedule, if there is one
     reduction: Op | None = None
+    #: whether other kernels compute what it reads
+    closed: bool = False
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Extents of the loop nest of a loop or a reduction."""
+        return self.root.dims if self.reduction is None else self.reduction.operands[0].dims
+
+    def take(self, other: _Kernel) -> None:
+        """Also do what `other` does, whose reduction is over the same dims if both have one."""
+        self.bits |= other.bits
+        self.written |= other.written
+        if self.reduction is None:
+            self.hero, self.reduction = other.hero, other.reduction
 
     @property
     def size(self) -> int:
@@ -136,17 +152,17 @@ def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
         us = kernel_time_us(works, kernel.bits, kernel.written)
         return XlaKernel(kernel.hero, kernel.bits, kernel.written, us)
 
-    kernels = _Fuser(works.graph, bits, works.free).run()
+    kernels = _Fuser(works, bits).run()
     return XlaPlan(works, bits, tuple(map(priced, kernels)))
 
 
 class _Fuser:
     """Walks from the results to the inputs and puts each op into the kernels of its users."""
 
-    def __init__(self, graph: Graph, bits: int, free: int):
-        self.graph = graph
+    def __init__(self, works: GraphWork, bits: int):
+        self.works = works
+        self.graph = graph = works.graph
         self.bits = bits
-        self.free = free
         self.homes: dict[int, list[_Kernel]] = {}
         self.kernels: list[_Kernel] = []
         #: reductions of several values of which one is read outside
@@ -160,7 +176,7 @@ class _Fuser:
             self._place(self.graph.ops[i])
         live = [k for k in self.kernels if k.bits]
         live.reverse()
-        return _join_siblings(self.graph, self.free, live)
+        return _join_siblings(self.graph, self.works.free, live)
 
     def _place(self, op: Op) -> None:
         users = self.graph.users[op.id]
@@ -221,7 +237,9 @@ class _Fuser:
             only.hero, only.reduction = Hero.REDUCTION, op
             self._join(op, [only])
         else:
-            self._start(op, Hero.REDUCTION).reduction = op
+            only = self._start(op, Hero.REDUCTION)
+            only.reduction = op
+        only.closed = sums_what_is_written(op, self.works.device)
 
     def _normalises(self, op: Op, kernel: _Kernel) -> bool:
         """A diamond: a row reduction whose result meets the rows it was computed from."""
@@ -241,15 +259,16 @@ class _Fuser:
         if by_gemm and len(by_gemm) == len(inside) and op.opcode in FOLDS and not escapes:
             self._join(op, kernels)
             return
-        hosts = _distinct(k for u in inside if u not in by_gemm for k in self.homes[u.id])
-        written = escapes or bool(by_gemm)
+        homes = _distinct(k for u in inside if u not in by_gemm for k in self.homes[u.id])
+        hosts = [kernel for kernel in homes if not _closed_to(kernel, op)]
+        written = escapes or bool(by_gemm) or len(hosts) < len(homes)
         hosts_take_it = len(hosts) == 1 and not self._overloads(op, hosts[0])
         if not written and (hosts_take_it or self.cheap >> op.id & 1):
             self._join(op, hosts)
             return
         for kernel in hosts:
-            if kernel.hero is Hero.GEMM or self._overloads(op, kernel):
-                continue  # a GEMM writes its result alone
+            if kernel.hero is Hero.GEMM or kernel.closed or self._overloads(op, kernel):
+                continue  # these write their result alone
             if kernel.size == op.shape.size and not self._would_cycle(op, kernel):
                 kernel.written |= 1 << op.id
                 self._join(op, [kernel])
@@ -273,6 +292,11 @@ class _Fuser:
                 if outside and self.graph.reach[operand.id] >> op.id & 1:
                     return True
         return False
+
+
+def _closed_to(kernel: _Kernel, op: Op) -> bool:
+    """Whether `kernel` reads what `op` computes, rather than compute it."""
+    return kernel.closed and op.shape.size >= kernel.size and op.opcode not in READ_THROUGH
 
 
 def is_row(reduce: Op) -> bool:
@@ -314,21 +338,17 @@ def _distinct(kernels: Iterable[_Kernel]) -> list[_Kernel]:
 
 
 def _join_siblings(graph: Graph, free: int, kernels: list[_Kernel]) -> list[_Kernel]:
-    """Loop or reduction kernels of one shape that read the same array become one; loop kernels
-    also where one reads what the other writes."""
+    """Loop and reduction kernels with loops of one shape that read the same array become one, with
+    reductions over the same dims; loop kernels also where one reads what the other writes."""
     by_value: dict[tuple[object, int], list[_Kernel]] = {}
     for kernel in kernels:
         if kernel.hero not in (Hero.LOOP, Hero.REDUCTION):
             continue
-        reduction = kernel.reduction
-        shape: object = kernel.root.dims
         shared = _read(graph, free, kernel)
-        if reduction is not None:
-            shape = (reduction.operands[0].dims, reduction.attrs["dimensions"])
-        else:
+        if kernel.reduction is None:
             shared |= set(ids(kernel.written))
         for i in sorted(shared):
-            by_value.setdefault((shape, i), []).append(kernel)
+            by_value.setdefault((kernel.dims, i), []).append(kernel)
     into: dict[_Kernel, _Kernel] = {}
 
     def final(kernel: _Kernel) -> _Kernel:
@@ -340,8 +360,7 @@ def _join_siblings(graph: Graph, free: int, kernels: list[_Kernel]) -> list[_Ker
         first = final(group[0])
         for other in map(final, group[1:]):
             if other is not first and _may_join(graph, first, other):
-                first.bits |= other.bits
-                first.written |= other.written
+                first.take(other)
                 into[other] = first
     return [k for k in kernels if k not in into]
 
@@ -359,7 +378,10 @@ def _read(graph: Graph, free: int, kernel: _Kernel) -> set[int]:
 
 def _may_join(graph: Graph, a: _Kernel, b: _Kernel) -> bool:
     """Whether nothing between the two, or in them if they hold reductions, keeps them apart."""
-    apart = a.bits | b.bits if a.hero is Hero.LOOP else 0
+    reductions = [kernel.reduction for kernel in (a, b) if kernel.reduction is not None]
+    if len({reduction.attrs["dimensions"] for reduction in reductions}) > 1:
+        return False
+    apart = 0 if reductions else a.bits | b.bits
     for kernel, other in ((a, b), (b, a)):
         for i in ids(kernel.bits):
             for operand in graph.ops[i].operands:

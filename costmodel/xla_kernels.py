@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from costmodel.bandwidth import latency_us
 from costmodel.devices import Device
 from costmodel.estimate import STAGE_US, kernel_us, library_gemm_us
 from costmodel.graph_work import GraphWork
@@ -21,6 +22,13 @@ COLUMN_THREADS = 1024
 #: Longer reductions take a second kernel.
 LONGEST_COLUMN = 4096
 LONGEST_ROW = 16_384
+#: A block of a column reduction in one pass walks down its rows, `COLUMN_THREADS / COLUMN_WIDTH`
+#: of them a turn; what a turn takes for each array that it reads or writes. Sums over 512..4096
+#: rows of 768 took 1.9 to 10.2 us on an H200, f32 and bf16 (costmodel/reductions/h200.json).
+COLUMN_TURN_US = 0.07
+#: From so many turns on, in fewer blocks than there are multiprocessors, XLA computes what is
+#: summed in a kernel of its own.
+MANY_TURNS = 16
 #: Share of our bandwidth that XLA's normalisation kernels reach with one input that is as large as
 #: the rows they reduce, and with several. On an H200, 8192 rows of 4096: with two (residual, layer
 #: norm, GELU; bf16) 84 us of 48 at the full rate, with three (dropout's mask among them; f32) 171
@@ -44,6 +52,7 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
     us, threads = STAGE_US * works.chain(bits), LOOP_THREADS
     # a scatter writes over an array that another kernel has filled or copied
     us += device.launch_us * sum(op.opcode == "scatter" for op in ops)
+    walked = 0.0
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
@@ -54,9 +63,46 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
             # the first pass splits the reduced elements evenly with the second
             blocks *= math.isqrt(reduced) if is_column else 1
             us += _second_pass_us(reductions, blocks, device)
-        if not is_column and any(works.graph.ops[i].dims == source.dims for i in ids(written)):
+        elif is_column:
+            arrays = _arrays(works, bits, written, source)
+            walked = _turns(reduced) * arrays * COLUMN_TURN_US
+        if _normalises(works, bits, written, source):
             work = _normalised(works, bits, source, work)
-    return us + kernel_us(replace(work, blocks=blocks), device, threads)
+    walked += device.launch_us + latency_us(device)
+    return us + max(kernel_us(replace(work, blocks=blocks), device, threads), walked)
+
+
+def sums_what_is_written(reduce: Op, device: Device) -> bool:
+    """Whether XLA has the elements that `reduce` reads written by another kernel, because its own
+    would compute them with few blocks in many turns."""
+    kept, reduced, is_column = _extents(reduce)
+    if not is_column or reduced > LONGEST_COLUMN or _turns(reduced) < MANY_TURNS:
+        return False
+    return kept <= COLUMN_WIDTH * device.sm_count
+
+
+def _turns(rows: int) -> int:
+    """Turns in which a block walks down the rows of a column reduction."""
+    return -(-rows * COLUMN_WIDTH // COLUMN_THREADS)
+
+
+def _arrays(works: GraphWork, bits: int, written: int, source: Op) -> int:
+    """Arrays of the size of `source` that a kernel reads or writes."""
+    touched = written
+    for i in ids(bits):
+        touched |= works.operands[i] & ~bits
+    large = (works.graph.ops[i] for i in ids(touched & ~works.free))
+    return sum(op.shape.size >= source.shape.size for op in large)
+
+
+def _normalises(works: GraphWork, bits: int, written: int, source: Op) -> bool:
+    """Whether a kernel writes rows that follow from what it reduced them to."""
+    inside = (works.graph.ops[i] for i in ids(bits))
+    reductions = sum(1 << op.id for op in inside if kind_of(op.opcode) is Kind.REDUCTION)
+    return any(
+        works.graph.ops[i].dims == source.dims and works.graph.reach[i] & reductions
+        for i in ids(written)
+    )
 
 
 def _normalised(works: GraphWork, bits: int, source: Op, work: Work) -> Work:

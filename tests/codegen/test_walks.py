@@ -51,9 +51,17 @@ def test_rows_of_a_tile_are_turns() -> None:
     assert softmax(tile=4.0).tiles == 2048
 
 
-@pytest.mark.parametrize(("block", "registers"), [(1024, 24), (256, 36), (128, 52)])
-def test_registers_follow_the_elements_of_a_row(block: int, registers: int) -> None:
-    assert facts(jax.nn.softmax, ROWS, block=block).registers == registers
+@pytest.mark.parametrize(("team", "registers"), [(1024, 24), (256, 36), (128, 52)])
+def test_registers_follow_the_elements_of_a_row(team: int, registers: int) -> None:
+    one_row = {"block": team, "team": team, "tile": min(1.0, 256 / team)}
+    assert facts(jax.nn.softmax, ROWS, **one_row).registers == registers
+
+
+def test_a_block_that_is_larger_than_a_row_wants_takes_several_rows() -> None:
+    [[alone]] = facts(jax.nn.softmax, ROWS).walks
+    [[several]] = facts(jax.nn.softmax, ROWS, block=1024).walks
+    assert (alone.warps, alone.turns) == (several.warps, several.turns) == (8, 1)
+    assert alone.tiles == 4 * several.tiles
 
 
 def test_sums_carried_down_the_rows_may_spill() -> None:

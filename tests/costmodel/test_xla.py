@@ -127,8 +127,9 @@ def test_small_values_with_many_readers_are_computed_again() -> None:
     costly = b.parameter((32,))
     for _ in range(4):
         costly = b.tanh(costly)
-    x, y = b.parameter((32,)), b.parameter((32,))
-    found = _xla(b.graph(b.sort(b.mul(x, costly)), b.reduce(b.mul(y, costly), (0,))))
+    x, y = b.parameter((32,)), b.parameter((16, 32))
+    scaled = b.mul(y, b.like(costly, y, (1,)))
+    found = _xla(b.graph(b.sort(b.mul(x, costly)), b.reduce(scaled, (0,))))
     assert sum(kernel.bits >> costly.id & 1 for kernel in found.kernels) == 2
 
 
