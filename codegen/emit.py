@@ -12,8 +12,7 @@ from codegen.dot_operands import OperandEmitter
 from codegen.dot_stream_emitter import StreamEmitter
 from codegen.dot_tensor import TensorEmitter
 from codegen.functions import (
-    FEWEST_FLAT,
-    FEWEST_LONG,
+    FEWEST,
     Signature,
     is_flat,
     kind_of_group,
@@ -105,8 +104,8 @@ class KernelEmitter:
         rest = [g for g in groups if not is_flat(g)]
         kinds = {g: kind_of_group(g) for g in rest}
         counts = Counter(kinds.values())
-        return (flat if len(flat) >= FEWEST_FLAT else []) + [
-            g for g in rest if counts[kinds[g]] >= FEWEST_LONG
+        return (flat if len(flat) >= FEWEST else []) + [
+            g for g in rest if counts[kinds[g]] >= FEWEST
         ]
 
     def _is_looped(self, group: GroupPlan) -> bool:
