@@ -10,7 +10,8 @@ from codegen.dot_tile import SPLIT_ADDS, Tile, thread_steps
 from codegen.index import Var
 from codegen.maps import Indices
 from codegen.nests import Place
-from codegen.schedule import ADDRESS_REGISTERS, GroupPlan, KernelPlan, NestPlan
+from codegen.residency import ADDRESS_REGISTERS
+from codegen.schedule import GroupPlan, KernelPlan, NestPlan
 from codegen.scratch import global_values
 from codegen.stages import Stage
 from codegen.storage import SharedLayout

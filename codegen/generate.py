@@ -18,8 +18,9 @@ from codegen.groups import form_groups
 from codegen.kernel import Kernel
 from codegen.moments import centre_sums, merge_variances
 from codegen.program import write_kernel
+from codegen.residency import made_resident
 from codegen.scatters import expand_scatters
-from codegen.schedule import KernelPlan, made_resident, schedule
+from codegen.schedule import KernelPlan, schedule
 from codegen.split import split_reductions
 from codegen.stages import NOTHING, find_stages
 from codegen.storage import SharedLayout, plan_layout

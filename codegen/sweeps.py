@@ -90,6 +90,8 @@ class Sweeps(Access):
         sweep = [s for s in stages if self.nest.place[s] is not Place.ROW]
         if not sweep:
             return
+        # the other threads wait for the sums of a row, nobody for those of its columns
+        sweep.sort(key=lambda s: self.nest.place[s] is Place.CARRY)
         totals: dict[Stage, str] = {}
         for stage in sweep:
             if self.nest.place[stage] is Place.REDUCE:
