@@ -391,17 +391,20 @@ def _parted(left: Group, right: Group) -> bool:
     """Whether `right` adds up sums of columns that `left` has spread over its share of the blocks:
     in one group the columns would take the place of the parts."""
     spread = {s for s in left.stages if "share" in s.op.attrs}
-    return any(producer in spread for stage in right.stages for producer, _ in stage.reads)
+    return bool(spread) and any(p in spread for stage in right.stages for p, _ in stage.reads)
 
 
 def _strangers(left: Group, right: Group) -> bool:
     """Whether a dot that deserves tiles of its own and another reduction with results of the same
     dims would meet in one loop, where neither depends on the other: what the reduction sums over
     would take the place of the dot's columns, and leave most of its threads idle."""
-    stages = sorted((*left.stages, *right.stages), key=lambda s: s.number)
-    dots = [s for s in stages if _work(s) >= TILED_WORK and s.op.opcode == "dot"]
+    both = [*left.stages, *right.stages]
+    dots = [s for s in both if s.op.opcode == "dot" and _work(s) >= TILED_WORK]
+    if not dots:
+        return False
+    stages = sorted(both, key=lambda s: s.number)
     reductions = [s for s in stages if s.is_reduction and s.op.opcode != "dot"]
-    if not dots or not reductions:
+    if not reductions:
         return False
     behind: dict[Stage, set[Stage]] = {}
     for stage in stages:

@@ -15,8 +15,10 @@ from hlo.graph import Graph, Op, ids
 
 
 def shares(graph: Graph, sums: Sequence[Op]) -> dict[int, float]:
-    """The share of the device that each of `sums` gets, by op id, those of all that read different
-    arrays together 1. Sums down the same rows work in the same blocks."""
+    """The share of the device that each of several `sums` gets, by op id, those of all that read
+    different arrays together 1. Sums down the same rows work in the same blocks."""
+    if len(sums) < 2:
+        return {}
     arrays = {op.id: _arrays(graph, op) for op in sums}
     together = nx.Graph((op, ("array", i)) for op, read in arrays.items() for i in read)
     clusters = [[i for i in found if i in arrays] for found in nx.connected_components(together)]

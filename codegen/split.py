@@ -49,7 +49,7 @@ def split_reductions(graph: Graph, device: Device, scale: float = 1.0) -> Graph:
 
     `scale` is a factor on how many; 0 splits none.
     """
-    sums = [op for op in graph if op.opcode == "reduce" and _row_parts(op, device, 1.0, 1.0) > 1]
+    sums = [op for op in graph if _is_large_sum(op) and _row_parts(op, device, 1.0, 1.0) > 1]
     share_of = shares(graph, sums)
     return rewrite(graph, lambda op: _split(op, device, scale, share_of.get(op.id, 1.0)))
 
@@ -57,15 +57,13 @@ def split_reductions(graph: Graph, device: Device, scale: float = 1.0) -> Graph:
 def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int:
     """Into how many parts a reduction or dot should be split (1: leave it) that has a `share` of
     the device to itself."""
-    if op.opcode == "dot":
+    if op.opcode == "dot" and _is_large(op):
         threads, least = DOT_THREADS, LEAST_STEPS
-    elif op.opcode == "reduce" and op.attrs.get("reducer") is not None:
+    elif _is_large_sum(op):
         threads, least = _threads(op), LEAST_PER_PART
     else:
         return 1
     size = reduced_size(op)
-    if size < 2 or op.shape.size * size < SMALL:
-        return 1
     rows = _row_parts(op, device, scale, share)
     if rows > 1:
         return rows
@@ -76,6 +74,16 @@ def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int
         return 1
     count = 1 << int(math.log2(min(wanted, size // least)))
     return _nested(count, _extents(op))
+
+
+def _is_large_sum(op: Op) -> bool:
+    return op.opcode == "reduce" and op.attrs.get("reducer") is not None and _is_large(op)
+
+
+def _is_large(op: Op) -> bool:
+    """Whether a sum is worth a grid barrier."""
+    size = reduced_size(op)
+    return size > 1 and op.shape.size * size >= SMALL
 
 
 def _columns(op: Op) -> int:

@@ -25,7 +25,7 @@ LONGEST_ROW = 16_384
 #: A block of a column reduction in one pass walks down its rows, `COLUMN_THREADS / COLUMN_WIDTH`
 #: of them a turn; what a turn takes for each array that it reads or writes. Sums over 512..4096
 #: rows of 768 took 1.9 to 10.2 us on an H200, f32 and bf16 (costmodel/reductions/h200.json).
-COLUMN_TURN_US = 0.07
+COLUMN_TURN_US = 0.05
 #: From so many turns on, in fewer blocks than there are multiprocessors, XLA computes what is
 #: summed in a kernel of its own.
 MANY_TURNS = 16

@@ -280,7 +280,7 @@ _SPARSE = 5
 _DIGITS = bytes(digit == ord("1") for digit in range(256))
 
 
-@functools.lru_cache(maxsize=1 << 12)
+@functools.lru_cache(maxsize=1 << 14)
 def _positions(bits: int) -> tuple[int, ...]:
     """Remembered: a candidate is walked again and again while it is scored."""
     first = max(0, (bits & -bits).bit_length() - 1)

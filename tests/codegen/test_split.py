@@ -206,3 +206,33 @@ def test_a_long_dot_is_as_exact_as_a_long_sum(host_compiler: str) -> None:
     values = np.random.default_rng(0).random(262_144, np.float32)
     case = Case(graph, [values], limit=2e-7)
     build([case]).check(case)
+
+
+def test_sums_of_different_arrays_share_the_device() -> None:
+    b = Builder()
+    x, y, z = b.parameter((4096, 768)), b.parameter((4096, 768)), b.parameter((4096, 1536))
+    sums = [b.reduce(x, (0,)), b.reduce(b.mul(x, y), (0,)), b.reduce(z, (0,))]
+    alone = parts(sums[0], H200)
+    graph = whole(b.graph(*sums))
+    counts = [op.operands[0].dims[0] for op in reduces(split_reductions(graph, H200))[::2]]
+    # x and y are read together: as many bytes as z has
+    assert counts == [alone // 2] * 3
+    assert parts(sums[2], H200) == alone
+
+
+def test_sums_of_one_array_have_the_device_to_themselves() -> None:
+    b = Builder()
+    x = b.parameter((4096, 768))
+    graph = whole(b.graph(b.reduce(x, (0,)), b.reduce(b.mul(x, x), (0,))))
+    partial = reduces(split_reductions(graph, H200))[::2]
+    assert [op.operands[0].dims[0] for op in partial] == [
+        parts(op, H200) for op in graph.ops[:-1] if op.opcode == "reduce"
+    ]
+    assert not any("share" in op.attrs for op in partial)
+
+
+def test_a_sum_over_a_single_row_is_left_alone() -> None:
+    b = Builder()
+    x, y = b.parameter((1, 1 << 16)), b.parameter((4096, 768))
+    graph = whole(b.graph(b.reduce(x, (0,)), b.reduce(y, (0,))))
+    assert len(reduces(split_reductions(graph, H200))) == 3

@@ -212,3 +212,18 @@ def test_more_blocks_never_take_more_time_in_one_phase(work: Work, more: int) ->
 @given(_works)
 def test_the_best_case_is_a_lower_bound(work: Work) -> None:
     assert best_case_us(work, H200) <= kernel_us(work, H200)
+
+
+def test_loops_behind_each_other_wait_for_each_other() -> None:
+    def us(*walks: Walk) -> float:
+        few = Work(bytes_read=1 << 20, blocks=132)
+        return facts_us(KernelFacts(few, threads=256, phases=(few,), walks=(walks,)), H200)
+
+    loop = Walk(132, turns=64, carries=True, warps=8)
+    assert us(loop, loop) > us(loop) > us(dataclasses.replace(loop, turns=1))
+    # side by side in the same blocks they take no longer than one of them
+    half = dataclasses.replace(loop, tiles=66)
+    assert us(half, half) == pytest.approx(us(loop))
+    # what a tile sums is joined behind its last row
+    several = dataclasses.replace(loop, tiles=1320, turns=1)
+    assert us(several) > us(dataclasses.replace(several, carries=False)) + 5

@@ -59,7 +59,10 @@ def test_every_plan_is_right(host_compiler: str, name: str) -> None:
 def test_the_ways_differ() -> None:
     """Each way changes the kernels of some program, or the test above would show nothing."""
     changing = set()
-    for name in ("softmax_bf16", "attention_gradient", "recurrent_scan_gradient", "lstm_step"):
+    for name in (
+        *("softmax_bf16", "attention_gradient", "recurrent_scan_gradient", "lstm_step"),
+        "variance_both_axes",
+    ):
         lowered = jax.jit(PROGRAMS[name].fun).lower(*PROGRAMS[name].args)
         module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
         found = {}
