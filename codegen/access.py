@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from codegen.index import Index, Var, constant, delinearize, linearize, render, variable
@@ -20,18 +21,26 @@ if TYPE_CHECKING:
     from codegen.emit import KernelEmitter
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where a nest stands: in the text of `kernel`, inside the tile of `group` that the C variable
+    `tile` numbers; names of arrays in shared memory, and C text of the grid points that the group
+    has ('' if they are known)."""
+
+    kernel: KernelEmitter
+    group: GroupPlan
+    nest: NestPlan
+    tile: str
+    shared_names: Mapping[Stage, str]
+    points: str = ""
+
+
 class Access:
     """The index digits of every axis of a nest at the current tile, row and column, and the loads
     and stores there, as vectors where a loop over their elements is open."""
 
-    def __init__(
-        self,
-        kernel: KernelEmitter,
-        group: GroupPlan,
-        nest: NestPlan,
-        tile: str,
-        shared_names: dict[Stage, str],
-    ):
+    def __init__(self, site: Site):
+        kernel, group = site.kernel, site.group
         self.label = kernel.label
         self.memory = kernel.memory
         self.int = kernel.int
@@ -49,10 +58,10 @@ class Access:
         )
         self.group = group
         self.axes = group.group.axes
-        self.plan = nest
-        self.nest = nest.nest
-        self.tile = tile
-        self.shared_names = shared_names
+        self.plan = site.nest
+        self.nest = site.nest.nest
+        self.tile = site.tile
+        self.shared_names = site.shared_names
         #: the stages that the loops of this group read whole, by op id
         self.whole = {p.op.id: p for s in group.group.stages for p, _ in s.reads}
         self.digits: dict[int, Index] = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from codegen.access import in_range
+from codegen.access import Site, in_range
 from codegen.dot_nests import sums_of_dots
 from codegen.dot_tile import held_results, results_per_row
 from codegen.expressions import literal
@@ -29,8 +29,7 @@ from codegen.types import c_type, compute_bytes
 from hlo.graph import Op
 
 if TYPE_CHECKING:
-    from codegen.emit import KernelEmitter
-    from codegen.schedule import GroupPlan, NestPlan
+    pass
 
 #: Summed elements of a dot that are unrolled at once.
 UNROLLED_DEPTH = 16
@@ -46,18 +45,11 @@ class DotEmitter(NestEmitter):
     #: whether all threads of the block meet at barriers inside
     together = False
 
-    def __init__(
-        self,
-        kernel: KernelEmitter,
-        group: GroupPlan,
-        nest: NestPlan,
-        tile: str,
-        shared_names: dict[Stage, str],
-    ):
-        super().__init__(kernel, group, nest, tile, shared_names)
-        assert nest.tile is not None
-        self.shape = nest.tile
-        self.rows, self.steps, self.lanes = nest.tile.rows, nest.tile.steps, nest.tile.lanes
+    def __init__(self, site: Site):
+        super().__init__(site)
+        assert site.nest.tile is not None
+        self.shape = shape = site.nest.tile
+        self.rows, self.steps, self.lanes = shape.rows, shape.steps, shape.lanes
         #: arrays over the tile's rows, and over rows and steps, by what they hold
         self.row_arrays: dict[Key, str] = {}
         self.element_arrays: dict[Key, str] = {}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from codegen.access import in_range
+from codegen.access import Site, in_range
 from codegen.dot_emitter import DotEmitter
 from codegen.index import Index, delinearize, linearize, render, variable
 from codegen.maps import Indices
@@ -22,8 +22,7 @@ from codegen.vectors import Vector
 from hlo.graph import Op
 
 if TYPE_CHECKING:
-    from codegen.emit import KernelEmitter
-    from codegen.schedule import GroupPlan, NestPlan
+    pass
 
 #: Values by op and stage: their C texts.
 Places = list[tuple[Op, Stage, str]]
@@ -36,15 +35,8 @@ UNROLLED_ADDS = 512
 class OperandEmitter(DotEmitter):
     """Prints a nest whose operands are loaded in runs and lots."""
 
-    def __init__(
-        self,
-        kernel: KernelEmitter,
-        group: GroupPlan,
-        nest: NestPlan,
-        tile: str,
-        shared_names: dict[Stage, str],
-    ):
-        super().__init__(kernel, group, nest, tile, shared_names)
+    def __init__(self, site: Site):
+        super().__init__(site)
         self.run, self.lot = self.shape.run, self.shape.lot
         #: the part of the summed elements that a thread walks, and what it joined with others
         self.share = Index()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from codegen.access import Site
 from codegen.dot_emitter import DotEmitter
 from codegen.dot_operands import OperandEmitter
 from codegen.dot_stream_emitter import StreamEmitter
@@ -200,10 +201,8 @@ class KernelEmitter:
         for number, nest in enumerate(group.nests):
             if number and names:
                 writer.line("__syncthreads();")
-            if points:
-                NestEmitter(self, group, nest, tile, names, points).emit()
-            else:
-                self._emitter(group, nest)(self, group, nest, tile, names).emit()
+            emitter = NestEmitter if points else self._emitter(group, nest)
+            emitter(Site(self, group, nest, tile, names, points)).emit()
         if looped and names:
             writer.line("__syncthreads();")
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from codegen.access import in_range
+from codegen.access import Site, in_range
 from codegen.index import (
     Fetched,
     Index,
@@ -21,7 +21,7 @@ from codegen.index import (
 from codegen.maps import Indices
 from codegen.nests import Place
 from codegen.rows import RowLoop, row_loop
-from codegen.schedule import RESIDENT_THREADS, GroupPlan, NestPlan, mostly_busy
+from codegen.schedule import RESIDENT_THREADS, mostly_busy
 from codegen.stages import Stage, closure
 from codegen.sweeps import CACHE_STEPS, Held, Sweep, Sweeps, functor_of, start_of
 from codegen.types import c_type
@@ -30,7 +30,7 @@ from hlo.graph import ITEM_BYTES, Op
 from hlo.semantics import Kind, kind_of
 
 if TYPE_CHECKING:
-    from codegen.emit import KernelEmitter
+    pass
 
 #: Loads of a thread under way at once where it sums columns from row to row.
 ROW_LOADS = 8
@@ -43,18 +43,11 @@ _TRIAL = Var("trial_lane", 1)
 class NestEmitter(Sweeps):
     """Prints one nest of a group inside one tile."""
 
-    def __init__(
-        self,
-        kernel: KernelEmitter,
-        group: GroupPlan,
-        nest: NestPlan,
-        tile: str,
-        shared_names: dict[Stage, str],
-        points: str = "",
-    ):
-        super().__init__(kernel, group, nest, tile, shared_names)
+    def __init__(self, site: Site):
+        super().__init__(site)
+        kernel = site.kernel
         self.comment = kernel.comment
-        self.points = points or str(group.grid_points)
+        self.points = site.points or str(site.group.grid_points)
         self.widest = kernel.plan.tuning.vector_bytes or ACCESS_BYTES
         self.full = kernel.plan.full
         #: whether the loads of all threads together do not cover the latency of memory

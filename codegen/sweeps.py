@@ -7,20 +7,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from codegen.access import Access, in_range
+from codegen.access import Access, Site, in_range
 from codegen.expressions import literal
 from codegen.index import Index, Var, linearize, render, variable
 from codegen.maps import Indices
 from codegen.monoids import joins
 from codegen.nests import Place
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan, slot_bytes
+from codegen.schedule import KernelPlan, slot_bytes
 from codegen.stages import Stage, body_reads, closure, inlined_reads
 from codegen.types import c_type, compute_bytes
 from codegen.vectors import aligned_base
 from hlo.graph import Op
 
 if TYPE_CHECKING:
-    from codegen.emit import KernelEmitter
+    pass
 
 #: Registers of an SM (4-byte units), and the share of a thread's that nothing is kept in: a thread
 #: that has more works on more of its row at once.
@@ -61,15 +61,9 @@ class Held:
 class Sweeps(Access):
     """The values of every row, level by level: those per row, then one sweep for the others."""
 
-    def __init__(
-        self,
-        kernel: KernelEmitter,
-        group: GroupPlan,
-        nest: NestPlan,
-        tile: str,
-        shared_names: dict[Stage, str],
-    ):
-        super().__init__(kernel, group, nest, tile, shared_names)
+    def __init__(self, site: Site):
+        super().__init__(site)
+        kernel = site.kernel
         self.block = kernel.plan.block
         self.sweep = Sweep()
         #: registers per thread that rows and sums may be kept in
