@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from codegen.access import Site, in_range
 from codegen.dot_emitter import DotEmitter
@@ -20,9 +19,6 @@ from codegen.sweeps import Key
 from codegen.types import c_type
 from codegen.vectors import Vector
 from hlo.graph import Op
-
-if TYPE_CHECKING:
-    pass
 
 #: Values by op and stage: their C texts.
 Places = list[tuple[Op, Stage, str]]

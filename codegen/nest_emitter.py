@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from codegen.access import Site, in_range
 from codegen.index import (
@@ -28,9 +27,6 @@ from codegen.types import c_type
 from codegen.vectors import ACCESS_BYTES, aligned_base
 from hlo.graph import ITEM_BYTES, Op
 from hlo.semantics import Kind, kind_of
-
-if TYPE_CHECKING:
-    pass
 
 #: Loads of a thread under way at once where it sums columns from row to row.
 ROW_LOADS = 8

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from codegen.access import Access, Site, in_range
 from codegen.expressions import literal
@@ -18,9 +17,6 @@ from codegen.stages import Stage, body_reads, closure, inlined_reads
 from codegen.types import c_type, compute_bytes
 from codegen.vectors import aligned_base
 from hlo.graph import Op
-
-if TYPE_CHECKING:
-    pass
 
 #: Registers of an SM (4-byte units), and the share of a thread's that nothing is kept in: a thread
 #: that has more works on more of its row at once.
