@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from codegen.expressions import identity
 from hlo.graph import Graph, Op, Shape
+from tests.fuzz.growing import Growing
 from tests.fuzz.values import FLOATS, INTEGERS, TypedBuilder, Value
 
 #: The largest window that is grown.
@@ -55,19 +56,8 @@ def moments_body(dtype: str) -> Graph:
     return b.graph(*(b.add(parameters[i], parameters[i + 3]) for i in range(3)))
 
 
-class Reductions:
+class Reductions(Growing):
     """Steps of `Growth`."""
-
-    if TYPE_CHECKING:
-        b: TypedBuilder
-        most: int
-        pick: Callable[[Sequence[Any]], Any]
-        flag: Callable[[], bool]
-        number: Callable[[int, int], int]
-        subset: Callable[[Sequence[Any]], tuple[Any, ...]]
-        any: Callable[..., Value | None]
-        keep: Callable[..., Value]
-        splat: Callable[[float, Op], Op]
 
     def window(self) -> Value | None:
         """Windows of any stride, padding and dilation."""
