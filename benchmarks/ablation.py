@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import arguments, readings
 from benchmarks.environment import describe
-from benchmarks.workloads import Workload
+from benchmarks.workloads import Workload, module_of
 
 _ALONE = {"packing": False, "exploratory": False}
 #: Steps of the ladder, each with what the one before it has: the paper's, then what goes beyond it.
@@ -35,16 +35,11 @@ LADDER: Mapping[str, Mapping[str, Any]] = {
 
 def ladder(workload: Workload, device: str) -> dict[str, Any]:
     """Kernels and microseconds by the model: XLA's, and on each step."""
-    import jax
-
     from fusionstitch import builders, core
     from fusionstitch.options import Options
     from fusionstitch.report import modelled_counts, modelled_times
-    from fusionstitch.targets import load
 
-    fun, args = load(workload.path)
-    lowered: Any = jax.jit(fun, keep_unused=True).trace(*args).lower(lowering_platforms=("cuda",))
-    module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    module = module_of(workload.target)
     row: dict[str, Any] = {"target": workload.target, "steps": {}}
     for name, switches in LADDER.items():
         options = Options(device=device, **switches)

@@ -55,10 +55,8 @@ def instrumented(source: str, entry: str) -> tuple[str, int]:
 
 def build(folder: Path, targets: Sequence[str], scorer: str = "model") -> None:
     """Cubins, launches and the model's times of the kernels with barriers of all targets."""
-    from codegen.generate import inspect
-    from codegen.region import region
+    from benchmarks.workloads import module_of
     from costmodel.estimate import phases_us
-    from costmodel.facts import KernelFacts
     from fusionstitch import builders, core
     from fusionstitch.options import Options
     from fusionstitch.runtime import nvrtc
@@ -67,13 +65,10 @@ def build(folder: Path, targets: Sequence[str], scorer: str = "model") -> None:
     options = Options(device="h200", scorer=scorer)
     profile = builders.profile(options)
     for target in targets:
-        for one in core.stitch(_module(target), options, profile, None).stitches:
-            kernel, pattern = one.kernel, one.chosen.pattern
+        for one in core.stitch(module_of(target), options, profile, None).stitches:
+            kernel = one.kernel
             if BARRIER not in kernel.source:
                 continue
-            part = region("inspected", pattern.ops, pattern.inputs, pattern.outputs)
-            facts = inspect(part, profile)
-            assert isinstance(facts, KernelFacts)
             source, marks = instrumented(kernel.source, kernel.name)
             name = f"{Path(target.partition(':')[0]).stem}-{kernel.name}"
             (folder / f"{name}.cubin").write_bytes(nvrtc.compile(source, "sm_90").image)
@@ -85,7 +80,7 @@ def build(folder: Path, targets: Sequence[str], scorer: str = "model") -> None:
                 "inputs": [(s.dtype, s.bytes) for s in kernel.inputs],
                 "results": [s.bytes for s in (*kernel.outputs, *kernel.scratch)],
                 "marks": marks,
-                "modelled_us": phases_us(facts, profile),
+                "modelled_us": phases_us(one.chosen.facts, profile),
                 "phases": [_title(text) for text in kernel.source.split(BARRIER)],
             }
             (folder / f"{name}.json").write_text(json.dumps(launch, indent=1))
@@ -95,21 +90,6 @@ def _title(text: str) -> str:
     """The comments of a phase's groups."""
     lines = (line.strip() for line in text.splitlines() if not line.startswith("//"))
     return "; ".join(line[3:] for line in lines if line.startswith("// "))[:160]
-
-
-def _module(target: str) -> bytes:
-    path = Path(target)
-    if path.is_file():
-        return path.read_bytes()
-    import jax
-
-    from fusionstitch.targets import load
-
-    fun, args = load(f"examples/{target}")
-    traced = jax.jit(fun, keep_unused=True).trace(*args)
-    lowered: Any = traced.lower(lowering_platforms=("cuda",)).compiler_ir("hlo")
-    data: bytes = lowered.as_serialized_hlo_module_proto()
-    return data
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.suites import SUITES
@@ -106,3 +107,20 @@ def _named(workload: Workload, name: str) -> bool:
     name = name.removeprefix("examples/")
     file, _, _ = workload.target.partition(":")
     return name in (workload.target, file, file.removesuffix(".py"))
+
+
+def module_of(target: str) -> bytes:
+    """The HLO module of a target of the examples, as XLA gets it for a GPU, which need not be
+    there; or what the file `target` holds."""
+    path = Path(target)
+    if path.is_file():
+        return path.read_bytes()
+    import jax
+
+    from fusionstitch.targets import load
+
+    fun, args = load(f"examples/{target}")
+    traced = jax.jit(fun, keep_unused=True).trace(*args)
+    lowered: Any = traced.lower(lowering_platforms=("cuda",)).compiler_ir("hlo")
+    data: bytes = lowered.as_serialized_hlo_module_proto()
+    return data
