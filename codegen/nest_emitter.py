@@ -354,8 +354,8 @@ class NestEmitter(Sweeps):
         self.registers -= size
 
     def _unrolled(self, row: Index, loop: RowLoop) -> str:
-        """The header of a loop that only sums: rows as far apart as memory wants loads under way,
-        and as registers can hold them."""
+        """The header of a loop that only sums, over as many rows at once as memory wants loads of
+        under way and registers can hold."""
         self.sweep = Sweep(unit=self._new_unit(), steps=self._steps())
         inputs = self._vector_inputs(row).values()
         words = sum(self._steps() * self.width * ITEM_BYTES[op.dtype] // 4 for op in inputs)
@@ -366,8 +366,8 @@ class NestEmitter(Sweeps):
 
     @contextmanager
     def _live_columns(self, loop: RowLoop) -> Iterator[None]:
-        """Around the rows rather than in each of them, so that their loads need not wait for it:
-        whether there is a column for this thread, where none has several."""
+        """Where no thread has several columns, asks whether this one has any: around the rows, not
+        in each of them, so that loads of several rows can be under way."""
         units, column = self.plan.inner // self.width, render(self.sweep.unit)
         self._name_lane(loop)
         if self._steps() > 1 or not self.lane:
