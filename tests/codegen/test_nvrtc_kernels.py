@@ -37,8 +37,13 @@ def resources(arch: str) -> dict[str, nvrtc.Resources]:
     return dict(nvrtc.compile(source, arch).resources)
 
 
-#: Bytes that a kernel spills for an architecture it was not tuned for, with NVRTC 13.0 to 13.5.
-SPILLED = {("sm_100", "k_norm_both_ways_1024_bfloat16"): 12, ("sm_100", "k_tiled_lots"): 8}
+#: Bytes that a kernel spills for an architecture it was not tuned for, with NVRTC 13.0 to 13.5; 0
+#: for one that has a slot on the stack and stores nothing there.
+SPILLED = {
+    ("sm_80", "k_norm_both_ways_512_bfloat16"): 0,
+    ("sm_100", "k_norm_both_ways_1024_bfloat16"): 12,
+    ("sm_100", "k_tiled_lots"): 8,
+}
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
@@ -48,12 +53,10 @@ def test_every_kernel_compiles_without_spills(nvrtc: ModuleType, arch: str) -> N
     sources = {kernel.name: kernel.source for kernel in kernels()}
     for name, used in found.items():
         assert used.spill_store_bytes <= SPILLED.get((arch, name), 0), name
-        # tables of operands, at most of pointers, and where a function that is called returns to
-        # are all that may lie in memory
+        # tables of operands, at most of pointers, are all that may lie in memory
         tables = sum(8 * int(count) for count in re.findall(r"_terms\[(\d+)\] =", sources[name]))
-        returns = 8 if "__noinline__" in sources[name] else 0
         spilled = 8 if (arch, name) in SPILLED else 0
-        assert used.stack_bytes <= tables + returns + spilled, name
+        assert used.stack_bytes <= tables + spilled, name
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
