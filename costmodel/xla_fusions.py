@@ -6,10 +6,12 @@ do (openxla/xla, xla/service/gpu/transforms); they are a model for scoring, not 
     loop            elementwise and index ops fuse into all their consumers (PriorityFusion), unless
                     computing them again is dear: much arithmetic, or many large arrays to read
     multi-output    a value also needed elsewhere is written by the kernel of its consumer when the
-                    shapes agree; siblings that read the same array join (MultiOutputFusion)
+                    shapes agree; siblings that read the same array join, a loop with a reduction
+                    of its shape, too (MultiOutputFusion)
     reduction       the hero of its kernel; its producers and an epilogue of its own shape fuse,
                     nothing of another shape behind it; reductions beyond ReductionIsRaceFree's
-                    bounds take a second kernel (TreeReductionRewriter)
+                    bounds take a second kernel (TreeReductionRewriter); sums down long columns
+                    by few blocks read what a loop has written
     normalisation   row reductions whose result is broadcast back over the same tensor form one
                     Triton kernel (SoftmaxRewriterTriton): softmax, layer norm forward
     gemm            a library or Triton kernel; transposes and converts of operands fold, a short

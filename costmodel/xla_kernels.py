@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
-from costmodel.bandwidth import latency_us
 from costmodel.devices import Device
 from costmodel.estimate import STAGE_US, kernel_us, library_gemm_us
 from costmodel.graph_work import GraphWork
@@ -65,10 +65,9 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
             us += _second_pass_us(reductions, blocks, device)
         elif is_column:
             arrays = _arrays(works, bits, written, source)
-            walked = _turns(reduced) * arrays * COLUMN_TURN_US
-        if _normalises(works, bits, written, source):
+            walked = kernel_us(Work(), device) + _turns(reduced) * arrays * COLUMN_TURN_US
+        if _normalises(works, reductions, written):
             work = _normalised(works, bits, source, work)
-    walked += device.launch_us + latency_us(device)
     return us + max(kernel_us(replace(work, blocks=blocks), device, threads), walked)
 
 
@@ -95,14 +94,11 @@ def _arrays(works: GraphWork, bits: int, written: int, source: Op) -> int:
     return sum(op.shape.size >= source.shape.size for op in large)
 
 
-def _normalises(works: GraphWork, bits: int, written: int, source: Op) -> bool:
+def _normalises(works: GraphWork, reductions: Sequence[Op], written: int) -> bool:
     """Whether a kernel writes rows that follow from what it reduced them to."""
-    inside = (works.graph.ops[i] for i in ids(bits))
-    reductions = sum(1 << op.id for op in inside if kind_of(op.opcode) is Kind.REDUCTION)
-    return any(
-        works.graph.ops[i].dims == source.dims and works.graph.reach[i] & reductions
-        for i in ids(written)
-    )
+    dims, above = reductions[0].operands[0].dims, sum(1 << op.id for op in reductions)
+    ops = (works.graph.ops[i] for i in ids(written))
+    return any(op.dims == dims and works.graph.reach[op.id] & above for op in ops)
 
 
 def _normalised(works: GraphWork, bits: int, source: Op, work: Work) -> Work:

@@ -118,7 +118,7 @@ def test_a_reduction_is_the_sum_of_a_product(axis: int, reads: int, written: boo
     got = xla_programs._compiled(reduction)(*operands)
     product = np.prod(operands, axis=0)
     total = got[0] if written else got
-    np.testing.assert_allclose(total, product.sum(axis), rtol=1e-5)
+    np.testing.assert_allclose(total, product.sum(axis), rtol=1e-6)
     if written:
         np.testing.assert_allclose(got[1], product, rtol=1e-6)
 
