@@ -35,7 +35,7 @@ using Library = struct LibraryTag*;
 using Kernel = struct KernelTag*;
 using Function = struct FunctionTag*;
 
-// CUlaunchAttribute, CUlaunchConfig and the two constants are laid out as cuda.h lays them out.
+// CUlaunchAttribute, CUlaunchConfig and the constants are laid out as cuda.h lays them out.
 struct LaunchAttribute {
   int id;
   char padding[4];
@@ -53,6 +53,10 @@ struct LaunchConfig {
 static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56, "as in cuda.h");
 constexpr int kLaunchAttributeCooperative = 2;
 constexpr int kMaxDynamicSharedBytes = 8;
+// CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE and _END
+void* const kParameters = reinterpret_cast<void*>(1);
+void* const kParameterBytes = reinterpret_cast<void*>(2);
+void* const kParametersEnd = nullptr;
 
 struct Driver {
   std::string missing;  // why the driver cannot be used; empty when it can
@@ -294,9 +298,10 @@ ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets re
     // a result without elements is there for XLA alone
     if ((*buffer)->element_count() > 0) pointers.push_back((*buffer)->untyped_data());
   }
-  std::vector<void*> parameters;
-  parameters.reserve(pointers.size());
-  for (void*& pointer : pointers) parameters.push_back(&pointer);
+  // All parameters are pointers, one behind the other as the kernel takes them: handed over as they
+  // are, the driver copies them at once; of an array of addresses it copies each by itself.
+  size_t bytes = pointers.size() * sizeof(void*);
+  void* parameters[] = {kParameters, pointers.data(), kParameterBytes, &bytes, kParametersEnd};
 
   LaunchAttribute attribute = {};
   attribute.id = kLaunchAttributeCooperative;
@@ -311,7 +316,7 @@ ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets re
   config.attribute_count = cooperative != 0 ? 1 : 0;
   // A kernel handle stands for its function in the context of the stream.
   Status status = TheDriver().Launch(&config, reinterpret_cast<Function>(kernel),
-                                     parameters.data(), nullptr);
+                                     nullptr, parameters);
   return status == 0 ? ffi::Error::Success() : Failed("cuLaunchKernelEx", status, name);
 }
 

@@ -2,10 +2,12 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace {
 std::mutex mutex;
 std::map<std::string, int> counts, failures;
+std::vector<const void*> launched;  // the parameters of the last launch
 
 int called(const char* name) {
   std::lock_guard<std::mutex> lock(mutex);
@@ -27,6 +29,10 @@ void fake_fail(const char* name, int status) {
   std::lock_guard<std::mutex> lock(mutex);
   failures.clear();
   if (status != 0) failures[name] = status;
+}
+int fake_launched(const void** pointers, int most) {
+  for (int i = 0; i < most && i < static_cast<int>(launched.size()); i++) pointers[i] = launched[i];
+  return static_cast<int>(launched.size());
 }
 int fake_count(const char* name) {
   std::lock_guard<std::mutex> lock(mutex);
@@ -61,7 +67,17 @@ int cuCtxGetDevice(int* device) {
   return called("cuCtxGetDevice");
 }
 #ifndef LACKING
-int cuLaunchKernelEx(const void*, void*, void**, void**) { return called("cuLaunchKernelEx"); }
+int cuLaunchKernelEx(const void*, void*, void** each, void** packed) {
+  const int status = called("cuLaunchKernelEx");
+  // cuda.h: 1 leads to the parameters, 2 to their bytes, null is the end
+  if (status != 0 || each != nullptr || packed[0] != reinterpret_cast<void*>(1) ||
+      packed[2] != reinterpret_cast<void*>(2) || packed[4] != nullptr) {
+    return status != 0 ? status : 1;
+  }
+  const void* const* pointers = static_cast<void**>(packed[1]);
+  launched.assign(pointers, pointers + *static_cast<size_t*>(packed[3]) / sizeof(void*));
+  return 0;
+}
 #endif
 int cuFuncLoad(void*) { return called("cuFuncLoad"); }
 }

@@ -26,6 +26,8 @@ LAUNCH_STATUSES = (1, 2, 700, 701, 720, 12345)
 IMAGE = struct.pack(
     "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, 190, 1, 0, 0, 64, 0, 64, 0, 0, 64, 1, 0
 ) + bytes(64)
+#: The addresses of two arguments and a result.
+BUFFERS = (16, 32, 48)
 
 
 class Launcher:
@@ -43,7 +45,7 @@ class Launcher:
     ) -> str:
         """The error of a call, or ''."""
         text = ctypes.create_string_buffer(4096)
-        buffers = (ctypes.c_void_p * 3)(16, 32, 48)
+        buffers = (ctypes.c_void_p * 3)(*BUFFERS)
         failed = self.host.host_call(
             self.handlers[stage], stage, key.encode(), image, ctypes.c_size_t(len(image)),
             entry.encode(), ctypes.c_int64(shared), ctypes.c_int64(1), buffers, ctypes.c_int64(2),
@@ -57,6 +59,11 @@ class Launcher:
     def count(self, name: str) -> int:
         return int(self.driver.fake_count(name.encode()))
 
+    def launched(self) -> list[int | None]:
+        """The addresses that the last launched kernel got."""
+        found = (ctypes.c_void_p * 8)()
+        return list(found[: self.driver.fake_launched(found, 8)])
+
     def both(self, key: str) -> list[str]:
         return [self.call(INITIALIZE, key), self.call(EXECUTE, key)]
 
@@ -66,6 +73,7 @@ def main(*libraries: str) -> dict[str, Any]:
     found: dict[str, Any] = {"fine": launcher.both("fine")}
     if any(found["fine"]):
         return found
+    found["launched"] = launcher.launched()
     found["setup"] = {}
     for name in SETUP:
         for status in SETUP_STATUSES:

@@ -14,7 +14,7 @@ import pytest
 
 from fusionstitch import builders
 from fusionstitch.runtime import cuda, toolchain
-from tests.faults.fake_launches import LAUNCH_STATUSES, SETUP, SETUP_STATUSES
+from tests.faults.fake_launches import BUFFERS, LAUNCH_STATUSES, SETUP, SETUP_STATUSES
 
 HERE = Path(__file__).parent
 NAMES = {
@@ -60,6 +60,7 @@ def name_of(status: int) -> str:
 
 def test_a_kernel_is_loaded_and_launched(found: dict[str, Any]) -> None:
     assert found["fine"] == ["", ""]
+    assert found["launched"] == list(BUFFERS)
 
 
 @pytest.mark.parametrize("status", SETUP_STATUSES)
