@@ -33,7 +33,12 @@ _SUITES: Mapping[str, tuple[str, ...]] = {
     "paper": tuple(PAPER.values()),
     "memory": MEMORY,
     "arithmetic": ("black_scholes.py:options", "norms.py:dropout"),
-    "patterns": ("figure1.py:original", "figure1.py:deep", "rmsprop.py:rmsprop100"),
+    "patterns": (
+        "figure1.py:original",
+        "figure1.py:deep",
+        "rmsprop.py:rmsprop100",
+        "cross_entropy.py:long_vocabulary",
+    ),
     "model": (
         "transformer.py:block_forward",
         "transformer.py:block_gradient",

@@ -70,6 +70,7 @@ WORKLOADS = (
     Workload("norms.py:batch_backward", passes=6),
     Workload("norms.py:dropout"),
     Workload("cross_entropy.py:vocabulary"),
+    Workload("cross_entropy.py:long_vocabulary"),
     Workload("adam.py:gpt2_small", "all"),
     Workload("rmsprop.py:rmsprop100", "all"),
     Workload("transformer.py:block_forward"),

@@ -74,6 +74,8 @@ class KernelEmitter:
     def body(self) -> str:
         """The statements of the kernel function; `functions` holds what they call."""
         self._share_functions()
+        if self.plan.cluster > 1:
+            self.writer.line("fs_cluster_barrier();  // all run before one writes to another")
         for number, phase in enumerate(self.plan.phases):
             if number:
                 self.writer.line("fs_grid_barrier();")
@@ -133,27 +135,29 @@ class KernelEmitter:
         return "\n".join(f"  {line}" for line in inner.writer.text().splitlines())
 
     def _phase(self, groups: list[GroupPlan]) -> None:
-        """The tiles of all groups, numbered through; a block takes every grid-th one."""
+        """The tiles of all groups, numbered through; a block, or a cluster of them, takes
+        every grid-th one."""
         tiles, grid = sum(g.tiles for g in groups), self.plan.grid
-        writer, int_ = self.writer, self.int
+        writer, int_, cluster = self.writer, self.int, self.plan.cluster
+        worker = f"blockIdx.x / {cluster}" if cluster > 1 else "blockIdx.x"
         if tiles <= grid and len(groups) == 1:
-            guard = f"if (blockIdx.x < {tiles})" if tiles < grid else ""
+            guard = f"if ({worker} < {tiles})" if tiles < grid else ""
             with writer.nested(guard, pinned=True) if guard else nullcontext():
-                self._group(groups[0], "blockIdx.x", looped=False)
+                self._group(groups[0], worker, looped=False)
             return
         work = writer.name("work")
         looped = tiles > grid
         if looped and len(groups) == 1 and groups[0].again:
             each = -(-tiles // grid)
-            first = f"{int_}(blockIdx.x) * {each}"
+            first = f"{int_}({worker}) * {each}"
             end = f"fs_min<{int_}>({first} + {each}, {tiles})"
             header = f"for ({int_} {work} = {first}; {work} < {end}; ++{work})"
             if groups[0].backward:
                 header = f"for ({int_} {work} = {end} - 1; {work} >= {first}; --{work})"
         elif looped:
-            header = f"for ({int_} {work} = blockIdx.x; {work} < {tiles}; {work} += {grid})"
+            header = f"for ({int_} {work} = {worker}; {work} < {tiles}; {work} += {grid})"
         else:
-            header = f"if (const {int_} {work} = blockIdx.x; {work} < {tiles})"
+            header = f"if (const {int_} {work} = {worker}; {work} < {tiles})"
         with writer.nested(header, pinned=True):
             if len(groups) == 1:
                 self._group(groups[0], work, looped)

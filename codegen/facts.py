@@ -51,7 +51,8 @@ def kernel_facts(
         pairs = zip(single, blocks, strict=True)
         alone.append(tuple(replace(work, blocks=n) for work, n in pairs) if len(phase) > 1 else ())
         together = sum((work for work, _ in groups), _loaded(loaded, seen, graph, device))
-        works.append(replace(together, blocks=min(plan.grid, sum(g.tiles for g in phase))))
+        busy = plan.cluster * min(plan.grid, sum(g.tiles for g in phase))
+        works.append(replace(together, blocks=busy))
         seen |= loaded.keys()
     walks = tuple(
         tuple(walk(group, nest, plan) for group in phase for nest in group.nests)
@@ -219,6 +220,8 @@ def scope(plan: KernelPlan, layout: SharedLayout) -> str:
     """The widest scope an intermediate crosses."""
     if plan.cooperative:
         return "grid"
+    if plan.cluster > 1:
+        return "cluster"
     if layout.offsets:
         return "block"
     joined = any(
@@ -249,7 +252,7 @@ def _levels(threads: int, columns: int, block: int) -> tuple[Level, Level]:
         return Level.CTA, Level.THREAD
     if columns:
         return Level.CTA, Level.WARP
-    if threads == block and block > 32:
+    if threads >= block > 32:
         return Level.THREAD, Level.CTA
     return Level.WARP, Level.CTA
 

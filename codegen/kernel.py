@@ -29,5 +29,7 @@ class Kernel:
     cooperative: bool
     template: str
     in_place: tuple[tuple[int, int], ...] = ()
+    #: neighbouring blocks that reach each other's shared memory; `grid` is a multiple of it
+    cluster: int = 1
     #: facts for the report: shared bytes without sharing, allocations, requests, scopes, ...
     facts: tuple[tuple[str, object], ...] = ()

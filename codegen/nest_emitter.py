@@ -18,11 +18,11 @@ from codegen.index import (
     variable,
 )
 from codegen.maps import Indices
-from codegen.nests import Place
+from codegen.nests import CACHE_STEPS, Place
 from codegen.rows import RowLoop, row_loop
 from codegen.schedule import RESIDENT_THREADS, mostly_busy
 from codegen.stages import Stage, closure
-from codegen.sweeps import CACHE_STEPS, Held, Sweep, Sweeps, functor_of, start_of
+from codegen.sweeps import Held, Sweep, Sweeps, functor_of, start_of
 from codegen.types import c_type
 from codegen.vectors import ACCESS_BYTES, aligned_base
 from hlo.graph import ITEM_BYTES, Op
@@ -92,7 +92,7 @@ class NestEmitter(Sweeps):
                 for level in range(self.nest.levels):
                     self._level(level)
         if self.unsettled:
-            self.writer.line("__syncthreads();")
+            self.writer.line(self._barrier())
         if self.carried:
             self._finish_carrying()
 

@@ -16,6 +16,9 @@ from codegen.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
 from codegen.stages import Stage, is_strided
 from hlo.errors import CodegenError
 
+#: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
+CACHE_STEPS = 32
+
 
 class Place(enum.Enum):
     """Where in a nest a stage is computed."""

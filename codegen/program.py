@@ -12,6 +12,7 @@ from codegen.expressions import literal
 from codegen.inplace import in_place
 from codegen.kernel import Kernel
 from codegen.monoids import functors
+from codegen.schedule import KernelPlan
 from codegen.scratch import scratch_buffers
 from codegen.source import Writer
 from codegen.types import c_type
@@ -58,7 +59,8 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     source += emitter.functions
     source += [f"// {line}".rstrip() for line in _summary(scheduled)]
     bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
-    source += [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{graph.name}("]
+    attributes = f"{_cluster(plan)}__launch_bounds__({bounds})"
+    source += [f'extern "C" __global__ void {attributes}', f"{graph.name}("]
     source += ["    " + ",\n    ".join(parameters) + ") {"]
     if layout.total:
         source.append("  FS_DYNAMIC_SHARED(shared_memory);")
@@ -70,14 +72,19 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
         inputs=tuple(p.shape for p in graph.parameters),
         outputs=tuple(op.shape for op in graph.root.operands),
         scratch=tuple(buffer.shape for buffer in buffers),
-        grid=plan.grid,
+        grid=plan.grid * plan.cluster,
         block=plan.block,
         shared_bytes=layout.total,
         cooperative=plan.cooperative,
         template=scheduled.facts.template,
         in_place=aliases,
+        cluster=plan.cluster,
         facts=(*scheduled.facts.facts, ("scope", scheduled.facts.scope)),
     )
+
+
+def _cluster(plan: KernelPlan) -> str:
+    return f"__cluster_dims__({plan.cluster}, 1, 1) " if plan.cluster > 1 else ""
 
 
 def is_table(op: Op) -> bool:

@@ -39,7 +39,8 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
         stays = (flat and large) or any(_is_persistent(g, plan.block) for g in plan.groups)
         tiled = _tiled_per_sm(plan, shared_bytes, device)
         bounds = per_sm if stays or tuning.blocks_per_sm else tiled
-        grid = min(plan.grid, device.sm_count * per_sm) if tuning.persistent else plan.grid
+        most = max(1, device.sm_count * per_sm // plan.cluster)
+        grid = min(plan.grid, most) if tuning.persistent else plan.grid
         return replace(plan, grid=grid, blocks_per_sm=bounds)
     if shared_bytes:
         # every resident block also takes 1 KB of system shared memory

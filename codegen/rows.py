@@ -42,7 +42,7 @@ def row_loop(
     barriers of the whole block.
     """
     threads = teams.threads
-    per_pass = block // threads
+    per_pass = max(1, block // threads)
     exact = limit == str(rows) and rows % per_pass == 0
     lane = _lane(teams, block, thread)
     # warps may go separate ways
@@ -52,7 +52,7 @@ def row_loop(
         team = thread
     if rows == 1:
         return _single_row(teams, team, lane, block, together)
-    if threads == block:
+    if threads >= block:
         header = f"for ({int_} {name} = 0; {name} < {limit}; ++{name})"
         return RowLoop(header, "", "", lane, "0", 1)
     once = rows <= per_pass
@@ -84,13 +84,15 @@ def _lane(teams: Teams, block: int, thread: str) -> str:
         return ""
     if teams.columns:
         return f"{thread} / {teams.columns}"
+    if teams.threads > block:
+        return f"blockIdx.x % {teams.threads // block} * {block} + {thread}"
     return thread if teams.threads == block else f"{thread} % {teams.threads}"
 
 
 def _single_row(teams: Teams, team: str, lane: str, block: int, together: bool) -> RowLoop:
     if teams.columns:
         return RowLoop("", "", f"{team} == 0" if teams.columns > 1 else "", lane)
-    if teams.threads == block:
+    if teams.threads >= block:
         return RowLoop("", "", "", lane)
     if teams.threads == 1:
         return RowLoop("if (threadIdx.x == 0)", "", "", lane)

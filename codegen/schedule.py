@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from codegen.clusters import LONGEST_KEPT, MOST_THREADS, cluster_of
 from codegen.coalescing import line_costs
 from codegen.dot_streams import stream_tile
 from codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
@@ -34,8 +35,8 @@ LEAST_ROW_BLOCK = 128
 #: Threads of a block that sums columns: fewer, larger blocks leave fewer partial sums. Batch norm
 #: of 65536 x 256 floats took 126 us with 512 on an H200, 131 us with 256.
 SUMMING_BLOCK = 512
-#: The largest block, and the smallest one that a kernel of register tiles shrinks to.
-MOST_THREADS, LEAST_THREADS = 1024, 32
+#: The smallest block that a kernel of register tiles shrinks to.
+LEAST_THREADS = 32
 #: Elements per thread of a purely elementwise tile.
 VECTOR_ELEMENTS = 4
 #: Threads per row of a register tile: a team of eight or so works on two rows or more.
@@ -65,10 +66,10 @@ class FixedByTemplate(Protocol):
     block: int | None
 
 
-def slot_bytes(dtype: str) -> int:
+def slot_bytes(dtype: str, blocks: int = 1) -> int:
     """Shared memory in which the warps of a block join one reduction (fs_slot of the device
-    header)."""
-    return 32 * max(8, compute_bytes(dtype))
+    header), and as much again where several blocks do."""
+    return 32 * max(8, compute_bytes(dtype)) * (2 if blocks > 1 else 1)
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,9 @@ class Teams:
     """`threads` threads work on a row; strided teams are `columns` apart in thread number.
 
     threads == 1: a thread owns a row. threads <= 32: neighbouring lanes, joined by shuffles. More:
-    neighbouring warps, or the whole block, joined through shared memory. With columns > 0 the rows
-    lie along the lanes (coalesced column reductions) and a team is every columns-th thread.
+    neighbouring warps, the whole block, or a cluster of blocks, joined through shared memory. With
+    columns > 0 the rows lie along the lanes (coalesced column reductions) and a team is every
+    columns-th thread.
     """
 
     threads: int
@@ -118,7 +120,7 @@ class NestPlan:
             teams = -(-self.rows // self.tile.team_rows)
             uneven = ragged or self.rows % self.tile.team_rows != 0
             return uneven or (threads < 32 and teams % (block // threads) != 0)
-        if threads in (1, 32, block) and not self.teams.columns:
+        if (threads in (1, 32) or threads >= block) and not self.teams.columns:
             return False
         return ragged or self.rows % (block // threads) != 0
 
@@ -151,7 +153,8 @@ class GroupPlan:
 
 @dataclass(eq=False)
 class KernelPlan:
-    """Threads per block, groups by phase (a grid barrier between phases), blocks.
+    """Threads per block, groups by phase (a grid barrier between phases), blocks, or clusters of
+    them: each tile is then the work of `cluster` blocks.
 
     `full` counts the threads that keep the device busy, `resident` those of each SM that a launch
     whose blocks stay counts on; `blocks_per_sm` is how many blocks that are, or the launch bounds
@@ -165,6 +168,7 @@ class KernelPlan:
     resident: int = RESIDENT_THREADS
     blocks_per_sm: int = 0
     tuning: Tuning = DEFAULT
+    cluster: int = 1
 
     @property
     def cooperative(self) -> bool:
@@ -189,7 +193,8 @@ def schedule(
     group_of = {s: g for g in groups for s in g.stages}
     nests = {g: form_nests(g, tiled=fixed is None) for g in groups}
     heaviest = max(groups, key=_elements)  # the first of equals
-    block = tuning.block or _wanted_block(heaviest, nests[heaviest])
+    cluster, block = cluster_of(groups, nests, device, tuning) if fixed is None else (1, 0)
+    block = block or tuning.block or _wanted_block(heaviest, nests[heaviest])
     if fixed is not None:
         block = fixed.block or DEFAULT_BLOCK
     plans: list[list[GroupPlan]] = []
@@ -199,7 +204,7 @@ def schedule(
         plans.append([])
         for g in phase:
             alike = flat if g.is_flat else strided if _sums_strided(nests[g]) else 1
-            plans[-1].append(_plan_group(g, nests[g], block, device, fixed, tuning, alike))
+            plans[-1].append(_plan_group(g, nests[g], block, device, fixed, tuning, alike, cluster))
     if fixed is None and not tuning.block and (busy := _busy_threads(plans)) < block:
         block = busy
         plans = [[_plan_group(groups[0], nests[groups[0]], block, device, None, tuning)]]
@@ -209,7 +214,7 @@ def schedule(
     if any(_keeps_and_carries(heaviest, nest) for nest in nests[heaviest]):
         resident = max(block, CARRYING_THREADS)
     full = device.sm_count * RESIDENT_THREADS
-    return KernelPlan(block, plans, most, full, resident, tuning=tuning)
+    return KernelPlan(block, plans, most, full, resident, tuning=tuning, cluster=cluster)
 
 
 def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
@@ -322,11 +327,13 @@ def _plan_group(
     fixed: FixedByTemplate | None,
     tuning: Tuning,
     alike: int = 1,
+    cluster: int = 1,
 ) -> GroupPlan:
-    """The plan of a group in a phase with so many `alike`, itself counted."""
+    """The plan of a group in a phase with so many `alike`, itself counted, whose rows `cluster`
+    blocks share."""
     given = fixed is not None and group in fixed.groups
     carries = any(nest.placed(Place.CARRY) for nest in nests)
-    fixed_points = given or carries or group.streamed
+    fixed_points = given or carries or group.streamed or cluster > 1
     points = 1 if fixed_points else tuning.points(_points(group, nests, block, device, alike))
     points = points if group.is_flat else min(points, group.tiles)
     plans = []
@@ -339,6 +346,8 @@ def _plan_group(
         tile = _tile(group, nest, points, block) if nest.tiled else None
         if tile is not None:
             teams = Teams(tile.team)
+        elif cluster > 1:
+            teams = Teams(cluster * block)
         plans.append(NestPlan(nest, rows, inner, teams, tile))
     return GroupPlan(group, plans, points, -(-group.tiles // points))
 
@@ -366,8 +375,9 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device, ali
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
-    if any(n.placed(Place.REDUCE) and _size(group, n.inner) > FULL_ROW for n in nests):
-        return _rows_per_block(group.tiles, block, device)
+    longest = max((_size(group, n.inner) for n in nests if n.placed(Place.REDUCE)), default=0)
+    if longest > FULL_ROW:  # a row that no block keeps is not worth the registers of few threads
+        return _rows_per_block(group.tiles, block, device) if longest <= LONGEST_KEPT else 1
     points = 1
     # elementwise groups of one phase fill the device together, and so do sums of columns
     busy_tiles = 2 * device.sm_count // alike

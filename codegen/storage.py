@@ -71,7 +71,7 @@ def _reduction_scratch(plan: KernelPlan) -> int:
         for nest in group.nests:
             if nest.teams.joins_warps:
                 reduced = nest.nest.placed(Place.REDUCE)
-                need = max(need, sum(slot_bytes(s.op.dtype) for s in reduced))
+                need = max(need, sum(slot_bytes(s.op.dtype, plan.cluster) for s in reduced))
             if nest.tile is not None:
                 need = max(need, nest.tile.shared)
             if nest.tile is not None and nest.tile.shares > 1:

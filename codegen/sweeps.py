@@ -11,7 +11,7 @@ from codegen.expressions import literal
 from codegen.index import Index, Var, linearize, render, variable
 from codegen.maps import Indices
 from codegen.monoids import joins
-from codegen.nests import Place
+from codegen.nests import CACHE_STEPS, Place
 from codegen.schedule import KernelPlan, slot_bytes
 from codegen.stages import Stage, body_reads, closure, inlined_reads
 from codegen.types import c_type, compute_bytes
@@ -21,8 +21,6 @@ from hlo.graph import Op
 #: Registers of an SM (4-byte units), and the share of a thread's that nothing is kept in: a thread
 #: that has more works on more of its row at once.
 SM_REGISTERS, SPARE_SHARE = 65536, 7 / 16
-#: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
-CACHE_STEPS = 32
 #: Loads of a thread under way at once where its team reads down a column.
 COLUMN_LOADS = 16
 
@@ -268,18 +266,27 @@ class Sweeps(Access):
         two uses of one.
         """
         reduced = [s for s in self.nest.stages if self.nest.place[s] is Place.REDUCE]
-        before = sum(slot_bytes(s.op.dtype) for s in reduced if self.nest.level[s] < level)
+        threads = self.plan.teams.threads
+        whole, blocks = threads == self.block, max(1, threads // self.block)
+        before = sum(slot_bytes(s.op.dtype, blocks) for s in reduced if self.nest.level[s] < level)
         scratch = f"shared_memory + {before}" if before else "shared_memory"
         functors = ", ".join(map(functor_of, totals))
         arguments = ", ".join([scratch, *totals.values()])
-        threads = self.plan.teams.threads
-        whole = threads == self.block
         join = "fs_reduce_block" if whole else "fs_reduce_team"
-        self.writer.line(f"{join}<{threads // 32}, {functors}>({arguments});")
+        count = f"{threads // 32}"
+        if blocks > 1:
+            join, count = "fs_reduce_cluster", f"{self.block // 32}, {blocks}"
+        self.writer.line(f"{join}<{count}, {functors}>({arguments});")
         if len(reduced) == len(totals):
-            self.writer.line("__syncthreads();" if whole else f"fs_team_barrier<{threads}>();")
+            joins_teams = not whole and blocks == 1
+            self.writer.line(f"fs_team_barrier<{threads}>();" if joins_teams else self._barrier())
         else:
             self.unsettled = True
+
+    def _barrier(self) -> str:
+        """A barrier of all blocks that share a row."""
+        shared = self.plan.teams.threads > self.block
+        return "fs_cluster_barrier();" if shared else "__syncthreads();"
 
     def _finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""

@@ -32,6 +32,7 @@ class Tuning:
     row_registers  registers per thread that hold a row from sweep to sweep
     blocks_per_sm  blocks that launch bounds, and a cooperative grid, count on per multiprocessor
     persistent     no more blocks than `blocks_per_sm` fill the device with; they loop over tiles
+    cluster        blocks that share a row, 1 for none
     merge          False gives every loop a phase of its own instead of merging loops into blocks
 
     A choice that does not fit a loop (a team longer than the block, say) leaves that loop as it is.
@@ -46,6 +47,7 @@ class Tuning:
     row_registers: int | None = None
     blocks_per_sm: int | None = None
     persistent: bool = False
+    cluster: int | None = None
     merge: bool = True
 
     def __post_init__(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from codegen.nests import Place
+from codegen.nests import CACHE_STEPS, Place
 from codegen.schedule import GroupPlan, KernelPlan, NestPlan
 from codegen.stages import Stage
-from codegen.sweeps import CACHE_STEPS, row_registers, words_of
+from codegen.sweeps import row_registers, words_of
 from codegen.vectors import ACCESS_BYTES
 from costmodel.facts import Walk
 from hlo.graph import ITEM_BYTES, Op
@@ -36,7 +36,7 @@ def walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
     sweeps = 1 + max((len(levels) - 1 for levels in again.values()), default=0)
     rounds = (1 if unrolled else -(-steps // UNROLLED)) * sweeps
     return Walk(
-        tiles=group.tiles,
+        tiles=group.tiles * plan.cluster,
         turns=turns,
         rounds=rounds,
         flight=1 if unrolled else min(steps, UNROLLED),
@@ -45,7 +45,10 @@ def walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
         warps=_warps(nest, plan.block),
         busy=busy,
         again=sum(op.shape.bytes * (len(levels) - 1) for op, levels in again.items()),
-        rows_bytes=sum(min(nest.rows, at_once) * nest.inner * ITEM_BYTES[op.dtype] for op in again),
+        rows_bytes=sum(
+            min(nest.rows, at_once) * nest.inner * ITEM_BYTES[op.dtype] // plan.cluster
+            for op in again
+        ),
         spilled=2 * 4 * carried * group.tiles * nest.rows * threads,
     )
 

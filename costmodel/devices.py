@@ -31,7 +31,8 @@ class Device:
 
     A grid barrier takes `grid_barrier_us` with one block per multiprocessor and `barrier_block_us`
     more for each further one. T threads per multiprocessor, with one load of 16 bytes in flight
-    each, draw a share 1 - exp(-T / `bandwidth_threads`) of the bandwidth.
+    each, draw a share 1 - exp(-T / `bandwidth_threads`) of the bandwidth. `cluster_limit` is how
+    many blocks may share their shared memory on every device of the architecture; 1: none can.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Device:
     bandwidth_curve: tuple[tuple[int, float], ...]
     measured: str = ""
     cooperative_limit: int = 0
+    cluster_limit: int = 1
     parameter_bytes: int = 32_764
     loop_call_us: float = 8.5
     bandwidth_threads: float = 400.0

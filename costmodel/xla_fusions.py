@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -61,6 +62,10 @@ NORMAL_FLOPS = 256
 #: What XLA fuses ops into even where no pattern may hold it: library GEMMs, general scatters, many
 #: joined arrays.
 FUSED_INTO = frozenset({"dot", "scatter", "concatenate"})
+#: Elements of a row up to which a normalisation takes it. On an H200 softmax and layer norm took
+#: 1.1 to 1.3 times as long as a copy with rows of 4096 to 12288 elements, f32 and bf16, 1.4 to 2.5
+#: with 16384, 2.0 to 2.9 with longer ones.
+LONGEST_NORMAL = 12_288
 #: Index ops a normalisation may hold.
 NORMAL_MOVEMENT = frozenset({"broadcast", "reshape", "bitcast"})
 
@@ -247,6 +252,8 @@ class _Fuser:
         """A diamond: a row reduction whose result meets the rows it was computed from."""
         source = op.operands[0]
         if kernel.hero not in (Hero.LOOP, Hero.NORMALISATION) or not is_row(op):
+            return False
+        if math.prod(source.dims[d] for d in op.attrs["dimensions"]) > LONGEST_NORMAL:
             return False
         if kernel.root.dims != source.dims:
             return False

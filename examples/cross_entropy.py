@@ -17,9 +17,18 @@ def loss_and_gradient(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, 
     return jax.value_and_grad(cost)(logits, labels)
 
 
-def vocabulary() -> Workload:
-    """bf16[4096, 32768] (small: bf16[16, 1024])."""
+def _tokens(full: tuple[int, int], small: tuple[int, int]) -> Workload:
     draw = Random()
-    tokens, words = size((4096, 32_768), (16, 1024))
+    tokens, words = size(full, small)
     logits = draw.normal(tokens, words, dtype=jnp.bfloat16)
     return loss_and_gradient, (logits, draw.integers(tokens, high=words))
+
+
+def vocabulary() -> Workload:
+    """bf16[4096, 32768] (small: bf16[16, 1024])."""
+    return _tokens((4096, 32_768), (16, 1024))
+
+
+def long_vocabulary() -> Workload:
+    """bf16[1024, 131072], rows that no single block keeps (small: bf16[6, 4096])."""
+    return _tokens((1024, 131_072), (6, 4096))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from codegen.kernel import Kernel
 from costmodel import devices
 from costmodel.devices import Device
+from costmodel.facts import SCOPES
 from fusionstitch import env
 from fusionstitch.core import Builder, Built
 from fusionstitch.options import Options
@@ -79,11 +81,18 @@ def gpu() -> Verdict:
 
 
 def profile(options: Options) -> Device:
-    """The profile to plan for: the one asked for, else the GPU's, else "emulated".
+    """The profile to plan for: the one asked for, else the GPU's, else "emulated". One without
+    clusters where `options.scope` is narrower.
 
     FUSIONSTITCH_PROFILE replaces that of the GPU. Raises OptionError for a GPU that no profile
     fits.
     """
+    found = _profile(options)
+    clusters = SCOPES.index(options.scope) >= SCOPES.index("cluster")
+    return found if clusters else replace(found, cluster_limit=1)
+
+
+def _profile(options: Options) -> Device:
     if options.device is not None:
         return devices.device(options.device)
     found = gpu()

@@ -24,6 +24,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(bytes) alignas(bytes)
 
@@ -45,6 +46,12 @@ inline void fs_emulated_named_barrier(unsigned barrier, unsigned count) {
   fs_emulated_runtime->named_barrier(fs_emulated_self, barrier, count);
 }
 inline void fs_emulated_grid_barrier() { fs_emulated_runtime->grid_barrier(fs_emulated_self); }
+inline void fs_emulated_cluster_barrier() {
+  fs_emulated_runtime->cluster_barrier(fs_emulated_self);
+}
+inline void* fs_emulated_cluster_shared(void* own, unsigned rank) {
+  return fs_emulated_runtime->cluster_shared(fs_emulated_self, own, rank);
+}
 inline void __nanosleep(unsigned) { fs_emulated_runtime->yield(fs_emulated_self); }
 inline void __trap() { fs_emulated_runtime->fail(fs_emulated_self, "the kernel called __trap()"); }
 

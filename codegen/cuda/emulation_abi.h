@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 // Part of every image: an image built against another layout of this file is refused.
-#define FS_EMULATION_ABI 2
+#define FS_EMULATION_ABI 3
 
 struct FsEmulatedDim3 {
   unsigned x, y, z;
@@ -33,6 +33,9 @@ struct FsEmulatedRuntime {
   // `count` threads of a block meet at its barrier number `barrier` (1 to 15).
   void (*named_barrier)(FsEmulatedThread*, unsigned barrier, unsigned count);
   void (*grid_barrier)(FsEmulatedThread*);
+  void (*cluster_barrier)(FsEmulatedThread*);
+  // Where a place in this block's shared memory is in that of block `rank` of the cluster.
+  void* (*cluster_shared)(FsEmulatedThread*, void* own, unsigned rank);
   // Lanes of `mask` meet; the result is the bits that lane `source` brought (kShuffle), the set of
   // lanes with bits != 0 (kBallot), or nothing (kSync).
   uint64_t (*warp)(FsEmulatedThread*, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
@@ -44,6 +47,7 @@ struct FsEmulatedRuntime {
 struct FsEmulatedKernel {
   const char* name;
   unsigned parameters;
+  unsigned cluster;  // neighbouring blocks that share their shared memory
   void (*call)(void* const* pointers);  // one thread's work
 };
 

@@ -34,6 +34,7 @@ typedef unsigned long long uint64_t;
 #include "arithmetic.cuh"
 #include "functions.cuh"
 #include "reduce.cuh"
+#include "cluster.cuh"
 #include "mma.cuh"
 #include "fragments.cuh"
 

@@ -194,7 +194,7 @@ def _translation_unit(kernels: dict[str, Kernel]) -> str:
         parts.append(
             f"static void call_{entry}(void* const* p) {{ in_{entry}::{entry}({arguments}); }}"
         )
-        table.append(f'    {{"{entry}", {count}, call_{entry}}},')
+        table.append(f'    {{"{entry}", {count}, {kernel.cluster}, call_{entry}}},')
     parts += ["static const FsEmulatedKernel fs_emulated_kernels[] = {", *table, "};"]
     parts += ["FS_EMULATED_IMAGE(fs_emulated_kernels)", ""]
     return "\n".join(parts)

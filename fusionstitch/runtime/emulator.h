@@ -1,5 +1,5 @@
-// Runs one launch of a CUDA kernel on one OS thread: blocks one after another (all at once for a
-// cooperative launch), their threads as fibers, in an order chosen to expose missing barriers.
+// Runs one launch of a CUDA kernel on one OS thread: blocks, or clusters of them, one after another
+// (all at once for a cooperative launch), their threads as fibers, in an order chosen to expose missing barriers.
 #pragma once
 
 #include <algorithm>
@@ -80,6 +80,12 @@ class Launch {
     active()->named_barrier(of(thread), barrier, count);
   }
   static void on_grid_barrier(FsEmulatedThread* thread) { active()->grid_barrier(of(thread)); }
+  static void on_cluster_barrier(FsEmulatedThread* thread) {
+    active()->cluster_barrier(of(thread));
+  }
+  static void* on_cluster_shared(FsEmulatedThread* thread, void* own, unsigned rank) {
+    return active()->cluster_shared(of(thread), own, rank);
+  }
   static uint64_t on_warp(FsEmulatedThread* thread, FsWarpOp op, unsigned mask, uint64_t bits,
                           unsigned source) {
     return active()->warp(of(thread), op, mask, bits, source);
@@ -100,6 +106,8 @@ class Launch {
   void block_barrier(Thread& thread, int line);
   void named_barrier(Thread& thread, unsigned barrier, unsigned count);
   void grid_barrier(Thread& thread);
+  void cluster_barrier(Thread& thread);
+  void* cluster_shared(Thread& thread, void* own, unsigned rank);
   uint64_t warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
   void yield(Thread& thread);
   void release_warps(size_t first, size_t count);
@@ -145,11 +153,15 @@ class Launch {
 };
 
 inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_named_barrier,
-                                                  on_grid_barrier, on_warp, on_yield, on_fail};
+                                                  on_grid_barrier, on_cluster_barrier,
+                                                  on_cluster_shared, on_warp, on_yield, on_fail};
 
 inline std::string Launch::run() {
   warps_ = (geometry_.block + kWarp - 1) / kWarp;
-  const unsigned together = geometry_.cooperative ? geometry_.grid : 1;
+  const unsigned together = geometry_.cooperative ? geometry_.grid : kernel_.cluster;
+  if (geometry_.cooperative && kernel_.cluster > 1 || geometry_.grid % together != 0)
+    return std::string("kernel ") + kernel_.name + ": " + std::to_string(geometry_.grid) +
+           " blocks cannot be launched in clusters of " + std::to_string(kernel_.cluster);
   threads_.resize(size_t{together} * warps_ * kWarp);
   blocks_.resize(together);
   alive_.resize(size_t{together} * warps_);
@@ -167,7 +179,7 @@ inline std::string Launch::run() {
   std::vector<unsigned> groups(geometry_.grid / together);
   std::iota(groups.begin(), groups.end(), 0u);
   arrange(groups);
-  for (size_t i = 0; i < groups.size() && error_.empty(); ++i) run_group(groups[i]);
+  for (size_t i = 0; i < groups.size() && error_.empty(); ++i) run_group(groups[i] * together);
   stacks_.reset();
   active() = outer;
   fesetenv(&environment);

@@ -78,6 +78,25 @@ inline void Launch::grid_barrier(Thread& thread) {
   suspend(thread);
 }
 
+// The blocks that are alive together are those of one cluster.
+inline void Launch::cluster_barrier(Thread& thread) {
+  if (kernel_.cluster < 2) fail("a cluster barrier in a launch without clusters");
+  thread.wait = Wait::kGrid;
+  if (++grid_arrived_ == grid_alive_) release_grid();
+  suspend(thread);
+}
+
+inline void* Launch::cluster_shared(Thread& thread, void* own, unsigned rank) {
+  if (rank >= kernel_.cluster)
+    fail("block %u reaches for block %u of a cluster of %u", thread.block->index.x, rank,
+         kernel_.cluster);
+  Block& other = blocks_[rank];
+  if (other.alive == 0)
+    fail("block %u reaches for the shared memory of block %u, which has exited",
+         thread.block->index.x, other.index.x);
+  return other.shared + (static_cast<unsigned char*>(own) - thread.block->shared);
+}
+
 inline uint64_t Launch::warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits,
                              unsigned source) {
   if (!(mask >> thread.lane & 1))
@@ -157,9 +176,10 @@ inline void Launch::describe_deadlock() {
     if (block.alive == 0) continue;
     char text[512];
     snprintf(text, sizeof text,
-             "deadlock in block %u: %u threads wait at __syncthreads, %u at the grid barrier, %u at "
+             "deadlock in block %u: %u threads wait at __syncthreads, %u at the %s barrier, %u at "
              "a team's barrier, %u at a warp collective, %u have exited",
-             block.index.x, waiting[1], waiting[2], waiting[4], waiting[3],
+             block.index.x, waiting[1], waiting[2], kernel_.cluster > 1 ? "cluster" : "grid",
+             waiting[4], waiting[3],
              geometry_.block - block.alive);
     error_ = text;
     if (lane == nullptr) return;

@@ -299,9 +299,14 @@ ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets re
     if ((*buffer)->element_count() > 0) pointers.push_back((*buffer)->untyped_data());
   }
   // All parameters are pointers, one behind the other as the kernel takes them: handed over as they
-  // are, the driver copies them at once; of an array of addresses it copies each by itself.
+  // are, the driver copies them at once; of an array of addresses it copies each by itself, but a
+  // cooperative launch takes nothing else.
   size_t bytes = pointers.size() * sizeof(void*);
-  void* parameters[] = {kParameters, pointers.data(), kParameterBytes, &bytes, kParametersEnd};
+  void* packed[] = {kParameters, pointers.data(), kParameterBytes, &bytes, kParametersEnd};
+  std::vector<void*> each;
+  if (cooperative != 0) {
+    for (void*& pointer : pointers) each.push_back(&pointer);
+  }
 
   LaunchAttribute attribute = {};
   attribute.id = kLaunchAttributeCooperative;
@@ -316,7 +321,8 @@ ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets re
   config.attribute_count = cooperative != 0 ? 1 : 0;
   // A kernel handle stands for its function in the context of the stream.
   Status status = TheDriver().Launch(&config, reinterpret_cast<Function>(kernel),
-                                     nullptr, parameters);
+                                     cooperative != 0 ? each.data() : nullptr,
+                                     cooperative != 0 ? nullptr : packed);
   return status == 0 ? ffi::Error::Success() : Failed("cuLaunchKernelEx", status, name);
 }
 

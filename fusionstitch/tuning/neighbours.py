@@ -20,6 +20,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "vector_bytes": (4, 8),
     "columns": (8, 16, 32, 64),
     "parts": (0.0, 0.5, 2.0, 4.0),
+    "cluster": (1, 2, 4, 8),
     "merge": (False,),
 }
 
@@ -50,6 +51,8 @@ def possible(tuning: Tuning, device: Device) -> bool:
     """Whether any kernel could run so on the device."""
     block = tuning.block or device.warp_size
     if block > device.max_threads_per_block:
+        return False
+    if tuning.cluster is not None and tuning.cluster > device.cluster_limit:
         return False
     blocks = tuning.blocks_per_sm or 1
     return blocks <= device.max_blocks_per_sm and blocks * block <= device.max_threads_per_sm

@@ -39,6 +39,10 @@ def _softmax(b: Builder) -> Sequence[Op]:
     return [softmax(b, b.parameter((256, 256)))]
 
 
+def _long_softmax(b: Builder) -> Sequence[Op]:
+    return [softmax(b, b.parameter((256, 16_384)))]
+
+
 def _layernorm(b: Builder) -> Sequence[Op]:
     x, s = b.parameter((256, 256)), b.parameter((256,))
     return [layernorm(b, x, s, s)]
@@ -83,6 +87,7 @@ def _multi_output(b: Builder) -> Sequence[Op]:
     [
         (_chain, ["loop"]),
         (_softmax, ["normalisation"]),
+        (_long_softmax, ["loop", "reduction", "reduction"]),
         (_layernorm, ["normalisation"]),
         (_column, ["loop", "reduction"]),
         (_siblings, ["reduction"]),

@@ -24,6 +24,7 @@ TARGETS = [
     "bi_rnn.py:train_step_last_output",
     "black_scholes.py:options",
     "cross_entropy.py:vocabulary",
+    "cross_entropy.py:long_vocabulary",
     "dlrm.py:train_step",
     "dyn_rnn.py:train_step",
     "dyn_rnn.py:train_step_scan",

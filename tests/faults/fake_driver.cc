@@ -9,6 +9,14 @@ std::mutex mutex;
 std::map<std::string, int> counts, failures;
 std::vector<const void*> launched;  // the parameters of the last launch
 
+// As cuda.h lays it out.
+struct LaunchConfig {
+  unsigned extents[7];
+  void *stream, *attributes;
+  unsigned attribute_count;
+};
+constexpr int kParameters = 3;  // of every kernel here
+
 int called(const char* name) {
   std::lock_guard<std::mutex> lock(mutex);
   counts[name]++;
@@ -67,12 +75,21 @@ int cuCtxGetDevice(int* device) {
   return called("cuCtxGetDevice");
 }
 #ifndef LACKING
-int cuLaunchKernelEx(const void*, void*, void** each, void** packed) {
+int cuLaunchKernelEx(const LaunchConfig* config, void*, void** each, void** packed) {
   const int status = called("cuLaunchKernelEx");
-  // cuda.h: 1 leads to the parameters, 2 to their bytes, null is the end
-  if (status != 0 || each != nullptr || packed[0] != reinterpret_cast<void*>(1) ||
-      packed[2] != reinterpret_cast<void*>(2) || packed[4] != nullptr) {
+  const bool cooperative = config->attribute_count == 1;
+  if (status != 0 || cooperative != (each != nullptr) || cooperative == (packed != nullptr)) {
     return status != 0 ? status : 1;
+  }
+  launched.clear();
+  for (int i = 0; cooperative && i < kParameters; i++) {
+    launched.push_back(*static_cast<void**>(each[i]));
+  }
+  if (cooperative) return 0;
+  // cuda.h: 1 leads to the parameters, 2 to their bytes, null is the end
+  if (packed[0] != reinterpret_cast<void*>(1) || packed[2] != reinterpret_cast<void*>(2) ||
+      packed[4] != nullptr) {
+    return 1;
   }
   const void* const* pointers = static_cast<void**>(packed[1]);
   launched.assign(pointers, pointers + *static_cast<size_t*>(packed[3]) / sizeof(void*));

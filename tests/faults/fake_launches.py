@@ -41,15 +41,21 @@ class Launcher:
         }
 
     def call(
-        self, stage: int, key: str, image: bytes = IMAGE, shared: int = 64, entry: str = "fs_add"
+        self,
+        stage: int,
+        key: str,
+        image: bytes = IMAGE,
+        shared: int = 64,
+        entry: str = "fs_add",
+        cooperative: bool = True,
     ) -> str:
         """The error of a call, or ''."""
         text = ctypes.create_string_buffer(4096)
         buffers = (ctypes.c_void_p * 3)(*BUFFERS)
         failed = self.host.host_call(
             self.handlers[stage], stage, key.encode(), image, ctypes.c_size_t(len(image)),
-            entry.encode(), ctypes.c_int64(shared), ctypes.c_int64(1), buffers, ctypes.c_int64(2),
-            ctypes.c_int64(1), text, ctypes.c_size_t(4096),
+            entry.encode(), ctypes.c_int64(shared), ctypes.c_int64(cooperative), buffers,
+            ctypes.c_int64(2), ctypes.c_int64(1), text, ctypes.c_size_t(4096),
         )  # fmt: skip
         return text.value.decode() if failed else ""
 
@@ -73,7 +79,9 @@ def main(*libraries: str) -> dict[str, Any]:
     found: dict[str, Any] = {"fine": launcher.both("fine")}
     if any(found["fine"]):
         return found
-    found["launched"] = launcher.launched()
+    found["launched"] = [launcher.launched()]
+    found["fine"].append(launcher.call(EXECUTE, "fine", cooperative=False))
+    found["launched"].append(launcher.launched())
     found["setup"] = {}
     for name in SETUP:
         for status in SETUP_STATUSES:

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from costmodel import devices
 from costmodel.facts import SCOPES
-from fusionstitch import core
+from fusionstitch import builders, core
 from fusionstitch.options import Options
 from hlo.errors import OptionError
 
@@ -26,9 +25,9 @@ def norm(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def scopes(fun: Callable[..., Any], *args: Any, **options: Any) -> list[str]:
     lowered: Any = jax.jit(fun).lower(*args).compiler_ir("hlo")
-    chosen = Options(scorer="paper", **options)
+    chosen = Options(scorer="paper", device="h200", **options)
     data = lowered.as_serialized_hlo_module_proto()
-    found = core.stitch(data, chosen, devices.device("h200"), None)
+    found = core.stitch(data, chosen, builders.profile(chosen), None)
     assert found.fallbacks == ()
     return [one.chosen.facts.scope for one in found.stitches]
 
@@ -43,6 +42,12 @@ def test_no_value_crosses_more_than_the_scope(scope: str) -> None:
 def test_a_column_sum_of_many_rows_needs_the_grid() -> None:
     assert scopes(norm, X) == ["grid"]
     assert scopes(norm, X, scope="block") == ["block"]
+
+
+def test_a_row_that_outgrows_a_block_needs_a_cluster() -> None:
+    x = jax.ShapeDtypeStruct((1024, 65_536), jnp.float32)
+    assert scopes(jax.nn.softmax, x) == ["cluster"]
+    assert scopes(jax.nn.softmax, x, scope="block") == ["warp"]
 
 
 def test_without_packing_independent_ops_stay_apart() -> None:

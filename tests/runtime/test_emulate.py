@@ -113,6 +113,32 @@ def test_a_grid_barrier_carries_values_between_blocks(order):
     np.testing.assert_array_equal(y, want)
 
 
+CLUSTERS = kernel(
+    "clusters",
+    "const float* x, float* y",
+    """
+  FS_DYNAMIC_SHARED(shared_memory);
+  float* const own = (float*)shared_memory;
+  fs_emulated_cluster_barrier();
+  const unsigned rank = blockIdx.x % 3, i = blockIdx.x * blockDim.x + threadIdx.x;
+  float* const next = (float*)fs_emulated_cluster_shared(own, (rank + 1) % 3);
+  next[threadIdx.x] = x[i];
+  fs_emulated_cluster_barrier();
+  y[i] = own[threadIdx.x];""",
+    (Shape("f32", (12, 32)),),
+    (Shape("f32", (12, 32)),),
+    grid=12,
+    block=32,
+    shared=128,
+)
+
+
+def test_blocks_of_a_cluster_reach_each_others_shared_memory(order):
+    x = np.arange(12 * 32, dtype=np.float32).reshape(4, 3, 32)
+    [y] = emulate.run(replace(CLUSTERS, cluster=3), [x.reshape(12, 32)])
+    np.testing.assert_array_equal(y.reshape(4, 3, 32), np.roll(x, 1, axis=1))
+
+
 def test_a_large_cooperative_grid_runs():
     body = """
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

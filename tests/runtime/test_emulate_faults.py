@@ -84,6 +84,28 @@ def test_a_missing_grid_barrier_changes_the_result_under_some_order():
     assert len(set(outcomes(kernel(body.replace("BARRIER", ""), **shape)))) > 1
 
 
+@pytest.mark.parametrize("removed", [0, 1])
+def test_a_missing_cluster_barrier_changes_the_result_under_some_order(removed):
+    body = """
+  FS_DYNAMIC_SHARED(memory);
+  float* const own = (float*)memory;
+  own[threadIdx.x] = -1;
+  FIRST
+  ((float*)fs_emulated_cluster_shared(own, 1 - blockIdx.x))[threadIdx.x] = x[threadIdx.x];
+  SECOND
+  y[blockIdx.x * 32 + threadIdx.x] = own[threadIdx.x];
+  fs_emulated_cluster_barrier();"""
+    shape = {"grid": 2, "block": 32, "cluster": 2, "shared": 128}
+    barriers = ["fs_emulated_cluster_barrier();"] * 2
+
+    def text() -> str:
+        return body.replace("FIRST", barriers[0]).replace("SECOND", barriers[1])
+
+    assert len(set(outcomes(kernel(text(), **shape)))) == 1
+    barriers[removed] = ""
+    assert len(set(outcomes(kernel(text(), **shape)))) > 1
+
+
 def test_blocks_that_read_each_other_change_the_result_under_some_order():
     body = "y[blockIdx.x] = blockIdx.x == 0 ? 1.0f : y[blockIdx.x - 1] + 1.0f;"
     assert len(set(outcomes(kernel(body, grid=BLOCK, block=1)))) > 1
@@ -132,6 +154,33 @@ FAULTS = {
         " if (threadIdx.x < 16) fs_emulated_grid_barrier(); else __syncthreads(); }",
         {"grid": 2, "block": 32, "cooperative": True},
         "deadlock in block 0: 0 threads wait at __syncthreads, 32 at the grid barrier",
+    ),
+    "a cluster barrier in an ordinary launch": (
+        "fs_emulated_cluster_barrier();",
+        {},
+        "a cluster barrier in a launch without clusters",
+    ),
+    "a block that skips the cluster barrier": (
+        "if (blockIdx.x == 0) fs_emulated_cluster_barrier(); else { __syncthreads();"
+        " if (threadIdx.x < 16) fs_emulated_cluster_barrier(); else __syncthreads(); }",
+        {"grid": 2, "block": 32, "cluster": 2},
+        "deadlock in block 0: 0 threads wait at __syncthreads, 32 at the cluster barrier",
+    ),
+    "shared memory of a block that has exited": (
+        "FS_DYNAMIC_SHARED(m); if (blockIdx.x == 0) { fs_emulated_cluster_barrier();"
+        " y[0] = *(float*)fs_emulated_cluster_shared(m, 1); }",
+        {"grid": 2, "block": 32, "cluster": 2, "shared": 4},
+        "block 0 reaches for the shared memory of block 1, which has exited",
+    ),
+    "a block beyond the cluster": (
+        "FS_DYNAMIC_SHARED(m); y[0] = *(float*)fs_emulated_cluster_shared(m, 2);",
+        {"grid": 2, "block": 32, "cluster": 2, "shared": 4},
+        "block 0 reaches for block 2 of a cluster of 2",
+    ),
+    "blocks left over by clusters": (
+        "",
+        {"grid": 3, "cluster": 2},
+        "3 blocks cannot be launched in clusters of 2",
     ),
     "waiting for nobody": (
         "while (((volatile float*)y)[0] != 3.0f) __nanosleep(10);",
