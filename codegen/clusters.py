@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from codegen.groups import Group
 from codegen.nests import CACHE_STEPS, Nest, Place
-from codegen.stages import is_strided
+from codegen.stages import is_strided, reduced_size
 from codegen.tuning import Tuning
+from codegen.types import compute_bytes
 from costmodel.devices import Device
-from hlo.graph import ITEM_BYTES
+from hlo.graph import ITEM_BYTES, Graph
 
 MOST_THREADS = 1024
 #: Elements of a row that a block keeps in registers.
@@ -25,8 +26,13 @@ LONGEST_KEPT = MOST_THREADS * CACHE_STEPS
 #: 200 with 2 of 1024, 217 with 8 of 512, 260 with one of 512 (XLA 304); 2048 rows of 65536 f32
 #: took 301, 340, 428 and 518 us (XLA 507).
 ROW_BYTES = 128
-#: The smallest block of a cluster.
-LEAST_CLUSTER_BLOCK = 128
+#: The smallest block of a cluster, and the elements of a row that each of its threads has at least.
+LEAST_CLUSTER_BLOCK, LEAST_ELEMENTS = 128, 16
+#: Blocks of clusters that each multiprocessor needs so that some work while others wait, and the
+#: share of the device's threads that make rows worth sharing which are too few for a block each. On
+#: an H200 softmax of 64 rows of 131072 bf16 took 13.2 us, 15.9 with its sums split behind a grid
+#: barrier (XLA 26.5); of 32 rows of 65536 f32 10.0 and 9.3 us (XLA 13.0).
+LEAST_BLOCKS_PER_SM, FILLED = 3, 0.75
 
 
 def cluster_of(
@@ -38,16 +44,47 @@ def cluster_of(
         return 1, 0
     [nest] = nests[groups[0]]
     row = groups[0].axes.size(nest.inner)
-    wanted = 1 << math.ceil(math.log2(max(1, row * _element_bytes(groups[0], nest) // ROW_BYTES)))
-    block = tuning.block or max(LEAST_CLUSTER_BLOCK, wanted // limit)
-    blocks = tuning.cluster
-    if blocks is None:
-        blocks = wanted // block if row > LONGEST_KEPT and wanted > MOST_THREADS else 1
+    threads = 0
+    if groups[0].tiles * limit >= LEAST_BLOCKS_PER_SM * device.sm_count:
+        threads = _filling_threads(groups[0].tiles, row, device)
+        sweeps = {nest.level[s] for s in nest.stages if nest.place[s] is not Place.ROW}
+        if len(sweeps) > 1:
+            threads = max(threads, _keeping_threads(row, element_bytes(groups[0], nest)))
+    block = tuning.block or max(LEAST_CLUSTER_BLOCK, threads // limit)
+    blocks = tuning.cluster or (threads // block if threads > MOST_THREADS else 1)
     fits = 1 < blocks <= limit and block <= MOST_THREADS and row >= blocks * block
     return (blocks, block) if fits else (1, 0)
 
 
-def _element_bytes(group: Group, nest: Nest) -> int:
+def has_long_rows(graph: Graph, device: Device) -> bool:
+    """Whether a region sums rows that clusters may be the right blocks for."""
+    sums = (op for op in graph if op.opcode == "reduce" and not is_strided(op))
+    return device.cluster_limit > 1 and any(
+        _keeping_threads(reduced_size(op), compute_bytes(op.operands[0].dtype))
+        or _filling_threads(op.shape.size, reduced_size(op), device)
+        for op in sums
+    )
+
+
+def _keeping_threads(row: int, element_bytes: int) -> int:
+    """Threads whose multiprocessors keep a row that one block does not, or 0."""
+    if row <= LONGEST_KEPT:
+        return 0
+    return 1 << math.ceil(math.log2(max(1, row * element_bytes // ROW_BYTES)))
+
+
+def _filling_threads(rows: int, row: int, device: Device) -> int:
+    """Threads for each of few rows that fill the device together, or 0 where a block for each does,
+    and where clusters do not."""
+    all_threads = device.sm_count * MOST_THREADS
+    most = min(device.cluster_limit * MOST_THREADS, row // LEAST_ELEMENTS)
+    each = all_threads // rows
+    if each <= MOST_THREADS or rows * most < FILLED * all_threads:
+        return 0
+    return 1 << int(math.log2(min(each, most)))
+
+
+def element_bytes(group: Group, nest: Nest) -> int:
     """Bytes of the inputs that have an element for each of all rows."""
     elements = group.tiles * group.axes.size(nest.inner)
     inputs = {op for stage in nest.stages for op in stage.swept}
@@ -55,9 +92,9 @@ def _element_bytes(group: Group, nest: Nest) -> int:
 
 
 def _can_share(group: Group, nests: Sequence[Nest]) -> bool:
-    """Whether a group is one loop over rows, one to a tile, that are summed along memory and walked
-    again: all that its threads exchange are then the sums."""
-    if len(nests) > 1 or nests[0].levels == 1 or group.held is not None or group.streamed:
+    """Whether a group is one loop over rows, one to a tile, that are summed along memory: all that
+    its threads exchange are then the sums."""
+    if len(nests) > 1 or group.held is not None or group.streamed:
         return False
     nest = nests[0]
     summed = nest.placed(Place.REDUCE)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from codegen.caching import cache_values
+from codegen.clusters import has_long_rows
 from codegen.dot_groups import tile_dots
 from codegen.dot_streams import stream_rows
 from codegen.expansions import expand
@@ -98,6 +99,7 @@ class Way(enum.Enum):
     """How the loops of a kernel are put together, the boldest first."""
 
     STREAM = "chains of dots walk their columns block by block, other loops merge"
+    SHARE = "clusters of blocks share the rows: few of them fill the device, no sum is split"
     MERGE = "loops merge into groups"
     APART = "every loop is a group of its own"
 
@@ -106,22 +108,31 @@ def _first_that_works(
     graph: Graph, device: Device, options: CodegenOptions, finish: Callable[[Scheduled], T]
 ) -> T:
     """What `finish` makes of the first way that fits; where none does, the error of the boldest
-    that does not stream."""
+    that any region may go."""
     graph = _simplified(graph, device, options)
     merge = options.tuning.merge
     streams = merge and options.numerics != "strict" and not options.template
     stream = find_streams(graph, device) if streams else NOTHING
+    shares = merge and not options.template and has_long_rows(graph, device)
+    possible = {Way.STREAM: bool(stream.dots), Way.SHARE: shares, Way.MERGE: merge, Way.APART: True}
     refused: CodegenError | None = None
     for way in Way:
-        if (way is Way.STREAM and not stream.dots) or (way is Way.MERGE and not merge):
+        if not possible[way]:
             continue
         try:
             return finish(_scheduled(graph, device, options, way))
         except CodegenError as error:
-            if way is not Way.STREAM and refused is None:
+            if way in (Way.MERGE, Way.APART) and refused is None:
                 refused = error
     assert refused is not None
     raise refused
+
+
+def _seen(device: Device, way: Way) -> Device:
+    """The device as tiles see it: in clusters, each takes as many blocks."""
+    if way is not Way.SHARE:
+        return device
+    return replace(device, sm_count=max(1, device.sm_count // device.cluster_limit))
 
 
 def _simplified(graph: Graph, device: Device, options: CodegenOptions) -> Graph:
@@ -142,13 +153,14 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, way: Way) 
         graph = without_factors(graph, find_streams(graph, device))
         stream = find_streams(graph, device)
     else:
-        graph = split_reductions(graph, device, options.tuning.parts)
+        if way is not Way.SHARE:
+            graph = split_reductions(graph, device, options.tuning.parts)
         if options.numerics != "strict":
             graph = merge_variances(graph)
     stages = find_stages(graph, stream)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
-    groups = form_groups(stages, device, way is not Way.APART, stream)
+    groups = form_groups(stages, _seen(device, way), way is not Way.APART, stream)
     if way is not Way.APART:
         stream_rows(groups, stream, device)
         groups = cache_values(groups, graph, device)
@@ -156,6 +168,8 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, way: Way) 
             tile_dots(groups, device)
     fixed = follow(parse_template(options.template), groups) if options.template else None
     plan = schedule(groups, device, fixed, options.tuning)
+    if way is Way.SHARE and plan.cluster == 1:
+        raise CodegenError(f"No cluster shares the rows of {graph.name}.")
     if (ops := length(plan.groups)) > MOST_OPS:
         raise CodegenError(f"Its text of {ops} ops would take too long to compile: split it.")
     layout = plan_layout(graph, plan, device.shared_per_block, options.sharing)

@@ -1,7 +1,8 @@
-"""Rows that several blocks share, by their length and by a tuner's choice; enters `CASES`."""
+"""Rows that several blocks share: long ones, few ones, by a tuner's choice. Enters `CASES`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,9 +12,11 @@ from jax import lax
 
 from codegen.generate import CodegenOptions
 from codegen.tuning import Tuning
-from tests.codegen.kernel_cases import BF16, F16, SMALL, VECTORS, add, integers, normal
+from tests.codegen.kernel_cases import BF16, F16, H200, SMALL, VECTORS, add, integers, normal
 
 CLUSTER = "fs_reduce_cluster<"
+#: Four rows leave half of it idle, a block for each.
+HALF_IDLE = replace(H200, sm_count=8)
 
 
 def tuned(blocks: int, block: int, **choices: Any) -> CodegenOptions:
@@ -50,6 +53,9 @@ def without_largest(x):
 add("cluster_rows", jax.nn.softmax, normal(3, 40_960), device=SMALL, shows=(CLUSTER, "_row["))
 add("cluster_unkept", jax.nn.softmax, normal(2, 98_304, dtype=BF16), device=SMALL,
     shows=(CLUSTER, "for (int column = lane;"))  # fmt: skip
+add("cluster_few_rows", jax.nn.softmax, normal(4, 32_768), device=HALF_IDLE, shows=CLUSTER)
+add("cluster_few_sums", lambda x: (x * x).sum(-1), normal(4, 40_000), device=HALF_IDLE,
+    shows=CLUSTER)  # fmt: skip
 add("cluster_norm", layer_norm, normal(5, 4096, dtype=F16), normal(4096), normal(4096),
     options=tuned(4, 128), shows=(CLUSTER, VECTORS))  # fmt: skip
 add("cluster_cross_entropy", cross_entropy, normal(6, 2048, dtype=BF16), integers(6, high=2048),
