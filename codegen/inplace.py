@@ -40,7 +40,8 @@ def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
         (number, position)
         for number, output in enumerate(graph.root.operands)
         for position, parameter in enumerate(graph.parameters)
-        if _same_layout(parameter, output)
+        if output.id in by_op  # a cut is stored at other places than its value is read at
+        and _same_layout(parameter, output)
         and parameter.id in readers
         and all(
             _is_over(reader, index, by_op[output.id], sites)

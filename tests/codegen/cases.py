@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.codegen import dot_cases, movement_cases, refused_cases
+from tests.codegen import dot_cases, movement_cases, refused_cases, slice_cases
 from tests.codegen.kernel_cases import CASES, Program
 
-__all__ = ["CASES", "Program", "dot_cases", "movement_cases", "refused_cases"]
+__all__ = ["CASES", "Program", "dot_cases", "movement_cases", "refused_cases", "slice_cases"]
