@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from codegen.index import Index, delinearize, linearize
 from codegen.maps import Guard, Indices, within
 from hlo.graph import Graph, Op
-from hlo.semantics import Kind, kind_of
+from hlo.semantics import Kind, kind_of, spec_of
 
 #: Outputs that are cut from one value: each of its elements asks for every one of them whether it
 #: is part of it.
@@ -45,8 +45,9 @@ def find_cuts(
     """The outputs to store so, by the id of the value that they are part of.
 
     That value is one of those `kept`, which are computed once; or it stands on one of no fewer
-    elements, and some other loop computes all of it anyway (`swept`). Any other slice is a small
-    loop that needs its own elements alone; so are the pieces of a value in many.
+    elements, and all of it is computed anyway (another output, or `swept` by another loop) or in a
+    few instructions. Any other slice is a small loop that needs its own elements alone; so are the
+    pieces of a value in many.
     """
     found: dict[int, tuple[Cut, ...]] = {}
     outputs = dict.fromkeys(graph.root.operands)
@@ -55,11 +56,12 @@ def find_cuts(
         if cut is None:
             continue
         value = cut.ops[0].operands[0]
-        anyway = value.id in kept or (
-            _stands_on_kept(value, kept) and (value in outputs or swept(value))
-        )
-        if anyway:
-            found[value.id] = (*found.get(value.id, ()), cut)
+        if value.id not in kept:
+            passed = _above_kept(value, kept)
+            routine = any(spec_of(op.opcode).special for op in passed)
+            if not passed or (routine and value not in outputs and not swept(value)):
+                continue
+        found[value.id] = (*found.get(value.id, ()), cut)
     return {value: cuts for value, cuts in found.items() if len(cuts) <= MOST_CUTS}
 
 
@@ -76,18 +78,24 @@ def _cut(output: Op) -> Cut | None:
     return Cut(output, tuple(reversed(moved)))
 
 
-def _stands_on_kept(value: Op, kept: Container[int]) -> bool:
-    """Whether an elementwise value is computed from a kept one of no fewer elements."""
-    todo, seen = [value], {value.id}
+def _above_kept(value: Op, kept: Container[int]) -> list[Op]:
+    """The ops that compute `value`, element by element, from what is kept; none if that has fewer
+    elements."""
+    passed: dict[Op, None] = {}
+    todo, whole = [value], False
     while todo:
         op = todo.pop()
         if op.id in kept:
-            if op.shape.size >= value.shape.size:
-                return True
-        elif kind_of(op.opcode) is Kind.ELEMENTWISE:
-            todo += [o for o in op.operands if o.id not in seen]
-            seen.update(o.id for o in op.operands)
-    return False
+            whole |= op.shape.size >= value.shape.size
+        elif op not in passed and _keeps_elements(op):
+            passed[op] = None
+            todo += op.operands
+    return list(passed) if whole else []
+
+
+def _keeps_elements(op: Op) -> bool:
+    """Whether every element of the result stands on one of each operand."""
+    return kind_of(op.opcode) is Kind.ELEMENTWISE or op.opcode in ("reshape", "transpose")
 
 
 def _sliced(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:

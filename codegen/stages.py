@@ -95,7 +95,7 @@ def find_stages(graph: Graph, stream: Stream = NOTHING) -> list[Stage]:
     """The mandatory stages of a region in topological order: outputs, reductions and dots. An
     output that is cut from another value has no stage, but that value has."""
     kept = materialized(graph, stream)
-    cuts = _cuts(graph, kept, stream)
+    cuts = _cuts(graph, kept)
     outputs = {o.id for o in graph.root.operands} | cuts.keys()
     outputs -= {cut.output.id for value in cuts for cut in cuts[value]}
     stages: list[Stage] = []
@@ -114,9 +114,8 @@ def find_stages(graph: Graph, stream: Stream = NOTHING) -> list[Stage]:
     return stages
 
 
-def _cuts(graph: Graph, kept: frozenset[int], stream: Stream) -> dict[int, tuple[Cut, ...]]:
-    """The outputs that are cut from a value, by its id. The elements of a stream are stored
-    nowhere."""
+def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
+    """The outputs that are cut from a value, by its id."""
     readers = functools.cache(lambda: _reading_stages(graph))
 
     def swept(op: Op) -> bool:
@@ -124,9 +123,7 @@ def _cuts(graph: Graph, kept: frozenset[int], stream: Stream) -> dict[int, tuple
         loops = [graph.ops[i] for i in readers()[op.id]]
         return any(loop.shape.size * reduced_size(loop) >= op.shape.size for loop in loops)
 
-    found = find_cuts(graph, kept, swept)
-    streamed = stream.products | stream.between
-    return {value: cuts for value, cuts in found.items() if value not in streamed}
+    return find_cuts(graph, kept, swept)
 
 
 def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:

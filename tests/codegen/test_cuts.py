@@ -25,7 +25,7 @@ from hlo.evaluate import evaluate_op
 from hlo.graph import Graph, Op
 from tests.codegen import slice_cases
 from tests.codegen.cases import CASES
-from tests.codegen.regions import whole, whole_of
+from tests.codegen.regions import SMALL, whole, whole_of
 from tests.codegen.test_index import CInt
 from tests.codegen.test_maps import at, holds
 from tests.conftest import Golden
@@ -127,6 +127,13 @@ def test_what_no_loop_computes_whole_is_not_computed_for_its_slice() -> None:
     assert cuts_of(both) == {"exponential": ["slice"]}
 
 
+def test_a_few_instructions_are_computed_for_all_elements() -> None:
+    """Else all of the dot would lie in memory for the slice's sake."""
+    a, b = jax.ShapeDtypeStruct((64, 32), jnp.float32), jax.ShapeDtypeStruct((32, 64), jnp.float32)
+    both = whole_of(lambda a, b: ((a @ b).max(1), ((a @ b) * 2 + 1).T[:1]), a, b)
+    assert cuts_of(both) == {"add": ["slice"]}
+
+
 def test_a_value_in_many_pieces_is_taken_apart_by_their_own_loops() -> None:
     x = jax.ShapeDtypeStruct((64, 512, 8), jnp.float32)
 
@@ -165,7 +172,7 @@ def test_an_input_is_not_overwritten_by_what_is_cut() -> None:
     b = Builder()
     x, old = b.parameter((64, 512)), b.parameter((8,))
     total = b.reduce(b.mul(x, x), (1,))
-    piece = b.op("slice", (8,), total, start=(0,), limit=(8,), stride=(1,))
+    piece = b.slice(total, (0,), (8,))
     graph = whole(b.graph(b.add(piece, old), piece))
     assert cuts_of(graph) == {"reduce": ["slice"]}
     assert generate(graph, H200).in_place == ((0, 1),)
@@ -173,4 +180,10 @@ def test_an_input_is_not_overwritten_by_what_is_cut() -> None:
 
 def test_source_of_slices_of_vectors(golden: Golden) -> None:
     """One slice in whole vectors, behind the loop over their elements; one element by element."""
-    golden(CASES["slices_of_heavy"].case().kernel().source)
+    b = Builder()
+    x = y = b.parameter((64, 128))
+    for _ in range(6):
+        y = b.add(b.tanh(y), x)
+    pieces = b.slice(y, (0, 4), (64, 68)), b.slice(y, (5, 3), (9, 50))
+    graph = whole(b.graph(b.reduce(y, (1,)), b.reduce(y, (1,), "maximum"), *pieces))
+    golden(generate(graph, SMALL).source)

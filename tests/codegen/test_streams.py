@@ -253,6 +253,10 @@ def test_weights_that_are_a_result_take_a_second_walk() -> None:
 ELEMENTS: dict[str, Callable[..., Array]] = {
     "scores": lambda scores, weights, total, mixed: scores,
     "weights": lambda scores, weights, total, mixed: weights,
+    "rows of scores": lambda scores, weights, total, mixed: scores[:, 1::5, 3:50],
+    "a row of weights": lambda scores, weights, total, mixed: weights[:, :1],
+    "some totals": lambda scores, weights, total, mixed: total[:, 2:9],
+    "columns of results": lambda scores, weights, total, mixed: mixed[..., 4:8],
 }
 
 
