@@ -56,12 +56,9 @@ def find_cuts(
         if cut is None:
             continue
         value = cut.ops[0].operands[0]
-        if value.id not in kept:
-            passed = _above_kept(value, kept)
-            routine = any(spec_of(op.opcode).special for op in passed)
-            if not passed or (routine and value not in outputs and not swept(value)):
-                continue
-        found[value.id] = (*found.get(value.id, ()), cut)
+        whole, cheap = _stands_on(value, kept)
+        if value.id in kept or (whole and (cheap or value in outputs or swept(value))):
+            found[value.id] = (*found.get(value.id, ()), cut)
     return {value: cuts for value, cuts in found.items() if len(cuts) <= MOST_CUTS}
 
 
@@ -78,24 +75,22 @@ def _cut(output: Op) -> Cut | None:
     return Cut(output, tuple(reversed(moved)))
 
 
-def _above_kept(value: Op, kept: Container[int]) -> list[Op]:
-    """The ops that compute `value`, element by element, from what is kept; none if that has fewer
-    elements."""
-    passed: dict[Op, None] = {}
-    todo, whole = [value], False
+def _stands_on(value: Op, kept: Container[int]) -> tuple[bool, bool]:
+    """Whether `value` is computed, element by element, from a kept one of no fewer elements; and
+    whether that takes nothing but a few instructions."""
+    whole, cheap = False, True
+    todo, seen = [value], {value}
     while todo:
         op = todo.pop()
         if op.id in kept:
             whole |= op.shape.size >= value.shape.size
-        elif op not in passed and _keeps_elements(op):
-            passed[op] = None
-            todo += op.operands
-    return list(passed) if whole else []
-
-
-def _keeps_elements(op: Op) -> bool:
-    """Whether every element of the result stands on one of each operand."""
-    return kind_of(op.opcode) is Kind.ELEMENTWISE or op.opcode in ("reshape", "transpose")
+        elif kind_of(op.opcode) is Kind.ELEMENTWISE or op.opcode in ("reshape", "transpose"):
+            cheap &= not spec_of(op.opcode).special
+            todo += [o for o in op.operands if o not in seen]
+            seen.update(op.operands)
+        else:  # a few values, or elements that each take a load
+            cheap &= op.opcode in ("broadcast", "iota", "constant") or op.shape.rank == 0
+    return whole, cheap
 
 
 def _sliced(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:

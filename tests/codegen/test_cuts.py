@@ -132,6 +132,9 @@ def test_a_few_instructions_are_computed_for_all_elements() -> None:
     a, b = jax.ShapeDtypeStruct((64, 32), jnp.float32), jax.ShapeDtypeStruct((32, 64), jnp.float32)
     both = whole_of(lambda a, b: ((a @ b).max(1), ((a @ b) * 2 + 1).T[:1]), a, b)
     assert cuts_of(both) == {"add": ["slice"]}
+    c = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    loads = whole_of(lambda a, b, c: ((a @ b).max(1), (a @ b + c)[:1]), a, b, c)
+    assert cuts_of(loads) == {}, "it would load all of c"
 
 
 def test_a_value_in_many_pieces_is_taken_apart_by_their_own_loops() -> None:
@@ -176,6 +179,16 @@ def test_an_input_is_not_overwritten_by_what_is_cut() -> None:
     graph = whole(b.graph(b.add(piece, old), piece))
     assert cuts_of(graph) == {"reduce": ["slice"]}
     assert generate(graph, H200).in_place == ((0, 1),)
+
+
+def test_behind_a_grid_barrier_it_may_be() -> None:
+    b = Builder()
+    x, w = b.parameter((4,)), b.parameter((2, 4, 1 << 17))
+    total = b.reduce(b.exp(b.add(b.like(x, w, (0, 2)), w)), (2,))
+    piece = b.reshape(b.slice(total, (1, 0), (2, 4)), (4,))
+    graph = whole(b.graph(piece))
+    assert cuts_of(graph) == {"reduce": ["reshape"]}
+    assert generate(graph, H200).in_place == ((0, 0),)
 
 
 def test_source_of_slices_of_vectors(golden: Golden) -> None:
