@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from codegen.index import Index, delinearize, linearize
 from codegen.maps import Guard, Indices, within
+from codegen.types import c_type
 from hlo.graph import Graph, Op
 from hlo.semantics import Kind, kind_of, spec_of
 
@@ -24,7 +25,8 @@ MOST_CUTS = 4
 @dataclass(frozen=True)
 class Cut:
     """An output, and the ops that lead to it from the value it is part of, each reading the one
-    before; but for reshapes at the end, which leave every element where it is."""
+    before; but for those at the end that leave every element where it is. Between floats that are
+    computed with as one type there may be one conversion: the store makes it."""
 
     output: Op
     ops: tuple[Op, ...]
@@ -63,16 +65,24 @@ def find_cuts(
 
 
 def _cut(output: Op) -> Cut | None:
-    """`output` as part of the last value before it that is not just moved."""
+    """`output` as part of the last value before it that is not just moved or stored otherwise."""
     ops: list[Op] = []
     op = output
     while op.opcode in _GOES:
+        if op.opcode == "convert" and (op.dtype != output.dtype or not _is_stored_float(op)):
+            break
         ops.append(op)
         op = op.operands[0]
     if not any(o.opcode == "slice" for o in ops):
         return None
-    moved = list(itertools.dropwhile(lambda o: o.opcode == "reshape", ops))
-    return Cut(output, tuple(reversed(moved)))
+    moved = itertools.dropwhile(lambda o: o.opcode in ("reshape", "convert"), ops)
+    return Cut(output, tuple(reversed(list(moved))))
+
+
+def _is_stored_float(convert: Op) -> bool:
+    """Whether a conversion only decides how a float is stored."""
+    types = convert.operands[0].dtype, convert.dtype
+    return all(c_type(dtype).compute == "float" for dtype in types)
 
 
 def _stands_on(value: Op, kept: Container[int]) -> tuple[bool, bool]:
@@ -115,9 +125,14 @@ def _transposed(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:
     return tuple(index[d] for d in op.attrs["dimensions"]), []
 
 
+def _left(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:
+    return index, []
+
+
 #: Where an element of an operand goes: the inverse of the tables in codegen/maps.py.
 _GOES: Mapping[str, Callable[[Op, Indices], tuple[Indices, list[Guard]]]] = {
     "slice": _sliced,
     "reshape": _regrouped,
     "transpose": _transposed,
+    "convert": _left,
 }

@@ -17,6 +17,7 @@ from tests.codegen.kernel_cases import (
     GRID,
     LANES,
     SMALL,
+    STRICT,
     TENSOR,
     TILED,
     VECTORS,
@@ -73,6 +74,8 @@ add("weights_regrouped", lambda *a: (lambda o, p: (o, p.reshape(12, 28)))(
     *sliced(weights, np.s_[:, 3:7])(*a)), *_qkv, device=SMALL, shows=TILED)  # fmt: skip
 add("weights_bf16", sliced(weights, np.s_[:, 5:9, 8:]),
     *(normal(4, 32, 16, dtype=BF16) for _ in range(3)), device=SMALL, shows=TENSOR)  # fmt: skip
+add("weights_stored_short", lambda *a: (lambda o, p: (o, p.astype(BF16)))(
+    *sliced(weights, np.s_[:, :2, 4:])(*a)), *_qkv, device=SMALL, shows=TILED)  # fmt: skip
 add("slices_of_scores", sliced(scores, np.s_[:, :1], np.s_[..., 4:8]), *_qkv[:2], device=SMALL,
     shows=TILED)  # fmt: skip
 add("slices_of_layer", sliced(layer, np.s_[:, 4:12], np.s_[3:9]), normal(64, 48), normal(48, 32),
@@ -115,5 +118,8 @@ add("slices_of_heavy", sliced(heavy, np.s_[:, 4:68], np.s_[5:9, 3:50]), normal(6
     device=SMALL, shows=(VECTORS, "fs_store_vec(slice_"))  # fmt: skip
 add("slices_of_heavy_bf16", sliced(heavy, np.s_[:, 64:], np.s_[::3, :1]),
     normal(40, 256, dtype=BF16), device=SMALL, shows=(VECTORS, "fs_store_vec(slice_"))  # fmt: skip
+add("slice_stored_long", lambda x: (lambda sums, y: (sums, y.astype(np.float32)))(
+    *sliced(heavy, np.s_[:, 8:24])(x)), normal(24, 64, dtype=BF16), options=STRICT,
+    device=SMALL)  # fmt: skip
 add("slice_turned", lambda x: (lambda sums, y: (sums, y.T))(*sliced(heavy, np.s_[2:9, 10:20])(x)),
     normal(30, 40), device=SMALL)  # fmt: skip

@@ -147,6 +147,23 @@ def test_a_value_in_many_pieces_is_taken_apart_by_their_own_loops() -> None:
     assert pieces(MOST_CUTS + 1) == {}
 
 
+def test_what_is_converted_after_the_slice_or_before_is_cut_from_one_value() -> None:
+    x = jax.ShapeDtypeStruct((64, 512), jnp.float32)
+
+    def converted(dtype: str, *others: str) -> dict[str, list[str]]:
+        def fun(x: jax.Array) -> list[jax.Array]:
+            piece = x.sum(1)[:4].astype(dtype)
+            for other in others:
+                piece = piece.astype(other)
+            return [x.sum(1).astype(dtype)[2:9], piece]
+
+        return cuts_of(whole_of(fun, x))
+
+    assert converted("bfloat16") == {"reduce": ["slice", "convert"]}
+    assert converted("int32") == {"convert": ["slice"]}
+    assert converted("bfloat16", "float16") == {"reduce": ["slice"]}
+
+
 def test_an_output_that_only_regroups_a_value_has_a_loop() -> None:
     x = jax.ShapeDtypeStruct((64, 512), jnp.float32)
     assert cuts_of(whole_of(lambda x: x.sum(1).reshape(8, 8), x)) == {}
