@@ -12,7 +12,7 @@ from codegen.maps import Indices
 from codegen.schedule import GroupPlan, NestPlan
 from codegen.stages import Stage
 from codegen.types import c_type
-from codegen.values import Located, Placed, Values
+from codegen.values import Located, Placed, Values, guards_text
 from codegen.vectors import Vector
 from hlo.errors import CodegenError
 from hlo.graph import Op
@@ -141,14 +141,29 @@ class Access:
     def _store(self, stage: Stage, text: str, conditions: Sequence[str]) -> None:
         """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
         op, index = stage.op, self._index(stage)
-        places = self.memory.written(op)
+        condition = " && ".join(c for c in conditions if c)
+        lines = self._written(op, linearize(index, op.dims), text, condition)
+        if stage in self.memory.shared:
+            lines.append(f"{self.shared_names[stage]}[{self._shared_address(stage)}] = {text};")
+        self._guarded_lines(condition, lines)
+        for cut in stage.cuts:
+            address, guards = cut.place(index)
+            inside = " && ".join(c for c in (condition, guards_text(guards)) if c)
+            lane = {self.vector.lane} if self.vector else set()
+            whole = not any(lane & guard.index.variables for guard in guards)
+            lines = self._written(cut.output, address, text, inside, whole)
+            self._guarded_lines(inside, lines)
+
+    def _written(
+        self, op: Op, address: Index, text: str, condition: str, whole: bool = True
+    ) -> list[str]:
+        """The statements that write a value to the buffers of `op`. A vector, if `condition` holds
+        for the `whole` of it or for nothing of it, is written behind the loop over its elements."""
         kind = c_type(op.dtype)
         stored = text if kind.storage == kind.compute else f"fs_store_as<{kind.storage}>({text})"
-        address = linearize(index, op.dims)
-        condition = " && ".join(c for c in conditions if c)
-        base = self.vector.base(address) if self.vector else None
+        base = self.vector.base(address) if self.vector and whole else None
         lines: list[str] = []
-        for place in places:
+        for place in self.memory.written(op):
             if base is None or self.vector is None:
                 lines.append(f"{place}[{render(address)}] = {stored};")
                 continue
@@ -156,8 +171,9 @@ class Access:
             self.writer.line(f"fs_vec<{kind.storage}, {self.width}> {values};", self.vector.depth)
             self.writer.line(f"{values}[{self.vector.lane.name}] = {stored};")
             self.pending.append((place, render(base), values, condition))
-        if stage in self.memory.shared:
-            lines.append(f"{self.shared_names[stage]}[{self._shared_address(stage)}] = {text};")
+        return lines
+
+    def _guarded_lines(self, condition: str, lines: Sequence[str]) -> None:
         if not lines:
             return
         with self.writer.nested(f"if ({condition})", pinned=True) if condition else nullcontext():

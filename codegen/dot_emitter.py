@@ -77,7 +77,7 @@ class DotEmitter(ProductEmitter):
 
     def _wanted(self, stage: Stage) -> bool:
         """Whether a stage's value has a place in memory."""
-        return self._stores(stage) or stage in self.memory.shared
+        return bool(self._stores(stage) or stage.cuts or stage in self.memory.shared)
 
     def _results(self, stage: Stage) -> int:
         """Sums per row that a lane adds up for a dot along the columns."""

@@ -68,7 +68,8 @@ class StreamEmitter(WordsEmitter):
             self.row_arrays[stage.op, self._index(stage)] = self.now[stage]
         with self._loop(self.column_block, ""):
             self._copy_columns(results)
-            self._leave_out(swept)
+            if not self._stored_products():
+                self._leave_out(swept)
             for stage in self.nest.products:
                 self._products([stage], stage.op)
             for level in levels:
@@ -95,8 +96,14 @@ class StreamEmitter(WordsEmitter):
     def _swept(self) -> list[Stage]:
         return [s for s in super()._swept() if self.nest.level[s] in self.levels]
 
+    def _stored_products(self) -> list[Stage]:
+        """The dots of this pass whose elements are results themselves: none may be left out."""
+        stored = [s for s in self.nest.products if self._wanted(s)]
+        return [s for s in stored if self.nest.level[s] in self.levels]
+
     def _sweep(self, level: int, totals: dict[Stage, str], results: dict[Stage, str]) -> None:
-        sweep = [s for s in self._swept() if self.nest.level[s] == level]
+        swept = [*self._stored_products(), *self._swept()]
+        sweep = [s for s in swept if self.nest.level[s] == level]
         if not sweep:
             return
         totals = {s: name for s, name in totals.items() if s in sweep}
@@ -112,7 +119,10 @@ class StreamEmitter(WordsEmitter):
     # ---- masks -----------------------------------------------------------------------------------
 
     def _leave_out(self, swept: Sequence[Stage]) -> None:
-        """Goes on to the next columns where a mask makes these nil for all rows of the warp."""
+        """Goes on to the next columns where a mask makes these nil for all rows of the warp. A pass
+        that only finds extrema does not know what they are so far."""
+        if running_in(self.nest, self.levels).extrema and not self.now:
+            return
         self._bind_column(self._column_place())
         conditions = self._nil(swept)
         margin = None if conditions is None else self._margin(swept[0])

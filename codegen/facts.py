@@ -105,6 +105,8 @@ def _group_work(
             work += Work(bytes_written=stage.op.shape.bytes)
         elif stage.op.id in passed:
             work += Work(l2_bytes=stage.op.shape.bytes)
+        for cut in stage.cuts:  # each element asks once whether it is part of it
+            work += Work(bytes_written=cut.output.shape.bytes, int_ops=stage.op.shape.size)
         for producer, _ in stage.reads:
             if producer.op.id in passed and producer not in group.group.stages:
                 work += Work(l2_bytes=producer.op.shape.bytes)

@@ -96,7 +96,8 @@ def signature(group: GroupPlan, memory: Memory) -> Signature:
         for producer, _ in stage.reads:
             if producer not in stages:
                 loads[producer.op.id] = producer.op, memory.buffer(producer.op)
-    stores = [(s.op, name) for s in stages for name in memory.written(s.op)]
+    written = [op for s in stages for op in (s.op, *(cut.output for cut in s.cuts))]
+    stores = [(op, name) for op in written for name in memory.written(op)]
     return Signature(tuple(loads.values()), tuple(stores), flat)
 
 

@@ -35,7 +35,8 @@ def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
     for stage in sites:
         for op, index in stage.loads:
             readers.setdefault(op.id, []).append((stage, index))
-    by_op = {s.op.id: s for s in sites if not s.optional}
+    writers = {s.op.id: s for s in sites if not s.optional}
+    writers |= {cut.output.id: s for s in sites for cut in s.cuts}
     return tuple(
         (number, position)
         for number, output in enumerate(graph.root.operands)
@@ -43,24 +44,29 @@ def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
         if _same_layout(parameter, output)
         and parameter.id in readers
         and all(
-            _is_over(reader, index, by_op[output.id], sites)
+            _is_over(reader, index, output, writers[output.id], sites)
             for reader, index in readers[parameter.id]
         )
     )
 
 
-def _is_over(reader: Stage, index: Indices, writer: Stage, sites: Mapping[Stage, _Site]) -> bool:
-    """Whether `reader` has read an element before `writer` overwrites it.
+def _is_over(
+    reader: Stage, index: Indices, output: Op, writer: Stage, sites: Mapping[Stage, _Site]
+) -> bool:
+    """Whether `reader` has read an element before `writer` overwrites it with one of `output`.
 
     Either a grid barrier lies between the two, or both visit the element in one loop, the reader
     in no later step: all values of a step are computed before its first store. One thread of a
-    team stores a value per row, while others may not have read yet: theirs must not matter.
+    team stores a value per row, while others may not have read yet: theirs must not matter. What
+    is cut from a value is stored elsewhere than where its loop reads.
     """
     read, write = sites[reader], sites[writer]
     if read.phase < write.phase:
         return True
     together = read.nest is write.nest and read.place is write.place and read.level <= write.level
     if not together or index != reader.dims or reader.op.dims != writer.op.dims:
+        return False
+    if output is not writer.op:
         return False
     if read.place in (Place.SWEEP, Place.RESULT):
         return True

@@ -147,21 +147,27 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
         place = here if extent > 1 else Index()
         source = (*index[:axis], place, *index[axis + 1 :])
         last = here.hi < extent  # earlier pieces took what lies below
-        found.append(Read(number, source, () if last else (_below(index[axis], start),)))
+        below = within(index[axis], index[axis].lo, start)
+        found.append(Read(number, source, () if last else (below,)))
         if last:
             break
     return found
 
 
-def _below(index: Index, bound: int) -> Guard:
-    """index < bound, without the terms that cannot decide it: 32 i + j < 128 is i < 4 if j < 32."""
-    for unit in sorted({abs(c) for _, c in index.terms if bound % c == 0}, reverse=True):
+def within(index: Index, lower: int, upper: int) -> Guard:
+    """lower <= index < upper, without the terms that cannot decide it: 32 i + j < 128 is i < 4 if
+    j < 32. A bound that always holds decides nothing."""
+    bounds = [lower] if index.lo < lower else []
+    bounds += [upper] if index.hi >= upper else []
+    units = {abs(c) for _, c in index.terms if not any(bound % c for bound in bounds)}
+    for unit in sorted(units, reverse=True):
         low = Index(tuple((t, c) for t, c in index.terms if c % unit), index.const % unit)
         if low.lo >= 0 and low.hi < unit:
             high = tuple((t, c // unit) for t, c in index.terms if c % unit == 0)
-            index, bound = Index(high, index.const // unit), bound // unit
+            index, upper = Index(high, index.const // unit), -(-upper // unit)
+            lower //= unit
             break
-    return Guard(index, index.lo, bound)
+    return Guard(index, lower, upper)
 
 
 def _windows(op: Op, index: Indices) -> list[Read]:

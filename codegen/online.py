@@ -70,8 +70,9 @@ class Running:
 
 
 def degree(op: Op, dims: Indices, inner: Indices, running: Running) -> Degree | None:
-    """The degree of what a reduction or dot `op` sums up at index `dims` along the columns `inner`;
-    None if it must wait for the end of the row."""
+    """The degree of what a reduction or dot `op` sums up at index `dims` along the columns `inner`,
+    or of the elements that `op` is; None if it must wait for the end of the row, as elements must
+    that are relative to an extremum: they are stored once."""
     columns = frozenset[Var]().union(*(i.variables for i in inner))
     walk = _Walk(running, columns, {})
     degrees = walk.degrees(body_reads(op, dims, inner))
@@ -80,7 +81,7 @@ def degree(op: Op, dims: Indices, inner: Indices, running: Running) -> Degree | 
     total = _product(degrees) if op.opcode == "dot" else degrees[0]
     if total is None or total.kind == "free":
         return total
-    reducer = "add" if op.opcode == "dot" else op.attrs["reducer"]
+    reducer = "add" if op.opcode == "dot" else op.attrs.get("reducer")
     return total if total.kind == "scale" and reducer in HOMOGENEOUS else None
 
 

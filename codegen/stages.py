@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from codegen.cuts import Cut, find_cuts
 from codegen.dominance import DominanceTree
 from codegen.index import Index, constant, variable
 from codegen.maps import Indices, arguments
@@ -38,8 +39,9 @@ class Stage:
     `inner` are the reduced (or contracted) dims as index variables, empty for elementwise ops.
     `reads` are the values of other stages and `loads` the inputs it reads, each with the index in
     terms of `dims` and `inner`. An optional stage only caches a value its readers could recompute;
-    the others that are `whole` are never recomputed, wherever they are read. Stages of equal `form`
-    are alike but for which values and inputs they read.
+    the others that are `whole` are never recomputed, wherever they are read. `cuts` are the outputs
+    that are part of its value. Stages of equal `form` are alike but for which values and inputs
+    they read.
     """
 
     op: Op
@@ -49,6 +51,7 @@ class Stage:
     inner_extents: tuple[int, ...]
     optional: bool = False
     whole: bool = False
+    cuts: tuple[Cut, ...] = ()
     reads: list[tuple[Stage, Indices]] = field(default_factory=list)
     loads: list[tuple[Op, Indices]] = field(default_factory=list)
     inlined: frozenset[int] = frozenset()
@@ -89,9 +92,12 @@ NOTHING = Stream(frozenset(), frozenset(), frozenset())
 
 
 def find_stages(graph: Graph, stream: Stream = NOTHING) -> list[Stage]:
-    """The mandatory stages of a region in topological order: outputs, reductions and dots."""
-    outputs = {o.id for o in graph.root.operands}
+    """The mandatory stages of a region in topological order: outputs, reductions and dots. An
+    output that is cut from another value has no stage, but that value has."""
     kept = materialized(graph, stream)
+    cuts = _cuts(graph, kept)
+    outputs = {o.id for o in graph.root.operands} | cuts.keys()
+    outputs -= {cut.output.id for value in cuts for cut in cuts[value]}
     stages: list[Stage] = []
     by_op: dict[int, Stage] = {}
     for op in graph.ops[:-1]:
@@ -99,13 +105,25 @@ def find_stages(graph: Graph, stream: Stream = NOTHING) -> list[Stage]:
         if op.opcode == "parameter" or not (op.id in outputs or whole):
             continue
         stage = new_stage(op, len(stages))
-        stage.whole = whole
+        stage.whole, stage.cuts = whole, cuts.get(op.id, ())
         stages.append(stage)
         if whole:  # a cheap elementwise output is recomputed by its readers
             by_op[op.id] = stage
     for stage in stages:
         trace(stage, by_op)
     return stages
+
+
+def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
+    """The outputs that are cut from a value, by its id."""
+    readers = functools.cache(lambda: _reading_stages(graph))
+
+    def swept(op: Op) -> bool:
+        """Whether some loop reads all of `op`."""
+        loops = [graph.ops[i] for i in readers()[op.id]]
+        return any(loop.shape.size * reduced_size(loop) >= op.shape.size for loop in loops)
+
+    return find_cuts(graph, kept, swept)
 
 
 def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:

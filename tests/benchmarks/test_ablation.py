@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.ablation import LADDER, ladder, rises, table
 from benchmarks.workloads import find
 from fusionstitch.options import Options
@@ -22,6 +24,14 @@ def test_kernels_never_rise_on_a_training_step(monkeypatch) -> None:
     assert rises(row) == []
     assert row["xla"]["kernels"] >= counts[0] > counts[-1]
     assert len(table([row])) == 4
+
+
+def test_slices_of_values_on_the_way_cost_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_EXAMPLE_SCALE", "full")
+    [variant] = find(["figure1.py:variant"])
+    row = ladder(variant, "h200")
+    assert rises(row) == []
+    assert row["steps"]["+ block"]["kernels"] == 1
 
 
 def test_a_rise_is_named() -> None:

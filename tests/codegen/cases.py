@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tests.codegen import cluster_cases, dot_cases, movement_cases, refused_cases
+from tests.codegen import (
+    cluster_cases,
+    dot_cases,
+    movement_cases,
+    refused_cases,
+    slice_cases,
+)
 from tests.codegen.kernel_cases import CASES, Program
 
-__all__ = ["CASES", "Program", "cluster_cases", "dot_cases", "movement_cases", "refused_cases"]
+__all__ = [
+    "CASES",
+    "Program",
+    "cluster_cases",
+    "dot_cases",
+    "movement_cases",
+    "refused_cases",
+    "slice_cases",
+]

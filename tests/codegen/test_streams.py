@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -246,6 +247,43 @@ def test_weights_that_are_a_result_take_a_second_walk() -> None:
 
     source = generate(whole_of(weights, q, q, q), device("h200")).source
     assert source.count("fs_mma_along<bf16") == 2
+
+
+#: What may be a result beside those of a streamed attention.
+ELEMENTS: dict[str, Callable[..., Array]] = {
+    "scores": lambda scores, weights, total, mixed: scores,
+    "weights": lambda scores, weights, total, mixed: weights,
+    "rows of scores": lambda scores, weights, total, mixed: scores[:, 1::5, 3:50],
+    "a row of weights": lambda scores, weights, total, mixed: weights[:, :1],
+    "some totals": lambda scores, weights, total, mixed: total[:, 2:9],
+    "columns of results": lambda scores, weights, total, mixed: mixed[..., 4:8],
+}
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_what_lies_between_the_dots_may_be_a_result(mask: bool, host_compiler: str) -> None:
+    make = np.random.default_rng(5)
+    dims = (3, 40, 16), (3, 160, 16), (3, 160, 16)
+    args = [(make.standard_normal(d) * 0.5).astype(F32) for d in dims]
+
+    def fun(q: Array, k: Array, v: Array, of: Callable[..., Array]) -> tuple[Array, Array]:
+        scores = jnp.einsum("bid,bjd->bij", q, k)
+        i, j = (jax.lax.broadcasted_iota(jnp.int32, (40, 160), d) for d in (0, 1))
+        s = jnp.where(i >= j, scores, -1e30) if mask else scores
+        weights = jnp.exp(s - s.max(-1, keepdims=True))
+        total = weights.sum(-1)
+        mixed = jnp.einsum("bij,bjd->bid", weights, v) / total[..., None]
+        return mixed, of(scores, weights, total, mixed)
+
+    graphs = [
+        whole(lowered(functools.partial(fun, of=of), *args), f"between_{n}")
+        for n, of in enumerate(ELEMENTS.values())
+    ]
+    built = build([Case(graph, args, SMALL) for graph in graphs])
+    for case, kernel in built.kernels.items():
+        assert "fs_mma_across" in kernel.source
+        for order, seed in ORDERS:
+            built.check(case, order, seed)
 
 
 def test_the_tile_of_a_streamed_nest() -> None:
