@@ -9,7 +9,7 @@ import platform
 import subprocess
 from typing import Any
 
-_PACKAGES = ("jax", "jaxlib", "cupy-cuda13x", "cupy-cuda12x", "numpy", "pulp", "highspy")
+_PACKAGES = ("jax", "jaxlib", "cupy-cuda13x", "cupy-cuda12x", "numpy", "highspy")
 
 
 def describe(commit: str | None = None) -> dict[str, Any]:

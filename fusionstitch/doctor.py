@@ -12,7 +12,7 @@ from fusionstitch.options import Options
 from fusionstitch.runtime import nvrtc, toolchain
 from fusionstitch.runtime.cache import Store
 
-_PACKAGES = ("jax", "jaxlib", "numpy", "pulp", "highspy", "cupy-cuda13x", "cupy-cuda12x")
+_PACKAGES = ("jax", "jaxlib", "numpy", "highspy", "cupy-cuda13x", "cupy-cuda12x")
 
 
 def examine() -> str:

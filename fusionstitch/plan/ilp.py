@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import pulp
 
 from fusionstitch.patterns.convex import ancestors
 from fusionstitch.plan.cycles import contracted_cycle
 from fusionstitch.plan.frontier import pack
+from fusionstitch.plan.highs import maximised
 from fusionstitch.plan.prices import priced
 from hlo.errors import PlanError
 from hlo.graph import Graph, ids
 
 #: Scores are told apart down to this many microseconds; nearer ones count as equal.
 RESOLUTION_US = 1e-3
-#: PuLP's status of a program solved within the gap (named differently in PuLP 3 and 4).
-OPTIMAL = 1
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,7 @@ class Program:
                     holders.setdefault(op, []).append(i)
             self._holders = dict.fromkeys(map(tuple, holders.values()))
             self._held = len(self.bits)
-        rows = (tuple(i for i in row if i in members) for row in self._holders)
+        rows = (tuple(filter(members.__contains__, row)) for row in self._holders)
         return list(dict.fromkeys(row for row in rows if len(row) > 1))
 
 
@@ -180,7 +176,7 @@ def _solve(
     if packed is not None:
         return tuple(sorted(alone + [joined[column] for column in packed])), True
     kept = {*alone, *(joined[column] for column in prices.kept)}
-    inside = [tuple(i for i in row if i in kept) for row in (*rows, *pairs)]
+    inside = [tuple(filter(kept.__contains__, row)) for row in (*rows, *pairs)]
     return _by_highs(sorted(kept), weight, [row for row in inside if len(row) > 1], (), limits)
 
 
@@ -193,28 +189,13 @@ def _by_highs(
 ) -> tuple[tuple[int, ...], bool]:
     """What the solver returns is checked; anything else than a feasible choice of zeros and ones is
     replaced by the greedy one."""
-    problem: Any = pulp.LpProblem("plan", pulp.LpMaximize)  # typed otherwise in PuLP 3 and 4
-    take = {i: problem.add_variable(f"x{i}", 0, 1, pulp.LpInteger) for i in part}
-    problem += pulp.lpSum(weight[i] * take[i] for i in part)
-    for row in rows:
-        problem += pulp.lpSum(take[i] for i in row) <= 1
-    for cut in cuts:
-        problem += pulp.lpSum(take[i] for i in sorted(cut)) <= len(cut) - 1
-    result = problem.solve(
-        pulp.HiGHS(
-            msg=False,
-            threads=1,
-            gapRel=limits.gap,
-            gapAbs=0.0,
-            random_seed=0,
-            mip_max_nodes=limits.max_nodes,
-        )
-    )
-    # PuLP 3 returns the status, PuLP 4 an object that holds it
-    proven = int(getattr(result, "status", result)) == OPTIMAL
-    values = {i: take[i].value() for i in part}
-    chosen = tuple(i for i in part if (values[i] or 0.0) > 0.5)
-    whole = all(v is not None and min(abs(v), abs(v - 1)) < 1e-6 for v in values.values())
+    place = {i: column for column, i in enumerate(part)}
+    sets = [[place[i] for i in row] for row in (*rows, *map(sorted, cuts))]
+    most = [1] * len(rows) + [len(cut) - 1 for cut in cuts]
+    worth = [weight[i] for i in part]
+    values, proven = maximised(worth, sets, most, limits.gap, limits.max_nodes)
+    whole = len(values) == len(part) and all(min(abs(v), abs(v - 1)) < 1e-6 for v in values)
+    chosen = tuple(i for i, v in zip(part, values, strict=True) if v > 0.5) if whole else ()
     if proven and whole and _feasible(set(chosen), rows, cuts):
         return chosen, True
     greedy = _greedy(part, weight, rows, cuts)

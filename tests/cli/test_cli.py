@@ -233,7 +233,7 @@ def test_runs_as_a_module_and_starts_light() -> None:
         "import runpy\n"
         "try: runpy.run_module('fusionstitch', run_name='__main__')\n"
         "except SystemExit as done: assert done.code == 0\n"
-        "print([m for m in ('jax', 'numpy', 'pulp', 'cupy') if m in sys.modules])"
+        "print([m for m in ('jax', 'numpy', 'highspy', 'cupy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
