@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from codegen.index import Index, Quotient, Remainder, Term, Var
@@ -223,11 +224,12 @@ class GroupAxes:
 
     def _match_inputs(self) -> None:
         """Stages that read one input under like maps share its axes."""
+        readers = Counter(ident for s in self.stages for ident in {op.id for op, _ in s.loads})
         seen: dict[int, list[int]] = {}
         for stage in self.stages:
             first: set[int] = set()
             for op, index in stage.loads:
-                if op.id in first:
+                if op.id in first or readers[op.id] == 1:
                     continue
                 first.add(op.id)
                 if op.id not in seen:

@@ -321,7 +321,8 @@ class _Merger:
         return True
 
     def _streams(self, group: Group) -> bool:
-        return any(s.op.id in self.stream.dots for s in group.stages)
+        dots = self.stream.dots
+        return bool(dots) and any(s.op.id in dots for s in group.stages)
 
     def _replace(self, left: Group, right: Group, merged: Group) -> None:
         for stage in merged.stages:

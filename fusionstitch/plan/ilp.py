@@ -56,8 +56,8 @@ class Program:
     cuts: dict[frozenset[int], None] = field(default_factory=dict)
     solves: int = 0
     _known: dict[object, tuple[tuple[int, ...], bool]] = field(default_factory=dict)
-    _holders: dict[tuple[int, ...], None] = field(default_factory=dict)
-    _held: int = 0
+    _holders: list[tuple[int, ...]] = field(default_factory=list)
+    _rows_of: list[list[int]] = field(default_factory=list)
     _above: dict[int, int] = field(default_factory=dict)
 
     def solve(self, scores: Mapping[int, float]) -> Solution:
@@ -139,14 +139,18 @@ class Program:
 
     def _rows(self, members: set[int]) -> list[tuple[int, ...]]:
         """One constraint per op over the members that hold it, equal ones once."""
-        if self._held != len(self.bits):
+        if len(self._rows_of) != len(self.bits):
             holders: dict[int, list[int]] = {}
             for i, bits in enumerate(self.bits):
                 for op in ids(bits):
                     holders.setdefault(op, []).append(i)
-            self._holders = dict.fromkeys(map(tuple, holders.values()))
-            self._held = len(self.bits)
-        rows = (tuple(filter(members.__contains__, row)) for row in self._holders)
+            self._holders = list(dict.fromkeys(map(tuple, holders.values())))
+            self._rows_of = [[] for _ in self.bits]
+            for number, row in enumerate(self._holders):
+                for i in row:
+                    self._rows_of[i].append(number)
+        near = sorted({number for i in members for number in self._rows_of[i]})
+        rows = (tuple(filter(members.__contains__, self._holders[number])) for number in near)
         return list(dict.fromkeys(row for row in rows if len(row) > 1))
 
 
