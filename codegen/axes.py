@@ -53,6 +53,10 @@ class AxisSet:
         digits = self._digits[axis]
         return [axis] if digits is None else self.leaves(digits[0]) + self.leaves(digits[1])
 
+    def atoms(self, axes: Sequence[int]) -> list[int]:
+        """The leaves of several axes, those of extent 1 left out."""
+        return [leaf for axis in axes for leaf in self.leaves(axis) if self._extent[leaf] != 1]
+
     def _class(self, axis: int) -> int:
         """The representative of an axis."""
         first, links = axis, self._link
@@ -109,7 +113,9 @@ class AxisSet:
             x, y = self._next(a), self._next(b)
             if x == y:
                 continue
-            small, large = sorted((self._extent[x], self._extent[y]))
+            small, large = self._extent[x], self._extent[y]
+            if small > large:
+                small, large = large, small
             if small == large:
                 if self._owners[x] & self._owners[y]:
                     return False
@@ -252,19 +258,15 @@ class GroupAxes:
         """The atomic axes of a stage's dims in memory order, axes of extent 1 left out."""
         found = self._leaves.get(stage.number)
         if found is None:
-            found = self._leaves[stage.number] = self._atoms(self.dims[stage.number])
+            found = self._leaves[stage.number] = self.set.atoms(self.dims[stage.number])
         return found
 
     def inner_leaves(self, stage: Stage) -> list[int]:
         """The atomic axes that a stage sums over, axes of extent 1 left out."""
         found = self._inner_leaves.get(stage.number)
         if found is None:
-            found = self._inner_leaves[stage.number] = self._atoms(self.inner[stage.number])
+            found = self._inner_leaves[stage.number] = self.set.atoms(self.inner[stage.number])
         return found
-
-    def _atoms(self, axes: Sequence[int]) -> list[int]:
-        found = [leaf for axis in axes for leaf in self.set.leaves(axis)]
-        return [leaf for leaf in found if self.set.extent(leaf) != 1]
 
     def extent(self, leaf: int) -> int:
         return self.set.extent(leaf)

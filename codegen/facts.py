@@ -81,12 +81,10 @@ def _group_work(
 ) -> tuple[Work, dict[int, int]]:
     """What a group computes and writes, and the bytes that it reads of each input."""
     tiled = {s: nest.tile for nest in group.nests if nest.tile for s in nest.nest.stages}
+    steps = sum(_longest_walk(group, nest, plan.block) for nest in group.nests)
     work = Work(
-        dot_steps=sum(
-            group.tiles * plan.block * _longest_walk(group, nest, plan.block)
-            for nest in group.nests
-        ),
-        dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
+        dot_steps=group.tiles * plan.block * steps,
+        dot_chain=steps,
         l2_bytes=_copied_again(group) + _tiled_again(group),
     )
     loads: dict[int, int] = {}
