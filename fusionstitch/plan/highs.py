@@ -40,13 +40,13 @@ def maximised(
     program.a_matrix_.index_, program.a_matrix_.value_ = columns, np.ones(len(columns))
     solver = highspy.Highs()
     options: dict[str, Option] = {
-        **_SKIPPED,
         "output_flag": False,
         "threads": 1,
         "random_seed": 0,
         "mip_rel_gap": gap,
         "mip_abs_gap": 0.0,
         "mip_max_nodes": max_nodes,
+        **_SKIPPED,
     }
     for name, value in options.items():
         solver.setOptionValue(name, value)
