@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from codegen.index import Index, Quotient, Remainder, Term, Var
@@ -51,6 +52,10 @@ class AxisSet:
             axis = self._class(axis)
         digits = self._digits[axis]
         return [axis] if digits is None else self.leaves(digits[0]) + self.leaves(digits[1])
+
+    def atoms(self, axes: Sequence[int]) -> list[int]:
+        """The leaves of several axes, those of extent 1 left out."""
+        return [leaf for axis in axes for leaf in self.leaves(axis) if self._extent[leaf] != 1]
 
     def _class(self, axis: int) -> int:
         """The representative of an axis."""
@@ -108,7 +113,9 @@ class AxisSet:
             x, y = self._next(a), self._next(b)
             if x == y:
                 continue
-            small, large = sorted((self._extent[x], self._extent[y]))
+            small, large = self._extent[x], self._extent[y]
+            if small > large:
+                small, large = large, small
             if small == large:
                 if self._owners[x] & self._owners[y]:
                     return False
@@ -223,11 +230,12 @@ class GroupAxes:
 
     def _match_inputs(self) -> None:
         """Stages that read one input under like maps share its axes."""
+        readers = Counter(ident for s in self.stages for ident in {op.id for op, _ in s.loads})
         seen: dict[int, list[int]] = {}
         for stage in self.stages:
             first: set[int] = set()
             for op, index in stage.loads:
-                if op.id in first:
+                if op.id in first or readers[op.id] == 1:
                     continue
                 first.add(op.id)
                 if op.id not in seen:
@@ -250,19 +258,15 @@ class GroupAxes:
         """The atomic axes of a stage's dims in memory order, axes of extent 1 left out."""
         found = self._leaves.get(stage.number)
         if found is None:
-            found = self._leaves[stage.number] = self._atoms(self.dims[stage.number])
+            found = self._leaves[stage.number] = self.set.atoms(self.dims[stage.number])
         return found
 
     def inner_leaves(self, stage: Stage) -> list[int]:
         """The atomic axes that a stage sums over, axes of extent 1 left out."""
         found = self._inner_leaves.get(stage.number)
         if found is None:
-            found = self._inner_leaves[stage.number] = self._atoms(self.inner[stage.number])
+            found = self._inner_leaves[stage.number] = self.set.atoms(self.inner[stage.number])
         return found
-
-    def _atoms(self, axes: Sequence[int]) -> list[int]:
-        found = [leaf for axis in axes for leaf in self.set.leaves(axis)]
-        return [leaf for leaf in found if self.set.extent(leaf) != 1]
 
     def extent(self, leaf: int) -> int:
         return self.set.extent(leaf)

@@ -82,19 +82,20 @@ def _group_work(
 ) -> tuple[Work, dict[int, int]]:
     """What a group computes and writes, and the bytes that it reads of each input."""
     tiled = {s: nest.tile for nest in group.nests if nest.tile for s in nest.nest.stages}
+    steps = sum(_longest_walk(group, nest, plan.block) for nest in group.nests)
     work = Work(
-        dot_steps=sum(
-            group.tiles * plan.block * _longest_walk(group, nest, plan.block)
-            for nest in group.nests
-        ),
-        dot_chain=sum(_longest_walk(group, nest, plan.block) for nest in group.nests),
+        dot_steps=group.tiles * plan.block * steps,
+        dot_chain=steps,
         l2_bytes=_copied_again(group) + _tiled_again(group),
     )
     loads: dict[int, int] = {}
     computed: set[int] = set()
+    written = exchanged = 0
     for stage in group.group.stages:
         tile = tiled.get(stage)
-        own = replace(_computed(stage, group, graph, computed, tile), dot_steps=0)
+        own = _computed(stage, group, graph, computed, tile)
+        if own.dot_steps:  # counted above
+            own = replace(own, dot_steps=0)
         if tile is not None:
             slots = SPLIT_ADDS if tile.tensor and stage.op.dtype == "f32" else 1.0
             own = replace(own, dot_flops=int(own.dot_flops * slots))
@@ -102,15 +103,16 @@ def _group_work(
         for op, index in stage.loads:
             loads[op.id] = max(loads.get(op.id, 0), _touched(op, index))
         if stage.op.id in outputs:
-            work += Work(bytes_written=stage.op.shape.bytes)
+            written += stage.op.shape.bytes
         elif stage.op.id in passed:
-            work += Work(l2_bytes=stage.op.shape.bytes)
+            exchanged += stage.op.shape.bytes
         for cut in stage.cuts:  # each element asks once whether it is part of it
-            work += Work(bytes_written=cut.output.shape.bytes, int_ops=stage.op.shape.size)
+            written += cut.output.shape.bytes
+            work += Work(int_ops=stage.op.shape.size)
         for producer, _ in stage.reads:
             if producer.op.id in passed and producer not in group.group.stages:
-                work += Work(l2_bytes=producer.op.shape.bytes)
-    return work, loads
+                exchanged += producer.op.shape.bytes
+    return work + Work(bytes_written=written, l2_bytes=exchanged), loads
 
 
 def _loaded(loads: dict[int, int], seen: set[int], graph: Graph, device: Device) -> Work:

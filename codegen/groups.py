@@ -321,7 +321,8 @@ class _Merger:
         return True
 
     def _streams(self, group: Group) -> bool:
-        return any(s.op.id in self.stream.dots for s in group.stages)
+        dots = self.stream.dots
+        return bool(dots) and any(s.op.id in dots for s in group.stages)
 
     def _replace(self, left: Group, right: Group, merged: Group) -> None:
         for stage in merged.stages:
@@ -398,14 +399,12 @@ def _strangers(left: Group, right: Group) -> bool:
     """Whether a dot that deserves tiles of its own and another reduction with results of the same
     dims would meet in one loop, where neither depends on the other: what the reduction sums over
     would take the place of the dot's columns, and leave most of its threads idle."""
-    both = [*left.stages, *right.stages]
+    both = [s for s in (*left.stages, *right.stages) if s.is_reduction]
     dots = [s for s in both if s.op.opcode == "dot" and _work(s) >= TILED_WORK]
-    if not dots:
+    reductions = [s for s in both if s.op.opcode != "dot"]
+    if not (dots and reductions):
         return False
-    stages = sorted(both, key=lambda s: s.number)
-    reductions = [s for s in stages if s.is_reduction and s.op.opcode != "dot"]
-    if not reductions:
-        return False
+    stages = sorted((*left.stages, *right.stages), key=lambda s: s.number)
     behind: dict[Stage, set[Stage]] = {}
     for stage in stages:
         read = [p for p, _ in stage.reads if p in behind]

@@ -76,9 +76,8 @@ def arguments(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
     say where."""
     found: list[tuple[Op, Indices]] = []
     for read in reads(op, index):
-        places = dict.fromkeys(f for i in read.index for f in i.fetched)
-        places.update(dict.fromkeys(f for g in read.guards for f in g.index.fetched))
-        found += [(place.op, place.at) for place in places]
+        places = [f for i in (*read.index, *(g.index for g in read.guards)) for f in i.fetched]
+        found += [(place.op, place.at) for place in dict.fromkeys(places)]
         found.append((op.operands[read.operand], read.index))
     return found
 

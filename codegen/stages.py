@@ -57,7 +57,7 @@ class Stage:
     inlined: frozenset[int] = frozenset()
     form: int = -1
 
-    @property
+    @functools.cached_property
     def is_reduction(self) -> bool:
         return kind_of(self.op.opcode) in (Kind.REDUCTION, Kind.DOT)
 
@@ -132,6 +132,7 @@ def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:
     dots of a stream is computed once anyway."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
+    dear = {op.id for op in graph.ops if op.opcode == "dot" or op.attrs.get("of_matches")}
     kept: set[int] = set()
     weight: dict[int, float] = {}
     tree = DominanceTree(graph.ops[:-1], dict.fromkeys(graph.root.operands))
@@ -144,7 +145,7 @@ def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:
             continue
         if op.id in stream.between:
             continue
-        again = max((_visits(graph.ops[r], op, stream) for r in readers[op.id]), default=1.0)
+        again = max((_visits(graph.ops[r], op, stream) for r in readers[op.id] & dear), default=1.0)
         stages = len(readers[op.id]) + (op.id in outputs)
         if weight[op.id] * (again - 1) >= DOT_REPEATS or (
             stages > 1 and weight[op.id] >= RECOMPUTE_LIMIT and not _stands_in(op, readers, tree)
@@ -189,9 +190,7 @@ def _effort(op: Op) -> float:
 
 def _visits(stage: Op, op: Op, stream: Stream) -> float:
     """How often a dot would compute an element of its operand, or a sum of what matches one of the
-    updates (codegen/scatter_sums.py); 1 for other stages."""
-    if stage.opcode != "dot" and not stage.attrs.get("of_matches"):
-        return 1.0
+    updates (codegen/scatter_sums.py)."""
     rows = BLOCK_ROWS if stage.id in stream.dots else 1
     return max(1.0, stage.shape.size * reduced_size(stage) / max(1, op.shape.size) / rows)
 

@@ -82,10 +82,11 @@ def boundary_us(device: Device, blocks: int) -> float:
     return barrier + PHASE_LATENCY_US if barrier else 0.0
 
 
-def compute_us(work: Work, device: Device, share: float = 1.0) -> float:
-    """The busiest arithmetic unit, at `share` of its rate."""
+def compute_us(work: Work, device: Device, share: float = 1.0, dots: bool = True) -> float:
+    """The busiest arithmetic unit, at `share` of its rate; without what `dots` add to the FMA
+    units if told so."""
     slowest = max(
-        (work.flops + work.dot_flops) / device.fp32_flops,
+        (work.flops + work.dot_flops * dots) / device.fp32_flops,
         work.tensor_flops / LIBRARY_DOT_SHARE / device.tensor_bf16_flops,
         work.flops64 / device.fp64_flops,
         work.special / device.special_per_s,
@@ -118,7 +119,7 @@ def busy_us(work: Work, device: Device, threads: int, resident: int, flight: int
     late = moved * max(0.0, 1 - first) / bandwidth
     steps = max(work.dot_chain, work.dot_steps / (per_sm * device.sm_count))
     # a few threads with a tile of a dot each keep a multiprocessor busy
-    others = compute_us(replace(work, dot_flops=0), device, min(sms, per_sm / BUSY_THREADS))
+    others = compute_us(work, device, min(sms, per_sm / BUSY_THREADS), dots=False)
     return max(moved, late, steps * DOT_STEP_US, compute_us(work, device, sms), others)
 
 

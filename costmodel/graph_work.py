@@ -18,8 +18,6 @@ from costmodel.work import (
 from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of
 
-_STAGES = frozenset({Kind.REDUCTION, Kind.DOT})
-
 
 class GraphWork:
     """`fused_work` for bitsets of ops of `graph`, fast enough for thousands of candidates.
@@ -47,7 +45,11 @@ class GraphWork:
         self._reads = [[(o.id, n) for o, n in _reads(op) if not free >> o.id & 1] for op in graph]
         self._operands = [tuple({o.id: None for o in op.operands}) for op in graph]
         self._readers = [sum(1 << user.id for user in users) for users in graph.users]
-        self._stages = sum(1 << op.id for op in graph if kind_of(op.opcode) in _STAGES)
+        #: bitsets of the ops that decide how a kernel runs, and the elements of each op
+        self.dots = sum(1 << op.id for op in graph if kind_of(op.opcode) is Kind.DOT)
+        self.reductions = sum(1 << op.id for op in graph if kind_of(op.opcode) is Kind.REDUCTION)
+        self.scatters = sum(1 << op.id for op in graph if op.opcode == "scatter")
+        self.sizes = [op.shape.size for op in graph]
         #: per op, the bitset of its operands
         self.operands = [sum(1 << i for i in read) for read in self._operands]
 
@@ -102,9 +104,11 @@ class GraphWork:
 
     def chain(self, bits: int) -> int:
         """Reductions and dots on the longest dependent path inside `bits`."""
-        stages = bits & self._stages
+        stages = bits & (self.dots | self.reductions)
+        if stages.bit_count() < 2:
+            return stages.bit_count()
         depth: dict[int, int] = {}
-        for i in ids(bits) if stages else ():
+        for i in ids(bits):
             longest = 0
             for operand in self._operands[i]:
                 before = depth.get(operand, 0)
@@ -112,7 +116,7 @@ class GraphWork:
                     longest = before
             if longest or stages >> i & 1:
                 depth[i] = longest + (stages >> i & 1)
-        return max(depth.values(), default=0)
+        return max(depth.values())
 
     def warm(
         self, ops: Iterable[Op], inputs: Sequence[Op], outputs: Sequence[Op]

@@ -41,17 +41,15 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
     0 for an empty one."""
     if not bits:
         return 0.0
-    device = works.device
-    ops = [works.graph.ops[i] for i in ids(bits)]
+    device, ops = works.device, works.graph.ops
     work = works.fused(bits, written)
-    gemms = [op for op in ops if kind_of(op.opcode) is Kind.DOT]
-    if gemms:
-        return sum(_gemm_us(op, work, works, written) for op in gemms)
-    reductions = [op for op in ops if kind_of(op.opcode) is Kind.REDUCTION]
-    blocks = max(-(-op.shape.size // LOOP_TILE) for op in ops)
+    if gemms := bits & works.dots:
+        return sum(_gemm_us(ops[i], work, works, written) for i in ids(gemms))
+    reductions = [ops[i] for i in ids(bits & works.reductions)]
+    blocks = -(-max(works.sizes[i] for i in ids(bits)) // LOOP_TILE)
     us, threads = STAGE_US * works.chain(bits), LOOP_THREADS
     # a scatter writes over an array that another kernel has filled or copied
-    us += device.launch_us * sum(op.opcode == "scatter" for op in ops)
+    us += device.launch_us * (bits & works.scatters).bit_count()
     walked = 0.0
     if reductions:
         source = reductions[0].operands[0]

@@ -7,6 +7,7 @@ the whole graph, less what it needs once the pattern's values come from elsewher
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 from costmodel.xla_fusions import XlaPlan, xla_fusions
 from costmodel.xla_kernels import kernel_time_us
@@ -21,8 +22,8 @@ def covers_kernel(plan: XlaPlan, bits: int) -> bool:
 
 def touched(plan: XlaPlan, bits: int) -> list[int]:
     """The indices of XLA's kernels that compute any of `bits`."""
-    homes = plan.homes
-    return list(dict.fromkeys(number for i in ids(bits) for number in homes.get(i, ())))
+    homes = filter(None, map(plan.homes.get, ids(bits)))
+    return list(dict.fromkeys(chain.from_iterable(homes)))
 
 
 def saved_us(plan: XlaPlan, bits: int) -> float:

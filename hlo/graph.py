@@ -60,6 +60,11 @@ class Shape:
     dtype: str
     dims: tuple[int, ...] = ()
     elements: tuple[Shape, ...] = ()
+    #: number of elements of an array: kept, being asked for again and again
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", math.prod(self.dims))
 
     @property
     def is_tuple(self) -> bool:
@@ -68,11 +73,6 @@ class Shape:
     @property
     def rank(self) -> int:
         return len(self.dims)
-
-    @property
-    def size(self) -> int:
-        """Number of elements of an array."""
-        return math.prod(self.dims)
 
     @property
     def bytes(self) -> int:

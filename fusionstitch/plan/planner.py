@@ -188,8 +188,9 @@ class _Search:
         """Drops the candidates without a score that have more than half the ops of the largest."""
         waiting = sorted(self.values.keys() - self.scores.keys())
         sizes = {number: self.patterns[number].bits.bit_count() for number in waiting}
+        largest = max(sizes.values(), default=0)
         for number in waiting:
-            if 2 * sizes[number] > max(sizes.values()):
+            if 2 * sizes[number] > largest:
                 self._reject(number, "Enough patterns of this size were tried before it.")
 
     def _evaluate(self, number: int) -> None:

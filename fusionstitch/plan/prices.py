@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 #: Steps of the subgradient method at most, and those without a better bound before a shorter step.
-STEPS = 100
+STEPS = 30
 PATIENCE = 3
 #: Steps after which a packing is looked for under the current prices.
 LOOK = 10
