@@ -39,6 +39,8 @@ LIMITS: Mapping[str, str] = {
     "shared_per_block": "MaxSharedMemoryPerBlockOptin",
     "l2_bytes": "L2CacheSize",
 }
+#: The compute capability from which on blocks form clusters, and how many may on every device.
+CLUSTERS_SINCE, CLUSTER_LIMIT = 90, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +127,9 @@ def _limits(base: Device, ordinal: int, name: str) -> Device:
     limits: dict[str, Any] = {
         ours: int(device.attributes[theirs]) for ours, theirs in LIMITS.items()
     }
-    return dataclasses.replace(base, name=name, sm_arch=f"sm_{device.compute_capability}", **limits)
+    capability = device.compute_capability
+    limits["cluster_limit"] = CLUSTER_LIMIT if int(capability) >= CLUSTERS_SINCE else 1
+    return dataclasses.replace(base, name=name, sm_arch=f"sm_{capability}", **limits)
 
 
 @dataclasses.dataclass
