@@ -66,11 +66,11 @@ def has_long_rows(graph: Graph, device: Device) -> bool:
     )
 
 
-def _keeping_threads(row: int, element_bytes: int) -> int:
+def _keeping_threads(row: int, bytes_each: int) -> int:
     """Threads whose multiprocessors keep a row that one block does not, or 0."""
     if row <= LONGEST_KEPT:
         return 0
-    return 1 << math.ceil(math.log2(max(1, row * element_bytes // ROW_BYTES)))
+    return 1 << math.ceil(math.log2(max(1, row * bytes_each // ROW_BYTES)))
 
 
 def _filling_threads(rows: int, row: int, device: Device) -> int:

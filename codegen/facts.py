@@ -247,7 +247,7 @@ def template(plan: KernelPlan, layout: SharedLayout) -> Template:
                 attrs = _attrs(stage, group, nest.nest.rows, rows, inner) or [attr(Level.THREAD)]
                 name = stage.op.name or stage.op.opcode
                 schedules.append(Schedule(name, tuple(attrs), stage in layout.offsets))
-    return Template(tuple(schedules), plan.grid, plan.block)
+    return Template(tuple(schedules), plan.grid * plan.cluster, plan.block)
 
 
 def _levels(threads: int, columns: int, block: int) -> tuple[Level, Level]:
