@@ -202,11 +202,11 @@ def _by_highs(
     replaced by the greedy one."""
     problem: Any = pulp.LpProblem("plan", pulp.LpMaximize)  # typed otherwise in PuLP 3 and 4
     take = {i: problem.add_variable(f"x{i}", 0, 1, pulp.LpInteger) for i in part}
-    problem += pulp.LpAffineExpression((take[i], weight[i]) for i in part)
+    problem += pulp.lpSum(weight[i] * take[i] for i in part)
     for row in rows:
-        problem += pulp.LpAffineExpression((take[i], 1) for i in row) <= 1
+        problem += pulp.lpSum(take[i] for i in row) <= 1
     for cut in cuts:
-        problem += pulp.LpAffineExpression((take[i], 1) for i in sorted(cut)) <= len(cut) - 1
+        problem += pulp.lpSum(take[i] for i in sorted(cut)) <= len(cut) - 1
     result = problem.solve(
         pulp.HiGHS(
             msg=False,
