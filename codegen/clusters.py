@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from codegen.groups import Group
 from codegen.nests import CACHE_STEPS, Nest, Place
 from codegen.stages import is_strided, reduced_size
-from codegen.tuning import Tuning
-from codegen.types import compute_bytes
+from codegen.tuning import Tuning, power_of_two
 from costmodel.devices import Device
 from hlo.graph import ITEM_BYTES, Graph
 
+#: The largest block.
 MOST_THREADS = 1024
 #: Elements of a row that a block keeps in registers.
 LONGEST_KEPT = MOST_THREADS * CACHE_STEPS
@@ -45,7 +45,7 @@ def cluster_of(
     [nest] = nests[groups[0]]
     row = groups[0].axes.size(nest.inner)
     threads = 0
-    if groups[0].tiles * limit >= LEAST_BLOCKS_PER_SM * device.sm_count:
+    if _enough(groups[0].tiles, device):
         threads = _filling_threads(groups[0].tiles, row, device)
         sweeps = {nest.level[s] for s in nest.stages if nest.place[s] is not Place.ROW}
         if len(sweeps) > 1:
@@ -56,21 +56,29 @@ def cluster_of(
     return (blocks, block) if fits else (1, 0)
 
 
-def has_long_rows(graph: Graph, device: Device) -> bool:
+def has_long_rows(graph: Graph, device: Device, tuning: Tuning) -> bool:
     """Whether a region sums rows that clusters may be the right blocks for."""
+    if device.cluster_limit == 1:
+        return False
     sums = (op for op in graph if op.opcode == "reduce" and not is_strided(op))
-    return device.cluster_limit > 1 and any(
-        _keeping_threads(reduced_size(op), compute_bytes(op.operands[0].dtype))
-        or _filling_threads(op.shape.size, reduced_size(op), device)
-        for op in sums
+    rows = ((op.shape.size, reduced_size(op)) for op in sums)
+    return any(
+        row > LONGEST_KEPT or _filling_threads(count, row, device)
+        for count, row in rows
+        if tuning.cluster or _enough(count, device)
     )
+
+
+def _enough(rows: int, device: Device) -> bool:
+    """Whether clusters of so many rows leave each multiprocessor blocks that need not wait."""
+    return rows * device.cluster_limit >= LEAST_BLOCKS_PER_SM * device.sm_count
 
 
 def _keeping_threads(row: int, bytes_each: int) -> int:
     """Threads whose multiprocessors keep a row that one block does not, or 0."""
     if row <= LONGEST_KEPT:
         return 0
-    return 1 << math.ceil(math.log2(max(1, row * bytes_each // ROW_BYTES)))
+    return power_of_two(row * bytes_each // ROW_BYTES)
 
 
 def _filling_threads(rows: int, row: int, device: Device) -> int:

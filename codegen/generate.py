@@ -113,7 +113,7 @@ def _first_that_works(
     merge = options.tuning.merge
     streams = merge and options.numerics != "strict" and not options.template
     stream = find_streams(graph, device) if streams else NOTHING
-    shares = merge and not options.template and has_long_rows(graph, device)
+    shares = merge and not options.template and has_long_rows(graph, device, options.tuning)
     possible = {Way.STREAM: bool(stream.dots), Way.SHARE: shares, Way.MERGE: merge, Way.APART: True}
     refused: CodegenError | None = None
     for way in Way:

@@ -6,7 +6,6 @@ schedule. `Teams` is the mapping of one nest: how many threads share a row, and 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +17,7 @@ from codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
 from codegen.groups import COALESCED, Group, phases
 from codegen.nests import Nest, Place, form_nests
 from codegen.stages import Stage, is_strided, reduced_size
-from codegen.tuning import DEFAULT, Tuning, team_in
+from codegen.tuning import DEFAULT, Tuning, power_of_two, team_in
 from codegen.types import compute_bytes
 from codegen.vectors import ACCESS_BYTES
 from costmodel.devices import Device
@@ -279,8 +278,8 @@ def _keeps_and_carries(group: Group, nest: Nest) -> bool:
 def _row_team(row: int, per_thread: int = PER_THREAD) -> int:
     """Threads that share a row of so many elements."""
     if row < LONG_ROW:
-        return min(WARP, _power_of_two(row))
-    return min(MOST_THREADS, max(WARP, _power_of_two(row // per_thread)))
+        return min(WARP, power_of_two(row))
+    return min(MOST_THREADS, max(WARP, power_of_two(row // per_thread)))
 
 
 def _keeping_team(nest: Nest, row: int) -> int:
@@ -314,11 +313,6 @@ def _along_inner(nest: Nest) -> bool:
         return False
     along_row, along_inner = line_costs(nest.stages[0])
     return along_inner < along_row
-
-
-def _power_of_two(x: int) -> int:
-    """The smallest power of two that is at least x."""
-    return 1 << max(0, math.ceil(math.log2(max(1, x))))
 
 
 def _plan_group(
@@ -417,8 +411,8 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
     if not nest.inner or _strided(nest):
         return 1
     if nest.stages[0].op.opcode == "dot":
-        return min(LINE_LANES, _power_of_two(inner)) if _along_inner(nest) else 1
-    return _long_team(inner, block) if inner >= LONG_ROW else min(32, _power_of_two(inner))
+        return min(LINE_LANES, power_of_two(inner)) if _along_inner(nest) else 1
+    return _long_team(inner, block) if inner >= LONG_ROW else min(32, power_of_two(inner))
 
 
 def _long_team(row: int, block: int) -> int:
@@ -434,19 +428,19 @@ def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: 
     if _strided(nest):
         if rows >= block or inner <= 4:
             return Teams(1)
-        columns = min(block // 2, max(1, _power_of_two(rows + 1) // 2))
+        columns = min(block // 2, max(1, power_of_two(rows + 1) // 2))
         return Teams(block // columns, columns)
     if nest.stages[0].op.opcode == "dot" and not _along_inner(nest):
         wanted = device.sm_count * DEFAULT_BLOCK // max(1, group.tiles * _size(group, nest.rows))
         spare = block // max(1, rows)
-        threads = min(32, _power_of_two(max(1, min(wanted, spare))), _power_of_two(inner) // 4)
+        threads = min(32, power_of_two(max(1, min(wanted, spare))), power_of_two(inner) // 4)
         return Teams(max(1, threads))
     if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
         return Teams(_long_team(inner, block))
     if nest.stages[0].op.opcode == "dot":
-        spare = _power_of_two(block // rows) if rows < block else 1
-        return Teams(min(32, _power_of_two(inner), max(LINE_LANES, spare)))
-    return Teams(min(32, _power_of_two(inner)))
+        spare = power_of_two(block // rows) if rows < block else 1
+        return Teams(min(32, power_of_two(inner), max(LINE_LANES, spare)))
+    return Teams(min(32, power_of_two(inner)))
 
 
 def _carrying_team(nest: Nest, columns: int, block: int) -> Teams:
@@ -455,7 +449,7 @@ def _carrying_team(nest: Nest, columns: int, block: int) -> Teams:
     if nest.placed(Place.REDUCE):
         return Teams(team_in(block, _keeping_team(nest, columns)))
     width = vector_elements(nest)
-    team = min(block, _power_of_two(-(-columns // width)))
+    team = min(block, power_of_two(-(-columns // width)))
     while team > WARP and not mostly_busy(columns // width, team):
         team //= 2
     return Teams(team)

@@ -58,7 +58,7 @@ class Sweeps(Access):
     def __init__(self, site: Site):
         super().__init__(site)
         kernel = site.kernel
-        self.block = kernel.plan.block
+        self.block, self.cluster = kernel.plan.block, kernel.plan.cluster
         self.sweep = Sweep()
         #: registers per thread that rows and sums may be kept in
         self.registers = row_registers(kernel.plan)
@@ -266,27 +266,26 @@ class Sweeps(Access):
         two uses of one.
         """
         reduced = [s for s in self.nest.stages if self.nest.place[s] is Place.REDUCE]
-        threads = self.plan.teams.threads
-        whole, blocks = threads == self.block, max(1, threads // self.block)
-        before = sum(slot_bytes(s.op.dtype, blocks) for s in reduced if self.nest.level[s] < level)
+        earlier = [s for s in reduced if self.nest.level[s] < level]
+        before = sum(slot_bytes(s.op.dtype, self.cluster) for s in earlier)
         scratch = f"shared_memory + {before}" if before else "shared_memory"
         functors = ", ".join(map(functor_of, totals))
         arguments = ", ".join([scratch, *totals.values()])
-        join = "fs_reduce_block" if whole else "fs_reduce_team"
-        count = f"{threads // 32}"
-        if blocks > 1:
-            join, count = "fs_reduce_cluster", f"{self.block // 32}, {blocks}"
-        self.writer.line(f"{join}<{count}, {functors}>({arguments});")
+        threads = self.plan.teams.threads
+        join, barrier = f"fs_reduce_block<{threads // 32}", self._barrier()
+        if self.cluster > 1:
+            join = f"fs_reduce_cluster<{self.block // 32}, {self.cluster}"
+        elif threads < self.block:
+            join, barrier = f"fs_reduce_team<{threads // 32}", f"fs_team_barrier<{threads}>();"
+        self.writer.line(f"{join}, {functors}>({arguments});")
         if len(reduced) == len(totals):
-            joins_teams = not whole and blocks == 1
-            self.writer.line(f"fs_team_barrier<{threads}>();" if joins_teams else self._barrier())
+            self.writer.line(barrier)
         else:
             self.unsettled = True
 
     def _barrier(self) -> str:
         """A barrier of all blocks that share a row."""
-        shared = self.plan.teams.threads > self.block
-        return "fs_cluster_barrier();" if shared else "__syncthreads();"
+        return "fs_cluster_barrier();" if self.cluster > 1 else "__syncthreads();"
 
     def _finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,11 @@ class Tuning:
 
 
 DEFAULT = Tuning()
+
+
+def power_of_two(x: int) -> int:
+    """The smallest power of two that is at least x."""
+    return 1 << max(0, math.ceil(math.log2(max(1, x))))
 
 
 def team_in(block: int, wanted: int) -> int:

@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import enum
 import functools
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from costmodel.graph_work import GraphWork
-from costmodel.xla_kernels import kernel_time_us, sums_what_is_written
+from costmodel.xla_kernels import kernel_time_us, reduced_extents, sums_what_is_written
 from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of, spec_of
 
@@ -253,7 +252,7 @@ class _Fuser:
         source = op.operands[0]
         if kernel.hero not in (Hero.LOOP, Hero.NORMALISATION) or not is_row(op):
             return False
-        if math.prod(source.dims[d] for d in op.attrs["dimensions"]) > LONGEST_NORMAL:
+        if reduced_extents(op)[1] > LONGEST_NORMAL:
             return False
         if kernel.root.dims != source.dims:
             return False

@@ -54,7 +54,7 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
-        kept, reduced, is_column = _extents(reductions[0])
+        kept, reduced, is_column = reduced_extents(reductions[0])
         if is_column:
             blocks, threads = -(-kept // COLUMN_WIDTH), COLUMN_THREADS
         if reduced > (LONGEST_COLUMN if is_column else LONGEST_ROW):
@@ -72,7 +72,7 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
 def sums_what_is_written(reduce: Op, device: Device) -> bool:
     """Whether XLA has the elements that `reduce` reads written by another kernel, because its own
     would compute them with few blocks in many turns."""
-    kept, reduced, is_column = _extents(reduce)
+    kept, reduced, is_column = reduced_extents(reduce)
     if not is_column or reduced > LONGEST_COLUMN or _turns(reduced) < MANY_TURNS:
         return False
     return kept <= COLUMN_WIDTH * device.sm_count
@@ -109,7 +109,7 @@ def _normalised(works: GraphWork, bits: int, source: Op, work: Work) -> Work:
     return replace(work, bytes_read=read, bytes_written=written)
 
 
-def _extents(reduce: Op) -> tuple[int, int, bool]:
+def reduced_extents(reduce: Op) -> tuple[int, int, bool]:
     """(elements kept, elements reduced, whether the last dim is kept)."""
     dims = reduce.operands[0].dims
     gone = reduce.attrs["dimensions"]

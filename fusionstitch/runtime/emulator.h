@@ -1,5 +1,6 @@
 // Runs one launch of a CUDA kernel on one OS thread: blocks, or clusters of them, one after another
-// (all at once for a cooperative launch), their threads as fibers, in an order chosen to expose missing barriers.
+// (all at once for a cooperative launch), their threads as fibers, in an order chosen to expose
+// missing barriers.
 #pragma once
 
 #include <algorithm>
@@ -107,6 +108,7 @@ class Launch {
   void named_barrier(Thread& thread, unsigned barrier, unsigned count);
   void grid_barrier(Thread& thread);
   void cluster_barrier(Thread& thread);
+  void meet(Thread& thread);
   void* cluster_shared(Thread& thread, void* own, unsigned rank);
   uint64_t warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
   void yield(Thread& thread);

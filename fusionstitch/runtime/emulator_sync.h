@@ -73,14 +73,16 @@ inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned cou
 
 inline void Launch::grid_barrier(Thread& thread) {
   if (!geometry_.cooperative) fail("a grid barrier in a launch that is not cooperative");
-  thread.wait = Wait::kGrid;
-  if (++grid_arrived_ == grid_alive_) release_grid();
-  suspend(thread);
+  meet(thread);
 }
 
-// The blocks that are alive together are those of one cluster.
 inline void Launch::cluster_barrier(Thread& thread) {
   if (kernel_.cluster < 2) fail("a cluster barrier in a launch without clusters");
+  meet(thread);
+}
+
+// Waits for all blocks that are alive together: those of a cluster, or of a cooperative grid.
+inline void Launch::meet(Thread& thread) {
   thread.wait = Wait::kGrid;
   if (++grid_arrived_ == grid_alive_) release_grid();
   suspend(thread);
@@ -179,8 +181,7 @@ inline void Launch::describe_deadlock() {
              "deadlock in block %u: %u threads wait at __syncthreads, %u at the %s barrier, %u at "
              "a team's barrier, %u at a warp collective, %u have exited",
              block.index.x, waiting[1], waiting[2], kernel_.cluster > 1 ? "cluster" : "grid",
-             waiting[4], waiting[3],
-             geometry_.block - block.alive);
+             waiting[4], waiting[3], geometry_.block - block.alive);
     error_ = text;
     if (lane == nullptr) return;
     snprintf(text, sizeof text, "; thread %u waits for the lanes 0x%08x of its warp",
