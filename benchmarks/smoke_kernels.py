@@ -12,7 +12,7 @@ from codegen.kernel import Kernel
 from costmodel.devices import Device
 from fusionstitch.measure.probes import handwritten
 from fusionstitch.runtime import cuda, xla_pass
-from fusionstitch.runtime.artifact import TARGET, Artifact
+from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET, Artifact
 from fusionstitch.runtime.cache import Store
 from hlo.exporter import Replacement, export
 from hlo.importer import from_message, parse
@@ -127,6 +127,13 @@ def place(name: str, results: Any, *args: Any, **options: Any) -> Any:
     return jax.ffi.ffi_call(TARGET, results, **options)(*args, kernel=name)
 
 
+def kernel_of(call: Any) -> str:
+    """The kernel that a placeholder asks for."""
+    name = re.search(rb'kernel = "(\w+)"', call.backend_config)
+    assert name is not None
+    return name[1].decode()
+
+
 def artifact(name: str, profile: Device, store: Store) -> Artifact:
     return cuda.build([KERNELS[name]], profile, store)[0]
 
@@ -135,24 +142,8 @@ def stitcher(profile: Device, store: Store) -> xla_pass.StitchCallback:
     """Fills placeholders and replaces every f32 tanh, in all computations."""
 
     def stitch(module: bytes, token: str) -> bytes:
-        proto = parse(module)
-        sent: set[str] = set()
-
-        def config(name: str) -> bytes:
-            made = artifact(name, profile, store)
-            first = made.key not in sent
-            sent.add(made.key)
-            return made.config(first)
-
-        # The last call brings the image: the handler must not mind which one does.
-        for computation in proto.computations:
-            for call in reversed(computation.instructions):
-                if call.custom_call_target == TARGET:
-                    name = re.search(rb'kernel = "(\w+)"', call.backend_config)
-                    assert name is not None
-                    call.backend_config = config(name[1].decode())
-        imported = from_message(proto)
-        found = [
+        imported = from_message(parse(module))
+        tanhs = [
             Replacement(
                 graph=graph,
                 outputs=(op,),
@@ -160,14 +151,28 @@ def stitcher(profile: Device, store: Store) -> xla_pass.StitchCallback:
                 removed=(op,),
                 name=f"stitched_{op.id}",
                 target=TARGET,
-                config=config(tanh_kernel(op.shape.size)),
+                config=b'{kernel = "%s"}' % tanh_kernel(op.shape.size).encode(),
             )
             for graph in imported.stitchable
-            for op in reversed(graph.ops)
+            for op in graph
             if op.opcode == "tanh" and op.dtype == "f32"
         ]
-        xla_pass.publish(sorted(sent))
-        return export(imported, found)
+        proto = parse(export(imported, tanhs))
+        calls = [
+            call
+            for computation in proto.computations
+            for call in computation.instructions
+            if call.custom_call_target == TARGET
+        ]
+        made = [artifact(kernel_of(call), profile, store) for call in calls]
+        for call, one in zip(calls, made, strict=True):
+            call.backend_config = one.config()
+        # The last call brings the images: the handler must not mind which one does.
+        for call, one in list(zip(calls, made, strict=True))[-1:]:
+            call.custom_call_target = LOADING_TARGET
+            call.backend_config = one.loading_config(made)
+        xla_pass.publish(sorted({one.key for one in made}))
+        return bytes(proto.SerializeToString(deterministic=True))
 
     return stitch
 

@@ -26,7 +26,7 @@ from fusionstitch.plan.scores import Measure
 from fusionstitch.progress import Step, silent
 from fusionstitch.reuse import in_place
 from fusionstitch.runtime import xla_pass
-from fusionstitch.runtime.artifact import TARGET, Artifact
+from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET, Artifact
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.errors import CodegenError, StitchError, ToolchainError, VerifyError
 from hlo.exporter import Replacement, export
@@ -259,27 +259,19 @@ class _Run:
     def write(self, module: Module, stitches: Sequence[Stitch]) -> tuple[bytes, tuple[Stitch, ...]]:
         """The module with the kernels of `stitches` in it, and those of them it has."""
         with self.timed("export"):
-            carried: set[str] = set()
             written: list[tuple[Stitch, Replacement]] = []
             for one in stitches:
-                assert one.built is not None
-                artifact = one.built.artifact
-                with_image = artifact.key not in carried
                 try:
-                    written.append((one, self.replacement(module, one, artifact, with_image)))
+                    written.append((one, self.replacement(module, one)))
                 except VerifyError as error:  # a defect in one pattern must not cost the others
                     self.leave(one.chosen, str(error))
-                    continue
-                carried.add(artifact.key)
             if not written:
                 return self.data, ()
-            data = export(module, [replacement for _, replacement in written])
+            data = export(module, _with_images(module, written))
             verify_module(data)
             return data, tuple(one for one, _ in written)
 
-    def replacement(
-        self, module: Module, one: Stitch, artifact: Artifact, with_image: bool
-    ) -> Replacement:
+    def replacement(self, module: Module, one: Stitch) -> Replacement:
         pattern, kernel = one.chosen.pattern, one.kernel
         return Replacement(
             graph=pattern.graph,
@@ -288,7 +280,7 @@ class _Run:
             removed=pattern.ops,
             name=kernel.name,
             target=TARGET,
-            config=artifact.config(with_image),
+            config=_artifact(one).config(),
             scratch=kernel.scratch,
             aliasing=in_place(module, pattern, kernel) if self.aliasing else (),
         )
@@ -311,6 +303,35 @@ class _Run:
             yield
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+
+
+def _artifact(one: Stitch) -> Artifact:
+    assert one.built is not None
+    return one.built.artifact
+
+
+def _with_images(
+    module: Module, written: Sequence[tuple[Stitch, Replacement]]
+) -> list[Replacement]:
+    """The calls of a module, one of them with the images of all.
+
+    That is one which always runs, where there is one, and of those the one with the fewest
+    buffers, since XLA lists them once more for it.
+    """
+    replacements = [replacement for _, replacement in written]
+    first = min(
+        range(len(written)),
+        key=lambda i: (
+            replacements[i].graph.proto_id != module.entry.proto_id,
+            len(replacements[i].inputs) + len(replacements[i].outputs),
+        ),
+    )
+    artifacts = [_artifact(one) for one, _ in written]
+    config = artifacts[first].loading_config(artifacts)
+    replacements[first] = dataclasses.replace(
+        replacements[first], target=LOADING_TARGET, config=config, keep=True
+    )
+    return replacements
 
 
 def _generated(part: Graph, device: Device, settings: CodegenOptions) -> Kernel | str:

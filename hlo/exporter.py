@@ -33,7 +33,8 @@ class Replacement:
     result without elements, where the module needs one, is not for the kernel.
     `removed` holds all ops of the pattern. `config` is the call's backend_config: the typed FFI
     attributes as the text of an MLIR dictionary. `aliasing` pairs (output index, input index)
-    that share a buffer: VerifyError where XLA would refuse one, for unequal shapes.
+    that share a buffer: VerifyError where XLA would refuse one, for unequal shapes. A call to
+    `keep` has side effects to XLA, which then leaves it in the program, whoever reads its results.
     """
 
     graph: Graph
@@ -45,6 +46,7 @@ class Replacement:
     config: bytes = b""
     scratch: tuple[Shape, ...] = ()
     aliasing: tuple[tuple[int, int], ...] = ()
+    keep: bool = False
 
     def __post_init__(self) -> None:
         for output, operand in self.aliasing:
@@ -149,6 +151,7 @@ class _Editor:
         call.custom_call_target = replacement.target
         call.custom_call_api_version = _TYPED_FFI
         call.backend_config = replacement.config
+        call.custom_call_has_side_effect = replacement.keep
         call.constrain_layout = True
         for op in replacement.inputs:
             fill_shape(call.operand_shapes_with_layout.add(), op.shape)

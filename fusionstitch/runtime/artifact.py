@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: The custom call target of every stitched kernel, on every platform.
+#: The custom call target of stitched kernels, on every platform.
 TARGET = "fusionstitch_launch"
+#: That of the one call of a module which also brings the images of all its calls. XLA prepares a
+#: call with something to load before every run of the program, by listing its arguments once more;
+#: the other calls are spared that.
+LOADING_TARGET = "fusionstitch_launch_with_images"
+TARGETS = (TARGET, LOADING_TARGET)
 
 
 @dataclass(frozen=True)
@@ -26,22 +34,50 @@ class Artifact:
     shared_bytes: int
     cooperative: bool
 
-    def config(self, include_image: bool) -> bytes:
-        """The text of an MLIR dictionary attribute, for the custom call's backend_config.
+    def config(self) -> bytes:
+        """The text of an MLIR dictionary attribute, for a call's backend_config."""
+        return _dictionary(self._fields())
 
-        An image travels once: only the first call of a module with this key includes it, the
-        others carry an empty string.
+    def loading_config(self, artifacts: Iterable[Artifact]) -> bytes:
+        """That of the loading call of a module, which launches this and loads all `artifacts`.
+
+        `images` maps keys to images and to the kernels in them with their dynamic shared memory,
+        `bundle` names all of that.
         """
-        fields = (
-            (b"key", quoted(self.key.encode())),
-            (b"image", _quoted_image(self.image) if include_image else b'""'),
-            (b"entry", quoted(self.entry.encode())),
-            (b"grid", b"%d : i64" % self.grid),
-            (b"block", b"%d : i64" % self.block),
-            (b"shared", b"%d : i64" % self.shared_bytes),
-            (b"cooperative", b"%d : i64" % self.cooperative),
+        images: dict[str, bytes] = {}
+        kernels: dict[str, dict[str, int]] = {}
+        for artifact in artifacts:
+            images[artifact.key] = _quoted_image(artifact.image)
+            shared = kernels.setdefault(artifact.key, {})
+            shared[artifact.entry] = max(artifact.shared_bytes, shared.get(artifact.entry, 0))
+        brought = {
+            key: _dictionary({"image": image, "kernels": _dictionary(_numbers(kernels[key]))})
+            for key, image in images.items()
+        }
+        content = json.dumps(kernels, sort_keys=True).encode()
+        bundle = quoted(hashlib.sha256(content).hexdigest().encode())
+        return _dictionary(self._fields() | {"bundle": bundle, "images": _dictionary(brought)})
+
+    def _fields(self) -> dict[str, bytes]:
+        texts = {"key": quoted(self.key.encode()), "entry": quoted(self.entry.encode())}
+        return texts | _numbers(
+            {
+                "grid": self.grid,
+                "block": self.block,
+                "shared": self.shared_bytes,
+                "cooperative": self.cooperative,
+            }
         )
-        return b"{" + b", ".join(b"%s = %s" % field for field in fields) + b"}"
+
+
+def _numbers(values: dict[str, int]) -> dict[str, bytes]:
+    return {name: b"%d : i64" % value for name, value in values.items()}
+
+
+def _dictionary(fields: dict[str, bytes]) -> bytes:
+    """Names that are no identifiers, such as most keys, are quoted."""
+    named = {n.encode() if n.isidentifier() else quoted(n.encode()): v for n, v in fields.items()}
+    return b"{" + b", ".join(b"%s = %s" % item for item in named.items()) + b"}"
 
 
 _ESCAPES = tuple(

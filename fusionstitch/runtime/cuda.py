@@ -16,8 +16,8 @@ from pathlib import Path
 from codegen.kernel import Kernel
 from costmodel.devices import Device
 from costmodel.occupancy import blocks_per_sm
-from fusionstitch.runtime import images, nvrtc, toolchain
-from fusionstitch.runtime.artifact import TARGET, Artifact
+from fusionstitch.runtime import handlers, images, nvrtc, toolchain
+from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
 from fusionstitch.runtime.toolchain import Store
 from hlo.errors import ToolchainError
@@ -151,7 +151,6 @@ def _unpack(data: bytes | None) -> Compiled | None:
 
 # ---- the handler --------------------------------------------------------------------------------
 
-_STAGES = {"initialize": "FusionStitchInitialize", "execute": "FusionStitchExecute"}
 _lock = threading.Lock()
 _registered: Verdict | None = None
 
@@ -169,8 +168,6 @@ def register_launcher(store: Store | None = None) -> Verdict:
 
 
 def _register(store: Store | None) -> Verdict:
-    import jax
-
     loaded: list[ctypes.CDLL] = []
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -179,11 +176,7 @@ def _register(store: Store | None) -> Verdict:
         return forbid(f"The CUDA driver cannot be loaded: {error}")
     except ToolchainError as error:
         return forbid(str(error))
-    library = loaded[-1]
-    handlers = {
-        stage: jax.ffi.pycapsule(getattr(library, symbol)) for stage, symbol in _STAGES.items()
-    }
-    jax.ffi.register_ffi_target(TARGET, handlers, platform="CUDA")
+    handlers.register(loaded[-1], "CUDA")
     return allow("the CUDA launcher is registered")
 
 

@@ -12,8 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fusionstitch.runtime import cache
-from fusionstitch.runtime.artifact import TARGET
+from fusionstitch.runtime import cache, handlers
 from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
 from hlo.errors import ToolchainError
 
@@ -39,7 +38,9 @@ def library(store: Store | None = None) -> Any:
         if _failed:
             raise _failed[0]
         if not _loaded:
-            _loaded.append(_register(_build(store or cache.Store())))
+            built = _build(store or cache.Store())
+            handlers.register(built, "cpu")
+            _loaded.append(built)
         return _loaded[0]
 
 
@@ -109,15 +110,4 @@ def _load(image: bytes) -> ctypes.CDLL:
         ctypes.c_int,
         *text,
     )
-    return loaded
-
-
-def _register(loaded: ctypes.CDLL) -> ctypes.CDLL:
-    import jax.ffi
-
-    handlers = {
-        "instantiate": jax.ffi.pycapsule(loaded.fs_cpu_instantiate),
-        "execute": jax.ffi.pycapsule(loaded.fs_cpu_execute),
-    }
-    jax.ffi.register_ffi_target(TARGET, handlers, platform="cpu")
     return loaded

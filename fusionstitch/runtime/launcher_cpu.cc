@@ -1,7 +1,8 @@
-// The CPU side of the custom call "fusionstitch_launch": runs a kernel image on the emulator.
+// The CPU side of the custom calls "fusionstitch_launch" and "fusionstitch_launch_with_images": runs
+// a kernel image on the emulator.
 //
 // Images are shared objects built from generated CUDA-C by the host compiler. The instantiate stage
-// loads the image of a call into a process-wide table by its key; the execute stage looks it up.
+// loads all that its call brings into a process-wide table by key; the execute stages look there.
 // The same table and launch serve ctypes through the fs_emulate_* functions.
 
 #include <dlfcn.h>
@@ -58,10 +59,9 @@ std::string load(std::string_view bytes, const FsEmulatedImage** image) {
   return "";
 }
 
-// An empty image means that an earlier call of the module carries it.
 std::string add_image(std::string_view key, std::string_view bytes) {
   std::lock_guard<std::mutex> lock(images_mutex);
-  if (bytes.empty() || images.find(key) != images.end()) return "";
+  if (images.find(key) != images.end()) return "";
   const FsEmulatedImage* image = nullptr;
   std::string error = load(bytes, &image);
   if (error.empty()) images.emplace(key, image);
@@ -103,16 +103,21 @@ ffi::Error as_ffi(const std::string& error) {
 }
 
 ffi::Error Instantiate(ffi::Dictionary attributes) {
-  const auto key = attributes.get<std::string_view>("key");
-  const auto image = attributes.get<std::string_view>("image");
-  if (key.has_error()) return key.error();
-  if (image.has_error()) return image.error();
-  return as_ffi(add_image(*key, *image));
+  const auto brought = attributes.get<ffi::Dictionary>("images");
+  if (brought.has_error()) return brought.error();
+  for (auto key = brought->begin(); key != brought->end(); ++key) {
+    const auto parts = brought->get<ffi::Dictionary>(*key);
+    if (parts.has_error()) return parts.error();
+    const auto image = parts->get<std::string_view>("image");
+    if (image.has_error()) return image.error();
+    if (std::string error = add_image(*key, *image); !error.empty()) return as_ffi(error);
+  }
+  return ffi::Error::Success();
 }
 
 ffi::Error Execute(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, std::string_view key,
-                   std::string_view, std::string_view entry, int64_t grid, int64_t block,
-                   int64_t shared, int64_t cooperative) try {
+                   std::string_view entry, int64_t grid, int64_t block, int64_t shared,
+                   int64_t cooperative) try {
   std::vector<void*> pointers;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto buffer = inputs.get<ffi::AnyBuffer>(i);
@@ -130,6 +135,24 @@ ffi::Error Execute(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, std::s
   return ffi::Error::Internal(std::string("fusionstitch: ") + error.what());
 }
 
+ffi::Error ExecuteLoading(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
+                          std::string_view key, std::string_view entry, int64_t grid, int64_t block,
+                          int64_t shared, int64_t cooperative, std::string_view, ffi::Dictionary) {
+  return Execute(inputs, outputs, key, entry, grid, block, shared, cooperative);
+}
+
+auto LaunchBinding() {
+  return ffi::Ffi::Bind()
+      .RemainingArgs()
+      .RemainingRets()
+      .Attr<std::string_view>("key")
+      .Attr<std::string_view>("entry")
+      .Attr<int64_t>("grid")
+      .Attr<int64_t>("block")
+      .Attr<int64_t>("shared")
+      .Attr<int64_t>("cooperative");
+}
+
 // Copies `error` into the caller's buffer; 0 means success.
 int report(const std::string& error, char* text, size_t size) {
   if (size > 0) snprintf(text, size, "%s", error.c_str());
@@ -138,20 +161,13 @@ int report(const std::string& error, char* text, size_t size) {
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_cpu_instantiate, Instantiate,
-                              ffi::Ffi::BindInstantiate().Attrs());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_load, Instantiate, ffi::Ffi::BindInstantiate().Attrs());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_cpu_execute, Execute,
-                              ffi::Ffi::Bind()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attr<std::string_view>("key")
-                                  .Attr<std::string_view>("image")
-                                  .Attr<std::string_view>("entry")
-                                  .Attr<int64_t>("grid")
-                                  .Attr<int64_t>("block")
-                                  .Attr<int64_t>("shared")
-                                  .Attr<int64_t>("cooperative"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Execute, LaunchBinding());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fs_loaded_launch, ExecuteLoading,
+    LaunchBinding().Attr<std::string_view>("bundle").Attr<ffi::Dictionary>("images"));
 
 extern "C" {
 

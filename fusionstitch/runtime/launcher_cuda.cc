@@ -1,4 +1,5 @@
-// The custom call "fusionstitch_launch" on CUDA: launches the kernel that its attributes carry.
+// The custom calls "fusionstitch_launch" and "fusionstitch_launch_with_images" on CUDA: both launch
+// the kernel that their attributes name, the second also loads the images of all calls of a module.
 //
 // Driver API only, and libcuda is opened at run time: the few types and functions in use are
 // declared here, so that neither the CUDA toolkit nor a link dependency is needed to compile this.
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
@@ -105,29 +107,27 @@ const Driver& TheDriver() {
 
 // ---- images and kernels, one table for the whole process ----------------------------------------
 
-// A kernel in one context; `asked` and `allowed` are bytes of dynamic shared memory, `allowed` is
-// negative until the kernel is ready to be launched there.
-struct Use {
-  int64_t asked = 0;
-  int64_t allowed = -1;
-};
-
 struct Loaded {
   Kernel kernel = nullptr;
-  std::map<Context, Use> uses;
+  // Bytes of dynamic shared memory it may be launched with, in each context it is ready in.
+  std::map<Context, int64_t> allowed;
 };
 
-struct Entry {
-  std::string image;
+struct Image {
   Library library = nullptr;
   std::map<std::string, Loaded, std::less<>> kernels;  // by name
 };
 
+struct Tables {
+  std::map<std::string, Image, std::less<>> images;                // by key
+  std::map<std::string, std::set<Context>, std::less<>> bundles;  // where all of one is ready
+};
+
 std::shared_mutex table_mutex;
 
-std::map<std::string, Entry, std::less<>>& Table() {
-  static auto* table = new std::map<std::string, Entry, std::less<>>;
-  return *table;
+Tables& TheTables() {
+  static auto* tables = new Tables;
+  return *tables;
 }
 
 ffi::Error Failed(const char* call, Status status, std::string_view entry) {
@@ -180,22 +180,23 @@ bool IsWhole(std::string_view image) {
 
 // ---- stage: initialize --------------------------------------------------------------------------
 
-// Finds the kernel `name` in the image, which is loaded first if need be.
-ffi::Error Load(const Driver& driver, Entry& entry, const std::string& name, Loaded& loaded) {
-  if (entry.library == nullptr) {
-    if (!IsWhole(entry.image)) {
+// Finds the kernel `name` in the image of these `bytes`, which is loaded first if need be.
+ffi::Error FindKernel(const Driver& driver, std::string_view bytes, const std::string& name,
+                      Image& image, Loaded& loaded) {
+  if (image.library == nullptr) {
+    if (!IsWhole(bytes)) {
       return ffi::Error::Internal("fusionstitch: the code of kernel " + name +
                                   " is no cubin, or was cut short");
     }
-    Status status = driver.LoadLibrary(&entry.library, entry.image.data(), nullptr, nullptr, 0,
-                                       nullptr, nullptr, 0);
+    Status status = driver.LoadLibrary(&image.library, bytes.data(), nullptr, nullptr, 0, nullptr,
+                                       nullptr, 0);
     if (status != 0) {
-      entry.library = nullptr;
+      image.library = nullptr;
       return Failed("cuLibraryLoadData", status, name);
     }
   }
   if (loaded.kernel != nullptr) return ffi::Error::Success();
-  Status status = driver.GetKernel(&loaded.kernel, entry.library, name.c_str());
+  Status status = driver.GetKernel(&loaded.kernel, image.library, name.c_str());
   if (status == 0) return ffi::Error::Success();
   loaded.kernel = nullptr;
   return Failed("cuLibraryGetKernel", status, name);
@@ -230,57 +231,74 @@ ffi::Error Prepare(const Driver& driver, Context context, Kernel kernel, std::st
   return status == 0 ? ffi::Error::Success() : Failed(call, status, name);
 }
 
-// Images are registered here and not at the instantiate stage, which XLA skips for executables out
-// of its persistent cache. Only one call of a module brings the image of a key; the others may come
-// before it, so what they ask for waits. XLA initializes all calls before it executes any.
-ffi::Error Initialize(Stream stream, std::string_view key, std::string_view image,
-                      std::string_view name, int64_t, int64_t, int64_t shared, int64_t) {
+// Makes the kernels of one image ready in a context: `parts` are the image's bytes and the dynamic
+// shared memory of each kernel.
+ffi::Error LoadImage(const Driver& driver, Context context, std::string_view key,
+                     ffi::Dictionary parts) {
+  auto bytes = parts.get<std::string_view>("image");
+  if (!bytes.has_value()) return bytes.error();
+  auto kernels = parts.get<ffi::Dictionary>("kernels");
+  if (!kernels.has_value()) return kernels.error();
+  Image& image = TheTables().images[std::string(key)];
+  for (auto it = kernels->begin(); it != kernels->end(); ++it) {
+    auto shared = kernels->get<int64_t>(*it);
+    if (!shared.has_value()) return shared.error();
+    const std::string name(*it);
+    Loaded& loaded = image.kernels[name];
+    auto ready = loaded.allowed.find(context);
+    if (ready != loaded.allowed.end() && ready->second >= *shared) continue;
+    ffi::Error error = FindKernel(driver, *bytes, name, image, loaded);
+    if (error.success()) error = Prepare(driver, context, loaded.kernel, name, *shared);
+    if (error.failure()) return error;
+    loaded.allowed[context] = *shared;
+  }
+  return ffi::Error::Success();
+}
+
+// Images are loaded here and not at the instantiate stage, which XLA skips for executables out of
+// its persistent cache. XLA initializes all calls of a program, loops and branches included, before
+// it executes any, each time it runs: `bundle` names what is brought, so that this costs little.
+ffi::Error Load(Stream stream, ffi::Dictionary attributes) {
   const Driver& driver = TheDriver();
   if (!driver.missing.empty()) return ffi::Error::Internal("fusionstitch: " + driver.missing);
+  auto bundle = attributes.get<std::string_view>("bundle");
+  if (!bundle.has_value()) return bundle.error();
+  auto entry = attributes.get<std::string_view>("entry");
+  if (!entry.has_value()) return entry.error();
   Context context = nullptr;
   if (Status status = driver.StreamContext(stream, &context); status != 0) {
-    return Failed("cuStreamGetCtx", status, name);
+    return Failed("cuStreamGetCtx", status, *entry);
   }
   {
     std::shared_lock<std::shared_mutex> lock(table_mutex);
-    if (auto found = Table().find(key); found != Table().end()) {
-      auto loaded = found->second.kernels.find(name);
-      if (loaded != found->second.kernels.end()) {
-        auto use = loaded->second.uses.find(context);
-        if (use != loaded->second.uses.end() && use->second.allowed >= shared) {
-          return ffi::Error::Success();
-        }
-      }
+    auto found = TheTables().bundles.find(*bundle);
+    if (found != TheTables().bundles.end() && found->second.count(context) > 0) {
+      return ffi::Error::Success();
     }
   }
+  auto images = attributes.get<ffi::Dictionary>("images");
+  if (!images.has_value()) return images.error();
   std::unique_lock<std::shared_mutex> lock(table_mutex);
-  Entry& entry = Table()[std::string(key)];
-  Use& own = entry.kernels[std::string(name)].uses[context];
-  own.asked = std::max(own.asked, shared);
-  if (entry.image.empty()) entry.image = image;
-  if (entry.image.empty()) return ffi::Error::Success();
-  for (auto& [kernel, loaded] : entry.kernels) {
-    for (auto& [where, use] : loaded.uses) {
-      if (use.allowed >= use.asked) continue;
-      ffi::Error error = Load(driver, entry, kernel, loaded);
-      if (error.success()) error = Prepare(driver, where, loaded.kernel, kernel, use.asked);
-      if (error.failure()) return error;
-      use.allowed = use.asked;
-    }
+  for (auto key = images->begin(); key != images->end(); ++key) {
+    auto parts = images->get<ffi::Dictionary>(*key);
+    if (!parts.has_value()) return parts.error();
+    ffi::Error error = LoadImage(driver, context, *key, *parts);
+    if (error.failure()) return error;
   }
+  TheTables().bundles[std::string(*bundle)].insert(context);
   return ffi::Error::Success();
 }
 
 // ---- stage: execute -----------------------------------------------------------------------------
 
-ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                   std::string_view key, std::string_view, std::string_view name, int64_t grid,
-                   int64_t block, int64_t shared, int64_t cooperative) {
+ffi::Error Launch(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                  std::string_view key, std::string_view name, int64_t grid, int64_t block,
+                  int64_t shared, int64_t cooperative) {
   Kernel kernel = nullptr;
   {
     std::shared_lock<std::shared_mutex> lock(table_mutex);
-    auto found = Table().find(key);
-    if (found == Table().end()) return Missing(key);
+    auto found = TheTables().images.find(key);
+    if (found == TheTables().images.end()) return Missing(key);
     auto loaded = found->second.kernels.find(name);
     if (loaded != found->second.kernels.end()) kernel = loaded->second.kernel;
     if (kernel == nullptr) return Missing(key);
@@ -326,34 +344,40 @@ ffi::Error Execute(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets re
   return status == 0 ? ffi::Error::Success() : Failed("cuLaunchKernelEx", status, name);
 }
 
+ffi::Error LaunchLoaded(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                        std::string_view key, std::string_view name, int64_t grid, int64_t block,
+                        int64_t shared, int64_t cooperative, std::string_view, ffi::Dictionary) {
+  return Launch(stream, args, rets, key, name, grid, block, shared, cooperative);
+}
+
 // Bound one by one: a struct of attributes is decoded by looking up each name at every launch.
-template <typename Binding>
-auto WithAttributes(Binding binding) {
-  return std::move(binding)
-      .template Attr<std::string_view>("key")
-      .template Attr<std::string_view>("image")
-      .template Attr<std::string_view>("entry")
-      .template Attr<int64_t>("grid")
-      .template Attr<int64_t>("block")
-      .template Attr<int64_t>("shared")
-      .template Attr<int64_t>("cooperative");
+auto LaunchBinding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::PlatformStream<Stream>>()
+      .RemainingArgs()
+      .RemainingRets()
+      .Attr<std::string_view>("key")
+      .Attr<std::string_view>("entry")
+      .Attr<int64_t>("grid")
+      .Attr<int64_t>("block")
+      .Attr<int64_t>("shared")
+      .Attr<int64_t>("cooperative");
 }
 
 }  // namespace
 
 // For tests.
-extern "C" bool FusionStitchIsWhole(const char* image, size_t size) {
+extern "C" bool fs_is_whole(const char* image, size_t size) {
   return IsWhole(std::string_view(image, size));
 }
 
 // XLA wants the trait on every stage of a target that it may capture.
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    FusionStitchInitialize, Initialize,
-    WithAttributes(ffi::Ffi::BindInitialize().Ctx<ffi::PlatformStream<Stream>>()),
-    {ffi::Traits::kCmdBufferCompatible});
-XLA_FFI_DEFINE_HANDLER_SYMBOL(FusionStitchExecute, Execute,
-                              WithAttributes(ffi::Ffi::Bind()
-                                                 .Ctx<ffi::PlatformStream<Stream>>()
-                                                 .RemainingArgs()
-                                                 .RemainingRets()),
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Launch, LaunchBinding(),
                               {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fs_load, Load, ffi::Ffi::BindInitialize().Ctx<ffi::PlatformStream<Stream>>().Attrs(),
+    {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    fs_loaded_launch, LaunchLoaded,
+    LaunchBinding().Attr<std::string_view>("bundle").Attr<ffi::Dictionary>("images"),
+    {ffi::Traits::kCmdBufferCompatible});

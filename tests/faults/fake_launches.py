@@ -35,27 +35,40 @@ class Launcher:
         self.driver = ctypes.CDLL(driver)
         self.host = ctypes.CDLL(host)
         library = ctypes.CDLL(launcher)
-        self.handlers = {
-            INITIALIZE: library.FusionStitchInitialize,
-            EXECUTE: library.FusionStitchExecute,
-        }
+        self.load_handler = library.fs_load
+        self.launch_handlers = {True: library.fs_loaded_launch, False: library.fs_launch}
+
+    def load(self, key: str, image: bytes = IMAGE, shared: int = 64, other: str = "") -> str:
+        """The error of loading an image under one key or two, or ''."""
+        return self.call(self.load_handler, INITIALIZE, key, True, image, shared, other=other)
+
+    def launch(
+        self, key: str, loading: bool = True, entry: str = "fs_add", cooperative: bool = True
+    ) -> str:
+        """The error of launching a kernel by the loading call or by another one, or ''."""
+        handler = self.launch_handlers[loading]
+        return self.call(handler, EXECUTE, key, loading, entry=entry, cooperative=cooperative)
 
     def call(
         self,
+        handler: Any,
         stage: int,
         key: str,
+        loading: bool,
         image: bytes = IMAGE,
         shared: int = 64,
         entry: str = "fs_add",
         cooperative: bool = True,
+        other: str = "",
     ) -> str:
-        """The error of a call, or ''."""
         text = ctypes.create_string_buffer(4096)
         buffers = (ctypes.c_void_p * 3)(*BUFFERS)
+        bundle = f"{key} {other} {shared}".encode() if loading else None
         failed = self.host.host_call(
-            self.handlers[stage], stage, key.encode(), image, ctypes.c_size_t(len(image)),
-            entry.encode(), ctypes.c_int64(shared), ctypes.c_int64(cooperative), buffers,
-            ctypes.c_int64(2), ctypes.c_int64(1), text, ctypes.c_size_t(4096),
+            handler, stage, key.encode(), bundle, other.encode() or None, image,
+            ctypes.c_size_t(len(image)), entry.encode(), ctypes.c_int64(shared),
+            ctypes.c_int64(cooperative), buffers, ctypes.c_int64(2), ctypes.c_int64(1), text,
+            ctypes.c_size_t(4096),
         )  # fmt: skip
         return text.value.decode() if failed else ""
 
@@ -71,7 +84,7 @@ class Launcher:
         return list(found[: self.driver.fake_launched(found, 8)])
 
     def both(self, key: str) -> list[str]:
-        return [self.call(INITIALIZE, key), self.call(EXECUTE, key)]
+        return [self.load(key), self.launch(key)]
 
 
 def main(*libraries: str) -> dict[str, Any]:
@@ -80,14 +93,15 @@ def main(*libraries: str) -> dict[str, Any]:
     if any(found["fine"]):
         return found
     found["launched"] = [launcher.launched()]
-    found["fine"].append(launcher.call(EXECUTE, "fine", cooperative=False))
-    found["launched"].append(launcher.launched())
+    for loading in (True, False):
+        found["fine"].append(launcher.launch("fine", loading, cooperative=False))
+        found["launched"].append(launcher.launched())
     found["setup"] = {}
     for name in SETUP:
         for status in SETUP_STATUSES:
             key = f"{name}-{status}"
             launcher.fail(name, status)
-            failed = launcher.call(INITIALIZE, key)
+            failed = launcher.load(key)
             launcher.fail(name, 0)
             found["setup"][key] = [failed, *launcher.both(key)]
     found["launch"] = {}
@@ -97,12 +111,19 @@ def main(*libraries: str) -> dict[str, Any]:
         launcher.fail("", 0)
         found["launch"][str(status)] = [*failed, *launcher.both("fine")]
     found["balanced"] = launcher.count("cuCtxPushCurrent") - launcher.count("cuCtxPopCurrent")
-    found["never initialized"] = launcher.call(EXECUTE, "unknown")
-    found["another kernel"] = launcher.call(EXECUTE, "fine", entry="fs_other")
-    found["cut short"] = launcher.call(INITIALIZE, "cut", IMAGE[:-1])
-    found["no image"] = [launcher.call(INITIALIZE, "late", b""), launcher.call(EXECUTE, "late")]
-    found["image comes later"] = launcher.both("late")
-    before = launcher.count("cuLibraryLoadData")
+    found["another kernel"] = launcher.launch("fine", entry="fs_other")
+    found["cut short"] = launcher.load("cut", IMAGE[:-1])
+    found["not loaded"] = [launcher.launch("late", loading) for loading in (True, False)]
+    found["loaded then"] = [launcher.load("early", other="late"), launcher.launch("late", False)]
+
+    def made() -> tuple[int, int]:
+        return launcher.count("cuKernelSetAttribute"), launcher.count("cuLibraryLoadData")
+
+    before = made()
+    for shared in (64, 32, 128, 128):  # as the bundles of four programs
+        launcher.load("fine", shared=shared)
+    found["known images"] = [b - a for a, b in zip(before, made(), strict=True)]
+    loads = launcher.count("cuLibraryLoadData")
     errors: list[str] = []
     threads = [
         threading.Thread(target=lambda: errors.extend(launcher.both("shared"))) for _ in range(16)
@@ -111,7 +132,7 @@ def main(*libraries: str) -> dict[str, Any]:
         thread.start()
     for thread in threads:
         thread.join()
-    found["threads"] = [sorted(set(errors)), launcher.count("cuLibraryLoadData") - before]
+    found["threads"] = [sorted(set(errors)), launcher.count("cuLibraryLoadData") - loads]
     return found
 
 

@@ -59,8 +59,8 @@ def name_of(status: int) -> str:
 
 
 def test_a_kernel_is_loaded_and_launched(found: dict[str, Any]) -> None:
-    assert found["fine"] == ["", "", ""]
-    assert found["launched"] == [list(BUFFERS)] * 2
+    assert found["fine"] == ["", "", "", ""]
+    assert found["launched"] == [list(BUFFERS)] * 3
 
 
 @pytest.mark.parametrize("status", SETUP_STATUSES)
@@ -93,11 +93,19 @@ def test_the_driver_gets_no_image_that_was_cut_short(found: dict[str, Any]) -> N
 
 
 def test_calls_without_their_image_say_so(found: dict[str, Any]) -> None:
-    assert found["never initialized"].startswith("fusionstitch: no image was registered for key un")
-    assert found["another kernel"].startswith("fusionstitch: no image was registered")
-    assert found["no image"][0] == ""
-    assert "compile the program again" in found["no image"][1]
-    assert found["image comes later"] == ["", ""]
+    assert found["another kernel"].startswith("fusionstitch: no image was registered for key fine")
+    for error in found["not loaded"]:
+        assert error.startswith("fusionstitch: no image was registered for key late")
+        assert "compile the program again" in error
+
+
+def test_one_call_loads_for_the_others(found: dict[str, Any]) -> None:
+    assert found["loaded then"] == ["", ""]
+
+
+def test_what_is_ready_is_not_loaded_again(found: dict[str, Any]) -> None:
+    # only more shared memory has to be allowed
+    assert found["known images"] == [1, 0]
 
 
 def test_threads_load_an_image_once(found: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 // Calls an XLA FFI handler as XLA does, without XLA: builds the call frame that the C API describes.
 #include <cstdio>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,12 +23,56 @@ XLA_FFI_Error* stream_get(XLA_FFI_Stream_Get_Args* args) {
   return nullptr;
 }
 
+// Attributes by name, as XLA hands them over: ascending. What is added must outlive this.
+class Attributes {
+ public:
+  void Add(const char* name, int64_t& number) {
+    scalars_.push_back({XLA_FFI_DataType_S64, &number});
+    values_[name] = {XLA_FFI_AttrType_SCALAR, &scalars_.back()};
+  }
+  void Add(const char* name, const char* text, size_t size) {
+    strings_.push_back({text, size});
+    values_[name] = {XLA_FFI_AttrType_STRING, &strings_.back()};
+  }
+  void Add(const char* name, const char* text) { Add(name, text, strlen(text)); }
+  void Add(const char* name, XLA_FFI_Attrs* inner) {
+    values_[name] = {XLA_FFI_AttrType_DICTIONARY, inner};
+  }
+  // To be called once, when all have been added.
+  XLA_FFI_Attrs* Finished() {
+    for (auto& [name, value] : values_) {
+      strings_.push_back({name.data(), name.size()});
+      names_.push_back(&strings_.back());
+      types_.push_back(value.first);
+      attrs_.push_back(value.second);
+    }
+    all_ = {};
+    all_.struct_size = XLA_FFI_Attrs_STRUCT_SIZE;
+    all_.size = static_cast<int64_t>(values_.size());
+    all_.types = types_.data();
+    all_.names = names_.data();
+    all_.attrs = attrs_.data();
+    return &all_;
+  }
+
+ private:
+  std::map<std::string, std::pair<XLA_FFI_AttrType, void*>> values_;
+  std::deque<XLA_FFI_Scalar> scalars_;
+  std::deque<XLA_FFI_ByteSpan> strings_;
+  std::vector<XLA_FFI_ByteSpan*> names_;
+  std::vector<XLA_FFI_AttrType> types_;
+  std::vector<void*> attrs_;
+  XLA_FFI_Attrs all_;
+};
+
 }  // namespace
 
 // Returns 0, or 1 with the handler's error in `text`. `buffers` are addresses of inputs and outputs.
-extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, const char* image,
-                         size_t image_size, const char* entry, int64_t shared, int64_t cooperative,
-                         void** buffers, int64_t inputs, int64_t outputs, char* text, size_t size) {
+// With a `bundle` the call brings `image` under its key and under `other`, another key or null.
+extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, const char* bundle,
+                         const char* other, const char* image, size_t image_size,
+                         const char* entry, int64_t shared, int64_t cooperative, void** buffers,
+                         int64_t inputs, int64_t outputs, char* text, size_t size) {
   XLA_FFI_Api api = {};
   api.struct_size = XLA_FFI_Api_STRUCT_SIZE;
   api.api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
@@ -49,24 +95,22 @@ extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, c
   std::vector<XLA_FFI_RetType> ret_types(outputs, XLA_FFI_RetType_BUFFER);
 
   int64_t grid = 1, block = 32;
-  XLA_FFI_Scalar scalars[] = {{XLA_FFI_DataType_S64, &block},
-                              {XLA_FFI_DataType_S64, &cooperative},
-                              {XLA_FFI_DataType_S64, &grid},
-                              {XLA_FFI_DataType_S64, &shared}};
-  XLA_FFI_ByteSpan strings[] = {
-      {entry, strlen(entry)}, {image, image_size}, {key, strlen(key)}};
-  // by name, ascending
-  const char* names[] = {"block", "cooperative", "entry", "grid", "image", "key", "shared"};
-  void* values[] = {&scalars[0], &scalars[1], &strings[0], &scalars[2],
-                    &strings[1], &strings[2], &scalars[3]};
-  XLA_FFI_ByteSpan spans[7];
-  XLA_FFI_ByteSpan* span_pointers[7];
-  XLA_FFI_AttrType types[7];
-  for (int i = 0; i < 7; i++) {
-    spans[i] = {names[i], strlen(names[i])};
-    span_pointers[i] = &spans[i];
-    const bool is_string = i == 2 || i == 4 || i == 5;
-    types[i] = is_string ? XLA_FFI_AttrType_STRING : XLA_FFI_AttrType_SCALAR;
+  Attributes attributes, images, parts, kernels;
+  attributes.Add("block", block);
+  attributes.Add("cooperative", cooperative);
+  attributes.Add("entry", entry);
+  attributes.Add("grid", grid);
+  attributes.Add("key", key);
+  attributes.Add("shared", shared);
+  if (bundle != nullptr) {
+    kernels.Add(entry, shared);
+    parts.Add("image", image, image_size);
+    parts.Add("kernels", kernels.Finished());
+    XLA_FFI_Attrs* brought = parts.Finished();
+    images.Add(key, brought);
+    if (other != nullptr) images.Add(other, brought);
+    attributes.Add("bundle", bundle);
+    attributes.Add("images", images.Finished());
   }
 
   XLA_FFI_CallFrame frame = {};
@@ -76,7 +120,7 @@ extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, c
   frame.stage = static_cast<XLA_FFI_ExecutionStage>(stage);
   frame.args.struct_size = XLA_FFI_Args_STRUCT_SIZE;
   frame.rets.struct_size = XLA_FFI_Rets_STRUCT_SIZE;
-  frame.attrs.struct_size = XLA_FFI_Attrs_STRUCT_SIZE;
+  frame.attrs = *attributes.Finished();
   if (stage == XLA_FFI_ExecutionStage_EXECUTE) {
     frame.args.size = inputs;
     frame.args.types = arg_types.data();
@@ -85,10 +129,6 @@ extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, c
     frame.rets.types = ret_types.data();
     frame.rets.rets = args.data() + inputs;
   }
-  frame.attrs.size = 7;
-  frame.attrs.types = types;
-  frame.attrs.names = span_pointers;
-  frame.attrs.attrs = values;
   XLA_FFI_Error* error = handler(&frame);
   if (error == nullptr) return 0;
   snprintf(text, size, "%s", error->message.c_str());

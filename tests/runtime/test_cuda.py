@@ -11,6 +11,7 @@ from codegen.kernel import Kernel
 from costmodel.devices import device
 from fusionstitch.runtime import cuda, nvrtc
 from fusionstitch.runtime.cuda import Built
+from fusionstitch.runtime.handlers import HANDLERS
 from fusionstitch.runtime.nvrtc import Resources
 from fusionstitch.runtime.toolchain import MemoryStore
 from hlo.errors import ToolchainError
@@ -132,8 +133,8 @@ def test_the_launcher_compiles_and_has_every_stage() -> None:
     image = cuda.launcher(store)
     assert cuda.launcher(store) is image
     library = cuda._load(image)
-    for symbol in cuda._STAGES.values():
-        assert hasattr(library, symbol)
+    for stages in HANDLERS["CUDA"].values():
+        assert all(hasattr(library, symbol) for symbol in stages.values())
 
 
 def test_without_a_driver_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

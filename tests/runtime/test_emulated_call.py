@@ -1,5 +1,6 @@
 """Kernels under jax.jit: lowered program out, custom calls in, called through XLA's typed FFI."""
 
+import dataclasses
 import threading
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 
 from codegen.kernel import Kernel
 from fusionstitch.runtime import emulate, emulated_call
-from fusionstitch.runtime.artifact import TARGET, quoted
+from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET, quoted
 from hlo.errors import ImportModuleError, StitchError
 from hlo.exporter import Replacement, export
 from hlo.graph import Shape
@@ -36,21 +37,20 @@ extern "C" __global__ void negate({parameters}) {{
     return Kernel("negate", source, shape, shape, scratch, blocks, N, 4 * N, False, "hand-written")
 
 
-def stitch(hlo, config=None, scratch=()):
-    """Replaces every negate by a call of the kernel; the image travels with the first call."""
+def stitch(hlo, config=None, scratch=(), target=LOADING_TARGET):
+    """Replaces every negate by a call of the kernel; the images travel with the first call."""
     module = from_proto(hlo)
-    replacements = []
-    for graph in module.graphs:
-        for op in graph:
-            if op.opcode == "negate":
-                kernel = negate_kernel(op.shape.dims, scratch)
-                [artifact] = emulate.build([kernel])
-                text = config or artifact.config(not replacements)
-                replacements.append(
-                    Replacement(graph, (op,), op.operands, (op,), "negate", TARGET, text, scratch)
-                )
-    assert replacements
-    return export(module, replacements)
+    found = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "negate"]
+    artifacts = [emulate.build([negate_kernel(op.shape.dims, scratch)])[0] for _, op in found]
+    calls = [(TARGET, artifact.config()) for artifact in artifacts]
+    calls[0] = target, config or artifacts[0].loading_config(artifacts)
+    return export(
+        module,
+        [
+            Replacement(graph, (op,), op.operands, (op,), "negate", *call, scratch)
+            for (graph, op), call in zip(found, calls, strict=True)
+        ],
+    )
 
 
 def check(fun, *args, scratch=(), donate=(), **kwargs):
@@ -121,7 +121,7 @@ def test_the_thread_order_can_change_after_compiling():
     source = racy.source.replace("tile[last - t];", "tile[t];").replace("__syncthreads();", "")
     program = emulated_call.lower(jax.jit(jnp.negative), (X,))
     [artifact] = emulate.build([Kernel(**{**vars(racy), "source": source})])
-    hlo = stitch(program.hlo, artifact.config(include_image=True))
+    hlo = stitch(program.hlo, artifact.loading_config([artifact]))
     stitched = emulated_call.stitched(program, hlo)
     results = []
     for order in ("forward", "reversed", "random"):
@@ -151,7 +151,7 @@ def test_concurrent_executions():
 
 def changed(old, new):
     [artifact] = emulate.build([negate_kernel((4, N))])
-    text = artifact.config(include_image=True)
+    text = artifact.loading_config([artifact])
     assert old in text
     return text.replace(old, new)
 
@@ -174,10 +174,11 @@ def test_faults_become_errors_of_the_call(old, new, message):
 def test_a_missing_or_broken_image_is_reported():
     program = emulated_call.lower(jax.jit(jnp.negative), (X,))
     [artifact] = emulate.build([negate_kernel((4, N))])
-    start = artifact.config(include_image=False).replace(b"emulated-", b"unknown-")
+    alone = artifact.config().replace(b"emulated-", b"unknown-")
     with pytest.raises(Exception, match="no kernel image with the key unknown-"):
-        np.asarray(emulated_call.stitched(program, stitch(program.hlo, start))(X))
-    broken = start.replace(b'image = ""', b"image = " + quoted(b"\x7fELF no"))
+        np.asarray(emulated_call.stitched(program, stitch(program.hlo, alone, target=TARGET))(X))
+    artifact = dataclasses.replace(artifact, key="unknown", image=b"\x7fELF no")
+    broken = artifact.loading_config([artifact])
     with pytest.raises(Exception, match="kernel image cannot be loaded"):
         np.asarray(emulated_call.stitched(program, stitch(program.hlo, broken))(X))
 

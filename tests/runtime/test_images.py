@@ -28,7 +28,7 @@ def is_whole(request: pytest.FixtureRequest) -> IsWhole:
     if request.param == "images.py":
         return images.is_whole
     request.getfixturevalue("host_compiler")
-    function = cuda._load(cuda.launcher()).FusionStitchIsWhole
+    function = cuda._load(cuda.launcher()).fs_is_whole
     function.argtypes, function.restype = (ctypes.c_char_p, ctypes.c_size_t), ctypes.c_bool
     return lambda image: function(image, len(image))
 

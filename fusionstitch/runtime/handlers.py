@@ -1,0 +1,30 @@
+"""What XLA calls for the custom calls: the functions of the launchers, by target and stage."""
+
+from __future__ import annotations
+
+import ctypes
+
+from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET
+
+#: Per platform, as jax.ffi spells it: the handlers of each target. On CUDA images are loaded at a
+#: stage that XLA runs before each run of the program, for it skips the instantiate stage of
+#: programs out of its persistent cache, and loading is per CUDA context. XLA's CPU client has none.
+HANDLERS = {
+    "CUDA": {
+        TARGET: {"execute": "fs_launch"},
+        LOADING_TARGET: {"initialize": "fs_load", "execute": "fs_loaded_launch"},
+    },
+    "cpu": {
+        TARGET: {"execute": "fs_launch"},
+        LOADING_TARGET: {"instantiate": "fs_load", "execute": "fs_loaded_launch"},
+    },
+}
+
+
+def register(library: ctypes.CDLL, platform: str) -> None:
+    """Makes the functions of a launcher known to JAX."""
+    import jax.ffi
+
+    for target, stages in HANDLERS[platform].items():
+        handlers = {s: jax.ffi.pycapsule(getattr(library, name)) for s, name in stages.items()}
+        jax.ffi.register_ffi_target(target, handlers, platform=platform)
