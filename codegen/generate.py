@@ -51,13 +51,15 @@ class CodegenOptions:
     `numerics`: "default" keeps bf16 and f16 intermediates in float, "strict" rounds each.
     `sharing`: whether Algorithm 4 may reuse shared memory. `template`: a schedule to follow
     instead of the default one, in the paper's grammar (`codegen/template.py`). `tuning`: the
-    autotuner's choices.
+    autotuner's choices. `overwrites`: pairs of an output and an input whose buffer that output
+    should end up in; a schedule may let it happen, which `Kernel.in_place` tells, or not.
     """
 
     numerics: str = "default"
     sharing: bool = True
     template: str | None = None
     tuning: Tuning = DEFAULT
+    overwrites: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +169,9 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, way: Way) 
         if not options.template:
             tile_dots(groups, device)
     fixed = follow(parse_template(options.template), groups) if options.template else None
-    plan = schedule(groups, device, fixed, options.tuning)
+    outputs, inputs = graph.root.operands, graph.parameters
+    overwrites = {outputs[o]: inputs[i] for o, i in options.overwrites}
+    plan = schedule(groups, device, fixed, options.tuning, overwrites)
     if way is Way.SHARE and plan.cluster == 1:
         raise CodegenError(f"No cluster shares the rows of {graph.name}.")
     if (ops := length(plan.groups)) > MOST_OPS:

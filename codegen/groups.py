@@ -441,15 +441,3 @@ def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group
         result.append(group)
         waiting.remove(group)
     return result
-
-
-def phases(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[list[Group]]:
-    """Groups by the number of grid barriers that must precede them."""
-    level: dict[Group, int] = {}
-    for group in groups:
-        before = {group_of[p] for s in group.stages for p, _ in s.reads} - {group}
-        level[group] = 1 + max((level[b] for b in before), default=-1)
-    result: list[list[Group]] = [[] for _ in range(max(level.values(), default=0) + 1)]
-    for group in groups:
-        result[level[group]].append(group)
-    return result

@@ -14,8 +14,9 @@ from codegen.clusters import LONGEST_KEPT, MOST_THREADS, cluster_of, element_byt
 from codegen.coalescing import line_costs
 from codegen.dot_streams import stream_tile
 from codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
-from codegen.groups import COALESCED, Group, phases
+from codegen.groups import COALESCED, Group
 from codegen.nests import Nest, Place, form_nests
+from codegen.phases import Overwrites, phases
 from codegen.stages import Stage, is_strided, reduced_size
 from codegen.tuning import DEFAULT, Tuning, power_of_two, team_in
 from codegen.types import compute_bytes
@@ -185,6 +186,7 @@ def schedule(
     device: Device,
     fixed: FixedByTemplate | None = None,
     tuning: Tuning = DEFAULT,
+    overwrites: Overwrites | None = None,
 ) -> KernelPlan:
     """The schedule of a kernel made of `groups` (in topological order).
 
@@ -199,7 +201,7 @@ def schedule(
     if fixed is not None:
         block = fixed.block or DEFAULT_BLOCK
     plans: list[list[GroupPlan]] = []
-    for phase in phases(groups, group_of):
+    for phase in phases(groups, group_of, overwrites or {}):
         flat = sum(g.is_flat for g in phase)
         strided = sum(_sums_strided(nests[g]) for g in phase)
         plans.append([])

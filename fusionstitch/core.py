@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import Measure
 from fusionstitch.progress import Step, silent
-from fusionstitch.reuse import in_place
+from fusionstitch.reuse import in_place, overwrites
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET, Artifact
 from fusionstitch.tuning.tuned import NOTHING, Tuned
@@ -164,7 +165,7 @@ class _Run:
         module = self.join_sums(self.read())
         module = self.simplify(module)
         plans = self.plan(module)
-        written = self.generate([c for plan in plans for c in plan.chosen])
+        written = self.generate(module, [c for plan in plans for c in plan.chosen])
         stitches = self.build(written)
         data = self.data
         if self.builder and stitches:
@@ -219,20 +220,23 @@ class _Run:
                 plans.append(_moved(known[key], graph, self.device))
         return tuple(plans)
 
-    def generate(self, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
-        """A kernel per pattern; patterns of equal structure share it."""
+    def generate(self, module: Module, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
+        """A kernel per pattern; patterns of equal structure and equal duties share it."""
         known: dict[str, Kernel | str] = {}
         written = []
         with self.timed("codegen"):
             for one in chosen:
                 pattern = one.pattern
+                over = overwrites(module, pattern)
                 key = canonical_key(pattern)
+                if over:
+                    key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
                 if key not in known:
                     name = kernel_name(pattern.ops, key)
                     part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
-                    known[key] = _generated(
-                        part, self.device, self.tuned.settings(pattern, self.options)
-                    )
+                    settings = self.tuned.settings(pattern, self.options)
+                    settings = dataclasses.replace(settings, overwrites=over)
+                    known[key] = _generated(part, self.device, settings)
                 kernel = known[key]
                 if isinstance(kernel, Kernel):
                     written.append((one, kernel))

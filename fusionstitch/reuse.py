@@ -1,4 +1,4 @@
-"""Which dead operands a kernel may overwrite (output_operand_aliasing of its custom call)."""
+"""Operands that a kernel should overwrite, and may: its call's output_operand_aliasing."""
 
 from __future__ import annotations
 
@@ -36,6 +36,20 @@ def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[in
         if fits and _dies(module, pattern, value):
             pairs.append((output, operand))
     return one_to_one(pairs)
+
+
+def overwrites(module: Module, pattern: Pattern) -> tuple[tuple[int, int], ...]:
+    """The pattern's (output, input) pairs that have to end up in one buffer (see `in_place`) and
+    whose input it reads more than once: when the output is written is not all the same."""
+    homes = _homes(module, pattern.graph)
+    taken = {place: i for i, op in enumerate(pattern.inputs) if (place := _place(op)) is not None}
+    users = pattern.graph.users
+    return tuple(
+        (number, taken[home])
+        for number, op in enumerate(pattern.outputs)
+        if (home := homes.get(op.id)) in taken
+        and sum(pattern.bits >> u.id & 1 for u in users[pattern.inputs[taken[home]].id]) > 1
+    )
 
 
 def _dies(module: Module, pattern: Pattern, value: Op) -> bool:

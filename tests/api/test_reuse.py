@@ -29,11 +29,12 @@ def fake(kernels: Sequence[Kernel]) -> list[Built]:
 
 
 def aliases(
-    fun: Callable[..., Any], count: int, donate: tuple[int, ...], **options: Any
+    fun: Callable[..., Any], args: int | list[Any], donate: tuple[int, ...], **options: Any
 ) -> list[tuple[str, str]]:
     """(result, operand) of every aliased pair: the number of the result in its computation, the
     name of the parameter or the number of the loop's carry."""
-    lowered = jax.jit(fun, donate_argnums=donate, keep_unused=True).lower(*[SPEC] * count)
+    specs = [SPEC] * args if isinstance(args, int) else args
+    lowered = jax.jit(fun, donate_argnums=donate, keep_unused=True).lower(*specs)
     data = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     result = core.stitch(
         data, Options(scorer="paper", **options), device("h200"), fake, aliasing=True
@@ -118,6 +119,38 @@ def test_loop_carries_are_overwritten_by_their_own_next_value() -> None:
     counters = [("0", "0"), ("1", "1")]
     assert loop(body) == [*counters, ("2", "2"), ("3", "3")]
     assert loop(crossed) == counters
+
+
+def test_weights_that_a_gradient_reads_are_overwritten_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gradients(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+        h = jnp.tanh(x @ w)
+        e = h @ v - 1.0
+        d = (e @ v.T) * (1.0 - h * h)
+        return x.T @ d, h.T @ e, d @ w.T
+
+    def step(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+        gw, gv, gx = gradients(x, w, v)
+        return w - 0.1 * gw, v - 0.1 * gv, gx
+
+    def steps(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+        def body(_: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            x, w, v = carry
+            w, v, gx = step(x, w, v)
+            return x - gx, w, v
+
+        return jax.lax.fori_loop(0, 9, body, (x, w, v))
+
+    specs = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((128, 64), (64, 128), (128, 64))]
+    # x has the shape of v, but its buffer is not given away
+    assert ("1", "v") in aliases(step, specs, (1, 2))
+    assert ("0", "w") not in aliases(step, specs, (1, 2))
+    assert ("1", "v") not in aliases(step, specs, (1,))
+    assert ("4", "4") in aliases(steps, specs, ())
+    monkeypatch.setattr(core, "overwrites", lambda *_: ())
+    assert ("1", "v") not in aliases(step, specs, (1, 2))
+    assert ("4", "4") not in aliases(steps, specs, ())
 
 
 def test_pairs_one_to_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.codegen import (
     cluster_cases,
     dot_cases,
+    inplace_cases,
     movement_cases,
     refused_cases,
     slice_cases,
@@ -16,6 +17,7 @@ __all__ = [
     "Program",
     "cluster_cases",
     "dot_cases",
+    "inplace_cases",
     "movement_cases",
     "refused_cases",
     "slice_cases",

@@ -8,6 +8,8 @@ from codegen.generate import generate
 from codegen.inplace import one_to_one
 from costmodel.devices import Device, device
 from hlo.graph import Op
+from tests.codegen.cases import CASES
+from tests.codegen.kernel_cases import GRID
 from tests.codegen.regions import whole
 from tests.graphs import Builder, adam, softmax
 
@@ -78,6 +80,25 @@ def test_an_input_read_before_a_grid_barrier_qualifies_and_after_it_does_not() -
     rows, total = b.reduce(x, (1,)), b.reduce(b.exp(x), (0, 1))
     scaled = b.div(x, b.broadcast(total, x.dims))
     assert pairs(b, rows, b.sub(scaled, b.broadcast(start, x.dims, (0,)))) == ((1, 0),)
+
+
+@pytest.mark.parametrize("name", ["descent", "descent_bf16"])
+def test_an_update_waits_for_other_readers_where_a_later_phase_is(name: str) -> None:
+    case = CASES[name].case()
+    kernel = case.kernel()
+    plain = generate(case.graph, case.device)
+    assert (1, 2) not in plain.in_place
+    # the gradient of the input reads the other weights in the last phase
+    assert (1, 2) in kernel.in_place
+    assert (0, 1) not in kernel.in_place
+    assert kernel.source.count(GRID) == plain.source.count(GRID) == 3
+
+
+def test_an_update_that_others_read_does_not_wait() -> None:
+    case = CASES["descent_twice"].case()
+    plain = generate(case.graph, case.device)
+    assert (0, 1) not in case.kernel().in_place
+    assert case.kernel().source.count(GRID) == plain.source.count(GRID)
 
 
 def test_a_value_per_row_takes_its_own_input() -> None:

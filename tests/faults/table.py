@@ -114,7 +114,7 @@ _faults(
         ("cannot be written", lambda p: (_unloaded(p), p.raises("os.memfd_create", full()))),
         ("cannot be loaded", lambda p: (_unloaded(p), p.raises("ctypes.CDLL", OSError("no")))),
         ("cannot be registered", lambda p: (
-            _unloaded(p), p.raises("fusionstitch.runtime.emulator._register", ValueError("twice"))
+            _unloaded(p), p.raises("fusionstitch.runtime.handlers.register", ValueError("twice"))
         )),
         ("is of another version", lambda p: (
             _unloaded(p), p.raises("fusionstitch.runtime.emulator._load", AttributeError("symbol"))

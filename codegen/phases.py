@@ -1,0 +1,60 @@
+"""Phases: groups in an order of grid barriers.
+
+A group comes after what it reads. One that is to overwrite an input, as an optimizer step does its
+parameters, comes after all other readers of that input, too, where a barrier is there anyway:
+written before, the result could not be in the input's buffer, and XLA would copy it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from codegen.groups import Group
+from codegen.stages import Stage
+from hlo.graph import Op
+
+#: Outputs by the inputs whose buffers they should end up in.
+Overwrites = Mapping[Op, Op]
+
+
+def phases(
+    groups: Sequence[Group], group_of: Mapping[Stage, Group], overwrites: Overwrites
+) -> list[list[Group]]:
+    """Groups, in topological order, by the number of grid barriers that precede them."""
+    level: dict[Group, int] = {}
+    for group in groups:
+        level[group] = 1 + max((level[b] for b in _before(group, group_of)), default=-1)
+    if overwrites:
+        _wait_for_readers(groups, group_of, overwrites, level)
+    result: list[list[Group]] = [[] for _ in range(max(level.values(), default=0) + 1)]
+    for group in groups:
+        result[level[group]].append(group)
+    return result
+
+
+def _before(group: Group, group_of: Mapping[Stage, Group]) -> set[Group]:
+    """The groups that this one reads."""
+    return {group_of[p] for s in group.stages for p, _ in s.reads} - {group}
+
+
+def _wait_for_readers(
+    groups: Sequence[Group],
+    group_of: Mapping[Stage, Group],
+    overwrites: Overwrites,
+    level: dict[Group, int],
+) -> None:
+    """Moves groups that no other one reads to a phase after those which read what they overwrite;
+    no phase is added."""
+    read = {b for group in groups for b in _before(group, group_of)}
+    readers: dict[Op, set[Group]] = {}
+    for group in groups:
+        for stage in group.stages:
+            for op, _ in stage.loads:
+                readers.setdefault(op, set()).add(group)
+    last = max(level.values())
+    for group in groups:
+        if group in read:
+            continue
+        over = [overwrites[s.op] for s in group.stages if s.op in overwrites]
+        others = [level[g] for op in over for g in readers.get(op, ()) if g is not group]
+        level[group] = max([level[group], *(n + 1 for n in others if n < last)])

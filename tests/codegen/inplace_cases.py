@@ -1,0 +1,45 @@
+"""Steps whose results are to end up in the buffers of what they read. Enters `CASES`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from codegen.generate import CodegenOptions
+from codegen.tuning import Tuning
+from tests.codegen.kernel_cases import BF16, GRID, SMALL, add, normal
+
+
+def gradients(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+    """Of a network of two layers: with respect to its parameters and its input."""
+    h = jnp.tanh(x @ w)
+    e = h @ v - 1.0
+    d = (e @ v.T) * (1.0 - h * h)
+    return x.T @ d, h.T @ e, d @ w.T
+
+
+def descent(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+    """`v` is read until the third phase, `w` until the last one."""
+    gw, gv, gx = gradients(x, w, v)
+    return w - 0.1 * gw, v - 0.1 * gv, gx
+
+
+def shared(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+    """Both take the same gradient, and each other's place after that."""
+    total = jnp.tanh(x @ w).sum(0)
+    return w - total * v, v + total * w, total
+
+
+OVER = CodegenOptions(overwrites=((0, 1), (1, 2)))
+_args = (normal(128, 64), normal(64, 128), normal(128, 64))
+add("descent", descent, *_args, options=OVER, shows=GRID)
+add("descent_bf16", descent, *(a.astype(BF16) for a in _args), options=OVER, shows=GRID)
+add("descent_apart", descent, *_args, shows=GRID,
+    options=replace(OVER, tuning=Tuning(merge=False)))  # fmt: skip
+add("descent_twice", lambda x, w, v: (lambda a: (*a, jax.nn.relu(x @ a[0])))(descent(x, w, v)),
+    *_args, options=OVER, shows=GRID)  # fmt: skip
+add("updates_of_each_other", shared, normal(24, 20), normal(20, 16), normal(20, 16), device=SMALL,
+    options=OVER)  # fmt: skip
