@@ -6,7 +6,7 @@ schedule. `Teams` is the mapping of one nest: how many threads share a row, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,14 +16,14 @@ from codegen.dot_streams import stream_tile
 from codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
 from codegen.groups import COALESCED, Group
 from codegen.nests import Nest, Place, form_nests
-from codegen.phases import phases, waiting
+from codegen.phases import Overwrites, phases
 from codegen.stages import Stage, is_strided, reduced_size
 from codegen.tuning import DEFAULT, Tuning, power_of_two, team_in
 from codegen.types import compute_bytes
 from codegen.vectors import ACCESS_BYTES
 from costmodel.devices import Device
 from costmodel.work import L2_SHARE
-from hlo.graph import ITEM_BYTES, Op
+from hlo.graph import ITEM_BYTES
 
 #: A row at least this long is given to the whole block.
 LONG_ROW = 512
@@ -186,12 +186,12 @@ def schedule(
     device: Device,
     fixed: FixedByTemplate | None = None,
     tuning: Tuning = DEFAULT,
-    overwrites: Mapping[Op, Op] | None = None,
+    overwrites: Overwrites | None = None,
 ) -> KernelPlan:
     """The schedule of a kernel made of `groups` (in topological order).
 
     `fixed` are a template's decisions, `tuning` the autotuner's; the rest follows from the groups
-    and the device. `overwrites` maps outputs to inputs in whose buffers they should end up.
+    and the device.
     """
     group_of = {s: g for g in groups for s in g.stages}
     nests = {g: form_nests(g, tiled=fixed is None) for g in groups}
@@ -201,7 +201,7 @@ def schedule(
     if fixed is not None:
         block = fixed.block or DEFAULT_BLOCK
     plans: list[list[GroupPlan]] = []
-    for phase in phases(groups, group_of):
+    for phase in phases(groups, group_of, overwrites or {}):
         flat = sum(g.is_flat for g in phase)
         strided = sum(_sums_strided(nests[g]) for g in phase)
         plans.append([])
@@ -211,11 +211,6 @@ def schedule(
     if fixed is None and not tuning.block and (busy := _busy_threads(plans)) < block:
         block = busy
         plans = [[_plan_group(groups[0], nests[groups[0]], block, device, None, tuning)]]
-    if overwrites:
-        plan_of = {plan.group: plan for phase in plans for plan in phase}
-        tiles = {group: plan.tiles for group, plan in plan_of.items()}
-        order = [[plan.group for plan in phase] for phase in plans]
-        plans = [[plan_of[g] for g in p] for p in waiting(order, group_of, overwrites, tiles)]
     _alternate(plans, device)
     most = max(_number_tiles(p) for p in plans)
     resident = RESIDENT_THREADS

@@ -34,7 +34,7 @@ def groups_of(b: Builder, *roots: Op, on=H200, merge: bool = True) -> list[Group
 
 
 def phase_sizes(groups: list[Group]) -> list[int]:
-    return [len(p) for p in phases(groups, {s: g for g in groups for s in g.stages})]
+    return [len(p) for p in phases(groups, {s: g for g in groups for s in g.stages}, {})]
 
 
 def opcodes(group: Group) -> list[str]:
