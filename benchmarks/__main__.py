@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks import arguments
 from benchmarks.environment import describe
-from benchmarks.measuring import IN_FLIGHT
+from benchmarks.measuring import IN_FLIGHT, LEAST_SECONDS
 from benchmarks.runner import OPTIONAL, Settings, measure
 from benchmarks.tables import markdown
 from benchmarks.workloads import WORKLOADS
@@ -29,7 +29,7 @@ from benchmarks.workloads import WORKLOADS
 
 def main() -> int:
     parser = arguments.parser("benchmarks", __doc__)
-    parser.add_argument("--rounds", type=int, default=25, help="times taken per side")
+    parser.add_argument("--rounds", type=int, default=25, help="times taken per side, at least")
     parser.add_argument(
         "--jobs", type=int, default=1, help="programs compiled side by side; measuring never is"
     )
@@ -81,6 +81,7 @@ def main() -> int:
         "environment": describe(options.commit),
         "method": {
             "rounds": options.rounds,
+            "seconds": LEAST_SECONDS,
             "calls_in_flight": IN_FLIGHT,
             "jobs": options.jobs,
             "copy_bytes_per_s": _ceiling(),

@@ -12,6 +12,9 @@ from benchmarks.workloads import Workload
 WARM_UP = 3
 #: Calls per time taken, so that dispatch overlaps with the device.
 IN_FLIGHT = 25
+#: Seconds of rounds at least: hosts are disturbed in bursts, which are longer than the few rounds
+#: of a short program.
+LEAST_SECONDS = 2.0
 
 
 class Contestant:
@@ -47,14 +50,21 @@ class Contestant:
 
 
 def wall_times(
-    contestants: Mapping[str, Contestant], rounds: int, in_flight: int = IN_FLIGHT
+    contestants: Mapping[str, Contestant],
+    rounds: int,
+    seconds: float = LEAST_SECONDS,
+    in_flight: int = IN_FLIGHT,
 ) -> dict[str, list[float]]:
-    """Microseconds per call, one number per contestant and round; the order turns each round."""
+    """Microseconds per call, one number per contestant and round; the order turns each round.
+
+    There are as many rounds as asked for at least, and more while `seconds` are not over.
+    """
     for one in contestants.values():
         one.reset()
         one.calls(WARM_UP)
     times: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(rounds):
+    begun, number = time.perf_counter(), 0
+    while number < rounds or time.perf_counter() - begun < seconds:
         names = list(contestants)
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
@@ -62,6 +72,7 @@ def wall_times(
             start = time.perf_counter()
             contestants[name].calls(in_flight)
             times[name].append((time.perf_counter() - start) / in_flight * 1e6)
+        number += 1
     return times
 
 

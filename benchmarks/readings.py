@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import operator
 import statistics
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,24 +13,38 @@ from typing import Any
 Row = dict[str, Any]
 #: A number of one contestant in a row, or None where it was not measured.
 Number = Callable[[Row, str], float | None]
+#: The folders of what is measured; the others measure it, or tell of it.
+PRODUCT = ("codegen", "costmodel", "examples", "fusionstitch", "hlo")
 OURS, TUNED = "fusionstitch", "fusionstitch tuned"
 
 
 def read(paths: Sequence[str]) -> dict[str, Any]:
-    """The results of one or several runs as one. Raises ValueError for runs of different commits,
-    devices or versions."""
+    """The results of one or several runs as one; of a workload that several measured, the last's.
+
+    Raises ValueError for runs of different devices or versions, or of commits that differ in what
+    is measured.
+    """
     first, *others = (json.loads(Path(path).read_text()) for path in paths)
     joined: dict[str, Any] = first
     for other in others:
+        one, another = first["environment"], other["environment"]
         for what in ("commit", "gpu", "driver", "packages"):
-            if other["environment"][what] != first["environment"][what]:
+            alike = _same_product if what == "commit" else operator.eq
+            if not alike(one[what], another[what]):
                 raise ValueError(f"Runs of different {what} do not belong on one page: {paths}.")
+        rows = {row["target"]: row for row in (*joined["rows"], *other["rows"])}
         joined = {
             **joined,
             "command": f"{joined['command']}` and `{other['command']}",
-            "rows": [*joined["rows"], *other["rows"]],
+            "rows": list(rows.values()),
         }
     return joined
+
+
+def _same_product(one: str, other: str) -> bool:
+    """Whether two commits of this checkout differ in nothing that is measured."""
+    command = ["git", "diff", "--quiet", one, other, "--", *PRODUCT]
+    return one == other or subprocess.run(command, check=False).returncode == 0
 
 
 def wall(row: Row, side: str) -> float | None:
