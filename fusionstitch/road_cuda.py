@@ -93,10 +93,11 @@ class Cuda:
     ):
         from fusionstitch import __version__, builders
         from fusionstitch.runtime import cuda, xla_pass
+        from fusionstitch.runtime.artifact import CALL_FORMAT
         from fusionstitch.tuning import tuned
 
         results = tuned.load(device)
-        content = f"{__version__} {options.token} {device} {results.token}".rstrip()
+        content = f"{__version__} {CALL_FORMAT} {options.token} {device} {results.token}".rstrip()
         self.token = hashlib.sha256(content.encode()).hexdigest()[:16]
         self.name, self.device = name_of(fun), device
         for verdict in (

@@ -15,6 +15,9 @@ TARGET = "fusionstitch_launch"
 #: the other calls are spared that.
 LOADING_TARGET = "fusionstitch_launch_with_images"
 TARGETS = (TARGET, LOADING_TARGET)
+#: Changes with the attributes of the calls: it is in the mark of a program, so that no executable
+#: out of XLA's persistent cache meets handlers that expect others.
+CALL_FORMAT = 2
 
 
 @dataclass(frozen=True)

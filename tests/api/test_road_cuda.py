@@ -15,7 +15,7 @@ import fusionstitch as fs
 from codegen.tuning import Tuning
 from fusionstitch import builders, recall, road_cuda
 from fusionstitch.errors import FusionStitchWarning, StitchError
-from fusionstitch.runtime import cuda, xla_pass
+from fusionstitch.runtime import artifact, cuda, xla_pass
 from fusionstitch.runtime.cache import Database, Store
 from fusionstitch.tuning.record import Entry, Record, record_key, versions
 from fusionstitch.tuning.tuned import store
@@ -70,6 +70,14 @@ def test_options_and_device_are_in_the_mark() -> None:
     }
     assert len(tokens) == 4
     assert marked(fs.jit(mixed))[1] == marked(fs.jit(mixed))[1]
+
+
+def test_programs_with_calls_of_another_format_are_not_taken_from_a_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    token = marked(fs.jit(mixed))[1]
+    monkeypatch.setattr(artifact, "CALL_FORMAT", artifact.CALL_FORMAT + 1)
+    assert marked(fs.jit(mixed))[1] != token
 
 
 def test_tuned_results_are_in_the_mark_and_no_mark_is_in_a_kernel(
