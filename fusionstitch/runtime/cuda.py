@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from codegen.kernel import Kernel
@@ -187,13 +186,12 @@ def launcher(store: Store | None = None, accept: Callable[[bytes], None] | None 
     """
     import jax
 
-    include = Path(jax.ffi.include_dir())
-    source = resources.files("fusionstitch.runtime") / "launcher_cuda.cc"
+    include, here = Path(jax.ffi.include_dir()), Path(__file__).parent
     return toolchain.compile_shared(
-        source.read_text("utf-8"),
+        (here / "launcher_cuda.cc").read_text("utf-8"),
         flags=("-O2", "-ldl"),
-        include=(include,),
-        depends=_texts(sorted(include.glob("xla/ffi/api/*.h"))),
+        include=(include, here),
+        depends=_texts([here / "calls.h", *sorted(include.glob("xla/ffi/api/*.h"))]),
         store=store,
         accept=accept,
     )

@@ -17,7 +17,7 @@ from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
 from hlo.errors import ToolchainError
 
 _FLAGS = ("-O2", "-w", "-ldl")
-_SOURCES = ("launcher_cpu.cc", "emulator.h", "emulator_sync.h", "fibers.h")
+_SOURCES = ("launcher_cpu.cc", "calls.h", "emulator.h", "emulator_sync.h", "fibers.h")
 
 #: Where kernels go when a caller names no store: nothing outlives the process.
 process_store = MemoryStore()

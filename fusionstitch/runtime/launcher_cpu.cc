@@ -1,5 +1,5 @@
-// The CPU side of the custom calls "fusionstitch_launch" and "fusionstitch_launch_with_images": runs
-// a kernel image on the emulator.
+// The custom calls "fusionstitch_launch" and "fusionstitch_launch_with_images" on the CPU: they run a
+// kernel image on the emulator.
 //
 // Images are shared objects built from generated CUDA-C by the host compiler. The instantiate stage
 // loads all that its call brings into a process-wide table by key; the execute stages look there.
@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "calls.h"
 #include "emulator.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -103,33 +104,17 @@ ffi::Error as_ffi(const std::string& error) {
 }
 
 ffi::Error Instantiate(ffi::Dictionary attributes) {
-  const auto brought = attributes.get<ffi::Dictionary>("images");
-  if (brought.has_error()) return brought.error();
-  for (auto key = brought->begin(); key != brought->end(); ++key) {
-    const auto parts = brought->get<ffi::Dictionary>(*key);
-    if (parts.has_error()) return parts.error();
-    const auto image = parts->get<std::string_view>("image");
-    if (image.has_error()) return image.error();
-    if (std::string error = add_image(*key, *image); !error.empty()) return as_ffi(error);
-  }
-  return ffi::Error::Success();
+  return calls::EachImage(attributes, [](std::string_view key, std::string_view image, auto&) {
+    return as_ffi(add_image(key, image));
+  });
 }
 
 ffi::Error Execute(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, std::string_view key,
                    std::string_view entry, int64_t grid, int64_t block, int64_t shared,
                    int64_t cooperative) try {
   std::vector<void*> pointers;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto buffer = inputs.get<ffi::AnyBuffer>(i);
-    if (buffer.has_error()) return buffer.error();
-    pointers.push_back(buffer->untyped_data());
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    auto buffer = outputs.get<ffi::AnyBuffer>(i);
-    if (buffer.has_error()) return buffer.error();
-    // a result without elements is there for XLA alone
-    if ((*buffer)->element_count() > 0) pointers.push_back((*buffer)->untyped_data());
-  }
+  ffi::Error error = calls::Addresses(inputs, outputs, pointers);
+  if (error.failure()) return error;
   return as_ffi(launch(key, entry, pointers, grid, block, shared, cooperative != 0));
 } catch (const std::exception& error) {
   return ffi::Error::Internal(std::string("fusionstitch: ") + error.what());
@@ -141,17 +126,7 @@ ffi::Error ExecuteLoading(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
   return Execute(inputs, outputs, key, entry, grid, block, shared, cooperative);
 }
 
-auto LaunchBinding() {
-  return ffi::Ffi::Bind()
-      .RemainingArgs()
-      .RemainingRets()
-      .Attr<std::string_view>("key")
-      .Attr<std::string_view>("entry")
-      .Attr<int64_t>("grid")
-      .Attr<int64_t>("block")
-      .Attr<int64_t>("shared")
-      .Attr<int64_t>("cooperative");
-}
+auto Launching() { return calls::WithLaunch(ffi::Ffi::Bind().RemainingArgs().RemainingRets()); }
 
 // Copies `error` into the caller's buffer; 0 means success.
 int report(const std::string& error, char* text, size_t size) {
@@ -163,11 +138,9 @@ int report(const std::string& error, char* text, size_t size) {
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_load, Instantiate, ffi::Ffi::BindInstantiate().Attrs());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Execute, LaunchBinding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Execute, Launching());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fs_loaded_launch, ExecuteLoading,
-    LaunchBinding().Attr<std::string_view>("bundle").Attr<ffi::Dictionary>("images"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_loaded_launch, ExecuteLoading, calls::WithImages(Launching()));
 
 extern "C" {
 

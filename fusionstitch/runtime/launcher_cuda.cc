@@ -9,7 +9,6 @@
 
 #include <elf.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -18,9 +17,9 @@
 #include <shared_mutex>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "calls.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -231,12 +230,9 @@ ffi::Error Prepare(const Driver& driver, Context context, Kernel kernel, std::st
   return status == 0 ? ffi::Error::Success() : Failed(call, status, name);
 }
 
-// Makes the kernels of one image ready in a context: `parts` are the image's bytes and the dynamic
-// shared memory of each kernel.
+// Makes the kernels of an image ready in a context: `parts` have the dynamic shared memory of each.
 ffi::Error LoadImage(const Driver& driver, Context context, std::string_view key,
-                     ffi::Dictionary parts) {
-  auto bytes = parts.get<std::string_view>("image");
-  if (!bytes.has_value()) return bytes.error();
+                     std::string_view bytes, const ffi::Dictionary& parts) {
   auto kernels = parts.get<ffi::Dictionary>("kernels");
   if (!kernels.has_value()) return kernels.error();
   Image& image = TheTables().images[std::string(key)];
@@ -247,7 +243,7 @@ ffi::Error LoadImage(const Driver& driver, Context context, std::string_view key
     Loaded& loaded = image.kernels[name];
     auto ready = loaded.allowed.find(context);
     if (ready != loaded.allowed.end() && ready->second >= *shared) continue;
-    ffi::Error error = FindKernel(driver, *bytes, name, image, loaded);
+    ffi::Error error = FindKernel(driver, bytes, name, image, loaded);
     if (error.success()) error = Prepare(driver, context, loaded.kernel, name, *shared);
     if (error.failure()) return error;
     loaded.allowed[context] = *shared;
@@ -276,15 +272,12 @@ ffi::Error Load(Stream stream, ffi::Dictionary attributes) {
       return ffi::Error::Success();
     }
   }
-  auto images = attributes.get<ffi::Dictionary>("images");
-  if (!images.has_value()) return images.error();
   std::unique_lock<std::shared_mutex> lock(table_mutex);
-  for (auto key = images->begin(); key != images->end(); ++key) {
-    auto parts = images->get<ffi::Dictionary>(*key);
-    if (!parts.has_value()) return parts.error();
-    ffi::Error error = LoadImage(driver, context, *key, *parts);
-    if (error.failure()) return error;
-  }
+  ffi::Error error = calls::EachImage(
+      attributes, [&](std::string_view key, std::string_view bytes, const auto& parts) {
+        return LoadImage(driver, context, key, bytes, parts);
+      });
+  if (error.failure()) return error;
   TheTables().bundles[std::string(*bundle)].insert(context);
   return ffi::Error::Success();
 }
@@ -304,18 +297,8 @@ ffi::Error Launch(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets ret
     if (kernel == nullptr) return Missing(key);
   }
   std::vector<void*> pointers;
-  pointers.reserve(args.size() + rets.size());
-  for (size_t i = 0; i < args.size(); i++) {
-    auto buffer = args.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) return buffer.error();
-    pointers.push_back(buffer->untyped_data());
-  }
-  for (size_t i = 0; i < rets.size(); i++) {
-    auto buffer = rets.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) return buffer.error();
-    // a result without elements is there for XLA alone
-    if ((*buffer)->element_count() > 0) pointers.push_back((*buffer)->untyped_data());
-  }
+  ffi::Error error = calls::Addresses(args, rets, pointers);
+  if (error.failure()) return error;
   // All parameters are pointers, one behind the other as the kernel takes them: handed over as they
   // are, the driver copies them at once; of an array of addresses it copies each by itself, but a
   // cooperative launch takes nothing else.
@@ -350,18 +333,9 @@ ffi::Error LaunchLoaded(Stream stream, ffi::RemainingArgs args, ffi::RemainingRe
   return Launch(stream, args, rets, key, name, grid, block, shared, cooperative);
 }
 
-// Bound one by one: a struct of attributes is decoded by looking up each name at every launch.
-auto LaunchBinding() {
-  return ffi::Ffi::Bind()
-      .Ctx<ffi::PlatformStream<Stream>>()
-      .RemainingArgs()
-      .RemainingRets()
-      .Attr<std::string_view>("key")
-      .Attr<std::string_view>("entry")
-      .Attr<int64_t>("grid")
-      .Attr<int64_t>("block")
-      .Attr<int64_t>("shared")
-      .Attr<int64_t>("cooperative");
+auto Launching() {
+  return calls::WithLaunch(
+      ffi::Ffi::Bind().Ctx<ffi::PlatformStream<Stream>>().RemainingArgs().RemainingRets());
 }
 
 }  // namespace
@@ -372,12 +346,9 @@ extern "C" bool fs_is_whole(const char* image, size_t size) {
 }
 
 // XLA wants the trait on every stage of a target that it may capture.
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Launch, LaunchBinding(),
-                              {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Launch, Launching(), {ffi::Traits::kCmdBufferCompatible});
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     fs_load, Load, ffi::Ffi::BindInitialize().Ctx<ffi::PlatformStream<Stream>>().Attrs(),
     {ffi::Traits::kCmdBufferCompatible});
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fs_loaded_launch, LaunchLoaded,
-    LaunchBinding().Attr<std::string_view>("bundle").Attr<ffi::Dictionary>("images"),
-    {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_loaded_launch, LaunchLoaded, calls::WithImages(Launching()),
+                              {ffi::Traits::kCmdBufferCompatible});
