@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codegen.axes import GroupAxes
@@ -427,6 +427,11 @@ def _alike(group: Group) -> bool:
     return len(axes) == 1
 
 
+def read_by(group: Group, group_of: Mapping[Stage, Group]) -> set[Group]:
+    """The other groups whose values the group reads."""
+    return {group_of[p] for s in group.stages for p, _ in s.reads} - {group}
+
+
 def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group]:
     """Topological order of groups, ties by first stage."""
     done: set[Group] = set()
@@ -434,8 +439,7 @@ def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group
     waiting = sorted(groups, key=lambda g: g.stages[0].op.id)
     while waiting:
         for group in waiting:
-            before = {group_of[p] for s in group.stages for p, _ in s.reads} - {group}
-            if before <= done:
+            if read_by(group, group_of) <= done:
                 break
         done.add(group)
         result.append(group)

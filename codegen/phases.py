@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from codegen.groups import Group
+from codegen.groups import Group, read_by
 from codegen.stages import Stage
 from hlo.graph import Op
 
@@ -23,7 +23,7 @@ def phases(
     """Groups, in topological order, by the number of grid barriers that precede them."""
     level: dict[Group, int] = {}
     for group in groups:
-        level[group] = 1 + max((level[b] for b in _before(group, group_of)), default=-1)
+        level[group] = 1 + max((level[b] for b in read_by(group, group_of)), default=-1)
     if overwrites:
         _wait(level, group_of, overwrites)
     result: list[list[Group]] = [[] for _ in range(max(level.values(), default=0) + 1)]
@@ -35,7 +35,7 @@ def phases(
 def _wait(level: dict[Group, int], group_of: Mapping[Stage, Group], overwrites: Overwrites) -> None:
     """Moves groups that no other one reads behind the readers of what they overwrite, where there
     is a phase for that."""
-    read = {b for group in level for b in _before(group, group_of)}
+    read = {b for group in level for b in read_by(group, group_of)}
     readers: dict[Op, list[Group]] = {}
     for group in level:
         for op in {op for stage in group.stages for op, _ in stage.loads}:
@@ -46,8 +46,3 @@ def _wait(level: dict[Group, int], group_of: Mapping[Stage, Group], overwrites: 
         others = [[level[g] for g in readers.get(op, ()) if g is not group] for op in over]
         behind = [1 + max(n) for n in others if n and max(n) < last]
         level[group] = max([level[group], *behind])
-
-
-def _before(group: Group, group_of: Mapping[Stage, Group]) -> set[Group]:
-    """The groups that this one reads."""
-    return {group_of[p] for s in group.stages for p, _ in s.reads} - {group}
