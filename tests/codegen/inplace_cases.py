@@ -13,18 +13,13 @@ from codegen.tuning import Tuning
 from tests.codegen.kernel_cases import BF16, GRID, SMALL, add, normal
 
 
-def gradients(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
-    """Of a network of two layers: with respect to its parameters and its input."""
+def descent(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+    """A step of a network of two layers, and the gradient of its input. `v` is read until the third
+    phase, `w` until the last one."""
     h = jnp.tanh(x @ w)
     e = h @ v - 1.0
     d = (e @ v.T) * (1.0 - h * h)
-    return x.T @ d, h.T @ e, d @ w.T
-
-
-def descent(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
-    """`v` is read until the third phase, `w` until the last one."""
-    gw, gv, gx = gradients(x, w, v)
-    return w - 0.1 * gw, v - 0.1 * gv, gx
+    return w - 0.1 * (x.T @ d), v - 0.1 * (h.T @ e), d @ w.T
 
 
 def shared(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
