@@ -21,14 +21,14 @@ def describe(commit: str | None = None) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
-        "commit": commit or _output(["git", "rev-parse", "--short=12", "HEAD"]),
+        "commit": commit or output(["git", "rev-parse", "--short=12", "HEAD"]),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 
 
 def _gpu(field: str) -> str | None:
     query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
-    text = _output(query)
+    text = output(query)
     return text.splitlines()[0] if text else None
 
 
@@ -39,7 +39,8 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _output(command: list[str]) -> str | None:
+def output(command: list[str]) -> str | None:
+    """What a command prints, or None where it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):

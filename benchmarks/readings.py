@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import operator
 import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.environment import output
 
 Row = dict[str, Any]
 #: A number of one contestant in a row, or None where it was not measured.
@@ -19,22 +20,26 @@ OURS, TUNED = "fusionstitch", "fusionstitch tuned"
 
 
 def read(paths: Sequence[str]) -> dict[str, Any]:
-    """The results of one or several runs as one; of a workload that several measured, the last's.
+    """The results of one or several runs as one, the commits of all of them named; of a workload
+    that several measured, the last's.
 
     Raises ValueError for runs of different devices or versions, or of commits that differ in what
     is measured.
     """
     first, *others = (json.loads(Path(path).read_text()) for path in paths)
     joined: dict[str, Any] = first
+    commits = {first["environment"]["commit"]: None}
     for other in others:
         one, another = first["environment"], other["environment"]
         for what in ("commit", "gpu", "driver", "packages"):
             alike = _same_product if what == "commit" else operator.eq
             if not alike(one[what], another[what]):
                 raise ValueError(f"Runs of different {what} do not belong on one page: {paths}.")
+        commits[another["commit"]] = None
         rows = {row["target"]: row for row in (*joined["rows"], *other["rows"])}
         joined = {
             **joined,
+            "environment": {**one, "commit": ", ".join(commits)},
             "command": f"{joined['command']}` and `{other['command']}",
             "rows": list(rows.values()),
         }
@@ -44,7 +49,7 @@ def read(paths: Sequence[str]) -> dict[str, Any]:
 def _same_product(one: str, other: str) -> bool:
     """Whether two commits of this checkout differ in nothing that is measured."""
     command = ["git", "diff", "--quiet", one, other, "--", *PRODUCT]
-    return one == other or subprocess.run(command, check=False).returncode == 0
+    return one == other or output(command) is not None
 
 
 def wall(row: Row, side: str) -> float | None:

@@ -168,9 +168,9 @@ def stitcher(profile: Device, store: Store) -> xla_pass.StitchCallback:
         for call, one in zip(calls, made, strict=True):
             call.backend_config = one.config()
         # The last call brings the images: the handler must not mind which one does.
-        for call, one in list(zip(calls, made, strict=True))[-1:]:
-            call.custom_call_target = LOADING_TARGET
-            call.backend_config = one.loading_config(made)
+        if calls:
+            calls[-1].custom_call_target = LOADING_TARGET
+            calls[-1].backend_config = made[-1].loading_config(made)
         xla_pass.publish(sorted({one.key for one in made}))
         return bytes(proto.SerializeToString(deterministic=True))
 

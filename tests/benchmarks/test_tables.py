@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bars, paper, plots, tables
-from benchmarks.readings import best_flags, gpu, launches, of_ceiling, wall
+from benchmarks import bars, paper, plots, readings, tables
+from benchmarks.readings import best_flags, gpu, launches, of_ceiling, read, wall
 
 #: Four workloads on an H200.
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
@@ -34,6 +34,43 @@ def row(target: str, ours: dict[str, Any], ours_us: float = 50.0, **values: Any)
 WIN = row("softmax.py:rows", side(2, 10.0))
 LOSS = row("lorenz.py:scan", side(3, 100.0, copies=13), 104.0)
 FAILED = {"target": "norms.py:forward", "failure": "signal 11 in step 'run'"}
+
+
+def written(folder: Path, *runs: dict[str, Any]) -> list[str]:
+    """Files with the recorded run, changed."""
+    paths = [folder / f"{number}.json" for number in range(len(runs))]
+    for path, changes in zip(paths, runs, strict=True):
+        environment = RECORDED["environment"] | changes.get("environment", {})
+        path.write_text(json.dumps(RECORDED | changes | {"environment": environment}))
+    return list(map(str, paths))
+
+
+def test_the_last_run_of_a_workload_counts(tmp_path: Path) -> None:
+    again = row(WIN["target"], side(1, 9.0))
+    found = read(written(tmp_path, {"rows": [WIN, LOSS]}, {"rows": [again], "command": "more"}))
+    assert found["rows"] == [again, LOSS]
+    assert found["command"] == f"{RECORDED['command']}` and `more"
+    assert found["environment"] == RECORDED["environment"]
+
+
+def test_runs_of_one_product_belong_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(readings, "output", lambda command: asked.append(command) or "")
+    paths = written(tmp_path, {}, {"environment": {"commit": "another"}})
+    commit = RECORDED["environment"]["commit"]
+    assert read(paths)["environment"]["commit"] == f"{commit}, another"
+    [command] = asked
+    assert command == ["git", "diff", "--quiet", commit, "another", "--", *readings.PRODUCT]
+
+
+@pytest.mark.parametrize("what", ["commit", "gpu", "driver"])
+def test_runs_of_different_things_do_not(tmp_path: Path, what: str) -> None:
+    # a commit that git does not know is another product
+    paths = written(tmp_path, {}, {"environment": {what: "0" * 12}})
+    with pytest.raises(ValueError, match=f"Runs of different {what} do not belong on one page"):
+        read(paths)
 
 
 def test_copies_count_for_both_compilers_and_not_op_by_op() -> None:
