@@ -12,9 +12,9 @@ from codegen.kernel import Kernel
 from costmodel.devices import Device
 from fusionstitch.measure.probes import handwritten
 from fusionstitch.runtime import cuda, xla_pass
-from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET, Artifact
+from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 from fusionstitch.runtime.cache import Store
-from hlo.exporter import Replacement, export
+from hlo.exporter import Preparation, Replacement, export
 from hlo.importer import from_message, parse
 
 TOKEN = "5a0ce"
@@ -127,13 +127,6 @@ def place(name: str, results: Any, *args: Any, **options: Any) -> Any:
     return jax.ffi.ffi_call(TARGET, results, **options)(*args, kernel=name)
 
 
-def kernel_of(call: Any) -> str:
-    """The kernel that a placeholder asks for."""
-    name = re.search(rb'kernel = "(\w+)"', call.backend_config)
-    assert name is not None
-    return name[1].decode()
-
-
 def artifact(name: str, profile: Device, store: Store) -> Artifact:
     return cuda.build([KERNELS[name]], profile, store)[0]
 
@@ -142,8 +135,21 @@ def stitcher(profile: Device, store: Store) -> xla_pass.StitchCallback:
     """Fills placeholders and replaces every f32 tanh, in all computations."""
 
     def stitch(module: bytes, token: str) -> bytes:
-        imported = from_message(parse(module))
-        tanhs = [
+        proto = parse(module)
+        used: list[Artifact] = []
+
+        def config(name: str) -> bytes:
+            used.append(artifact(name, profile, store))
+            return used[-1].config()
+
+        for computation in proto.computations:
+            for call in computation.instructions:
+                if call.custom_call_target == TARGET:
+                    name = re.search(rb'kernel = "(\w+)"', call.backend_config)
+                    assert name is not None
+                    call.backend_config = config(name[1].decode())
+        imported = from_message(proto)
+        found = [
             Replacement(
                 graph=graph,
                 outputs=(op,),
@@ -151,28 +157,15 @@ def stitcher(profile: Device, store: Store) -> xla_pass.StitchCallback:
                 removed=(op,),
                 name=f"stitched_{op.id}",
                 target=TARGET,
-                config=b'{kernel = "%s"}' % tanh_kernel(op.shape.size).encode(),
+                config=config(tanh_kernel(op.shape.size)),
             )
             for graph in imported.stitchable
             for op in graph
             if op.opcode == "tanh" and op.dtype == "f32"
         ]
-        proto = parse(export(imported, tanhs))
-        calls = [
-            call
-            for computation in proto.computations
-            for call in computation.instructions
-            if call.custom_call_target == TARGET
-        ]
-        made = [artifact(kernel_of(call), profile, store) for call in calls]
-        for call, one in zip(calls, made, strict=True):
-            call.backend_config = one.config()
-        # The last call brings the images: the handler must not mind which one does.
-        if calls:
-            calls[-1].custom_call_target = LOADING_TARGET
-            calls[-1].backend_config = made[-1].loading_config(made)
-        xla_pass.publish(sorted({one.key for one in made}))
-        return bytes(proto.SerializeToString(deterministic=True))
+        xla_pass.publish(sorted({one.key for one in used}))
+        load = Preparation("load", LOAD_TARGET, loading_config(used))
+        return export(imported, found, preparation=load)
 
     return stitch
 

@@ -27,10 +27,10 @@ from fusionstitch.plan.scores import Measure
 from fusionstitch.progress import Step, silent
 from fusionstitch.reuse import in_place, overwrites
 from fusionstitch.runtime import xla_pass
-from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET, Artifact
+from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.errors import CodegenError, StitchError, ToolchainError, VerifyError
-from hlo.exporter import Replacement, export
+from hlo.exporter import Preparation, Replacement, export
 from hlo.graph import Graph, Module
 from hlo.importer import from_message, parse
 from hlo.inline import inline_calls
@@ -271,7 +271,9 @@ class _Run:
                     self.leave(one.chosen, str(error))
             if not written:
                 return self.data, ()
-            data = export(module, _with_images(module, written))
+            loading = loading_config(_artifact(one) for one, _ in written)
+            load = Preparation("fusionstitch_load", LOAD_TARGET, loading)
+            data = export(module, [call for _, call in written], load)
             verify_module(data)
             return data, tuple(one for one, _ in written)
 
@@ -312,30 +314,6 @@ class _Run:
 def _artifact(one: Stitch) -> Artifact:
     assert one.built is not None
     return one.built.artifact
-
-
-def _with_images(
-    module: Module, written: Sequence[tuple[Stitch, Replacement]]
-) -> list[Replacement]:
-    """The calls of a module, one of them with the images of all.
-
-    That is one which always runs, where there is one, and of those the one with the fewest
-    buffers, since XLA lists them once more for it.
-    """
-    replacements = [replacement for _, replacement in written]
-    first = min(
-        range(len(written)),
-        key=lambda i: (
-            replacements[i].graph.proto_id != module.entry.proto_id,
-            len(replacements[i].inputs) + len(replacements[i].outputs),
-        ),
-    )
-    artifacts = [_artifact(one) for one, _ in written]
-    config = artifacts[first].loading_config(artifacts)
-    replacements[first] = dataclasses.replace(
-        replacements[first], target=LOADING_TARGET, config=config, keep=True
-    )
-    return replacements
 
 
 def _generated(part: Graph, device: Device, settings: CodegenOptions) -> Kernel | str:

@@ -15,6 +15,7 @@ from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Plan
+from fusionstitch.runtime.artifact import LOAD_TARGET
 from hlo.graph import Graph, Op, ids
 from hlo.importer import from_proto
 from hlo.inline import inline_calls
@@ -31,9 +32,9 @@ _CONTROL = frozenset(
         *("partition-id", "replica-id", "opaque-constant", "layout-bitcast"),
     }
 )
-#: Custom calls that only carry annotations.
-_ANNOTATIONS = re.compile(
-    "Sharding|SPMDFullToShardShape|SPMDShardToFullShape|annotate_.*|xla.sdy.*"
+#: Custom calls that launch nothing: annotations, and what loads the kernels of stitched ones.
+_SILENT = re.compile(
+    f"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|annotate_.*|xla.sdy.*|{LOAD_TARGET}"
 )
 
 
@@ -61,7 +62,7 @@ def is_kernel(op: Op) -> bool:
     kind = kind_of(op.opcode)
     if kind in (Kind.STRUCTURE, Kind.SOURCE) or op.opcode in _VIEWS or op.opcode in _CONTROL:
         return False
-    return not (op.opcode == "custom-call" and _ANNOTATIONS.fullmatch(op.attrs["target"]))
+    return not (op.opcode == "custom-call" and _SILENT.fullmatch(op.attrs["target"]))
 
 
 def unfused(program: Graph) -> Count:

@@ -33,8 +33,7 @@ class Replacement:
     result without elements, where the module needs one, is not for the kernel.
     `removed` holds all ops of the pattern. `config` is the call's backend_config: the typed FFI
     attributes as the text of an MLIR dictionary. `aliasing` pairs (output index, input index)
-    that share a buffer: VerifyError where XLA would refuse one, for unequal shapes. A call to
-    `keep` has side effects to XLA, which then leaves it in the program, whoever reads its results.
+    that share a buffer: VerifyError where XLA would refuse one, for unequal shapes.
     """
 
     graph: Graph
@@ -46,7 +45,6 @@ class Replacement:
     config: bytes = b""
     scratch: tuple[Shape, ...] = ()
     aliasing: tuple[tuple[int, int], ...] = ()
-    keep: bool = False
 
     def __post_init__(self) -> None:
         for output, operand in self.aliasing:
@@ -58,13 +56,24 @@ class Replacement:
                 )
 
 
-def export(module: Module, replacements: Sequence[Replacement]) -> bytes:
+@dataclass(frozen=True)
+class Preparation:
+    """A custom call for its effects alone: the entry has it, without operands or results."""
+
+    name: str
+    target: str
+    config: bytes
+
+
+def export(
+    module: Module, replacements: Sequence[Replacement], preparation: Preparation | None = None
+) -> bytes:
     """The module's proto with each replacement's pattern turned into one custom call.
 
     Readers of a replaced output read the call (through get-tuple-element when it has several
     results) and instructions nothing needs any more are deleted; parameters and side effects
     stay. In graphs with replacements, readers of an instruction in `Graph.aliases` read what
-    stands for it. Entry layouts are kept (see `keep_entry_layouts`).
+    stands for it. Entry layouts are kept (see `keep_entry_layouts`). `preparation` is added.
     Raises VerifyError when a replacement's border has an op without an instruction.
     """
     proto = schema.HloModule()
@@ -81,8 +90,26 @@ def export(module: Module, replacements: Sequence[Replacement]) -> bytes:
         drop_uncalled(proto, called)
         # an order fixed before the edit no longer lists the instructions there are
         proto.ClearField("schedule")
+    if preparation is not None:
+        _add_preparation(proto, preparation)
     keep_entry_layouts(proto)
     return proto.SerializeToString(deterministic=True)
+
+
+def _add_preparation(proto: Any, preparation: Preparation) -> None:
+    entry = entry_of(proto)
+    call = entry.instructions.add(
+        name=FreshNames(proto)(preparation.name),
+        opcode="custom-call",
+        id=FreshIds(proto, entry)(),
+        custom_call_target=preparation.target,
+        custom_call_api_version=_TYPED_FFI,
+        custom_call_has_side_effect=True,
+        backend_config=preparation.config,
+        constrain_layout=True,
+    )
+    fill_shape(call.shape, _NOTHING)
+    sort_instructions(entry)
 
 
 def keep_entry_layouts(proto: Any) -> None:
@@ -151,7 +178,6 @@ class _Editor:
         call.custom_call_target = replacement.target
         call.custom_call_api_version = _TYPED_FFI
         call.backend_config = replacement.config
-        call.custom_call_has_side_effect = replacement.keep
         call.constrain_layout = True
         for op in replacement.inputs:
             fill_shape(call.operand_shapes_with_layout.add(), op.shape)

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 #: The custom call target of stitched kernels, on every platform.
 TARGET = "fusionstitch_launch"
-#: That of the one call of a module which also brings the images of all its calls. XLA prepares a
-#: call with something to load before every run of the program, by listing its arguments once more;
-#: the other calls are spared that.
-LOADING_TARGET = "fusionstitch_launch_with_images"
-TARGETS = (TARGET, LOADING_TARGET)
+#: That of the one call of a module which loads the images of all kernels, and does nothing else.
+#: XLA prepares a call with something to load before every run of the program, by listing its
+#: arguments: this one has none, and the others are spared that.
+LOAD_TARGET = "fusionstitch_load"
 #: Changes with the attributes of the calls: it is in the mark of a program, so that no executable
 #: out of XLA's persistent cache meets handlers that expect others.
-CALL_FORMAT = 2
+CALL_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -39,38 +38,35 @@ class Artifact:
 
     def config(self) -> bytes:
         """The text of an MLIR dictionary attribute, for a call's backend_config."""
-        return _dictionary(self._fields())
-
-    def loading_config(self, artifacts: Iterable[Artifact]) -> bytes:
-        """That of the loading call of a module, which launches this and loads all `artifacts`.
-
-        `images` maps keys to images and to the kernels in them with their dynamic shared memory,
-        `bundle` names all of that.
-        """
-        images: dict[str, bytes] = {}
-        kernels: dict[str, dict[str, int]] = {}
-        for artifact in artifacts:
-            images[artifact.key] = _quoted_image(artifact.image)
-            shared = kernels.setdefault(artifact.key, {})
-            shared[artifact.entry] = max(artifact.shared_bytes, shared.get(artifact.entry, 0))
-        brought = {
-            key: _dictionary({"image": image, "kernels": _dictionary(_numbers(kernels[key]))})
-            for key, image in images.items()
-        }
-        content = json.dumps(kernels, sort_keys=True).encode()
-        bundle = quoted(hashlib.sha256(content).hexdigest().encode())
-        return _dictionary(self._fields() | {"bundle": bundle, "images": _dictionary(brought)})
-
-    def _fields(self) -> dict[str, bytes]:
         texts = {"key": quoted(self.key.encode()), "entry": quoted(self.entry.encode())}
-        return texts | _numbers(
-            {
-                "grid": self.grid,
-                "block": self.block,
-                "shared": self.shared_bytes,
-                "cooperative": self.cooperative,
-            }
-        )
+        numbers = {
+            "grid": self.grid,
+            "block": self.block,
+            "shared": self.shared_bytes,
+            "cooperative": self.cooperative,
+        }
+        return _dictionary(texts | _numbers(numbers))
+
+
+def loading_config(artifacts: Iterable[Artifact]) -> bytes:
+    """The same for the call that loads the images of `artifacts`.
+
+    `images` maps keys to images and to the kernels in them with their dynamic shared memory,
+    `bundle` names all of that.
+    """
+    images: dict[str, bytes] = {}
+    kernels: dict[str, dict[str, int]] = {}
+    for artifact in artifacts:
+        images[artifact.key] = _quoted_image(artifact.image)
+        shared = kernels.setdefault(artifact.key, {})
+        shared[artifact.entry] = max(artifact.shared_bytes, shared.get(artifact.entry, 0))
+    brought = {
+        key: _dictionary({"image": image, "kernels": _dictionary(_numbers(kernels[key]))})
+        for key, image in images.items()
+    }
+    content = json.dumps(kernels, sort_keys=True).encode()
+    bundle = quoted(hashlib.sha256(content).hexdigest().encode())
+    return _dictionary({"bundle": bundle, "images": _dictionary(brought)})
 
 
 def _numbers(values: dict[str, int]) -> dict[str, bytes]:

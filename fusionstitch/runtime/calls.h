@@ -13,10 +13,10 @@ namespace calls {
 
 namespace ffi = xla::ffi;
 
-// The kernel and its launch. Bound one by one: a struct of attributes is decoded by looking up each
-// name at every launch.
+// Binds the kernel and its launch, attribute by attribute: a struct of attributes is decoded by
+// looking up each name at every launch.
 template <typename Binding>
-auto WithLaunch(Binding binding) {
+auto Launching(Binding binding) {
   return std::move(binding)
       .template Attr<std::string_view>("key")
       .template Attr<std::string_view>("entry")
@@ -26,13 +26,12 @@ auto WithLaunch(Binding binding) {
       .template Attr<int64_t>("cooperative");
 }
 
-// What the loading call brings besides.
-template <typename Binding>
-auto WithImages(Binding binding) {
-  return std::move(binding)
-      .template Attr<std::string_view>("bundle")
-      .template Attr<ffi::Dictionary>("images");
+// The loading call has done its work at an earlier stage when it is executed.
+inline ffi::Error Nothing(ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary) {
+  return ffi::Error::Success();
 }
+
+inline auto Ignoring() { return ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs(); }
 
 // Appends the addresses that the kernel takes: operands, then results.
 inline ffi::Error Addresses(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
@@ -52,7 +51,7 @@ inline ffi::Error Addresses(const ffi::RemainingArgs& args, const ffi::Remaining
   return ffi::Error::Success();
 }
 
-// Calls `load(key, image, parts)` for each image of a loading call until one fails.
+// Calls `load(key, image, parts)` for each image of the loading call until one fails.
 template <typename F>
 ffi::Error EachImage(const ffi::Dictionary& attributes, F load) {
   auto images = attributes.get<ffi::Dictionary>("images");

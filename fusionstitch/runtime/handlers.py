@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET
+from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET
 
 #: Per platform, as jax.ffi spells it: the handlers of each target. On CUDA images are loaded at a
 #: stage that XLA runs before each run of the program, for it skips the instantiate stage of
@@ -12,11 +12,11 @@ from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET
 HANDLERS = {
     "CUDA": {
         TARGET: {"execute": "fs_launch"},
-        LOADING_TARGET: {"initialize": "fs_load", "execute": "fs_loaded_launch"},
+        LOAD_TARGET: {"initialize": "fs_load", "execute": "fs_nothing"},
     },
     "cpu": {
         TARGET: {"execute": "fs_launch"},
-        LOADING_TARGET: {"instantiate": "fs_load", "execute": "fs_loaded_launch"},
+        LOAD_TARGET: {"instantiate": "fs_load", "execute": "fs_nothing"},
     },
 }
 

@@ -1,9 +1,9 @@
-// The custom calls "fusionstitch_launch" and "fusionstitch_launch_with_images" on the CPU: they run a
-// kernel image on the emulator.
+// The CPU side of the custom calls "fusionstitch_launch", which runs a kernel image on the
+// emulator, and "fusionstitch_load".
 //
 // Images are shared objects built from generated CUDA-C by the host compiler. The instantiate stage
-// loads all that its call brings into a process-wide table by key; the execute stages look there.
-// The same table and launch serve ctypes through the fs_emulate_* functions.
+// of the latter loads all of a module into a process-wide table by key; the former looks there. The
+// same table and launch serve ctypes through the fs_emulate_* functions.
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -120,14 +120,6 @@ ffi::Error Execute(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, std::s
   return ffi::Error::Internal(std::string("fusionstitch: ") + error.what());
 }
 
-ffi::Error ExecuteLoading(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
-                          std::string_view key, std::string_view entry, int64_t grid, int64_t block,
-                          int64_t shared, int64_t cooperative, std::string_view, ffi::Dictionary) {
-  return Execute(inputs, outputs, key, entry, grid, block, shared, cooperative);
-}
-
-auto Launching() { return calls::WithLaunch(ffi::Ffi::Bind().RemainingArgs().RemainingRets()); }
-
 // Copies `error` into the caller's buffer; 0 means success.
 int report(const std::string& error, char* text, size_t size) {
   if (size > 0) snprintf(text, size, "%s", error.c_str());
@@ -137,10 +129,9 @@ int report(const std::string& error, char* text, size_t size) {
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_load, Instantiate, ffi::Ffi::BindInstantiate().Attrs());
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Execute, Launching());
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_loaded_launch, ExecuteLoading, calls::WithImages(Launching()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_nothing, calls::Nothing, calls::Ignoring());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Execute,
+                              calls::Launching(ffi::Ffi::Bind().RemainingArgs().RemainingRets()));
 
 extern "C" {
 

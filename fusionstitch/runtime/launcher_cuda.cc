@@ -1,5 +1,5 @@
-// The custom calls "fusionstitch_launch" and "fusionstitch_launch_with_images" on CUDA: both launch
-// the kernel that their attributes name, the second also loads the images of all calls of a module.
+// The custom calls on CUDA: "fusionstitch_launch" launches the kernel that its attributes name, which
+// "fusionstitch_load" has loaded, once in a module, from the images in its own.
 //
 // Driver API only, and libcuda is opened at run time: the few types and functions in use are
 // declared here, so that neither the CUDA toolkit nor a link dependency is needed to compile this.
@@ -129,11 +129,15 @@ Tables& TheTables() {
   return *tables;
 }
 
-ffi::Error Failed(const char* call, Status status, std::string_view entry) {
+ffi::Error Failed(const char* call, Status status, std::string_view whose) {
   const char* name = nullptr;
   TheDriver().ErrorName(status, &name);
-  return ffi::Error::Internal("fusionstitch: " + std::string(call) + " failed for kernel " +
-                              std::string(entry) + ": " + (name ? name : "unknown error"));
+  return ffi::Error::Internal("fusionstitch: " + std::string(call) + " failed for " +
+                              std::string(whose) + ": " + (name ? name : "unknown error"));
+}
+
+ffi::Error FailedFor(const char* call, Status status, std::string_view kernel) {
+  return Failed(call, status, "kernel " + std::string(kernel));
 }
 
 ffi::Error Missing(std::string_view key) {
@@ -191,14 +195,14 @@ ffi::Error FindKernel(const Driver& driver, std::string_view bytes, const std::s
                                        nullptr, 0);
     if (status != 0) {
       image.library = nullptr;
-      return Failed("cuLibraryLoadData", status, name);
+      return FailedFor("cuLibraryLoadData", status, name);
     }
   }
   if (loaded.kernel != nullptr) return ffi::Error::Success();
   Status status = driver.GetKernel(&loaded.kernel, image.library, name.c_str());
   if (status == 0) return ffi::Error::Success();
   loaded.kernel = nullptr;
-  return Failed("cuLibraryGetKernel", status, name);
+  return FailedFor("cuLibraryGetKernel", status, name);
 }
 
 // Loads the code into the stream's context now, not lazily at the first launch, which may be inside
@@ -206,7 +210,7 @@ ffi::Error FindKernel(const Driver& driver, std::string_view bytes, const std::s
 ffi::Error Prepare(const Driver& driver, Context context, Kernel kernel, std::string_view name,
                    int64_t shared) {
   Status status = driver.PushContext(context);
-  if (status != 0) return Failed("cuCtxPushCurrent", status, name);
+  if (status != 0) return FailedFor("cuCtxPushCurrent", status, name);
   const char* call = "cuCtxGetDevice";
   Device device = 0;
   Function function = nullptr;
@@ -227,7 +231,7 @@ ffi::Error Prepare(const Driver& driver, Context context, Kernel kernel, std::st
   }
   Context popped = nullptr;
   driver.PopContext(&popped);
-  return status == 0 ? ffi::Error::Success() : Failed(call, status, name);
+  return status == 0 ? ffi::Error::Success() : FailedFor(call, status, name);
 }
 
 // Makes the kernels of an image ready in a context: `parts` have the dynamic shared memory of each.
@@ -259,11 +263,9 @@ ffi::Error Load(Stream stream, ffi::Dictionary attributes) {
   if (!driver.missing.empty()) return ffi::Error::Internal("fusionstitch: " + driver.missing);
   auto bundle = attributes.get<std::string_view>("bundle");
   if (!bundle.has_value()) return bundle.error();
-  auto entry = attributes.get<std::string_view>("entry");
-  if (!entry.has_value()) return entry.error();
   Context context = nullptr;
   if (Status status = driver.StreamContext(stream, &context); status != 0) {
-    return Failed("cuStreamGetCtx", status, *entry);
+    return Failed("cuStreamGetCtx", status, "all kernels");
   }
   {
     std::shared_lock<std::shared_mutex> lock(table_mutex);
@@ -324,18 +326,7 @@ ffi::Error Launch(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets ret
   Status status = TheDriver().Launch(&config, reinterpret_cast<Function>(kernel),
                                      cooperative != 0 ? each.data() : nullptr,
                                      cooperative != 0 ? nullptr : packed);
-  return status == 0 ? ffi::Error::Success() : Failed("cuLaunchKernelEx", status, name);
-}
-
-ffi::Error LaunchLoaded(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
-                        std::string_view key, std::string_view name, int64_t grid, int64_t block,
-                        int64_t shared, int64_t cooperative, std::string_view, ffi::Dictionary) {
-  return Launch(stream, args, rets, key, name, grid, block, shared, cooperative);
-}
-
-auto Launching() {
-  return calls::WithLaunch(
-      ffi::Ffi::Bind().Ctx<ffi::PlatformStream<Stream>>().RemainingArgs().RemainingRets());
+  return status == 0 ? ffi::Error::Success() : FailedFor("cuLaunchKernelEx", status, name);
 }
 
 }  // namespace
@@ -345,10 +336,12 @@ extern "C" bool fs_is_whole(const char* image, size_t size) {
   return IsWhole(std::string_view(image, size));
 }
 
-// XLA wants the trait on every stage of a target that it may capture.
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Launch, Launching(), {ffi::Traits::kCmdBufferCompatible});
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    fs_load, Load, ffi::Ffi::BindInitialize().Ctx<ffi::PlatformStream<Stream>>().Attrs(),
-    {ffi::Traits::kCmdBufferCompatible});
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_loaded_launch, LaunchLoaded, calls::WithImages(Launching()),
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Launch,
+                              calls::Launching(ffi::Ffi::Bind()
+                                                   .Ctx<ffi::PlatformStream<Stream>>()
+                                                   .RemainingArgs()
+                                                   .RemainingRets()),
                               {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_load, Load,
+                              ffi::Ffi::BindInitialize().Ctx<ffi::PlatformStream<Stream>>().Attrs());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_nothing, calls::Nothing, calls::Ignoring());

@@ -18,7 +18,7 @@ from fusionstitch.core import Built, Stitched
 from fusionstitch.errors import CodegenError, StitchError, ToolchainError
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
-from fusionstitch.runtime.artifact import LOADING_TARGET, TARGETS, Artifact
+from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact
 from hlo.importer import from_proto
 
 DEVICE = device("emulated")
@@ -51,7 +51,7 @@ def calls(data: bytes) -> list[str]:
         op.name
         for graph in from_proto(data).graphs
         for op in graph
-        if op.opcode == "custom-call" and op.attrs["target"] in TARGETS
+        if op.opcode == "custom-call" and op.attrs["target"] == TARGET
     ]
 
 
@@ -93,44 +93,40 @@ def test_equal_patterns_share_a_kernel_and_its_image() -> None:
     assert images == [len(result.kernels)]
 
 
-def test_the_call_with_the_fewest_buffers_brings_all_images() -> None:
+def test_one_call_loads_all_kernels() -> None:
     def three(x: jax.Array, y: jax.Array, *z: jax.Array) -> Any:
         y = jax.lax.fori_loop(0, 9, lambda _, y: mixed(y) + 1, y)
         return mixed(sum(z, x)), mixed(jnp.sort(x)), y
 
     shapes = [(16, 24), (96, 24), *[(16, 24)] * 3]
     result = stitch(module(three, *shapes), scorer="paper", packing=False)
-    loading = loading_calls(result.module)
-    [(call, in_entry)] = loading
-    assert in_entry
-    assert call.custom_call_has_side_effect
     assert len(calls(result.module)) == len(result.kernels) == 3
-    entry = [one for one in result.stitches if one.chosen.pattern.graph is result.plans[-1].graph]
-    buffers = [len(one.kernel.inputs) + len(one.kernel.outputs) for one in entry]
-    assert len(call.operand_ids) + 1 == min(buffers) < max(buffers)
-    for kernel in result.kernels:
-        assert b'"key-%s" = {image = "image", kernels = {%s = ' % (
-            kernel.name.encode(), kernel.name.encode()
-        ) in call.backend_config  # fmt: skip
+    check_loading(result)
 
 
-def test_images_are_brought_where_only_a_loop_has_kernels() -> None:
+def test_kernels_of_a_loop_are_loaded_outside() -> None:
     def loop(x: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, 9, lambda _, y: jnp.sort(mixed(jnp.sort(y))), x)
 
-    result = stitch(module(loop, (96, 24)), scorer="paper")
-    assert [in_entry for _, in_entry in loading_calls(result.module)] == [False]
+    check_loading(stitch(module(loop, (96, 24)), scorer="paper"))
 
 
-def loading_calls(data: bytes) -> list[tuple[Any, bool]]:
-    """The calls that bring images, and whether the entry has them."""
-    proto = from_proto(data).proto
-    return [
-        (instruction, computation.id == proto.entry_computation_id)
+def check_loading(result: Stitched) -> None:
+    """The entry, and nothing else, has a call that loads all kernels and that XLA must keep."""
+    proto = from_proto(result.module).proto
+    [(load, where)] = [
+        (instruction, computation.id)
         for computation in proto.computations
         for instruction in computation.instructions
-        if instruction.custom_call_target == LOADING_TARGET
+        if instruction.custom_call_target == LOAD_TARGET
     ]
+    assert where == proto.entry_computation_id
+    assert load.custom_call_has_side_effect
+    assert not load.operand_ids
+    for kernel in result.kernels:
+        assert b'"key-%s" = {image = "image", kernels = {%s = ' % (
+            kernel.name.encode(), kernel.name.encode()
+        ) in load.backend_config  # fmt: skip
 
 
 def test_loop_bodies_are_stitched_and_equal_ones_planned_once(

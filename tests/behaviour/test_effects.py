@@ -18,7 +18,7 @@ from fusionstitch import core
 from fusionstitch.core import Built
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.options import Options
-from fusionstitch.runtime.artifact import TARGETS, Artifact
+from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact
 from hlo.importer import parse
 from tests.behaviour.same import assert_same
 from tests.behaviour.table import Jit, mixed
@@ -180,7 +180,7 @@ def callbacks(data: bytes) -> list[tuple[str, ...]]:
 
         for instruction in computation.instructions:
             target = instruction.custom_call_target
-            if instruction.opcode == "custom-call" and target not in TARGETS:
+            if instruction.opcode == "custom-call" and target not in (TARGET, LOAD_TARGET):
                 tokens = [i for i in instruction.operand_ids if carries_token(by_id[i])]
                 found.append((target, *(source(i) for i in tokens)))
     return sorted(found)

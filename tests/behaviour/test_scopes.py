@@ -13,7 +13,7 @@ from costmodel.devices import device
 from fusionstitch import core
 from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
-from fusionstitch.runtime.artifact import TARGET, TARGETS
+from fusionstitch.runtime.artifact import TARGET
 from hlo.importer import parse
 from tests.behaviour.table import mixed
 from tests.behaviour.test_effects import fake
@@ -41,7 +41,7 @@ def stitched(fun: Any, name: str) -> tuple[core.Stitched, list[Any]]:
 
 def test_custom_calls_carry_the_scope_of_what_they_compute() -> None:
     result, ops = stitched(lambda x: layers(x), xla_pass.mark("layers", "0123456789abcdef"))
-    calls = [op for op in ops if op.custom_call_target in TARGETS]
+    calls = [op for op in ops if op.custom_call_target == TARGET]
     assert len(calls) == len(result.stitches) == 2
     names = sorted(call.metadata.op_name for call in calls)
     assert names[0].startswith("jit(layers)/decoder/norm/")
@@ -63,7 +63,7 @@ def test_scopes_of_a_gradient_and_of_a_loop() -> None:
             return jax.lax.fori_loop(0, 2, lambda _, x: mixed(x), x).sum()
 
     result, ops = stitched(jax.grad(loss), "gradient")
-    names = [op.metadata.op_name for op in ops if op.custom_call_target in TARGETS]
+    names = [op.metadata.op_name for op in ops if op.custom_call_target == TARGET]
     assert len(names) == len(result.stitches)
     assert all("model" in name for name in names if "while" in name or "jvp" in name)
     assert any("transpose(jvp(model))" in name for name in names)

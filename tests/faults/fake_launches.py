@@ -35,37 +35,32 @@ class Launcher:
         self.driver = ctypes.CDLL(driver)
         self.host = ctypes.CDLL(host)
         library = ctypes.CDLL(launcher)
-        self.load_handler = library.fs_load
-        self.launch_handlers = {True: library.fs_loaded_launch, False: library.fs_launch}
+        self.handlers = {INITIALIZE: library.fs_load, EXECUTE: library.fs_launch}
 
     def load(self, key: str, image: bytes = IMAGE, shared: int = 64, other: str = "") -> str:
         """The error of loading an image under one key or two, or ''."""
-        return self.call(self.load_handler, INITIALIZE, key, True, image, shared, other=other)
+        bundle = f"{key} {other} {shared}".encode()
+        return self.call(INITIALIZE, key, bundle, other.encode() or None, image, shared=shared)
 
-    def launch(
-        self, key: str, loading: bool = True, entry: str = "fs_add", cooperative: bool = True
-    ) -> str:
-        """The error of launching a kernel by the loading call or by another one, or ''."""
-        handler = self.launch_handlers[loading]
-        return self.call(handler, EXECUTE, key, loading, entry=entry, cooperative=cooperative)
+    def launch(self, key: str, entry: str = "fs_add", cooperative: bool = True) -> str:
+        """The error of launching a kernel, or ''."""
+        return self.call(EXECUTE, key, entry=entry, cooperative=cooperative)
 
     def call(
         self,
-        handler: Any,
         stage: int,
         key: str,
-        loading: bool,
-        image: bytes = IMAGE,
+        bundle: bytes | None = None,
+        other: bytes | None = None,
+        image: bytes = b"",
         shared: int = 64,
         entry: str = "fs_add",
         cooperative: bool = True,
-        other: str = "",
     ) -> str:
         text = ctypes.create_string_buffer(4096)
         buffers = (ctypes.c_void_p * 3)(*BUFFERS)
-        bundle = f"{key} {other} {shared}".encode() if loading else None
         failed = self.host.host_call(
-            handler, stage, key.encode(), bundle, other.encode() or None, image,
+            self.handlers[stage], stage, key.encode(), bundle, other, image,
             ctypes.c_size_t(len(image)), entry.encode(), ctypes.c_int64(shared),
             ctypes.c_int64(cooperative), buffers, ctypes.c_int64(2), ctypes.c_int64(1), text,
             ctypes.c_size_t(4096),
@@ -93,9 +88,8 @@ def main(*libraries: str) -> dict[str, Any]:
     if any(found["fine"]):
         return found
     found["launched"] = [launcher.launched()]
-    for loading in (True, False):
-        found["fine"].append(launcher.launch("fine", loading, cooperative=False))
-        found["launched"].append(launcher.launched())
+    found["fine"].append(launcher.launch("fine", cooperative=False))
+    found["launched"].append(launcher.launched())
     found["setup"] = {}
     for name in SETUP:
         for status in SETUP_STATUSES:
@@ -113,8 +107,8 @@ def main(*libraries: str) -> dict[str, Any]:
     found["balanced"] = launcher.count("cuCtxPushCurrent") - launcher.count("cuCtxPopCurrent")
     found["another kernel"] = launcher.launch("fine", entry="fs_other")
     found["cut short"] = launcher.load("cut", IMAGE[:-1])
-    found["not loaded"] = [launcher.launch("late", loading) for loading in (True, False)]
-    found["loaded then"] = [launcher.load("early", other="late"), launcher.launch("late", False)]
+    found["not loaded"] = launcher.launch("late")
+    found["loaded then"] = [launcher.load("early", other="late"), launcher.launch("late")]
 
     def made() -> tuple[int, int]:
         return launcher.count("cuKernelSetAttribute"), launcher.count("cuLibraryLoadData")

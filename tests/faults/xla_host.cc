@@ -68,7 +68,7 @@ class Attributes {
 }  // namespace
 
 // Returns 0, or 1 with the handler's error in `text`. `buffers` are addresses of inputs and outputs.
-// With a `bundle` the call brings `image` under its key and under `other`, another key or null.
+// With a `bundle` the call loads `image` under `key` and under `other`, another key or null.
 extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, const char* bundle,
                          const char* other, const char* image, size_t image_size,
                          const char* entry, int64_t shared, int64_t cooperative, void** buffers,
@@ -96,13 +96,14 @@ extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, c
 
   int64_t grid = 1, block = 32;
   Attributes attributes, images, parts, kernels;
-  attributes.Add("block", block);
-  attributes.Add("cooperative", cooperative);
-  attributes.Add("entry", entry);
-  attributes.Add("grid", grid);
-  attributes.Add("key", key);
-  attributes.Add("shared", shared);
-  if (bundle != nullptr) {
+  if (bundle == nullptr) {
+    attributes.Add("block", block);
+    attributes.Add("cooperative", cooperative);
+    attributes.Add("entry", entry);
+    attributes.Add("grid", grid);
+    attributes.Add("key", key);
+    attributes.Add("shared", shared);
+  } else {
     kernels.Add(entry, shared);
     parts.Add("image", image, image_size);
     parts.Add("kernels", kernels.Finished());

@@ -10,9 +10,9 @@ import pytest
 
 from codegen.kernel import Kernel
 from fusionstitch.runtime import emulate, emulated_call
-from fusionstitch.runtime.artifact import LOADING_TARGET, TARGET, quoted
+from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config, quoted
 from hlo.errors import ImportModuleError, StitchError
-from hlo.exporter import Replacement, export
+from hlo.exporter import Preparation, Replacement, export
 from hlo.graph import Shape
 from hlo.importer import from_proto
 
@@ -37,20 +37,19 @@ extern "C" __global__ void negate({parameters}) {{
     return Kernel("negate", source, shape, shape, scratch, blocks, N, 4 * N, False, "hand-written")
 
 
-def stitch(hlo, config=None, scratch=(), target=LOADING_TARGET):
-    """Replaces every negate by a call of the kernel; the images travel with the first call."""
+def stitch(hlo, artifact=None, scratch=(), loads=True):
+    """Replaces every negate by a call of the kernel, or of `artifact`; one more call loads it."""
     module = from_proto(hlo)
     found = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "negate"]
-    artifacts = [emulate.build([negate_kernel(op.shape.dims, scratch)])[0] for _, op in found]
-    calls = [(TARGET, artifact.config()) for artifact in artifacts]
-    calls[0] = target, config or artifacts[0].loading_config(artifacts)
-    return export(
-        module,
-        [
-            Replacement(graph, (op,), op.operands, (op,), "negate", *call, scratch)
-            for (graph, op), call in zip(found, calls, strict=True)
-        ],
-    )
+    artifacts = [
+        artifact or emulate.build([negate_kernel(op.shape.dims, scratch)])[0] for _, op in found
+    ]
+    calls = [
+        Replacement(graph, (op,), op.operands, (op,), "negate", TARGET, one.config(), scratch)
+        for (graph, op), one in zip(found, artifacts, strict=True)
+    ]
+    load = Preparation("load", LOAD_TARGET, loading_config(artifacts))
+    return export(module, calls, preparation=load if loads else None)
 
 
 def check(fun, *args, scratch=(), donate=(), **kwargs):
@@ -121,7 +120,7 @@ def test_the_thread_order_can_change_after_compiling():
     source = racy.source.replace("tile[last - t];", "tile[t];").replace("__syncthreads();", "")
     program = emulated_call.lower(jax.jit(jnp.negative), (X,))
     [artifact] = emulate.build([Kernel(**{**vars(racy), "source": source})])
-    hlo = stitch(program.hlo, artifact.loading_config([artifact]))
+    hlo = stitch(program.hlo, artifact)
     stitched = emulated_call.stitched(program, hlo)
     results = []
     for order in ("forward", "reversed", "random"):
@@ -149,24 +148,19 @@ def test_concurrent_executions():
     assert not wrong
 
 
-def changed(old, new):
-    [artifact] = emulate.build([negate_kernel((4, N))])
-    text = artifact.loading_config([artifact])
-    assert old in text
-    return text.replace(old, new)
-
-
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("change", "message"),
     [
-        (b'entry = "negate', b'entry = "other', "has no kernel named other"),
-        (b"block = 96", b"block = 0", "cannot be launched with 4 blocks of 0 threads"),
-        (b"shared = 384", b"shared = 380", "wrote shared memory at byte 380, past its 380 bytes"),
+        ({"entry": "other"}, "has no kernel named other"),
+        ({"block": 0}, "cannot be launched with 4 blocks of 0 threads"),
+        ({"shared_bytes": 380}, "wrote shared memory at byte 380, past its 380 bytes"),
     ],
 )
-def test_faults_become_errors_of_the_call(old, new, message):
+def test_faults_become_errors_of_the_call(change, message):
     program = emulated_call.lower(jax.jit(jnp.negative), (X,))
-    stitched = emulated_call.stitched(program, stitch(program.hlo, changed(old, new)))
+    [artifact] = emulate.build([negate_kernel((4, N))])
+    changed = dataclasses.replace(artifact, **change)
+    stitched = emulated_call.stitched(program, stitch(program.hlo, changed))
     with pytest.raises(Exception, match=message):
         np.asarray(stitched(X))
 
@@ -174,11 +168,10 @@ def test_faults_become_errors_of_the_call(old, new, message):
 def test_a_missing_or_broken_image_is_reported():
     program = emulated_call.lower(jax.jit(jnp.negative), (X,))
     [artifact] = emulate.build([negate_kernel((4, N))])
-    alone = artifact.config().replace(b"emulated-", b"unknown-")
-    with pytest.raises(Exception, match="no kernel image with the key unknown-"):
-        np.asarray(emulated_call.stitched(program, stitch(program.hlo, alone, target=TARGET))(X))
-    artifact = dataclasses.replace(artifact, key="unknown", image=b"\x7fELF no")
-    broken = artifact.loading_config([artifact])
+    alone = dataclasses.replace(artifact, key="unknown-key")
+    with pytest.raises(Exception, match="no kernel image with the key unknown-key"):
+        np.asarray(emulated_call.stitched(program, stitch(program.hlo, alone, loads=False))(X))
+    broken = dataclasses.replace(artifact, key="unknown", image=b"\x7fELF no")
     with pytest.raises(Exception, match="kernel image cannot be loaded"):
         np.asarray(emulated_call.stitched(program, stitch(program.hlo, broken))(X))
 
