@@ -31,7 +31,7 @@ def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[in
     pairs = []
     for output, operand in kernel.in_place:
         value = pattern.inputs[operand]
-        place, home = _place(value), homes.get(pattern.outputs[output].id)
+        place, home = _place(value), homes.get(_buffer(pattern.outputs[output]).id)
         fits = place == home if home or place in reserved else True
         if fits and _dies(module, pattern, value):
             pairs.append((output, operand))
@@ -47,7 +47,7 @@ def overwrites(module: Module, pattern: Pattern) -> tuple[tuple[int, int], ...]:
     return tuple(
         (number, taken[home])
         for number, op in enumerate(pattern.outputs)
-        if (home := homes.get(op.id)) in taken
+        if (home := homes.get(_buffer(op).id)) in taken
         and sum(pattern.bits >> u.id & 1 for u in users[pattern.inputs[taken[home]].id]) > 1
     )
 
@@ -71,7 +71,7 @@ def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
 
 
 def _homes(module: Module, graph: Graph) -> dict[int, Place]:
-    """Where results must end up: op id -> the parameter whose buffer it is."""
+    """Where results must end up: the id of their buffer's op -> the parameter whose buffer it is."""
     whole = graph.root.opcode != "tuple"
     results = (graph.root,) if whole else graph.root.operands
     places: dict[int, Place] = {}

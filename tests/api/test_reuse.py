@@ -133,7 +133,12 @@ def test_weights_that_a_gradient_reads_are_overwritten_after_it(
 
         return jax.lax.fori_loop(0, 9, body, (x, w, v))
 
+    def reshaped(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+        w, v, gx = descent(x, w, v)
+        return w, jnp.reshape(2.0 * v.reshape(64, 128), (128, 64)), gx
+
     specs = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((128, 64), (64, 128), (128, 64))]
+    assert ("1", "v") in aliases(reshaped, specs, (1, 2))
     # x has the shape of v, but its buffer is not given away
     assert ("1", "v") in aliases(descent, specs, (1, 2))
     assert ("0", "w") not in aliases(descent, specs, (1, 2))
