@@ -34,7 +34,8 @@ def phases(
 
 def _wait(level: dict[Group, int], group_of: Mapping[Stage, Group], overwrites: Overwrites) -> None:
     """Moves groups that no other one reads behind the readers of what they overwrite, where there
-    is a phase for that."""
+    is a phase for that: into the last one, together. In the next one they would lengthen a phase
+    each."""
     read = {b for group in level for b in read_by(group, group_of)}
     readers: dict[Op, list[Group]] = {}
     for group in level:
@@ -44,5 +45,5 @@ def _wait(level: dict[Group, int], group_of: Mapping[Stage, Group], overwrites: 
     for group in [group for group in level if group not in read]:
         over = [overwrites[s.op] for s in group.stages if s.op in overwrites]
         others = [[level[g] for g in readers.get(op, ()) if g is not group] for op in over]
-        behind = [1 + max(n) for n in others if n and max(n) < last]
-        level[group] = max([level[group], *behind])
+        if any(n and level[group] <= max(n) < last for n in others):
+            level[group] = last
