@@ -1,8 +1,10 @@
 """Phases: groups in an order of grid barriers.
 
-A group comes after what it reads. One that is to overwrite an input, as an optimizer step does its
-parameters, comes after all other readers of that input, too, where a barrier is there anyway:
-written before, the result could not be in the input's buffer, and XLA would copy it there.
+A group comes after what it reads. Those that no other one reads, such as the gradients and the
+updates of a training step, come last, all together: in the phases of a chain, which wait for each
+other, they would take their time one by one. What overwrites an input then comes after whatever
+else reads it; written before, the result could not be in the input's buffer, and XLA would copy it
+there.
 """
 
 from __future__ import annotations
@@ -24,26 +26,25 @@ def phases(
     level: dict[Group, int] = {}
     for group in groups:
         level[group] = 1 + max((level[b] for b in read_by(group, group_of)), default=-1)
-    if overwrites:
-        _wait(level, group_of, overwrites)
+    _postpone(level, group_of, overwrites)
     result: list[list[Group]] = [[] for _ in range(max(level.values(), default=0) + 1)]
     for group in groups:
         result[level[group]].append(group)
     return result
 
 
-def _wait(level: dict[Group, int], group_of: Mapping[Stage, Group], overwrites: Overwrites) -> None:
-    """Moves groups that no other one reads behind the readers of what they overwrite, where there
-    is a phase for that: into the last one, together. In the next one they would lengthen a phase
-    each."""
+def _postpone(
+    level: dict[Group, int], group_of: Mapping[Stage, Group], overwrites: Overwrites
+) -> None:
+    """Moves groups that no other one reads to the last phase: those that overwrite an input first,
+    and of the others those that do not read such an input."""
+    last = max(level.values(), default=0)
     read = {b for group in level for b in read_by(group, group_of)}
-    readers: dict[Op, list[Group]] = {}
-    for group in level:
-        for op in {op for stage in group.stages for op, _ in stage.loads}:
-            readers.setdefault(op, []).append(group)
-    last = max(level.values())
-    for group in [group for group in level if group not in read]:
-        over = [overwrites[s.op] for s in group.stages if s.op in overwrites]
-        others = [[level[g] for g in readers.get(op, ()) if g is not group] for op in over]
-        if any(n and level[group] <= max(n) < last for n in others):
+    results = [group for group in level if group not in read]
+    over = {g: {overwrites[s.op] for s in g.stages if s.op in overwrites} for g in results}
+    written: set[Op] = set()
+    for group in sorted(results, key=lambda g: (level[g] < last, not over[g])):
+        loads = {op for stage in group.stages for op, _ in stage.loads}
+        if level[group] == last or not loads & written:
             level[group] = last
+            written |= over[group]

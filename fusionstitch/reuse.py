@@ -71,7 +71,7 @@ def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
 
 
 def _homes(module: Module, graph: Graph) -> dict[int, Place]:
-    """Where results must end up: the id of their buffer's op -> the parameter whose buffer it is."""
+    """Where results must end up: by the id of their buffer's op, the parameter with the buffer."""
     whole = graph.root.opcode != "tuple"
     results = (graph.root,) if whole else graph.root.operands
     places: dict[int, Place] = {}

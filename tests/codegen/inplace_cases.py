@@ -22,6 +22,11 @@ def descent(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
     return w - 0.1 * (x.T @ d), v - 0.1 * (h.T @ e), d @ w.T
 
 
+def watched(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
+    """The same with a norm of the old weights, which nothing in the step waits for."""
+    return (*descent(x, w, v), (v * v).sum(1))
+
+
 def shared(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
     """Both take the same gradient, and each other's place after that."""
     total = jnp.tanh(x @ w).sum(0)
@@ -35,6 +40,7 @@ add("descent", descent, *_args, options=OVER, shows=GRID)
 add("descent_bf16", descent, *(a.astype(BF16) for a in _args), options=OVER, shows=GRID)
 add("descent_apart", descent, *_args, shows=GRID,
     options=replace(OVER, tuning=Tuning(merge=False)))  # fmt: skip
+add("descent_watched", watched, *_args, options=OVER, shows=GRID)
 add("descent_twice", lambda x, w, v: (lambda a: (*a, jax.nn.relu(x @ a[0])))(descent(x, w, v)),
     *_args, options=OVER, shows=GRID)  # fmt: skip
 add("updates_of_each_other", shared, normal(24, 20), normal(20, 16), normal(20, 16), device=SMALL,
