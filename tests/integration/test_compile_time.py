@@ -77,7 +77,7 @@ def test_ten_thousand_ops_plan_in_seconds() -> None:
 
 def test_what_repeats_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts, not seconds: twice the layers are planned with far less than twice the work."""
-    counts = [_counts(layers, monkeypatch) for layers in (2, 4)]
+    counts = [_counts(layers, monkeypatch) for layers in (3, 6)]
     (_, few, _, forms), (candidates, inspected, merges, measured) = counts
     assert inspected < candidates / 10
     assert inspected < 2 * few
