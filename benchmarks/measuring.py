@@ -59,16 +59,16 @@ def wall_times(
 
     There are as many rounds as asked for at least, and more while `seconds` are not over.
     """
+    for one in contestants.values():
+        one.reset()
+        one.calls(WARM_UP)
     times: dict[str, list[float]] = {name: [] for name in contestants}
     begun, number = time.perf_counter(), 0
     while number < rounds or time.perf_counter() - begun < seconds:
         names = list(contestants)
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
-            # the first calls on fresh arrays are not what a loop of calls sees: XLA writes the new
-            # addresses into its CUDA graphs
             contestants[name].reset()
-            contestants[name].calls(WARM_UP)
             start = time.perf_counter()
             contestants[name].calls(in_flight)
             times[name].append((time.perf_counter() - start) / in_flight * 1e6)
