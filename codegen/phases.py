@@ -23,28 +23,26 @@ def phases(
     groups: Sequence[Group], group_of: Mapping[Stage, Group], overwrites: Overwrites
 ) -> list[list[Group]]:
     """Groups, in topological order, by the number of grid barriers that precede them."""
+    reads = {group: read_by(group, group_of) for group in groups}
     level: dict[Group, int] = {}
     for group in groups:
-        level[group] = 1 + max((level[b] for b in read_by(group, group_of)), default=-1)
-    _postpone(level, group_of, overwrites)
+        level[group] = 1 + max((level[b] for b in reads[group]), default=-1)
+    read = {b for before in reads.values() for b in before}
+    _postpone(level, [group for group in groups if group not in read], overwrites)
     result: list[list[Group]] = [[] for _ in range(max(level.values(), default=0) + 1)]
     for group in groups:
         result[level[group]].append(group)
     return result
 
 
-def _postpone(
-    level: dict[Group, int], group_of: Mapping[Stage, Group], overwrites: Overwrites
-) -> None:
-    """Moves groups that no other one reads to the last phase: those that overwrite an input first,
-    and of the others those that do not read such an input."""
+def _postpone(level: dict[Group, int], ends: Sequence[Group], overwrites: Overwrites) -> None:
+    """Moves the groups that no other one reads to the last phase: those that overwrite an input
+    first, and of the others those that do not read such an input."""
     last = max(level.values(), default=0)
-    read = {b for group in level for b in read_by(group, group_of)}
-    results = [group for group in level if group not in read]
-    over = {g: {overwrites[s.op] for s in g.stages if s.op in overwrites} for g in results}
+    over = {g: {overwrites[s.op] for s in g.stages if s.op in overwrites} for g in ends}
     written: set[Op] = set()
-    for group in sorted(results, key=lambda g: (level[g] < last, not over[g])):
-        loads = {op for stage in group.stages for op, _ in stage.loads}
-        if level[group] == last or not loads & written:
+    for group in sorted(ends, key=lambda g: (level[g] < last, not over[g])):
+        late = any(op in written for stage in group.stages for op, _ in stage.loads)
+        if level[group] == last or not late:
             level[group] = last
             written |= over[group]
