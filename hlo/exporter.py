@@ -81,35 +81,38 @@ def export(
     by_graph: dict[int | None, list[Replacement]] = {}
     for replacement in replacements:
         by_graph.setdefault(replacement.graph.proto_id, []).append(replacement)
+    names = FreshNames(proto)
     if by_graph:
-        names = FreshNames(proto)
         called: set[int] = set()
         for computation in proto.computations:
             if computation.id in by_graph:
                 called |= _Editor(proto, computation, names).apply(by_graph[computation.id])
         drop_uncalled(proto, called)
+    if preparation is not None:
+        _add_preparation(proto, preparation, names)
+    if by_graph or preparation is not None:
         # an order fixed before the edit no longer lists the instructions there are
         proto.ClearField("schedule")
-    if preparation is not None:
-        _add_preparation(proto, preparation)
     keep_entry_layouts(proto)
     return proto.SerializeToString(deterministic=True)
 
 
-def _add_preparation(proto: Any, preparation: Preparation) -> None:
+def _add_preparation(proto: Any, preparation: Preparation, names: FreshNames) -> None:
     entry = entry_of(proto)
     call = entry.instructions.add(
-        name=FreshNames(proto)(preparation.name),
-        opcode="custom-call",
-        id=FreshIds(proto, entry)(),
-        custom_call_target=preparation.target,
-        custom_call_api_version=_TYPED_FFI,
-        custom_call_has_side_effect=True,
-        backend_config=preparation.config,
-        constrain_layout=True,
+        name=names(preparation.name), opcode="custom-call", id=FreshIds(proto, entry)()
     )
+    _fill_call(call, preparation.target, preparation.config)
+    call.custom_call_has_side_effect = True
     fill_shape(call.shape, _NOTHING)
     sort_instructions(entry)
+
+
+def _fill_call(call: Any, target: str, config: bytes) -> None:
+    call.custom_call_target = target
+    call.custom_call_api_version = _TYPED_FFI
+    call.backend_config = config
+    call.constrain_layout = True
 
 
 def keep_entry_layouts(proto: Any) -> None:
@@ -175,10 +178,7 @@ class _Editor:
         alone = len(shapes) == 1
         call = self.add(replacement.name, "custom-call", outputs[-1])
         fill_shape(call.shape, shapes[0] if alone else Shape("tuple", (), tuple(shapes)))
-        call.custom_call_target = replacement.target
-        call.custom_call_api_version = _TYPED_FFI
-        call.backend_config = replacement.config
-        call.constrain_layout = True
+        _fill_call(call, replacement.target, replacement.config)
         for op in replacement.inputs:
             fill_shape(call.operand_shapes_with_layout.add(), op.shape)
         for output, operand in replacement.aliasing:

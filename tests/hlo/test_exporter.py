@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from hlo.errors import VerifyError
-from hlo.exporter import Replacement, export
+from hlo.exporter import Preparation, Replacement, export
 from hlo.graph import Op, Shape
 from hlo.importer import from_proto, parse
 from hlo.inline import inline_calls
@@ -33,8 +33,8 @@ def pattern(graph, opcodes, **kwargs):
     )  # fmt: skip
 
 
-def exported(module, *replacements):
-    data = export(module, replacements)
+def exported(module, *replacements, preparation=None):
+    data = export(module, replacements, preparation)
     verify_module(data)
     extend_mlir.hlo_to_stablehlo(data)  # XLA's own verifier
     return parse(data)
@@ -147,6 +147,21 @@ def test_parameters_and_side_effects_stay():
     module = from_proto(lower(lambda x, y: jnp.tanh(x), X, X, keep_unused=True))
     entry = exported(module, pattern(module.entry, {"tanh"})).computations[0]
     assert opcodes(entry) == ["parameter", "parameter", "custom-call"]
+
+
+@pytest.mark.parametrize("replaced", [(), ("tanh",)])
+def test_a_preparation_is_a_call_of_the_entry_that_stays(replaced):
+    module = from_proto(lower(lambda x: jnp.tanh(x) * x, X))
+    module.proto.schedule.SetInParent()
+    replacements = [pattern(module.entry, set(replaced))] if replaced else []
+    # its name is that of the call which takes the place of a pattern
+    proto = exported(module, *replacements, preparation=Preparation("fused", "load", b"{}"))
+    [load] = [i for i in proto.computations[0].instructions if i.custom_call_target == "load"]
+    assert load.name == ("fused.1" if replaced else "fused")
+    assert load.custom_call_has_side_effect
+    assert (list(load.operand_ids), list(load.shape.dimensions)) == ([], [0])
+    assert (load.backend_config, load.custom_call_api_version) == (b"{}", 4)
+    assert not proto.HasField("schedule")
 
 
 def test_loop_bodies_and_branches_are_edited_in_place():
