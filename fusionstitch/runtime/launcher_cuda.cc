@@ -4,7 +4,7 @@
 // Driver API only, and libcuda is opened at run time: the few types and functions in use are
 // declared here, so that neither the CUDA toolkit nor a link dependency is needed to compile this.
 // No handler synchronises, allocates device memory or takes Python's lock, so XLA may capture
-// every call into its command buffers.
+// every launch into its command buffers.
 #include <dlfcn.h>
 
 #include <elf.h>
