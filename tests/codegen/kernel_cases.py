@@ -299,7 +299,8 @@ add("running_sum_reversed", lambda x: lax.cumsum(jnp.exp(x), 0, reverse=True), n
 add("running_maximum", lambda x: x - lax.cummax(x, 1), normal(40, 20))
 add("rows_added", lambda x, i, u: jnp.tanh(x).at[i].add(u), normal(12, 40),
     integers(20, low=-3, high=15), normal(20, 40))  # fmt: skip
-add("segments", lambda u, i: jnp.exp(jax.ops.segment_sum(u, i, 6)), normal(300, 5),
+# small sums: exp makes relative errors of their absolute ones, and XLA's depend on who adds first
+add("segments", lambda u, i: jnp.exp(jax.ops.segment_sum(u, i, 6)), normal(300, 5) / 8,
     integers(300, low=0, high=7))  # fmt: skip
 add("bytes_of_floats", lambda x: lax.bitcast_convert_type(x * 2, jnp.uint8) ^ 1, normal(33))
 add("floats_of_bytes", lambda x: lax.bitcast_convert_type(x + 1, jnp.float32) * 2,
