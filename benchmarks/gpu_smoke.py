@@ -171,6 +171,63 @@ def kernels() -> None:
     check("1000 inputs", many)
 
 
+def graphs() -> None:
+    """Kernels in CUDA graphs of any length, at other addresses in each call."""
+
+    def same(fun: Callable[..., Any], want: Callable[..., Any], inputs: list[Any]) -> Any:
+        """Largest relative error over calls that are all in flight, their results kept."""
+        options = {"xla_gpu_graph_min_graph_size": 1}
+        program = stitched(fun).lower(*inputs[0]).compile(options)
+        results = [program(*args) for args in inputs]
+        errors = [
+            float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+            for got, expected in zip(results, (want(*args) for args in inputs), strict=True)
+        ]
+        assert max(errors) < 1e-6, errors
+        return {"calls": len(inputs), "relative_error": max(errors)}
+
+    def draw(*shape: int) -> jax.Array:
+        return jnp.asarray(np.random.default_rng(5).standard_normal(shape, np.float32))
+
+    def softmax() -> Any:
+        rows, columns = 300, 50_000
+        name = softmax_kernel(rows, columns)
+        return same(
+            lambda x: place(name, jax.typeof(x), x),
+            lambda x: jax.nn.softmax(np.asarray(x, np.float64), axis=-1),
+            [(draw(rows, columns) * (i + 1),) for i in range(4)],
+        )
+
+    def many() -> Any:
+        name, shape = many_kernel(1000), jax.ShapeDtypeStruct((32,), jnp.float32)
+        return same(
+            lambda *args: place(name, shape, *args),
+            lambda *args: np.sum([np.asarray(x, np.float64) for x in args], axis=0),
+            [tuple(jnp.full(32, float(i * j)) for i in range(1000)) for j in range(1, 5)],
+        )
+
+    def order() -> Any:
+        """Each op takes long beside a launch, and the next one reads all of its result."""
+        size = 1 << 24
+        name, shape = scale_kernel(size), jax.ShapeDtypeStruct((size,), jnp.float32)
+
+        def fun(x: Any) -> Any:
+            for _ in range(10):
+                x = jax.lax.optimization_barrier(place(name, shape, x) + 1)
+            return x
+
+        def want(x: Any) -> Any:
+            for _ in range(10):
+                x = np.asarray(x, np.float64) * 1.0625 + 1
+            return x
+
+        return same(fun, want, [(draw(size) * (i + 1),) for i in range(8)])
+
+    check("softmax in a graph", softmax)
+    check("1000 inputs, graph", many)
+    check("order in a graph", order)
+
+
 def ring_reference(x: np.ndarray, block: int, rounds: int) -> np.ndarray:
     value = x.astype(np.uint32)
     for _ in range(rounds):
@@ -401,6 +458,7 @@ def main() -> None:
     }
     programs()
     kernels()
+    graphs()
     barriers(timed=not options.quick)
     if not options.quick:
         launches()
