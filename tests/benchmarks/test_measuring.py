@@ -1,4 +1,4 @@
-"""How many rounds are timed, and in which order."""
+"""How many rounds are timed, in which order, and that chains go on from round to round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Call:
         self.name, self.turns = name, turns
 
     def reset(self) -> None:
-        pass
+        self.turns.append(f"{self.name} reset")
 
     def calls(self, count: int) -> None:
         Call.now += count
@@ -35,4 +35,5 @@ def test_rounds_take_turns_until_there_are_enough_and_time_is_over(
     sides: dict[str, Any] = {name: Call(name, turns) for name in "ab"}
     times = wall_times(sides, rounds=2, seconds=seconds, in_flight=10)
     assert times == {"a": [1e6] * rounds, "b": [1e6] * rounds}
-    assert turns == ["a3", "b3", *(["a10", "b10", "b10", "a10"] * 2)[: 2 * rounds]]
+    begun, in_turns = ["a reset", "a3", "b reset", "b3"], ["a10", "b10", "b10", "a10"] * 2
+    assert turns == begun + in_turns[: 2 * rounds]
