@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from benchmarks.workloads import Workload, find
 
@@ -63,9 +62,8 @@ def main(target: str, side: str) -> None:
 
     [workload] = find([target])
     fun, args = load(workload.path)
-    donated: dict[str, Any] = {"donate_argnums": 0} if workload.chain else {}
     jit = fs.jit if side == "fusionstitch" else jax.jit
-    program = Contestant(jit(fun, **donated).lower(*args).compile(), args, workload)
+    program = Contestant(jit(fun, **workload.jit_keywords).lower(*args).compile(), args, workload)
     program.calls(2)
     runtime.profilerStart()
     program.calls(1)

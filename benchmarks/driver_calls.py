@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.workloads import Workload, find
 
@@ -77,9 +76,10 @@ def report(workload: Workload, counter: Counter) -> Iterator[str]:
     from fusionstitch.targets import load
 
     fun, args = load(workload.path)
-    donated: dict[str, Any] = {"donate_argnums": 0} if workload.chain else {}
     for name, jit in (("XLA", jax.jit), ("fusionstitch", fs.jit)):
-        program = Contestant(jit(fun, **donated).lower(*args).compile(), args, workload)
+        program = Contestant(
+            jit(fun, **workload.jit_keywords).lower(*args).compile(), args, workload
+        )
         program.calls(WARM_UP)
         counter.reset()
         start = time.perf_counter()
@@ -97,12 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("targets", metavar="TARGET", nargs="+")
     targets = parser.parse_args(arguments).targets
     try:
+        workloads = find(targets)
+    except ValueError as error:
+        parser.error(str(error))
+    try:
         counter = Counter()
     except AttributeError:
         command = [sys.executable, "-m", "benchmarks.driver_calls", *targets]
         with tempfile.TemporaryDirectory() as folder:
             return subprocess.run(command, env=preloading(Path(folder)), check=False).returncode
-    for workload in find(targets):
+    for workload in workloads:
         for line in report(workload, counter):
             print(line, flush=True)
     return 0

@@ -48,8 +48,7 @@ def measure(workload: Workload, jit: Callable[..., Any]) -> dict[str, int | None
         lambda event, **_: missed.append(event) if event == _MISSED else None
     )
     fun, args = load(workload.path)
-    donated: dict[str, Any] = {"donate_argnums": 0} if workload.chain else {}
-    compiled = jit(fun, **donated).lower(*args).compile()
+    compiled = jit(fun, **workload.jit_keywords).lower(*args).compile()
     args = jax.block_until_ready(jax.device_put(args))
     [device] = {leaf.device for leaf in jax.tree.leaves(args)}
     arguments = sum(leaf.nbytes for leaf in jax.tree.leaves(args))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any
 
 from benchmarks.workloads import find
 
@@ -23,10 +22,9 @@ def main(target: str) -> None:
     [workload] = find([target])
     fun, args = load(workload.path)
     jax.jit(lambda x: x + 1)(1)
-    donated: dict[str, Any] = {"donate_argnums": 0} if workload.chain else {}
     seconds = {}
     for name, jit in (("xla", jax.jit), ("fusionstitch", fs.jit)):
-        lowered = jit(fun, **donated).lower(*args)
+        lowered = jit(fun, **workload.jit_keywords).lower(*args)
         start = time.perf_counter()
         lowered.compile()
         seconds[name] = round(time.perf_counter() - start, 3)

@@ -46,16 +46,15 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
     fun, args = load(workload.path)
     jax.block_until_ready(args)
     jax.jit(lambda x: x + 1)(1)  # what a process compiles first pays for XLA's own start
-    donated: dict[str, Any] = {"donate_argnums": 0} if workload.chain else {}
 
     row.step("compile xla")
-    lowered = jax.jit(fun, **donated).lower(*args)
+    lowered = jax.jit(fun, **workload.jit_keywords).lower(*args)
     start = time.perf_counter()
     xla = lowered.compile()
     compile_s = {"xla": time.perf_counter() - start}
 
     row.step("compile fusionstitch")
-    ours_lowered = fs.jit(fun, **donated).lower(*args)
+    ours_lowered = fs.jit(fun, **workload.jit_keywords).lower(*args)
     start = time.perf_counter()
     ours = ours_lowered.compile()
     compile_s["fusionstitch"] = time.perf_counter() - start
@@ -111,7 +110,8 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
     row.wait()
     if options.tune:
         row.step("tune")
-        sides[TUNED] = Contestant(_tuned(fun, args, donated, options.tune, row), args, workload)
+        tuned = _tuned(fun, args, workload, options.tune, row)
+        sides[TUNED] = Contestant(tuned, args, workload)
     row.step("time")
     times = wall_times(sides, options.rounds)
     row.put(wall_us={name: summary(values) for name, values in times.items()})
@@ -130,7 +130,7 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
         checked()
 
 
-def _tuned(fun: Any, args: Any, donated: dict[str, Any], seconds: float, row: Row) -> Any:
+def _tuned(fun: Any, args: Any, workload: Workload, seconds: float, row: Row) -> Any:
     """The program compiled once more after its kernels were tuned; what tuning found is put into
     the row."""
     import jax
@@ -153,7 +153,7 @@ def _tuned(fun: Any, args: Any, donated: dict[str, Any], seconds: float, row: Ro
             "rank_correlation": report.rank_correlation,
         }
     )
-    return fs.jit(fun, **donated).lower(*args).compile()
+    return fs.jit(fun, **workload.jit_keywords).lower(*args).compile()
 
 
 def _has_control_flow(compiled: Any) -> bool:

@@ -33,6 +33,11 @@ class Workload:
         """The target as the command line takes it."""
         return f"examples/{self.target}"
 
+    @property
+    def jit_keywords(self) -> dict[str, Any]:
+        """Those of jax.jit and fs.jit: the state of a chained one is donated."""
+        return {"donate_argnums": 0} if self.chain else {}
+
     def next_state(self, result: Any) -> Any:
         """The first argument of the next call."""
         return result[0] if self.chain == "first" else result

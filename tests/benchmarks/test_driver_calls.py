@@ -77,3 +77,12 @@ def test_both_sides_of_a_program(
     lines = capfd.readouterr().out.splitlines()
     assert [line.split(":")[1] for line in lines] == ["train_step, XLA", "train_step, fusionstitch"]
     assert all(line.endswith("us a call, 0.0 of them in the driver") for line in lines)
+
+
+def test_an_unknown_target_is_said_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(driver_calls, "preloading")
+    with pytest.raises(SystemExit):
+        driver_calls.main(["nothing.py:here"])
+    assert "No target is called nothing.py:here." in capsys.readouterr().err
