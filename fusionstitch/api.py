@@ -7,25 +7,19 @@ import inspect
 import types
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, overload
 
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.options import Options
+from fusionstitch.original import plain_jit
+from fusionstitch.original import replaced as _original
 from fusionstitch.roads import Road, choose, name_of
 from fusionstitch.stages import Call, Lowered, Traced
 from hlo.verdict import Verdict, allow, forbid
 
 #: What only jax.export passes to `Traced.lower`: it saves the user's program, for any machine.
 _EXPORTING = "_private_parameters"
-#: What jax.jit was before `install`.
-_original: list[Any] = []
-
-
-def plain_jit() -> Any:
-    """jax.jit itself, also while `install` has put `fs.jit` in its place."""
-    import jax
-
-    return _original[0] if _original else jax.jit
 
 
 @overload
@@ -60,89 +54,122 @@ def jit(
     return Jitted(fun, options=options, keywords=keywords)
 
 
-class Jitted:
-    """A function under `fs.jit`; satisfies `jax.stages.Wrapped`."""
+@dataclass(eq=False)
+class Wrapping:
+    """What `fs.jit` was given, and the road that it chose for that."""
 
+    fun: Callable[..., Any]
+    options: Options
+    keywords: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.plain = plain_jit()(self.fun, **self.keywords)
+
+    @functools.cached_property
+    def road(self) -> Road:
+        # on first use, not on decoration: it initializes JAX's backends
+        return choose(self.fun, self.plain, plain_jit(), self.keywords, self.options)
+
+
+class Jitted:
+    """A function under `fs.jit`; satisfies `jax.stages.Wrapped`.
+
+    As with jax.jit its `__dict__` is that of the function, names included. Whoever wraps it copies
+    that (functools.wraps, jax.grad, ...) and whom it wraps may have put anything there: so nothing
+    of ours is in it, but in a slot, and nothing of ours is read from it.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_fusionstitch")
     __wrapped__: Callable[..., Any]
     __name__: str
 
     def __init__(self, fun: Callable[..., Any], *, options: Options, keywords: dict[str, Any]):
-        self._plain = plain_jit()(fun, **keywords)
-        self.options = options
-        self.keywords = keywords
-        functools.update_wrapper(self, fun)
+        own = self._fusionstitch = Wrapping(fun, options, keywords)
+        self.__dict__.update(getattr(fun, "__dict__", {}))
+        functools.update_wrapper(self, own.plain, updated=())  # by the names that jax.jit gives
         self.__wrapped__ = fun
 
-    @functools.cached_property
-    def _road(self) -> Road:
-        # on first use, not on decoration: it initializes JAX's backends
-        return choose(self.__wrapped__, self._plain, plain_jit(), self.keywords, self.options)
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._road.call(*args, **kwargs)
+        return self._fusionstitch.road.call(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
         # a copy is a function of its own: what JAX compiled cannot be copied piece by piece
-        return _again, (self.__wrapped__, self.options, self.keywords)
+        own = self._fusionstitch
+        return _again, (own.fun, own.options, own.keywords)
 
     def __repr__(self) -> str:
-        return f"<fusionstitch.jit of {self.__wrapped__!r}>"
+        try:
+            return f"<fusionstitch.jit of {self._fusionstitch.fun!r}>"
+        except Exception:  # as jax.jit's: an object need not have a text
+            return "<fusionstitch.jit>"
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """As jax.jit's `trace`; `lower` of the result leads to the stitched program."""
-        stage = self._road.own.trace(*args, **kwargs)
-        return Traced(
-            stage, name_of(self.__wrapped__), functools.partial(self._lower, args, kwargs)
-        )
+        own = self._fusionstitch
+        stage = own.road.own.trace(*args, **kwargs)
+        return Traced(stage, name_of(own.fun), functools.partial(_lower, own, args, kwargs))
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """As jax.jit's `lower`; `compile()` of the result has plan, kernels, explain, report."""
-        return self._lower(args, kwargs)
+        return _lower(self._fusionstitch, args, kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """As jax.jit's `eval_shape`."""
-        return self._road.own.eval_shape(*args, **kwargs)
+        return self._fusionstitch.road.own.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
         """Forgets what was traced, stitched and compiled for this function."""
-        self._road.clear_cache()
-
-    def _lower(self, args: Any, kwargs: Any, **keywords: Any) -> Any:
-        def plain() -> Any:
-            return self._plain.trace(*args, **kwargs).lower(**keywords)
-
-        if _EXPORTING in keywords:
-            return plain()
-        road = self._road
-        traced = road.trace(args, kwargs, keywords.get("lowering_platforms"))
-        call = Call(self.__wrapped__, args, kwargs, self.options, self.keywords)
-        compiled = functools.partial(road.compile, traced, plain)
-        return Lowered(traced.lower(**keywords), call, compiled)
+        self._fusionstitch.road.clear_cache()
 
 
 def _again(fun: Callable[..., Any], options: Options, keywords: dict[str, Any]) -> Jitted:
     return Jitted(fun, options=options, keywords=keywords)
 
 
+def _lower(own: Wrapping, args: Any, kwargs: Any, **keywords: Any) -> Any:
+    def plain() -> Any:
+        return own.plain.trace(*args, **kwargs).lower(**keywords)
+
+    if _EXPORTING in keywords:
+        return plain()
+    traced = own.road.trace(args, kwargs, keywords.get("lowering_platforms"))
+    call = Call(own.fun, args, kwargs, own.options, own.keywords)
+    compiled = functools.partial(own.road.compile, traced, plain)
+    return Lowered(traced.lower(**keywords), call, compiled)
+
+
+def call_of(
+    fun: Callable[..., Any], args: Any, kwargs: Any, options: Options | None = None
+) -> Call:
+    """A call to report on or to tune: by what `fs.jit` was given if `fun` comes from it, with
+    other options if there are any."""
+    if not isinstance(fun, Jitted):
+        return Call(fun, args, kwargs, Options() if options is None else options, {})
+    own = fun._fusionstitch
+    return Call(own.fun, args, kwargs, own.options if options is None else options, own.keywords)
+
+
 def install(options: Options | None = None) -> Verdict:
     """Puts `fs.jit` in the place of jax.jit, for all functions jitted from now on.
 
-    Only where JAX has a GPU; elsewhere nothing happens, and a warning and the verdict say why.
+    Only where JAX has a GPU, or where `options` (or FUSIONSTITCH_BACKEND) ask for the emulator;
+    elsewhere nothing happens, and a warning and the verdict say why.
     """
     import jax
 
     from fusionstitch import builders
 
-    if not (found := builders.gpu()):
+    options = Options() if options is None else options
+    if options.backend != "emulate" and not (found := builders.gpu()):
         verdict = forbid(f"fusionstitch.install() does nothing: {found.reason}")
         warnings.warn(verdict.reason, FusionStitchWarning, stacklevel=2)
         return verdict
     if not _original:
         _original.append(jax.jit)
-    installed = functools.partial(jit, options=Options() if options is None else options)
+    installed = functools.partial(jit, options=options)
     setattr(jax, "jit", installed)  # noqa: B010
     return allow("jax.jit is fusionstitch.jit")
 

@@ -8,6 +8,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -144,15 +145,13 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 
 def _call(parsed: argparse.Namespace) -> Call:
     from fusionstitch import targets
-    from fusionstitch.api import Jitted
-    from fusionstitch.stages import Call
+    from fusionstitch.api import call_of
 
     chosen = ("device", "backend", "numerics", "scorer", "fallback")
     given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
     fun, args = targets.load(parsed.target)
-    if isinstance(fun, Jitted):
-        return Call(fun.__wrapped__, args, {}, fun.options.replace(**given), fun.keywords)
-    return Call(fun, args, {}, Options(**given), {})
+    call = call_of(fun, args, {})
+    return replace(call, options=call.options.replace(**given))
 
 
 def _report(parsed: argparse.Namespace) -> int:

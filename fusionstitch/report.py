@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.options import Options
@@ -79,17 +79,12 @@ def report(
     error but no times; with `device` (a profile such as "h200") of a GPU that is not there, the
     program is only planned. Raises what `fun` raises, and StitchError under fallback="error".
     """
-    from fusionstitch.api import Jitted
-    from fusionstitch.stages import Call
+    from fusionstitch.api import call_of
 
-    keywords: dict[str, Any] = {}
-    if isinstance(fun, Jitted):
-        options = options or fun.options
-        fun, keywords = fun.__wrapped__, fun.keywords
-    options = options or Options()
+    call = call_of(fun, args, kwargs, options)
     if device is not None:
-        options = options.replace(device=device)
-    return report_call(Call(fun, args, kwargs, options, keywords))
+        call = replace(call, options=call.options.replace(device=device))
+    return report_call(call)
 
 
 def report_call(call: Call, name: str = "") -> Report:

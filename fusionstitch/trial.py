@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch import accuracy, arguments, builders, core, counting, memory, progress, timing
-from fusionstitch.api import Jitted, plain_jit
+from fusionstitch.api import Jitted
 from fusionstitch.core import Stitched
 from fusionstitch.errors import OptionError, reason
 from fusionstitch.options import Options
+from fusionstitch.original import plain_jit
 from fusionstitch.runtime import nvrtc
 from fusionstitch.stages import Call, Compiled
 from fusionstitch.tuning import tuned

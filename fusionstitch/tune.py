@@ -26,14 +26,9 @@ def tune(
     it stopped; several GPUs share the patterns. Raises MeasureError where there is no GPU, and
     what `fun` raises.
     """
-    from fusionstitch.api import Jitted
-    from fusionstitch.stages import Call
+    from fusionstitch.api import call_of
 
-    keywords: dict[str, Any] = {}
-    if isinstance(fun, Jitted):
-        options = options or fun.options
-        fun, keywords = fun.__wrapped__, fun.keywords
-    return tune_call(Call(fun, args, kwargs, options or Options(), keywords), budget)
+    return tune_call(call_of(fun, args, kwargs, options), budget)
 
 
 def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:

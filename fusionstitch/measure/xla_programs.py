@@ -21,6 +21,7 @@ from typing import Any
 from fusionstitch.errors import MeasureError
 from fusionstitch.measure import activity, buffers, probes, replay
 from fusionstitch.measure.gpu import GpuMeter
+from fusionstitch.original import plain_jit
 from fusionstitch.tuning.record import versions
 from hlo.graph import Shape
 
@@ -118,7 +119,7 @@ def _compiled(program: Program) -> Any:
     import jax
 
     shapes = [jax.ShapeDtypeStruct(shape.dims, NAMES[shape.dtype]) for shape in program.operands]
-    return jax.jit(program.__call__).lower(*shapes).compile()
+    return plain_jit()(program.__call__).lower(*shapes).compile()
 
 
 def _recorded(

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax import export
 
+from fusionstitch.original import plain_jit
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.portable import portable_artifact
 from hlo.errors import StitchError
@@ -81,7 +82,7 @@ def stitched(program: Program, hlo: bytes, **jit_options: Any) -> Any:
         return exported.call(*args, **kwargs)
 
     call.__name__ = call.__qualname__ = exported.fun_name
-    return jax.jit(call, **jit_options)
+    return plain_jit()(call, **jit_options)
 
 
 def _custom_call_targets(module: Any) -> list[str]:

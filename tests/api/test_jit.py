@@ -164,3 +164,30 @@ def test_install_says_why_nothing_happens() -> None:
     assert jax.jit is before
     fs.uninstall()
     assert jax.jit is before
+
+
+@pytest.mark.parametrize("asked", ["environment", "options"])
+def test_install_where_the_emulator_is_asked_for(
+    asked: str, host_compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked == "environment":
+        monkeypatch.setenv("FUSIONSTITCH_BACKEND", "emulate")
+    before = jax.jit
+    assert fs.install(None if asked == "environment" else EMULATE)
+    try:
+        jitted = jax.jit(mixed)
+        gradient = jax.jit(jax.grad(jax.jit(lambda x: mixed(x).sum())), donate_argnums=())
+    finally:
+        fs.uninstall()
+    assert jax.jit is before
+    assert len(jitted.lower(X).compile().kernels) == 1
+    assert_same(jitted(X), jax.jit(mixed)(X))
+    assert_same(gradient(X), jax.grad(lambda x: mixed(x).sum())(X))
+
+
+def test_the_outermost_function_runs() -> None:
+    square = emulated(lambda x: x * x)
+    assert emulated(jax.grad(square))(3.0) == 6.0
+    assert [float(v) for v in emulated(jax.value_and_grad(square))(3.0)] == [9.0, 6.0]
+    assert fs.jit(jax.grad(fs.jit(lambda x: x * x)))(3.0) == 6.0
+    assert_same(emulated(jax.vmap(emulated(jnp.sum)))(X), X.sum(1))

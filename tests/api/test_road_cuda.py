@@ -41,7 +41,7 @@ def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 
 def marked(jitted: Any) -> tuple[bytes, str]:
     """The module of `mixed` as XLA would offer it, and the token of its mark."""
-    lowered = jitted._road.jitted.lower(SPEC)
+    lowered = jitted._fusionstitch.road.jitted.lower(SPEC)
     module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     found = xla_pass.read_mark(module)
     assert found is not None

@@ -154,7 +154,7 @@ def test_copies_are_functions_of_their_own(jit: Jit) -> None:
     want = jitted(X, 3)
     for made in (copy.copy(jitted), copy.deepcopy(jitted), copy.deepcopy({"f": jitted})["f"]):
         assert made is not jitted
-        assert made.options == jitted.options
+        assert made._fusionstitch.options == jitted._fusionstitch.options
         assert_same(made(X, 3), want)
 
 

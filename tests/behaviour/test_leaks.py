@@ -32,7 +32,7 @@ def use(jit: Jit) -> list[Callable[[], Any]]:
     compiled = jitted.lower(X).compile()
     jax.block_until_ready([jitted(X), compiled(X), jax.jit(lambda x: jitted(x) + 1.0)(X)])
     jax.block_until_ready(jax.vmap(jitted)(jnp.stack([X, X])))
-    held: list[Any] = [fun, constant, jitted, compiled, jitted._road]
+    held: list[Any] = [fun, constant, jitted, compiled, jitted._fusionstitch.road]
     if (stitched := compiled.stitched) is not None:
         held.append(stitched)
     return [weakref.ref(one) for one in held]

@@ -51,7 +51,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
 def called(**options: Any) -> tuple[bytes | None, np.ndarray, Any]:
     """What XLA would get from the pass, the results of a call, and the function."""
     jitted = fs.jit(mixed, options=fs.Options(**options))
-    road = jitted._road
+    road = jitted._fusionstitch.road
     stitched = None
     if isinstance(road, road_cuda.Cuda):
         ir = road.jitted.lower(jax.ShapeDtypeStruct(X.shape, jnp.float32)).compiler_ir("hlo")
