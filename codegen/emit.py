@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from codegen.access import Site
+from codegen.barriers import settled
 from codegen.dot_emitter import DotEmitter
 from codegen.dot_operands import OperandEmitter
 from codegen.dot_stream_emitter import StreamEmitter
@@ -62,6 +63,7 @@ class KernelEmitter:
         self.anonymous = False
         self.functions: list[str] = []
         self._calls: dict[GroupPlan, str] = {}
+        self._settled: frozenset[NestPlan] = frozenset()
 
     def label(self, op: Op) -> str:
         """What a value is called: the user's name for it, or its opcode in a shared function."""
@@ -73,6 +75,7 @@ class KernelEmitter:
 
     def body(self) -> str:
         """The statements of the kernel function; `functions` holds what they call."""
+        self._settled = settled(self.plan, self.memory.shared.keys())
         self._share_functions()
         if self.plan.cluster > 1:
             self.writer.line("fs_cluster_barrier();  // all run before one writes to another")
@@ -113,8 +116,7 @@ class KernelEmitter:
 
     def _is_looped(self, group: GroupPlan) -> bool:
         """Whether a block may take several tiles of the phase of a group."""
-        phase = next(phase for phase in self.plan.phases if group in phase)
-        return sum(g.tiles for g in phase) > self.plan.grid
+        return self.plan.loops(next(phase for phase in self.plan.phases if group in phase))
 
     def _function_body(self, group: GroupPlan, signature: Signature) -> str:
         """The statements of a function that computes one tile of a group."""
@@ -126,6 +128,7 @@ class KernelEmitter:
         memory = Memory(loads, outputs, read, self.memory.shared, self.memory.tables)
         inner = KernelEmitter(self.plan, memory, self.numerics, self.int == "long long", Writer())
         inner.anonymous = True
+        inner._settled = self._settled
         names = [f"in_{i}" for i in range(len(signature.loads))]
         names += [f"out_{i}" for i in range(len(signature.stores))]
         for name in ("tile", "points", *names):
@@ -146,7 +149,7 @@ class KernelEmitter:
                 self._group(groups[0], worker, looped=False)
             return
         work = writer.name("work")
-        looped = tiles > grid
+        looped = self.plan.loops(groups)
         if looped and len(groups) == 1 and groups[0].again:
             each = -(-tiles // grid)
             first = f"{int_}({worker}) * {each}"
@@ -207,6 +210,8 @@ class KernelEmitter:
                 writer.line("__syncthreads();")
             emitter = NestEmitter if points else self._emitter(group, nest)
             emitter(Site(self, group, nest, tile, names, points)).emit()
+            if nest in self._settled:
+                writer.line("__syncthreads();")
         if looped and names:
             writer.line("__syncthreads();")
 

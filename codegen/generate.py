@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from codegen.barriers import check_teams
 from codegen.caching import cache_values
 from codegen.clusters import has_long_rows
 from codegen.dot_groups import tile_dots
@@ -172,6 +173,7 @@ def _scheduled(graph: Graph, device: Device, options: CodegenOptions, way: Way) 
     outputs, inputs = graph.root.operands, graph.parameters
     overwrites = {outputs[o]: inputs[i] for o, i in options.overwrites}
     plan = schedule(groups, device, fixed, options.tuning, overwrites)
+    check_teams(plan)
     if way is Way.SHARE and plan.cluster == 1:
         raise CodegenError(f"No cluster shares the rows of {graph.name}.")
     if (ops := length(plan.groups)) > MOST_OPS:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 from codegen.access import Site, in_range
+from codegen.barriers import joins_columns
 from codegen.index import (
     Fetched,
     Index,
@@ -91,7 +92,7 @@ class NestEmitter(Sweeps):
                 self._pick_early()
                 for level in range(self.nest.levels):
                     self._level(level)
-        if self.unsettled:
+        if self.unsettled and (self.cluster > 1 or joins_columns(plan, self.block)):
             self.writer.line(self._barrier())
         if self.carried:
             self._finish_carrying()

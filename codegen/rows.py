@@ -37,16 +37,16 @@ def row_loop(
     """The loop over `rows` rows of which `limit` (C text) are there in this tile, by `block`
     threads of which this is number `thread` (C text).
 
-    Loops whose body joins lanes of different rows must not diverge: there a team without a row of
-    its own repeats the last one, and `live` keeps it from storing. `together`: the body has
+    Whole warps go separate ways: a team of them has barriers of its own, and is done where it has
+    no row. Loops whose body joins lanes of different rows must not diverge: there a team without a
+    row of its own repeats the last one, and `live` keeps it from storing. `together`: the body has
     barriers of the whole block.
     """
     threads = teams.threads
     per_pass = max(1, block // threads)
     exact = limit == str(rows) and rows % per_pass == 0
     lane = _lane(teams, block, thread)
-    # warps may go separate ways
-    free = threads in (1, 32) and not teams.columns and not together
+    free = teams.goes_alone and not together
     team = f"{thread} % {teams.columns}" if teams.columns else f"{thread} / {threads}"
     if threads == 1:
         team = thread
@@ -73,10 +73,7 @@ def row_loop(
         row = f"const {int_} {name} = {base} + {team};"
         return RowLoop(header, row, "", lane, team, per_pass)
     row = f"const {int_} {name} = fs_min<{int_}>({base} + {team}, {limit} - 1);"
-    live = f"{base} + {team} < {limit}"
-    if not teams.joins_warps:
-        return RowLoop(header, row, live, lane)
-    return RowLoop(header, row, live, lane, f"fs_min<{int_}>({team}, {limit} - 1)", per_pass)
+    return RowLoop(header, row, f"{base} + {team} < {limit}", lane)
 
 
 def _lane(teams: Teams, block: int, thread: str) -> str:
@@ -96,7 +93,7 @@ def _single_row(teams: Teams, team: str, lane: str, block: int, together: bool) 
         return RowLoop("", "", "", lane)
     if teams.threads == 1:
         return RowLoop("if (threadIdx.x == 0)", "", "", lane)
-    live = "" if teams.threads == 32 and not together else f"{team} == 0"
-    if teams.threads > 32 or together:
-        return RowLoop("", "", live, lane)
-    return RowLoop("if (threadIdx.x < 32)", "", live, lane)
+    if together:
+        return RowLoop("", "", f"{team} == 0", lane)
+    live = "" if teams.goes_alone else f"{team} == 0"
+    return RowLoop(f"if (threadIdx.x < {max(32, teams.threads)})", "", live, lane)

@@ -92,6 +92,11 @@ class Teams:
         """True if the partial results of a row lie in several warps."""
         return self.threads > 32 and not self.columns
 
+    @property
+    def goes_alone(self) -> bool:
+        """True if no warp has threads of two teams: none need wait for another team's."""
+        return (self.threads == 1 or self.threads % 32 == 0) and not self.columns
+
 
 @dataclass(eq=False)
 class NestPlan:
@@ -122,7 +127,7 @@ class NestPlan:
             teams = -(-self.rows // self.tile.team_rows)
             uneven = ragged or self.rows % self.tile.team_rows != 0
             return uneven or (threads < 32 and teams % (block // threads) != 0)
-        if (threads in (1, 32) or threads >= block) and not self.teams.columns:
+        if self.teams.goes_alone or (threads >= block and not self.teams.columns):
             return False
         return ragged or self.rows % (block // threads) != 0
 
@@ -179,6 +184,10 @@ class KernelPlan:
     @property
     def groups(self) -> list[GroupPlan]:
         return [group for phase in self.phases for group in phase]
+
+    def loops(self, phase: Sequence[GroupPlan]) -> bool:
+        """Whether a block may take several tiles of a phase."""
+        return sum(group.tiles for group in phase) > self.grid
 
 
 def schedule(

@@ -63,7 +63,7 @@ class Sweeps(Access):
         #: registers per thread that rows and sums may be kept in
         self.registers = row_registers(kernel.plan)
         self.held: list[Held] = []
-        #: whether warps may still read what they joined
+        #: whether warps of the block may still read what they joined
         self.unsettled = False
         self.live = self.first = self.lane = ""
 
@@ -278,10 +278,10 @@ class Sweeps(Access):
         elif threads < self.block:
             join, barrier = f"fs_reduce_team<{threads // 32}", f"fs_team_barrier<{threads}>();"
         self.writer.line(f"{join}, {functors}>({arguments});")
-        if len(reduced) == len(totals):
+        only = len(reduced) == len(totals)
+        if only:
             self.writer.line(barrier)
-        else:
-            self.unsettled = True
+        self.unsettled = not only or threads < self.block
 
     def _barrier(self) -> str:
         """A barrier of all blocks that share a row."""

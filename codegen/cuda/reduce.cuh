@@ -164,10 +164,12 @@ FS_FN constexpr int fs_power_of_two(int x) {
 }
 
 // A barrier of the THREADS threads of a team, neighbours from a multiple of THREADS on, whole warps:
-// the block's other teams need not come. A block has at most 15 teams that meet like this.
+// the block's other teams need not come. They may be elsewhere in the kernel, as parts of teams of
+// other sizes, so each team of each size has a number of its own: team t of 2, 4 or 8 meets at 2..3,
+// 4..7 or 8..15. A block has 16 barriers, of which 0 is __syncthreads: 8 teams are the most.
 template <int THREADS>
 FS_FN void fs_team_barrier() {
-  const int barrier = 1 + (int)threadIdx.x / THREADS;  // number 0 is __syncthreads
+  const int barrier = ((int)blockDim.x + (int)threadIdx.x) / THREADS;
 #ifdef FUSIONSTITCH_EMULATE
   fs_emulated_named_barrier(barrier, THREADS);
 #else

@@ -14,7 +14,7 @@ from codegen.schedule import Teams
         (1, "if (threadIdx.x == 0)", ""),
         (8, "if (threadIdx.x < 32)", "threadIdx.x / 8 == 0"),
         (32, "if (threadIdx.x < 32)", ""),
-        (64, "", "threadIdx.x / 64 == 0"),
+        (64, "if (threadIdx.x < 64)", ""),
         (256, "", ""),
     ],
 )
