@@ -53,7 +53,8 @@ class Emulated:
         @functools.wraps(fun)
         def stitched(*args: Any, **kwargs: Any) -> Any:
             self.recovery.tracing()
-            return self.traced(args, kwargs)
+            with _unexplained():
+                return self.traced(args, kwargs)
 
         self.jitted = jit(stitched, **keywords)
 
@@ -189,6 +190,13 @@ def _outermost() -> Any:
 
     with ThreadPoolExecutor(1) as fresh:
         return fresh.submit(get_opaque_trace_state).result()
+
+
+def _unexplained() -> Any:
+    """While this trace, which JAX has explained where that is asked for, makes others of ours."""
+    import jax
+
+    return jax.explain_cache_misses(False)
 
 
 def _has_references(jaxpr: Any) -> bool:

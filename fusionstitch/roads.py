@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -56,6 +58,7 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
     from fusionstitch.road_emulated import Emulated
 
     env.check()
+    _hide_own_frames()
     if options.backend == "emulate":
         return Emulated(fun, plain, jit, keywords, options)
     found = builders.gpu()
@@ -90,6 +93,14 @@ class Plain:
 
     def clear_cache(self) -> None:
         self.call.clear_cache()
+
+
+@functools.cache
+def _hide_own_frames() -> None:
+    """Has JAX say where the user called, not where we did: in locations of ops and in its log."""
+    from jax.extend import source_info_util
+
+    source_info_util.register_exclusion(os.path.join(os.path.dirname(__file__), ""))
 
 
 def name_of(fun: Callable[..., Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -155,3 +156,29 @@ def test_a_method_traces_per_object(jit: Jit) -> None:
         return len(seen)
 
     assert traces(jit) == traces(jax.jit) == 2
+
+
+def test_misses_are_explained_as_by_jax_jit(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
+    def explained(jit: Jit) -> list[str]:
+        jitted = jit(lambda x: mixed(x) * 2)
+        caplog.clear()
+        with jax.explain_cache_misses(True):
+            for x in (X, X, X[:3], X.astype(jnp.bfloat16)):
+                jitted(x)
+        # which function it was, and whether another one had stood on its line, differs
+        varies = re.compile(r" id=\d+|:\d+|\n  but seen another function.*", re.DOTALL)
+        return [varies.sub("", record.getMessage()) for record in caplog.records]
+
+    theirs = explained(jax.jit)
+    assert len(theirs) == 3
+    assert all(f"MISS at {__file__}" in message for message in theirs)
+    assert explained(jit) == theirs
+
+
+def test_ops_come_from_the_lines_of_the_user(jit: Jit) -> None:
+    def places(jit: Jit) -> set[str]:
+        lowered = jit(lambda x: x * 2 + 1).lower(X)
+        return set(re.findall(r'"(/[^":]+)":', lowered.as_text(debug_info=True)))
+
+    assert __file__ in places(jax.jit)
+    assert places(jit) == places(jax.jit)
