@@ -9,15 +9,17 @@ RESULTS ?= benchmarks/results/latest.json
 LADDER ?= benchmarks/results/ablation.json
 WORKERS ?= 2
 GRAPHS ?= 10000
+JAX_TESTS ?=
+JAX_TESTS_ARGS ?=
 
 # On a machine with an NVIDIA driver the environment also gets JAX for CUDA.
 comma := ,
-EXTRAS ?= test,clients,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13)
+EXTRAS ?= test,clients,jaxtests,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13)
 
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format gpu-test bench pages fuzz limits faults clean
+.PHONY: help setup demo test lint format gpu-test bench pages fuzz limits faults jax-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +74,9 @@ limits: $(STAMP) ## write docs/limits.md from the cases of tests/coverage
 faults: $(STAMP) ## the fault tests, with a minute of processes on one cache and many more mutants
 	JAX_PLATFORMS=cpu FAULTS_SECONDS=60 FAULTS_MUTANTS=400 \
 	  $(BIN)/python -m pytest -q -s tests/faults $(PYTEST_ARGS)
+
+jax-tests: $(STAMP) ## JAX's own tests under fs.jit; JAX_TESTS=DIR holds them, without it: where to get them
+	$(BIN)/python -m tests.jax_tests $(JAX_TESTS) --workers $(WORKERS) $(JAX_TESTS_ARGS)
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
