@@ -16,6 +16,7 @@ from codegen.index import Index, render, variable
 from codegen.masks import Mask, bounded, find_mask, nil_terms
 from codegen.nests import Place
 from codegen.online import VANISHING, Degree, Running, degree
+from codegen.source import comment
 from codegen.stages import Stage
 from codegen.sweeps import Key, functor_of, start_of
 from codegen.types import c_type
@@ -210,7 +211,7 @@ class StreamEmitter(WordsEmitter):
         """Takes over the extrema with the current columns; what is relative to them follows."""
         writer = self.writer
         names = ", ".join(self.label(stage.op) for stage in self.now)
-        writer.line(f"// sums relative to {names} so far follow it")
+        writer.line(comment(f"sums relative to {names} so far follow it"))
         with self._rows():
             before: dict[Key, str] = {}
             after: dict[Key, str] = {}

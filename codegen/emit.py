@@ -24,7 +24,7 @@ from codegen.functions import (
 from codegen.nest_emitter import NestEmitter, describe
 from codegen.prefetch import late_inputs
 from codegen.schedule import GroupPlan, KernelPlan, NestPlan
-from codegen.source import Writer
+from codegen.source import Writer, comment
 from codegen.stages import Stage
 from codegen.types import c_type
 from hlo.graph import Op
@@ -71,7 +71,7 @@ class KernelEmitter:
 
     def comment(self, op: Op) -> str:
         """What a loop says about an op it computes."""
-        return f"// {op.opcode}" if self.anonymous else f"// {describe(op)}"
+        return comment(op.opcode if self.anonymous else describe(op))
 
     def body(self) -> str:
         """The statements of the kernel function; `functions` holds what they call."""
@@ -131,7 +131,7 @@ class KernelEmitter:
         inner._settled = self._settled
         names = [f"in_{i}" for i in range(len(signature.loads))]
         names += [f"out_{i}" for i in range(len(signature.stores))]
-        for name in ("tile", "points", *names):
+        for name in ("tile", "points", *names, *self.memory.tables.values()):
             inner.writer.name(name)
         inner.writer.declare("tile")
         inner._nests(group, "tile", self._is_looped(group), "points" if signature.flat else "")
@@ -183,7 +183,7 @@ class KernelEmitter:
         """One tile of a group: its nests in order, a barrier between them where they share."""
         writer = self.writer
         if group in self._calls:
-            writer.line(f"// {', '.join(self.label(s.op) for s in group.group.stages)}")
+            writer.line(comment(", ".join(self.label(s.op) for s in group.group.stages)))
             writer.line(self._calls[group].replace("TILE", tile_text, 1))
             return
         tile = writer.name("tile")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from codegen.expressions import combine, expression, literal, supported
+from codegen.source import comment
 from codegen.types import C_TYPES, c_type, record
 from hlo.errors import CodegenError
 from hlo.graph import Graph, Op, Shape
@@ -123,8 +124,8 @@ class Monoids:
         ]
         text = "\n".join(lines)
         name = self.known.setdefault(text, f"FsJoin{len(self.known)}")
-        comment = f"// How {op.name or 'a reduction'} joins two partial results."
-        return Monoid(name, f"{comment}\nstruct {name} {{\n{text}\n}};\n", identity)
+        about = comment(f"How {op.name or 'a reduction'} joins two partial results.")
+        return Monoid(name, f"{about}\nstruct {name} {{\n{text}\n}};\n", identity)
 
 
 def _halves(op: Op) -> tuple[tuple[Op, ...], tuple[Op, ...]]:

@@ -14,7 +14,7 @@ from codegen.kernel import Kernel
 from codegen.monoids import functors
 from codegen.schedule import KernelPlan
 from codegen.scratch import scratch_buffers
-from codegen.source import Writer
+from codegen.source import Writer, comment
 from codegen.types import c_type
 from hlo.graph import Graph, Op
 
@@ -39,7 +39,8 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
         scratch |= dict.fromkeys(
             (op.id for op in buffer.ops), writer.name(alone if len(buffer.ops) == 1 else "scratch")
         )
-    tables = {op.id: writer.name(op.name or "table") for op in graph if is_table(op)}
+    # they lie outside of the kernel, beside all that headers declare
+    tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
     memory = Memory(inputs, outputs, scratch, layout.offsets, tables)
     aliases = in_place(graph, plan)
     emitter = KernelEmitter(plan, memory, numerics, _is_wide(graph), writer)
@@ -57,7 +58,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
     source += functors(graph)
     source += emitter.functions
-    source += [f"// {line}".rstrip() for line in _summary(scheduled)]
+    source += map(comment, _summary(scheduled))
     bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
     attributes = f"{_cluster(plan)}__launch_bounds__({bounds})"
     source += [f'extern "C" __global__ void {attributes}', f"{graph.name}("]

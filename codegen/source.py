@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from hlo import foreign
+
 
 @dataclass(eq=False)
 class Block:
@@ -37,7 +39,12 @@ class Block:
     def mentions(self, name: str, beyond: str) -> bool:
         """Whether a statement other than `beyond` reads the variable `name`."""
         word = re.compile(rf"\b{name}\b")
-        return any(word.search(line) for line in self.lines(0) if line.strip() != beyond)
+        statements = (line.strip() for line in self.lines(0))
+        return any(
+            word.search(line)
+            for line in statements
+            if line != beyond and not line.startswith(COMMENT)
+        )
 
 
 class Writer:
@@ -96,26 +103,62 @@ class Writer:
 
     def name(self, wanted: str) -> str:
         """A C identifier like `wanted` that is not used yet in this kernel."""
-        base = re.sub(r"\W+", "_", wanted).strip("_") or "value"
-        if base[0].isdigit() or base in RESERVED or base.startswith(("fs_", "Fs", "FS_")):
-            base = f"v_{base}"
-        count = self._names.get(base, 0)
-        self._names[base] = count + 1
-        return base if not count else self.name(f"{base}_{count}")
+        name = identifier(wanted)
+        while count := self._names.get(name, 0):
+            self._names[name] = count + 1
+            name = f"{name}_{count}"
+        self._names[name] = 1
+        return name
 
     def text(self) -> str:
         return "\n".join(self.chain[0].lines(0))
 
 
-#: Names generated code must not take: C++ keywords and what the device header defines.
+COMMENT = "//"
+#: Characters of an identifier before what makes it unique.
+MOST_CHARACTERS = 64
+_NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
+#: What headers define as macros (capitals, then capitals or digits) and what is ours.
+_THEIRS = re.compile(r"[A-Z][A-Z0-9_]|\d|fs_|Fs|cuda|nv")
+
+
+def comment(text: str) -> str:
+    """A line that no compiler reads, whatever `text` holds: others may have written parts of it."""
+    return f"{COMMENT} {foreign.line(text)}".rstrip()
+
+
+def identifier(wanted: str) -> str:
+    """A C identifier like `wanted` that is no keyword, no macro, and no name generated code uses
+    without asking a `Writer` for it."""
+    name = _NO_LETTER.sub("_", wanted[: 2 * MOST_CHARACTERS])[:MOST_CHARACTERS].strip("_")
+    name = name or "value"
+    return f"v_{name}" if name in RESERVED or _THEIRS.match(name) else name
+
+
 _WORDS = """
-and and_eq asm auto bool break case catch char class const continue default delete do double else
-enum explicit extern false float for goto if int long new not operator or private public register
-return short signed sizeof static struct switch template this throw true try typedef union unsigned
-using virtual void volatile while xor bitand bitor compl main abs exp log sin cos tan sqrt rsqrt
-floor ceil round min max pow erf tanh cbrt exp2 fmod y0 y1 yn j0 j1 jn gamma signgam log1p expm1
-atan2 shared_memory bf16 f16 remainder index div rint nullptr step threadIdx blockIdx blockDim
-gridDim warpSize NULL NAN INFINITY HUGE_VAL EOF M_PI M_E errno
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
+char32_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
+constinit continue decltype default delete do double dynamic_cast else enum explicit export extern
+false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
+operator or or_eq private protected public register reinterpret_cast requires restrict return short
+signed sizeof static static_assert static_cast struct switch template this thread_local throw true
+try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t while xor
+xor_eq
+
+bf16 f16 f8e5m2 f8e4m3 f8e4m3fn f8e4m3b11fnuz f8e5m2fnuz f8e4m3fnuz f8e3m4 int8_t int16_t int32_t
+int64_t uint8_t uint16_t uint32_t uint64_t size_t shared_memory step main threadIdx blockIdx
+blockDim gridDim warpSize
+
+abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh div erf erfc erfinv exp
+exp10 exp2 expm1 fabs floor fma fmax fmin fmod frexp gamma hypot index isfinite isinf isnan j0 j1
+jn ldexp lgamma log log10 log1p log2 logb max memcpy memset min modf nearbyint pow powi remainder
+rint round rsqrt signbit signgam sin sincos sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn
+
+alloca assert environ errno linux i386 math_errhandling offsetof sa_handler sa_sigaction
+sched_priority si_addr si_addr_lsb si_arch si_band si_call_addr si_fd si_int si_lower si_overrun
+si_pid si_pkey si_ptr si_status si_stime si_syscall si_timerid si_uid si_upper si_utime si_value
+sigev_notify_attributes sigev_notify_function st_atime st_ctime st_mtime stderr stdin stdout unix
 """
-#: With the single-precision names of C's functions: expf, logf, ...
+#: Names that mean something else in C++, in the device header, in what generated code calls, or in
+#: the C library's macros; with the single-precision names of C's functions: expf, logf, ...
 RESERVED = frozenset(word + end for word in _WORDS.split() for end in ("", "f"))

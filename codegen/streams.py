@@ -109,8 +109,7 @@ def without_factors(graph: Graph, stream: Stream) -> Graph:
     """
     if not stream.sums:
         return graph
-    names = {graph.ops[i].name for i in stream.sums}
-    return rewrite(graph, lambda op: _without_factors(op) if op.name in names else None)
+    return rewrite(graph, lambda op: _without_factors(op) if op.id in stream.sums else None)
 
 
 def _without_factors(dot: Op) -> list[Op] | None:

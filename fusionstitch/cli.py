@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.options import Options
+from hlo import foreign
 
 if TYPE_CHECKING:
     from fusionstitch.stages import Call
@@ -32,19 +33,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(parsed)
     except FusionStitchError as error:
-        print(f"fusionstitch: {error}", file=sys.stderr)
+        _say(f"fusionstitch: {error}", "stderr")
         return _EXIT_USER_ERROR
     except BrokenPipeError:
         sys.stderr.close()
         return 0
     except Exception as error:
         logger.debug("the command failed", exc_info=True)
-        print(
+        _say(
             f"fusionstitch: {type(error).__name__}: {error}\n"
             "FUSIONSTITCH_LOG=debug shows where this comes from.",
-            file=sys.stderr,
+            "stderr",
         )
         return _EXIT_FAILURE
+
+
+def _say(text: object, stream: str = "stdout") -> None:
+    """Prints what may quote a module, whatever the terminal's encoding can hold, if it is open."""
+    if (file := getattr(sys, stream)) is not None:
+        encoding = file.encoding or "utf-8"
+        said = foreign.lines(str(text)).encode(encoding, "backslashreplace").decode(encoding)
+        print(said, file=file, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -140,7 +149,7 @@ def _version() -> str:
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    _say(f"warning: {message}", "stderr")
 
 
 def _call(parsed: argparse.Namespace) -> Call:
@@ -162,7 +171,7 @@ def _report(parsed: argparse.Namespace) -> int:
     if parsed.json == Path("-"):
         print(data)
         return 0
-    print(report)
+    _say(report)
     if parsed.json is not None:
         _written(parsed.json, data + "\n")
     return 0
@@ -177,7 +186,7 @@ def _explain(parsed: argparse.Namespace) -> int:
     from fusionstitch import trial
     from fusionstitch.explain import explain
 
-    print(explain(trial.plan(_call(parsed))))
+    _say(explain(trial.plan(_call(parsed))))
     return 0
 
 
@@ -186,7 +195,7 @@ def _emit(parsed: argparse.Namespace) -> int:
     from fusionstitch.emitted import write
 
     for path in write(trial.plan(_call(parsed)), parsed.output):
-        print(path)
+        _say(path)
     return 0
 
 
@@ -198,7 +207,7 @@ def _tune(parsed: argparse.Namespace) -> int:
         raise FusionStitchError("Name a target to tune, or use --import or --export.")
     if parsed.taken is not None:
         device, count = import_results(parsed.taken)
-        print(f"{count} results for {device} taken from {parsed.taken}")
+        _say(f"{count} results for {device} taken from {parsed.taken}")
     reports, failed = [], []
     for target in parsed.targets:
         try:
@@ -207,9 +216,9 @@ def _tune(parsed: argparse.Namespace) -> int:
         except Exception as error:  # the other targets can still be tuned
             logger.debug("tuning %s failed", target, exc_info=True)
             failed.append(error)
-            print(f"fusionstitch: {target}: {error}", file=sys.stderr)
+            _say(f"fusionstitch: {target}: {error}", "stderr")
             continue
-        print(reports[-1], flush=True)
+        _say(reports[-1])
         if parsed.export is not None:  # what is found is kept if a later target takes too long
             export_results(parsed.export, reports[-1].device)
     if parsed.json is not None:
@@ -217,7 +226,7 @@ def _tune(parsed: argparse.Namespace) -> int:
         _written(parsed.json, data + "\n")
     if parsed.export is not None:
         device = parsed.device or builders.profile(Options(backend="auto")).name
-        print(f"{export_results(parsed.export, device)} results for {device} in {parsed.export}")
+        _say(f"{export_results(parsed.export, device)} results for {device} in {parsed.export}")
     expected = all(isinstance(error, FusionStitchError) for error in failed)
     return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
 
@@ -232,8 +241,8 @@ def _calibrate(parsed: argparse.Namespace) -> int:
         print(to_json(profile), end="")
     else:
         _written(parsed.output, to_json(profile))
-        print(f"{profile.name}: {profile.measured}")
-        print(f"use it with FUSIONSTITCH_PROFILE={parsed.output}")
+        _say(f"{profile.name}: {profile.measured}")
+        _say(f"use it with FUSIONSTITCH_PROFILE={parsed.output}")
     return 0
 
 
@@ -250,7 +259,7 @@ def _tables(parsed: argparse.Namespace) -> int:
             programs = list(grid)
             found = xla_programs.measure(meter, programs, parsed.budget)
             _written(path, xla_programs.to_json(meter, name, found))
-            print(f"{len(found)} of {len(programs)} {name} in {path}")
+            _say(f"{len(found)} of {len(programs)} {name} in {path}")
     return 0
 
 
@@ -264,7 +273,7 @@ def _written(path: Path, text: str) -> None:
 def _doctor(parsed: argparse.Namespace) -> int:
     from fusionstitch.doctor import examine
 
-    print(examine())
+    _say(examine())
     return 0
 
 
@@ -276,7 +285,7 @@ def _cache(parsed: argparse.Namespace) -> int:
         store.clear()
         database.clear()
     entries, size = store.usage()
-    print(f"folder   {store.folder}{'' if store.persistent else ' (not usable, see the log)'}")
-    print(f"objects  {entries}, {size / 1e6:.1f} MB")
+    _say(f"folder   {store.folder}{'' if store.persistent else ' (not usable, see the log)'}")
+    _say(f"objects  {entries}, {size / 1e6:.1f} MB")
     database.close()
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
+from codegen.source import comment
 from fusionstitch.core import Stitch, Stitched
 from fusionstitch.explain import names, source_lines
 from hlo.errors import FusionStitchError
@@ -26,7 +27,7 @@ def write(stitched: Stitched, folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in (files | texts).items():
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, "utf-8")
     except OSError as error:
         raise FusionStitchError(f"{folder} cannot be written: {error.strerror}.") from None
     return [folder / name for name in texts]
@@ -46,4 +47,4 @@ def _text(one: Stitch, stitched: Stitched) -> str:
         f"ops  {names(pattern.ops, _SHOWN_OPS)}",
         *(f"from {place}" for place in places),
     ]
-    return "\n".join(f"// {line}" for line in lines) + "\n" + kernel.source
+    return "\n".join(map(comment, lines)) + "\n" + kernel.source

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from hlo import foreign
 from hlo.errors import OptionError
 
 PREFIX = "FUSIONSTITCH_"
@@ -146,12 +147,19 @@ def unknown() -> list[str]:
     return sorted(n for n in os.environ if n.startswith(PREFIX) and n not in declared)
 
 
+class _Formatter(logging.Formatter):
+    """What is logged may quote a module, or another program's message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return foreign.lines(super().format(record))
+
+
 def configure_logging() -> None:
     """Sends the log of the four floors to stderr at the level FUSIONSTITCH_LOG asks for."""
     if (level := LOG.get()) == "off":
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s %(levelname)s: %(message)s"))
+    handler.setFormatter(_Formatter("%(name)s %(levelname)s: %(message)s"))
     for floor in ("fusionstitch", "codegen", "costmodel", "hlo"):
         logger = logging.getLogger(floor)
         logger.setLevel(level.upper())

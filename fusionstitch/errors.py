@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hlo import foreign
 from hlo.errors import (
     CodegenError,
     FusionStitchError,
@@ -28,7 +29,7 @@ def reason(error: BaseException) -> str:
     """An error as a reason: its message when it is ours, else with its type and what to do."""
     if isinstance(error, FusionStitchError):
         return str(error)
-    what = f"{type(error).__name__}: {error}".rstrip(".")
+    what = foreign.lines(f"{type(error).__name__}: {error}").rstrip(".")
     return f"Defect in fusionstitch: {what}. Please report it; FUSIONSTITCH_LOG=debug shows where."
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from fusionstitch.core import Fallback, Stitch, Stitched
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
+from hlo import foreign
 from hlo.graph import Op
 
 #: Ops and source lines named per pattern; the rest is counted.
@@ -21,7 +22,7 @@ def explain(stitched: Stitched | None) -> str:
     if stitched is None:
         return "Nothing was stitched: the program ran through jax.jit alone (no GPU in use)."
     lines = [
-        f"{stitched.name or 'program'} for {stitched.device.name}: "
+        f"{foreign.line(stitched.name) or 'program'} for {stitched.device.name}: "
         f"{_count(len(stitched.stitches), 'pattern')} in {_count(len(stitched.kernels), 'kernel')}"
     ]
     carried = {id(one.chosen): one for one in stitched.stitches}

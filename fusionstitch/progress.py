@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from fusionstitch import env
+from hlo import foreign
 
 _WIDTH = 78
 Step = Callable[[str], None]
@@ -39,7 +40,7 @@ def line(title: str) -> Iterator[Step]:
             stream.flush()
 
     def show(step: str) -> None:
-        text = f"fusionstitch {title}: {step}"[:_WIDTH]
+        text = foreign.line(f"fusionstitch {title}: {step}")[:_WIDTH]
         write(f"\r{text:{_WIDTH}}" if in_place else f"{text}\n")
 
     try:

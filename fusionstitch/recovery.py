@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fusionstitch.errors import StitchError
+from hlo import foreign
 
 Stage = TypeVar("Stage")
 
@@ -103,5 +104,5 @@ def _wait(results: Any) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    text = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    text = foreign.line(next(iter(str(error).strip().splitlines()), type(error).__name__))
     return text if text.endswith(".") else f"{text}."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.memory import TOLERANCE_BYTES
+from hlo import foreign
 
 if TYPE_CHECKING:
     from fusionstitch.report import Report
@@ -17,7 +18,8 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 def text(report: Report) -> str:
     """A header, one table of the three contestants, the patterns, and what is left to say."""
     lines = [
-        f"{report.workload} on {report.device} ({_BACKENDS[report.backend]}), {report.ops} ops",
+        f"{foreign.line(report.workload)} on {report.device} ({_BACKENDS[report.backend]}), "
+        f"{report.ops} ops",
         "",
         *_table(_comparison(report)),
         "",

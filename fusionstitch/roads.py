@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, reason
 from fusionstitch.options import Options
+from hlo import foreign
 
 if TYPE_CHECKING:
     from fusionstitch.core import Stitched
@@ -110,7 +111,8 @@ def name_of(fun: Callable[..., Any]) -> str:
 
 def warn(name: str, why: str, part: str = "") -> None:
     """Says that a program runs unstitched; `part` is " in part" where some of it is stitched."""
-    warnings.warn(f"{name} runs as under jax.jit{part}: {why}", FusionStitchWarning, stacklevel=2)
+    said = foreign.lines(f"{name} runs as under jax.jit{part}: {why}")
+    warnings.warn(said, FusionStitchWarning, stacklevel=2)
 
 
 def left(result: Stitched) -> tuple[str, str] | None:

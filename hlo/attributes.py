@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hlo import foreign
 from hlo.graph import Graph, Op
 from hlo.literals import FLOAT_TYPES
 
@@ -134,7 +135,7 @@ def _custom_call(proto: Any) -> dict[str, Any]:
         and all(_EMPTY_MESH in entry.value for entry in proto.frontend_attributes.map)
     )
     return {
-        "target": proto.custom_call_target,
+        "target": foreign.line(proto.custom_call_target),
         "side_effect": proto.custom_call_has_side_effect,
         "replicated": replicated,
     }

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from hlo import foreign
+
 
 class FusionStitchError(Exception):
-    """Base of all errors raised by fusionstitch."""
+    """Base of all errors raised by fusionstitch. What a message quotes may be another's."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(foreign.lines(message))
 
 
 class ImportModuleError(FusionStitchError):

@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from hlo import schema
+from hlo import foreign, schema
 from hlo.attributes import READERS, finish
 from hlo.calls import MAX_NESTING, callees_first
 from hlo.checks import check
@@ -27,6 +27,7 @@ def from_proto(data: bytes) -> Module:
     Each graph holds what its root, ops with side effects and parameters need, in the order that
     `Graph` documents. A constant that numpy cannot hold and a bitcast between layouts get
     opcodes of their own ("opaque-constant", "layout-bitcast"), so that they are left to XLA.
+    What the module says about itself in free text (names, scopes, files) is made fit to print.
     Raises ImportModuleError on bytes that are no HloModuleProto or contradict themselves.
     """
     return from_message(parse(data))
@@ -56,7 +57,7 @@ def from_message(proto: Any) -> Module:
         raise ImportModuleError(
             f"The entry computation {proto.entry_computation_id} is missing. {_REEXPORT}"
         )
-    return Module(proto.name, tuple(reader.graphs.values()), entry, proto)
+    return Module(foreign.name(proto.name), tuple(reader.graphs.values()), entry, proto)
 
 
 class _Reader:
@@ -93,7 +94,8 @@ class _Reader:
             for ident, op in ops.items()
             if op.opcode == "parameter" or ident in ordered_first or has_effect(op)
         ]
-        graph = Graph(computation.name, topological(root, kept), root, computation.id)
+        name = foreign.name(computation.name)
+        graph = Graph(name, topological(root, kept), root, computation.id)
         check(graph)
         return graph
 
@@ -107,11 +109,11 @@ class _Reader:
         called = tuple(self.graphs[i] for i in proto.called_computation_ids)
         reader = READERS.get(proto.opcode)
         op = Op(
-            opcode=proto.opcode,
+            opcode=foreign.name(proto.opcode),
             shape=self.shape(proto.shape, proto.name),
             operands=operands,
             attrs=reader(proto) if reader else {},
-            name=proto.name,
+            name=foreign.name(proto.name),
             origin=proto.id,
             # the proto lists a loop's body before its condition
             called=called[::-1] if proto.opcode == "while" else called,
@@ -165,7 +167,7 @@ class _Reader:
         key = (metadata.op_name, file, line)
         found = self.sources.get(key)
         if found is None:
-            found = self.sources[key] = Source(*key)
+            found = self.sources[key] = Source(foreign.line(key[0]), foreign.line(file), line)
         return found
 
     def line(self, frame: int) -> tuple[str, int]:

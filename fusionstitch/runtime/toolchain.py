@@ -178,7 +178,7 @@ def _compiled(
 ) -> bytes:
     with tempfile.TemporaryDirectory(prefix="fusionstitch-") as folder:
         path = Path(folder) / "source.cc"
-        path.write_text(source)
+        path.write_text(source, "utf-8")
         output = Path(folder) / "image.so"
         folders = [f"-I{f}" for f in include]
         # The libraries in `flags` must follow the source that needs them.

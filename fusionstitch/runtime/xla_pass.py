@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch.runtime.artifact import TARGET
+from hlo.importer import parse
 from hlo.verdict import Verdict, allow, forbid
 
 logger = logging.getLogger(__name__)
@@ -90,8 +91,13 @@ def keys_in(text: str) -> list[str]:
 
 
 def _keys_of(module: bytes) -> tuple[str, ...]:
-    # Latin-1 maps bytes to characters one to one; quotes inside attributes are escaped there.
-    return tuple(dict.fromkeys(_KEY.findall(module.decode("latin-1"))))
+    configs = [
+        instruction.backend_config.decode("latin-1")
+        for computation in parse(module).computations
+        for instruction in computation.instructions
+        if instruction.custom_call_target == TARGET
+    ]
+    return tuple(dict.fromkeys(key for config in configs for key in _KEY.findall(config)))
 
 
 # ---- what happened ------------------------------------------------------------------------------

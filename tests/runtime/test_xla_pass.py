@@ -15,6 +15,7 @@ import pytest
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.runtime.xla_pass import Event
+from hlo import schema
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
@@ -135,7 +136,11 @@ def test_a_failure_of_our_own_does_not_reach_xla(
 
 
 def test_what_the_callback_publishes_is_on_the_event() -> None:
-    module = f"{launch(A)}{launch(B)}{launch(A)}".encode()
+    proto = schema.HloModule()
+    calls = proto.computations.add().instructions
+    for key in (A, B, A):
+        calls.add(custom_call_target=TARGET, backend_config=launch(key).encode())
+    module = proto.SerializeToString()
 
     def stitch(_: bytes, token: str) -> bytes:
         xla_pass.publish("draft")
