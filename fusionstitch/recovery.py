@@ -1,7 +1,16 @@
-"""Programs that fail stitched, in XLA or while running, are jax.jit's from then on."""
+"""Programs that fail stitched, in XLA or while running, are jax.jit's from then on.
+
+Only what is ours is taken back: a module that XLA refuses, a kernel that cannot be loaded or
+launched, alone or in a CUDA graph, a lack of memory. The last may be ours, since kernels take
+scratch and keep alive what XLA would have freed between their ops: the program is tried without
+them, and where jax.jit lacks memory as well, its error is the one to raise. All else that a run
+raises is the user's (a callback, another library's custom call, what an argument waited for): it
+passes as it is, and nothing is called a second time.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -51,11 +60,12 @@ class Recovery:
         return compiled
 
     def call(self, jitted: Any, args: Any, kwargs: Any) -> Any:
-        """The results of `jitted`, or of jax.jit where those cannot be had.
+        """The results of `jitted`, or of jax.jit where those cannot be had and that is ours.
 
         Raises what jax.jit raises; under fallback="error" a StitchError where only the stitched
-        program fails. An error stays as it is where the program cannot run once more: its
-        arguments were donated and are gone, it has side effects, or other processes take part.
+        program fails. An error stays as it is where it is the user's, or the program cannot run
+        once more: its arguments were donated and are gone, it has side effects, or other processes
+        take part.
         """
         import jax
 
@@ -68,13 +78,19 @@ class Recovery:
                 _wait(results)
             return results
         except jax.errors.JaxRuntimeError as error:
-            self._thread.first = False
+            first, self._thread.first = getattr(self._thread, "first", False), False
+            if _is_ours(error):
+                what = "Its kernels could not be run"
+            elif first and _is_refused(jitted, args, kwargs):
+                what = "XLA refused the stitched program"
+            else:
+                raise
             if not self._repeatable(args, kwargs):
                 raise
             failure = error
         results = self.plain(*args, **kwargs)  # what fails here as well is not ours to tell
         _wait(results)
-        self._leave(f"Its kernels could not be run: {_first_line(failure)}", failure)
+        self._leave(f"{what}: {_first_line(failure)}", failure)
         return results
 
     def _leave(self, why: str, failure: BaseException) -> None:
@@ -89,10 +105,46 @@ class Recovery:
     def _repeatable(self, args: Any, kwargs: Any) -> bool:
         import jax
 
-        leaves = jax.tree.leaves((args, kwargs))
-        if any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in leaves):
+        if _are_gone(args, kwargs) or jax.process_count() > 1:
             return False
-        return jax.process_count() == 1 and not self.plain.trace(*args, **kwargs).jaxpr.effects
+        return not self.plain.trace(*args, **kwargs).jaxpr.effects
+
+
+#: What XLA says where a program has no memory, and where its CUDA graph cannot be made or launched.
+_MEMORY_OR_GRAPH = re.compile(r"RESOURCE_EXHAUSTED|[^\n]*CUDA graph")
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether a run failed in a kernel of ours, or for lack of memory.
+
+    The launchers' errors begin with "fusionstitch: ", after what XLA puts before; a callback's
+    error quotes what was raised in it, which may be anything.
+    """
+    text = str(error)
+    before, found, _ = text.partition("fusionstitch: ")
+    quoted = "allback" in before or "Traceback" in before
+    return bool(found and not quoted) or _MEMORY_OR_GRAPH.match(text) is not None
+
+
+def _is_refused(jitted: Any, args: Any, kwargs: Any) -> bool:
+    """Whether compiling a program is what fails, and not running it: by compiling it once more."""
+    import jax
+
+    if _are_gone(args, kwargs):
+        return False
+    try:
+        jitted.lower(*args, **kwargs).compile()
+    except jax.errors.JaxRuntimeError:
+        return True
+    return False
+
+
+def _are_gone(args: Any, kwargs: Any) -> bool:
+    """Whether an argument was donated to a run, and so cannot be used again."""
+    import jax
+
+    leaves = jax.tree.leaves((args, kwargs))
+    return any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in leaves)
 
 
 def _wait(results: Any) -> None:

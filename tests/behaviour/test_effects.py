@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
+import fusionstitch as fs
 from codegen.kernel import Kernel
 from costmodel.devices import device
 from fusionstitch import core
@@ -139,6 +140,50 @@ def test_prints(jit: Jit, capfd: pytest.CaptureFixture[str]) -> None:
         texts.append(capfd.readouterr().out)
     assert texts[0] == texts[1]
     assert texts[0].splitlines()[0].startswith("first ")
+
+
+CALLBACKS: dict[str, Callable[[Any, jax.Array], Any]] = {
+    "pure_callback": lambda fails, x: jax.pure_callback(fails, x, x),
+    "io_callback": lambda fails, x: io_callback(fails, x, x),
+    "ordered io_callback": lambda fails, x: io_callback(fails, x, x, ordered=True),
+    "debug.callback": lambda fails, x: jax.debug.callback(fails, x) or x,
+}
+
+
+@pytest.mark.parametrize("fallback", ["xla", "error"])
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_what_a_callback_raises_is_raised_and_nothing_runs_again(
+    name: str, fallback: str, marked: Jit
+) -> None:
+    """On the road inside XLA, where such programs are stitched around their callbacks."""
+
+    def run(jit: Jit) -> tuple[Any, ...]:
+        calls: list[str] = []
+
+        def fails(v: Any) -> Any:
+            calls.append("callback")
+            raise ValueError("fusionstitch: of the user")
+
+        def fun(x: jax.Array) -> jax.Array:
+            calls.append("traced")
+            return mixed(CALLBACKS[name](fails, mixed(x)))
+
+        jitted = jit(fun)
+        found = []
+        for _ in range(2):
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                try:
+                    jax.block_until_ready(jitted(X))
+                    jax.effects_barrier()
+                except Exception as error:
+                    found.append((type(error), "of the user" in str(error)))
+            found.append([str(w.message) for w in said])
+        return found, calls
+
+    ours = run(lambda fun: marked(fun, options=fs.Options(fallback=fallback)))
+    assert ours == run(jax.jit)
+    assert (jax.errors.JaxRuntimeError, True) in ours[0]
 
 
 def fake(kernels: Any) -> list[Built]:

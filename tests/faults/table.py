@@ -542,8 +542,8 @@ def _built_as(**changes: Any) -> Callable[[Place], None]:
     return inject
 
 
-def _failing(text: str) -> Callable[[Place], None]:
-    """The program fails when it runs, as a GPU's would."""
+def _failing(text: str, compiled: bool = True) -> Callable[[Place], None]:
+    """The program fails when it runs, as a GPU's would; or, not `compiled`, XLA refuses it."""
     from fusionstitch.recovery import Recovery
 
     def inject(place: Place) -> None:
@@ -554,6 +554,7 @@ def _failing(text: str) -> Callable[[Place], None]:
                 jitted(*args, **kwargs)
                 raise jax.errors.JaxRuntimeError(text)
 
+            run.lower = jitted.lower if compiled else run  # type: ignore[attr-defined]
             return call(self, run, args, kwargs)
 
         place.patch.setattr(Recovery, "call", failing)
@@ -582,8 +583,10 @@ _faults(
         ("of code that is no code", _failing(_LOAD + "INVALID_IMAGE")),
         ("without device memory for the code", _failing(_LOAD + "OUT_OF_MEMORY")),
         ("without device memory", _failing("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")),
-        ("in a module that XLA refuses", _failing("INVALID_ARGUMENT: Custom call has no layout")),
-        ("that waits for too long", _failing("DEADLINE_EXCEEDED: rendezvous")),
+        ("in a CUDA graph", _failing("INTERNAL: CUDA error: Failed to instantiate CUDA graph")),
+        ("in a module that XLA refuses", _failing(
+            "INVALID_ARGUMENT: Custom call has no layout", compiled=False
+        )),
     ],
     left=True,
 )  # fmt: skip

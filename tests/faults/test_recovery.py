@@ -69,6 +69,72 @@ def test_what_jax_cannot_do_either_is_jax_s_error() -> None:
         assert found.warn == []
 
 
+#: What fails in a run of something else: XLA's texts around what the user or a library raised.
+NOT_OURS = [
+    "INTERNAL: CpuCallback error calling callback: ValueError: " + FAILURE,
+    "INTERNAL: XLA FFI call failed: Traceback (most recent call last):\n" + FAILURE,
+    "INVALID_ARGUMENT: of another library's custom call",
+    "INTERNAL: CUDA error: an illegal memory access was encountered",
+    "INTERNAL: RESOURCE_EXHAUSTED is what the user's library said",
+    "DEADLINE_EXCEEDED: rendezvous of a collective",
+]
+
+
+@pytest.mark.parametrize("text", NOT_OURS)
+@pytest.mark.parametrize("first", [False, True])
+def test_a_run_that_fails_for_the_user_s_reasons_is_not_repeated(text: str, first: bool) -> None:
+    calls: list[str] = []
+
+    def fails(x: jax.Array) -> Any:
+        calls.append("run")
+        if first:
+            found.tracing()
+        raise jax.errors.JaxRuntimeError(text)
+
+    fails.lower = jax.jit(double).lower  # type: ignore[attr-defined]
+    for fallback in ("xla", "error"):
+        found = recovery(lambda x: calls.append("plain"), fallback)
+        calls.clear()
+        with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+            found.call(fails, (X,), {})
+        assert str(caught.value) == text
+        assert calls == ["run"]
+        assert not found.failed
+        assert found.warn == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FAILURE,
+        "INTERNAL: Failed to execute: custom call failed: fusionstitch: cuLaunchKernelEx failed",
+        "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes",
+        "INTERNAL: CUDA error: Failed to instantiate CUDA graph: CUDA_ERROR_UNKNOWN",
+    ],
+)
+def test_a_kernel_that_fails_is_ours(text: str) -> None:
+    def fails(x: jax.Array) -> Any:
+        raise jax.errors.JaxRuntimeError(text)
+
+    found = recovery(double)
+    np.testing.assert_array_equal(found.call(fails, (X,), {}), X * 2)
+    assert found.warn == [("fun", f"Its kernels could not be run: {text}.")]
+
+
+def test_a_first_call_whose_compile_fails_is_ours() -> None:
+    """A call compiles and runs in one: which of them failed shows when it is compiled once more."""
+    text = "INVALID_ARGUMENT: Different aliasing shapes"
+
+    def fails(*_: Any) -> Any:
+        found.tracing()
+        raise jax.errors.JaxRuntimeError(text)
+
+    fails.lower = fails  # type: ignore[attr-defined]
+    found = recovery(double)
+    np.testing.assert_array_equal(found.call(fails, (X,), {}), X * 2)
+    assert found.warn == [("fun", f"XLA refused the stitched program: {text}.")]
+
+
 def test_other_errors_pass() -> None:
     def fun(x: jax.Array) -> jax.Array:
         raise KeyError("the user's")
