@@ -48,7 +48,8 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
     if not tuning.blocks_per_sm:
         fit = blocks_per_sm(device, plan.block, _tile_registers(plan), shared_bytes)
         per_sm = _waiting_per_sm(plan, max(1, min(per_sm, fit)), device)
-    limit = device.cooperative_limit or device.sm_count * per_sm
+    held = device.sm_count * per_sm
+    limit = min(held, device.cooperative_limit or held)
     return replace(plan, grid=min(plan.grid, limit), blocks_per_sm=per_sm)
 
 

@@ -27,14 +27,17 @@ def store() -> Store:
     return Store()
 
 
-def emulated() -> Builder:
-    """Kernels by the host compiler, all in one unit; if that fails, one by one."""
+def emulated(device: Device | None = None) -> Builder:
+    """Kernels by the host compiler, all in one unit; if that fails, one by one.
+
+    With a device, only those that it could launch.
+    """
 
     def build(kernels: Sequence[Kernel]) -> list[Built | ToolchainError]:
         from fusionstitch.runtime import emulate
 
         try:
-            return [Built(artifact) for artifact in emulate.build(kernels, store())]
+            return [Built(artifact) for artifact in emulate.build(kernels, store(), device)]
         except ToolchainError:
             return [_alone(kernel) for kernel in kernels]
 
@@ -42,7 +45,7 @@ def emulated() -> Builder:
         from fusionstitch.runtime import emulate
 
         try:
-            [artifact] = emulate.build([kernel], store())
+            [artifact] = emulate.build([kernel], store(), device)
         except ToolchainError as error:
             return error
         return Built(artifact)

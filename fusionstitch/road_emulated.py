@@ -146,7 +146,7 @@ class Emulated:
         run = flat
         try:
             with progress.line(self.name) as step:
-                known, build = tuned.load(device), builders.emulated()
+                known, build = tuned.load(device), builders.emulated(device)
                 result = core.stitch(
                     program.hlo, self.options, device, build, step=step, tuned=known
                 )

@@ -3,7 +3,7 @@
 #pragma once
 
 #ifdef FUSIONSTITCH_EMULATE
-FS_FN void fs_cluster_barrier() { fs_emulated_cluster_barrier(); }
+FS_FN void fs_cluster_barrier(FS_CALLER) { fs_emulated_cluster_barrier(file, line); }
 #else
 // A barrier of all threads of all blocks of the cluster; what any wrote before is visible after.
 FS_FN void fs_cluster_barrier() {

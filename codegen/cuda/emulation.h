@@ -40,14 +40,20 @@ static thread_local FsEmulatedThread* fs_emulated_self;
 
 // ---- barriers and fences ------------------------------------------------------------------------
 
-#define __syncthreads() fs_emulated_runtime->block_barrier(fs_emulated_self, __LINE__)
+// A function's last parameters that say from where it is called.
+#define FS_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-inline void fs_emulated_named_barrier(unsigned barrier, unsigned count) {
-  fs_emulated_runtime->named_barrier(fs_emulated_self, barrier, count);
+#define __syncthreads() \
+  fs_emulated_runtime->block_barrier(fs_emulated_self, FsEmulatedSite{__FILE__, __LINE__})
+
+inline void fs_emulated_named_barrier(unsigned barrier, unsigned count, FS_CALLER) {
+  fs_emulated_runtime->named_barrier(fs_emulated_self, barrier, count, FsEmulatedSite{file, line});
 }
-inline void fs_emulated_grid_barrier() { fs_emulated_runtime->grid_barrier(fs_emulated_self); }
-inline void fs_emulated_cluster_barrier() {
-  fs_emulated_runtime->cluster_barrier(fs_emulated_self);
+inline void fs_emulated_grid_barrier(FS_CALLER) {
+  fs_emulated_runtime->grid_barrier(fs_emulated_self, FsEmulatedSite{file, line});
+}
+inline void fs_emulated_cluster_barrier(FS_CALLER) {
+  fs_emulated_runtime->cluster_barrier(fs_emulated_self, FsEmulatedSite{file, line});
 }
 inline void* fs_emulated_cluster_shared(void* own, unsigned rank) {
   return fs_emulated_runtime->cluster_shared(fs_emulated_self, own, rank);
@@ -248,6 +254,19 @@ inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 
 inline long long clock64() { return 0; }
 inline int clock() { return 0; }
+
+// ---- alignment: -fsanitize=alignment calls this, with what the compiler knows of the access --------
+
+struct FsEmulatedAccess {
+  FsEmulatedSite site;
+  const void* type;
+  unsigned char log_alignment, kind;
+};
+extern "C" inline __attribute__((used)) void __ubsan_handle_type_mismatch_v1_abort(
+    const FsEmulatedAccess* access, const void* address) {
+  fs_emulated_runtime->misaligned(fs_emulated_self, address, 1u << access->log_alignment,
+                                  access->site);
+}
 
 // ---- what the generated end of a translation unit uses ------------------------------------------
 

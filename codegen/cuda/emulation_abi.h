@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 // Part of every image: an image built against another layout of this file is refused.
-#define FS_EMULATION_ABI 3
+#define FS_EMULATION_ABI 4
 
 struct FsEmulatedDim3 {
   unsigned x, y, z;
@@ -24,16 +24,21 @@ struct FsEmulatedThread {
   const FsEmulatedBlock* block;
 };
 
+// Where in the source a thread waits.
+struct FsEmulatedSite {
+  const char* file;
+  int line;
+};
+
 enum class FsWarpOp : unsigned { kSync, kShuffle, kBallot };
 
 // The emulator's services to a kernel. Each may suspend the calling thread.
 struct FsEmulatedRuntime {
-  // `line` tells one barrier of the source from another.
-  void (*block_barrier)(FsEmulatedThread*, int line);
+  void (*block_barrier)(FsEmulatedThread*, FsEmulatedSite);
   // `count` threads of a block meet at its barrier number `barrier` (1 to 15).
-  void (*named_barrier)(FsEmulatedThread*, unsigned barrier, unsigned count);
-  void (*grid_barrier)(FsEmulatedThread*);
-  void (*cluster_barrier)(FsEmulatedThread*);
+  void (*named_barrier)(FsEmulatedThread*, unsigned barrier, unsigned count, FsEmulatedSite);
+  void (*grid_barrier)(FsEmulatedThread*, FsEmulatedSite);
+  void (*cluster_barrier)(FsEmulatedThread*, FsEmulatedSite);
   // Where a place in this block's shared memory is in that of block `rank` of the cluster.
   void* (*cluster_shared)(FsEmulatedThread*, void* own, unsigned rank);
   // Lanes of `mask` meet; the result is the bits that lane `source` brought (kShuffle), the set of
@@ -42,6 +47,8 @@ struct FsEmulatedRuntime {
   void (*yield)(FsEmulatedThread*);
   // Ends the launch with an error; does not return.
   void (*fail)(FsEmulatedThread*, const char* text);
+  // Ends the launch: an access to `address`, which is no multiple of `alignment`.
+  void (*misaligned)(FsEmulatedThread*, const void* address, unsigned alignment, FsEmulatedSite);
 };
 
 struct FsEmulatedKernel {

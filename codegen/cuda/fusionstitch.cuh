@@ -14,6 +14,7 @@
 #define FS_UNROLL
 #define FS_UNROLL_BY(times)
 #else
+#define FS_CALLER  // of a barrier: the emulator alone wants to know
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
@@ -66,7 +67,7 @@ FS_FN void fs_announce(const T* element) {
 // ---- what the two sides do differently ----------------------------------------------------------
 
 #ifdef FUSIONSTITCH_EMULATE
-FS_FN void fs_grid_barrier() { fs_emulated_grid_barrier(); }
+FS_FN void fs_grid_barrier(FS_CALLER) { fs_emulated_grid_barrier(file, line); }
 #else
 #define FS_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #include "grid_barrier.cuh"

@@ -168,10 +168,10 @@ FS_FN constexpr int fs_power_of_two(int x) {
 // other sizes, so each team of each size has a number of its own: team t of 2, 4 or 8 meets at 2..3,
 // 4..7 or 8..15. A block has 16 barriers, of which 0 is __syncthreads: 8 teams are the most.
 template <int THREADS>
-FS_FN void fs_team_barrier() {
+FS_FN void fs_team_barrier(FS_CALLER) {
   const int barrier = ((int)blockDim.x + (int)threadIdx.x) / THREADS;
 #ifdef FUSIONSTITCH_EMULATE
-  fs_emulated_named_barrier(barrier, THREADS);
+  fs_emulated_named_barrier(barrier, THREADS, file, line);
 #else
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
 #endif

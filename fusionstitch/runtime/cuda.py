@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codegen.kernel import Kernel
+from codegen.launchable import launchable
 from costmodel.devices import Device
-from costmodel.occupancy import blocks_per_sm
 from fusionstitch.runtime import handlers, images, nvrtc, toolchain
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
@@ -88,27 +88,6 @@ def build_each(
     ]
 
 
-def launchable(kernel: Kernel, used: Resources, device: Device) -> Verdict:
-    """Whether `device` can run a block of the kernel, and a cooperative grid all at once."""
-    shared = used.shared_bytes + kernel.shared_bytes
-    resident = blocks_per_sm(device, kernel.block, used.registers, shared)
-    facts: dict[str, object] = {
-        "threads": kernel.block,
-        "registers": used.registers,
-        "shared_bytes": shared,
-        "blocks_per_sm": resident,
-    }
-    if resident == 0:
-        return forbid(f"One block of {kernel.name} does not fit on a multiprocessor", **facts)
-    if kernel.cooperative and kernel.grid > resident * device.sm_count:
-        return forbid(
-            f"The cooperative grid of {kernel.name} is larger than what {device.name} holds",
-            **facts,
-            grid=kernel.grid,
-        )
-    return allow("", **facts)
-
-
 def _built(
     kernel: Kernel, key: str, unit: Compiled | ToolchainError, device: Device
 ) -> Built | ToolchainError:
@@ -119,7 +98,7 @@ def _built(
         return ToolchainError(
             f"The source of {kernel.name} compiled but holds no kernel of that name: report this."
         )
-    if not (verdict := launchable(kernel, used, device)):
+    if not (verdict := launchable(kernel, device, used.registers, used.shared_bytes)):
         return ToolchainError(f"{verdict}. Leave its pattern to XLA.")
     artifact = Artifact(
         key=key,

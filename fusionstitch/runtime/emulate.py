@@ -15,6 +15,8 @@ import numpy as np
 
 from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
+from codegen.launchable import launchable
+from costmodel.devices import Device
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.emulator import (
     header_digest,
@@ -41,6 +43,13 @@ KERNEL_FLAGS = (
     "-ffp-contract=off",
     "-fno-strict-aliasing",
     "-fvisibility=hidden",
+    "-fno-exceptions",
+    # Every access at an address that its type does not allow ends in a call of emulation.h: the
+    # libraries of the sanitizers are not wanted.
+    "-fsanitize=alignment",
+    "-fno-sanitize-recover=alignment",
+    "-nodefaultlibs",
+    *("-lm", "-lc", "-lgcc"),
     f"-Wframe-larger-than={_FRAME_BYTES}",
     f"-Werror=frame-larger-than={_FRAME_BYTES}",
 )
@@ -50,13 +59,19 @@ _POISON = 0xA5
 _RED_ZONE = 256
 
 
-def build(kernels: Sequence[Kernel], store: Store | None = None) -> list[Artifact]:
+def build(
+    kernels: Sequence[Kernel], store: Store | None = None, device: Device | None = None
+) -> list[Artifact]:
     """Compiles all kernels in one translation unit into one image; one artifact per kernel.
 
-    Kernels that differ at most in name are compiled once. Raises ToolchainError.
+    Kernels that differ at most in name are compiled once. Raises ToolchainError, also for a kernel
+    that `device`, the one it was made for, could not launch.
     """
     if not kernels:
         return []
+    for kernel in kernels:
+        if device is not None and not (verdict := launchable(kernel, device)):
+            raise ToolchainError(f"{verdict}.")
     texts = [_without_name(kernel) for kernel in kernels]
     distinct = dict(zip(reversed(texts), reversed(kernels), strict=True))
     entry_of = {text: _entry(kernel, text) for text, kernel in distinct.items()}

@@ -44,14 +44,20 @@ struct Thread : FsEmulatedThread {
   unsigned mask = 0;
   unsigned source = 0;
   unsigned barrier = 0;
-  int line = 0;
+  FsEmulatedSite site = {"", 0};  // of the barrier that it waits at
   uint64_t bits = 0;  // brought to a warp collective, then its result
+};
+
+// The threads at a named barrier, of how many that wait for each other there.
+struct Team {
+  unsigned arrived, count;
+  FsEmulatedSite site;
 };
 
 struct Block : FsEmulatedBlock {
   unsigned alive, arrived;
-  unsigned met[kBarriers];  // threads at each named barrier
-  int line;
+  FsEmulatedSite site;  // where those wait that have arrived
+  Team teams[kBarriers];
 };
 
 class Launch {
@@ -74,15 +80,18 @@ class Launch {
   static Thread& of(FsEmulatedThread* thread) { return *static_cast<Thread*>(thread); }
 
   static void fiber_main() { active()->work(); }
-  static void on_block_barrier(FsEmulatedThread* thread, int line) {
-    active()->block_barrier(of(thread), line);
+  static void on_block_barrier(FsEmulatedThread* thread, FsEmulatedSite site) {
+    active()->block_barrier(of(thread), site);
   }
-  static void on_named_barrier(FsEmulatedThread* thread, unsigned barrier, unsigned count) {
-    active()->named_barrier(of(thread), barrier, count);
+  static void on_named_barrier(FsEmulatedThread* thread, unsigned barrier, unsigned count,
+                               FsEmulatedSite site) {
+    active()->named_barrier(of(thread), barrier, count, site);
   }
-  static void on_grid_barrier(FsEmulatedThread* thread) { active()->grid_barrier(of(thread)); }
-  static void on_cluster_barrier(FsEmulatedThread* thread) {
-    active()->cluster_barrier(of(thread));
+  static void on_grid_barrier(FsEmulatedThread* thread, FsEmulatedSite site) {
+    active()->grid_barrier(of(thread), site);
+  }
+  static void on_cluster_barrier(FsEmulatedThread* thread, FsEmulatedSite site) {
+    active()->cluster_barrier(of(thread), site);
   }
   static void* on_cluster_shared(FsEmulatedThread* thread, void* own, unsigned rank) {
     return active()->cluster_shared(of(thread), own, rank);
@@ -95,6 +104,22 @@ class Launch {
   static void on_fail(FsEmulatedThread* thread, const char* text) {
     active()->fail("%s (block %u, thread %u)", text, thread->block->index.x, thread->index.x);
   }
+  static void on_misaligned(FsEmulatedThread* thread, const void* address, unsigned alignment,
+                            FsEmulatedSite site) {
+    active()->fail("block %u, thread %u accesses the address %p, which is no multiple of %u, in %s",
+                   thread->block->index.x, thread->index.x, address, alignment, text(site).chars);
+  }
+  // No string of the heap: what fails drops the fibers that own it.
+  struct SiteText {
+    char chars[96];
+  };
+  static SiteText text(const FsEmulatedSite& site) {
+    const char* name = strrchr(site.file, '/');
+    SiteText made;
+    snprintf(made.chars, sizeof made.chars, "%s:%d", name == nullptr ? site.file : name + 1,
+             site.line);
+    return made;
+  }
 
   size_t slot(const Thread& thread) const { return static_cast<size_t>(&thread - threads_.data()); }
   Block& block_of(const Thread& thread) { return blocks_[slot(thread) / kWarp / warps_]; }
@@ -104,17 +129,16 @@ class Launch {
   Thread* next();
   void suspend(Thread& thread);
   void exit(Thread& thread);
-  void block_barrier(Thread& thread, int line);
-  void named_barrier(Thread& thread, unsigned barrier, unsigned count);
-  void grid_barrier(Thread& thread);
-  void cluster_barrier(Thread& thread);
-  void meet(Thread& thread);
+  void block_barrier(Thread& thread, FsEmulatedSite site);
+  void named_barrier(Thread& thread, unsigned barrier, unsigned count, FsEmulatedSite site);
+  void grid_barrier(Thread& thread, FsEmulatedSite site);
+  void cluster_barrier(Thread& thread, FsEmulatedSite site);
+  void meet(Thread& thread, FsEmulatedSite site);
+  const char* meeting() const { return kernel_.cluster > 1 ? "cluster" : "grid"; }
   void* cluster_shared(Thread& thread, void* own, unsigned rank);
   uint64_t warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
   void yield(Thread& thread);
   void release_warps(size_t first, size_t count);
-  void release_block(Block& block);
-  void release_grid();
   void finish_collective(size_t warp, unsigned mask, FsWarpOp op);
   void fail(const char* format, ...) __attribute__((format(printf, 2, 3), noreturn));
   void describe_deadlock();
@@ -143,6 +167,7 @@ class Launch {
   std::unique_ptr<unsigned char[]> memory_;
   size_t shared_stride_ = 0;
   unsigned grid_alive_ = 0, grid_arrived_ = 0, idle_rounds_ = 0;
+  FsEmulatedSite grid_site_ = {"", 0};
 
   std::vector<Thread*> round_;
   size_t position_ = 0;
@@ -156,7 +181,8 @@ class Launch {
 
 inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_named_barrier,
                                                   on_grid_barrier, on_cluster_barrier,
-                                                  on_cluster_shared, on_warp, on_yield, on_fail};
+                                                  on_cluster_shared, on_warp, on_yield, on_fail,
+                                                  on_misaligned};
 
 inline std::string Launch::run() {
   warps_ = (geometry_.block + kWarp - 1) / kWarp;
@@ -202,7 +228,7 @@ inline void Launch::run_group(unsigned first) {
     block.shared = shared + b * shared_stride_;
     block.alive = geometry_.block;
     block.arrived = 0;
-    std::fill(std::begin(block.met), std::end(block.met), 0u);
+    std::fill(std::begin(block.teams), std::end(block.teams), Team{});
     for (unsigned i = 0; i < geometry_.block; ++i) {
       Thread& thread = threads_[size_t{b} * warps_ * kWarp + i];
       thread.index = {i, 0, 0};

@@ -12,53 +12,64 @@ inline void Launch::release_warps(size_t first, size_t count) {
   }
 }
 
-inline void Launch::release_block(Block& block) {
-  block.arrived = 0;
-  release_warps(static_cast<size_t>(&block - blocks_.data()) * warps_, warps_);
-}
-
-inline void Launch::release_grid() {
-  grid_arrived_ = 0;
-  release_warps(0, ready_.size());
-}
-
-// A thread that has exited counts as arrived, everywhere.
+// All threads of the launch's blocks meet at a barrier or none does: one that exits while others wait,
+// or before, is missed.
 inline void Launch::exit(Thread& thread) {
   progress_ = true;
   Block& block = block_of(thread);
   const size_t w = slot(thread) / kWarp;
+  if (block.arrived > 0)
+    fail("block %u, thread %u exits while %u threads of the block wait at __syncthreads in %s",
+         block.index.x, thread.index.x, block.arrived, text(block.site).chars);
+  if (grid_arrived_ > 0)
+    fail("block %u, thread %u exits while %u threads wait at the %s barrier in %s", block.index.x,
+         thread.index.x, grid_arrived_, meeting(), text(grid_site_).chars);
+  for (unsigned lanes = collective_[w]; lanes != 0; lanes &= lanes - 1) {
+    const Thread& waiting = threads_[w * kWarp + static_cast<unsigned>(__builtin_ctz(lanes))];
+    if (waiting.mask >> thread.lane & 1)
+      fail("block %u, thread %u exits while thread %u waits for it at a warp collective of mask "
+           "0x%08x", block.index.x, thread.index.x, waiting.index.x, waiting.mask);
+  }
   alive_[w] &= ~(1u << thread.lane);
   --block.alive;
   --grid_alive_;
-  if (block.arrived > 0 && block.arrived == block.alive) release_block(block);
-  if (grid_arrived_ > 0 && grid_arrived_ == grid_alive_) release_grid();
-  for (unsigned lanes = collective_[w]; lanes != 0; lanes &= lanes - 1) {
-    const Thread& waiting = threads_[w * kWarp + static_cast<unsigned>(__builtin_ctz(lanes))];
-    if (waiting.mask >> thread.lane & 1) return finish_collective(w, waiting.mask, waiting.op);
-  }
 }
 
-inline void Launch::block_barrier(Thread& thread, int line) {
+inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
   Block& block = block_of(thread);
-  if (block.arrived == 0) block.line = line;
-  if (block.line != line)
-    fail("threads of block %u wait at different __syncthreads, in lines %d and %d",
-         block.index.x, block.line, line);
+  if (block.alive < geometry_.block)
+    fail("block %u, thread %u waits at __syncthreads in %s, but %u threads of the block have exited",
+         block.index.x, thread.index.x, text(site).chars, geometry_.block - block.alive);
+  if (block.arrived == 0) block.site = site;
+  if (block.site.line != site.line || strcmp(block.site.file, site.file) != 0)
+    fail("threads of block %u wait at different __syncthreads, in %s and %s", block.index.x,
+         text(block.site).chars, text(site).chars);
   thread.wait = Wait::kBlock;
-  if (++block.arrived == block.alive) release_block(block);
+  thread.site = site;
+  if (++block.arrived == geometry_.block) {
+    block.arrived = 0;
+    release_warps(static_cast<size_t>(&block - blocks_.data()) * warps_, warps_);
+  }
   suspend(thread);
 }
 
-// Unlike at __syncthreads, a thread that has exited is missed.
-inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned count) {
-  if (barrier == 0 || barrier >= kBarriers || count % kWarp != 0)
-    fail("barrier %u of %u threads: barriers are numbered 1 to %u and take whole warps", barrier,
-         count, kBarriers - 1);
+inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned count,
+                                  FsEmulatedSite site) {
+  if (barrier == 0 || barrier >= kBarriers || count == 0 || count % kWarp != 0)
+    fail("barrier %u of %u threads in %s: barriers are numbered 1 to %u and take whole warps",
+         barrier, count, text(site).chars, kBarriers - 1);
   Block& block = block_of(thread);
+  Team& team = block.teams[barrier];
+  if (team.arrived > 0 && team.count != count)
+    fail("block %u, thread %u brings a team of %u threads to barrier %u in %s, where %u of a team of "
+         "%u threads wait in %s", block.index.x, thread.index.x, count, barrier, text(site).chars,
+         team.arrived, team.count, text(team.site).chars);
+  team = {team.arrived + 1, count, site};
   thread.wait = Wait::kNamed;
   thread.barrier = barrier;
-  if (++block.met[barrier] == count) {
-    block.met[barrier] = 0;
+  thread.site = site;
+  if (team.arrived == count) {
+    team.arrived = 0;
     progress_ = true;
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_ * kWarp;
     for (size_t i = first; i < first + geometry_.block; ++i) {
@@ -71,20 +82,30 @@ inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned cou
   suspend(thread);
 }
 
-inline void Launch::grid_barrier(Thread& thread) {
-  if (!geometry_.cooperative) fail("a grid barrier in a launch that is not cooperative");
-  meet(thread);
+inline void Launch::grid_barrier(Thread& thread, FsEmulatedSite site) {
+  if (!geometry_.cooperative)
+    fail("a grid barrier in a launch that is not cooperative, in %s", text(site).chars);
+  meet(thread, site);
 }
 
-inline void Launch::cluster_barrier(Thread& thread) {
-  if (kernel_.cluster < 2) fail("a cluster barrier in a launch without clusters");
-  meet(thread);
+inline void Launch::cluster_barrier(Thread& thread, FsEmulatedSite site) {
+  if (kernel_.cluster < 2)
+    fail("a cluster barrier in a launch without clusters, in %s", text(site).chars);
+  meet(thread, site);
 }
 
 // Waits for all blocks that are alive together: those of a cluster, or of a cooperative grid.
-inline void Launch::meet(Thread& thread) {
+inline void Launch::meet(Thread& thread, FsEmulatedSite site) {
+  const unsigned all = geometry_.block * static_cast<unsigned>(blocks_.size());
+  if (grid_alive_ < all)
+    fail("block %u, thread %u waits at the %s barrier in %s, but %u threads have exited",
+         thread.block->index.x, thread.index.x, meeting(), text(site).chars, all - grid_alive_);
   thread.wait = Wait::kGrid;
-  if (++grid_arrived_ == grid_alive_) release_grid();
+  thread.site = grid_site_ = site;
+  if (++grid_arrived_ == all) {
+    grid_arrived_ = 0;
+    release_warps(0, ready_.size());
+  }
   suspend(thread);
 }
 
@@ -104,12 +125,18 @@ inline uint64_t Launch::warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_
   if (!(mask >> thread.lane & 1))
     fail("block %u, thread %u calls a warp collective whose mask 0x%08x leaves it out",
          thread.block->index.x, thread.index.x, mask);
+  const size_t w = slot(thread) / kWarp;
+  if ((mask & ~alive_[w]) != 0)
+    fail("block %u, thread %u calls a warp collective whose mask 0x%08x names lanes that have exited "
+         "or never were: 0x%08x are there", thread.block->index.x, thread.index.x, mask, alive_[w]);
+  if (op == FsWarpOp::kShuffle && !(mask >> source & 1))
+    fail("block %u, thread %u reads from lane %u in a shuffle whose mask 0x%08x leaves that out",
+         thread.block->index.x, thread.index.x, source, mask);
   thread.wait = Wait::kWarp;
   thread.op = op;
   thread.mask = mask;
   thread.bits = bits;
   thread.source = source;
-  const size_t w = slot(thread) / kWarp;
   collective_[w] |= 1u << thread.lane;
   finish_collective(w, mask, op);
   suspend(thread);
@@ -118,26 +145,24 @@ inline uint64_t Launch::warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_
 
 // Computes every lane's result and releases them, if all the lanes of `mask` have come.
 inline void Launch::finish_collective(size_t w, unsigned mask, FsWarpOp op) {
-  const unsigned members = mask & alive_[w];
-  if ((members & ~collective_[w]) != 0) return;
+  if ((mask & ~collective_[w]) != 0) return;
   Thread* lanes = &threads_[w * kWarp];
   uint64_t bits[kWarp], ballot = 0;
   for (unsigned i = 0; i < kWarp; ++i) {
-    if (!(members >> i & 1)) continue;
+    if (!(mask >> i & 1)) continue;
     if (lanes[i].mask != mask || lanes[i].op != op) return;
     bits[i] = lanes[i].bits;
     ballot |= uint64_t{bits[i] != 0} << i;
   }
   for (unsigned i = 0; i < kWarp; ++i) {
-    if (!(members >> i & 1)) continue;
+    if (!(mask >> i & 1)) continue;
     const unsigned source = lanes[i].source;
     if (op == FsWarpOp::kBallot) lanes[i].bits = ballot;
-    if (op == FsWarpOp::kShuffle)
-      lanes[i].bits = members >> source & 1 ? bits[source] : 0xA5A5A5A5A5A5A5A5u;
+    if (op == FsWarpOp::kShuffle) lanes[i].bits = bits[source];
     lanes[i].wait = Wait::kNone;
   }
-  collective_[w] &= ~members;
-  ready_[w] |= members;
+  collective_[w] &= ~mask;
+  ready_[w] |= mask;
   progress_ = true;
 }
 
@@ -166,11 +191,12 @@ inline void Launch::describe_deadlock() {
     unsigned waiting[5] = {};
     const Thread* lane = nullptr;
     const Thread* other = nullptr;
+    const Thread* at[5] = {};  // one that waits, by what for
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_ * kWarp;
     for (size_t i = first; i < first + geometry_.block; ++i) {
       const Thread& thread = threads_[i];
       if (!(alive_[i / kWarp] >> thread.lane & 1)) continue;
-      ++waiting[static_cast<int>(thread.wait)];
+      if (waiting[static_cast<int>(thread.wait)]++ == 0) at[static_cast<int>(thread.wait)] = &thread;
       if (thread.wait != Wait::kWarp) continue;
       if (lane == nullptr) lane = &thread;
       if (lane->mask != thread.mask || lane->op != thread.op) other = &thread;
@@ -180,9 +206,16 @@ inline void Launch::describe_deadlock() {
     snprintf(text, sizeof text,
              "deadlock in block %u: %u threads wait at __syncthreads, %u at the %s barrier, %u at "
              "a team's barrier, %u at a warp collective, %u have exited",
-             block.index.x, waiting[1], waiting[2], kernel_.cluster > 1 ? "cluster" : "grid",
-             waiting[4], waiting[3], geometry_.block - block.alive);
+             block.index.x, waiting[1], waiting[2], meeting(), waiting[4], waiting[3],
+             geometry_.block - block.alive);
     error_ = text;
+    for (Wait wait : {Wait::kBlock, Wait::kGrid, Wait::kNamed}) {
+      const Thread* waits = at[static_cast<int>(wait)];
+      if (waits == nullptr) continue;
+      const std::string which = wait == Wait::kNamed ? " " + std::to_string(waits->barrier) : "";
+      error_ += "; thread " + std::to_string(waits->index.x) + " waits at the barrier" + which +
+                " in " + Launch::text(waits->site).chars;
+    }
     if (lane == nullptr) return;
     snprintf(text, sizeof text, "; thread %u waits for the lanes 0x%08x of its warp",
              lane->index.x, lane->mask);

@@ -26,7 +26,9 @@ namespace ffi = xla::ffi;
 
 namespace {
 
-constexpr unsigned kMaxBlock = 1024;
+// What no device goes beyond; of what one profile allows, see codegen/launchable.py.
+constexpr unsigned kMaxBlock = 1024, kMaxCluster = 16;
+constexpr int64_t kMaxShared = 227 << 10;
 
 std::mutex images_mutex;
 std::map<std::string, const FsEmulatedImage*, std::less<>> images;
@@ -87,10 +89,11 @@ std::string launch(std::string_view key, std::string_view entry, const std::vect
   if (kernel->parameters != pointers.size())
     return "kernel " + std::string(entry) + " takes " + std::to_string(kernel->parameters) +
            " buffers, but the call passes " + std::to_string(pointers.size());
-  if (grid < 1 || grid > INT32_MAX || block < 1 || block > kMaxBlock || shared < 0)
+  if (grid < 1 || grid > INT32_MAX || block < 1 || block > kMaxBlock || shared < 0 ||
+      shared > kMaxShared || kernel->cluster > kMaxCluster)
     return "kernel " + std::string(entry) + " cannot be launched with " + std::to_string(grid) +
            " blocks of " + std::to_string(block) + " threads and " + std::to_string(shared) +
-           " bytes of shared memory";
+           " bytes of shared memory, in clusters of " + std::to_string(kernel->cluster);
   thread_local fs::StackPool stacks;
   const fs::Geometry geometry{static_cast<unsigned>(grid), static_cast<unsigned>(block),
                               static_cast<size_t>(shared), cooperative};

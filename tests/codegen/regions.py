@@ -12,6 +12,7 @@ import numpy as np
 from codegen.generate import CodegenOptions, generate
 from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
+from codegen.launchable import launchable
 from codegen.region import region
 from costmodel.devices import Device, device
 from fusionstitch.accuracy import FLOORS, relative_error
@@ -117,6 +118,8 @@ def allowed(dtype: np.dtype[Any], wanted: float | None) -> float:
 def build(cases: Iterable[Case]) -> Built:
     """Generates the kernels of all cases and compiles them in one translation unit."""
     built = Built({case: case.kernel() for case in cases})
+    for case, kernel in built.kernels.items():
+        assert (verdict := launchable(kernel, case.device)), str(verdict)
     artifacts = emulate.build(list(built.kernels.values()))
     built.artifacts = dict(zip(built.kernels, artifacts, strict=True))
     return built

@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from codegen.kernel import Kernel
+from codegen.launchable import launchable
 from costmodel.devices import device
 from fusionstitch.runtime import cuda, nvrtc
 from fusionstitch.runtime.cuda import Built
@@ -15,6 +16,7 @@ from fusionstitch.runtime.handlers import HANDLERS
 from fusionstitch.runtime.nvrtc import Resources
 from fusionstitch.runtime.toolchain import MemoryStore
 from hlo.errors import ToolchainError
+from hlo.verdict import Verdict
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.available(), reason=nvrtc.available().reason)
 
@@ -104,28 +106,32 @@ def test_a_kernel_must_be_in_its_source() -> None:
     assert "holds no kernel of that name" in str(outcome)
 
 
+def fits(kernel: Kernel, used: Resources) -> Verdict:
+    return launchable(kernel, H200, used.registers, used.shared_bytes)
+
+
 def test_what_does_not_fit_is_not_launchable() -> None:
     kernel, used = scaled("k"), Resources(32, 0, 0, 0, 0, 1)
-    assert cuda.launchable(kernel, used, H200)
+    assert fits(kernel, used)
     full = dataclasses.replace(kernel, shared_bytes=H200.shared_per_block)
-    assert cuda.launchable(full, used, H200)
-    verdict = cuda.launchable(full, dataclasses.replace(used, shared_bytes=4), H200)
+    assert fits(full, used)
+    verdict = fits(full, dataclasses.replace(used, shared_bytes=4))
     assert not verdict
     assert ("shared_bytes", H200.shared_per_block + 4) in verdict.facts
     wide = dataclasses.replace(kernel, block=1024)
-    assert cuda.launchable(wide, dataclasses.replace(used, registers=64), H200)
-    assert not cuda.launchable(wide, dataclasses.replace(used, registers=65), H200)
+    assert fits(wide, dataclasses.replace(used, registers=64))
+    assert not fits(wide, dataclasses.replace(used, registers=65))
 
 
 def test_a_cooperative_grid_must_be_resident() -> None:
     used = Resources(32, 0, 0, 0, 0, 1)
     kernel = dataclasses.replace(scaled("k"), cooperative=True, grid=132 * 8)
-    assert cuda.launchable(kernel, used, H200)
+    assert fits(kernel, used)
     larger = dataclasses.replace(kernel, grid=132 * 8 + 1)
-    verdict = cuda.launchable(larger, used, H200)
+    verdict = fits(larger, used)
     assert not verdict
     assert "cooperative grid of k is larger than what h200 holds" in str(verdict)
-    assert cuda.launchable(dataclasses.replace(larger, cooperative=False), used, H200)
+    assert fits(dataclasses.replace(larger, cooperative=False), used)
 
 
 def test_the_launcher_compiles_and_has_every_stage() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from codegen.kernel import Kernel
+from costmodel.devices import device
 from fusionstitch.runtime import emulate
 from hlo.errors import ToolchainError, VerifyError
 from hlo.graph import Shape
@@ -116,13 +117,14 @@ FAULTS = {
         "if (threadIdx.x % 32 < 16) y[threadIdx.x] = __shfl_sync(~0u, x[0], 0); __syncthreads();",
         {},
         r"deadlock in block 0: 32 threads wait at __syncthreads, 0 at the grid barrier, 0 at a "
-        r"team's barrier, 32 at a warp collective, 0 have exited; thread 0 waits for the lanes "
-        r"0xffffffff",
+        r"team's barrier, 32 at a warp collective, 0 have exited; thread 16 waits at the "
+        r"barrier in faulty.cu:3; thread 0 waits for the lanes 0xffffffff",
     ),
     "two different barriers": (
         "if (threadIdx.x < 32) {\n __syncthreads();\n y[0] = 0;\n } else {\n __syncthreads();\n }",
         {},
-        r"kernel faulty_\w+: threads of block 0 wait at different __syncthreads, in lines 4 and 7",
+        r"kernel faulty_\w+: threads of block 0 wait at different __syncthreads, in faulty.cu:4 "
+        r"and faulty.cu:7",
     ),
     "a shuffle that meets a vote": (
         "y[threadIdx.x] = threadIdx.x % 32 == 0 ? __shfl_sync(~0u, x[0], 1) : __any_sync(~0u, 1);",
@@ -134,15 +136,79 @@ FAULTS = {
         {},
         "thread 1 calls a warp collective whose mask 0x00000001 leaves it out",
     ),
+    "a mask that names lanes of the warp that have exited": (
+        "if (threadIdx.x % 32 > 23) return; __nanosleep(1); y[threadIdx.x] = __any_sync(~0u, 1);",
+        {},
+        "mask 0xffffffff names lanes that have exited or never were: 0x00ffffff are there",
+    ),
+    "a mask that names lanes which never were": (
+        "__syncwarp();",
+        {"block": 40},
+        "block 0, thread 32 .* mask 0xffffffff names lanes that .* 0x000000ff are there",
+    ),
+    "a lane that exits while others wait for it": (
+        "if (threadIdx.x % 32 < 16) y[threadIdx.x] = __shfl_sync(~0u, x[0], 0);",
+        {},
+        "thread 16 exits while thread 0 waits for it at a warp collective of mask 0xffffffff",
+    ),
+    "a shuffle from a lane that takes no part": (
+        "if (threadIdx.x % 32 < 16) y[threadIdx.x] = __shfl_sync(0xffffu, x[0], 20);",
+        {},
+        "thread 0 reads from lane 20 in a shuffle whose mask 0x0000ffff leaves that out",
+    ),
+    "a thread that exits before the others meet": (
+        "if (threadIdx.x == 0) return;\n __syncthreads();",
+        {},
+        "thread 1 waits at __syncthreads in faulty.cu:4, but 1 threads of the block have exited",
+    ),
+    "a thread that exits while the others wait": (
+        "if (threadIdx.x == 63) return;\n __syncthreads();",
+        {},
+        "thread 63 exits while 63 threads of the block wait at __syncthreads in faulty.cu:4",
+    ),
+    "a block that exits while others wait for the grid": (
+        "if (blockIdx.x == 0) fs_grid_barrier(); else __syncthreads();",
+        {"grid": 2, "block": 32, "cooperative": True},
+        "block 1, thread 0 exits while 32 threads wait at the grid barrier in faulty.cu:3",
+    ),
+    "a block that exits before others wait for the cluster": (
+        "if (blockIdx.x == 1) { __nanosleep(1); fs_cluster_barrier(); }",
+        {"grid": 2, "block": 32, "cluster": 2},
+        "block 1, thread 0 waits at the cluster barrier in faulty.cu:3, but 32 threads have exited",
+    ),
+    "teams of two sizes at one barrier": (
+        "if (threadIdx.x < 32) {\n fs_emulated_named_barrier(1, 64);\n }"
+        " else if (threadIdx.x < 64) {\n fs_emulated_named_barrier(1, 32);\n }",
+        {"block": 96},
+        "thread 32 brings a team of 32 threads to barrier 1 in faulty.cu:6, where 32 of a team of "
+        "64 threads wait in faulty.cu:4",
+    ),
+    "a vector at an odd place": (
+        "*(fs_vec<float, 4>*)(y + 4 * threadIdx.x + 1) = fs_vec<float, 4>{};",
+        {"block": 4},
+        r"block 0, thread 0 accesses the address 0x\w+4, which is no multiple of 16, in "
+        r"faulty.cu:3",
+    ),
+    "a vector at an odd place of shared memory": (
+        "FS_DYNAMIC_SHARED(m); y[threadIdx.x] = fs_load_vec<float, 2>((float*)m + threadIdx.x)[1];",
+        {"shared": 512},
+        r"block 0, thread 1 accesses the address 0x\w+4, which is no multiple of 8, in types.cuh",
+    ),
+    "a number at an odd place": (
+        "y[0] = ((const float*)((const char*)x + 2))[threadIdx.x];",
+        {},
+        r"accesses the address 0x\w+2, which is no multiple of 4, in faulty.cu:3",
+    ),
     "a team's barrier that some threads skip": (
         "if (threadIdx.x % 64 < 48) fs_team_barrier<64>();",
         {},
-        r"48 at a team's barrier, 0 at a warp collective, 16 have exited",
+        r"48 at a team's barrier, 0 at a warp collective, 16 have exited; thread 0 waits at the "
+        r"barrier 1 in faulty.cu:3",
     ),
     "more teams than barriers": (
         "fs_team_barrier<32>();",
         {"block": 512},
-        "barrier 16 of 32 threads: barriers are numbered 1 to 15 and take whole warps",
+        "barrier 16 of 32 threads in faulty.cu:3: barriers are numbered 1 to 15 and take whole",
     ),
     "a grid barrier in an ordinary launch": (
         "fs_emulated_grid_barrier();",
@@ -153,7 +219,8 @@ FAULTS = {
         "if (blockIdx.x == 0) fs_emulated_grid_barrier(); else { __syncthreads();"
         " if (threadIdx.x < 16) fs_emulated_grid_barrier(); else __syncthreads(); }",
         {"grid": 2, "block": 32, "cooperative": True},
-        "deadlock in block 0: 0 threads wait at __syncthreads, 32 at the grid barrier",
+        "deadlock in block 0: 0 threads wait at __syncthreads, 32 at the grid barrier, .*; "
+        "thread 0 waits at the barrier in faulty.cu:3",
     ),
     "a cluster barrier in an ordinary launch": (
         "fs_emulated_cluster_barrier();",
@@ -167,7 +234,7 @@ FAULTS = {
         "deadlock in block 0: 0 threads wait at __syncthreads, 32 at the cluster barrier",
     ),
     "shared memory of a block that has exited": (
-        "FS_DYNAMIC_SHARED(m); if (blockIdx.x == 0) { fs_emulated_cluster_barrier();"
+        "FS_DYNAMIC_SHARED(m); if (blockIdx.x == 0) { __nanosleep(1);"
         " y[0] = *(float*)fs_emulated_cluster_shared(m, 1); }",
         {"grid": 2, "block": 32, "cluster": 2, "shared": 4},
         "block 0 reaches for the shared memory of block 1, which has exited",
@@ -188,6 +255,12 @@ FAULTS = {
         "1 threads wait in loops for something that no other thread does",
     ),
     "a trap": ("if (threadIdx.x == 5) __trap();", {}, r"__trap\(\) \(block 0, thread 5\)"),
+    "more shared memory than any device has": (
+        "",
+        {"shared": (227 << 10) + 1},
+        "cannot be launched with 1 blocks of 64 threads and 232449 bytes of shared memory",
+    ),
+    "larger clusters than any device has": ("", {"grid": 32, "cluster": 32}, "in clusters of 32"),
     "a write past shared memory": (
         "FS_DYNAMIC_SHARED(m); ((float*)m)[threadIdx.x] = 1; y[threadIdx.x] = 0;",
         {"shared": 4 * BLOCK - 4},
@@ -206,6 +279,21 @@ def test_a_fault_is_reported(fault):
         emulate.run(kernel(body, **shape), [X])
     # the emulator is fine afterwards
     assert len(set(outcomes(SHIFT))) == 1
+
+
+def test_what_the_device_could_not_launch_is_refused():
+    small = replace(device("emulated"), sm_count=1)
+    whole = kernel("", block=1024, grid=2, cooperative=True)
+    assert len(emulate.build([whole], device=small)) == 1
+    for refused, message in (
+        (replace(whole, grid=3), "cooperative grid of faulty is larger than what emulated holds"),
+        (replace(whole, shared_bytes=200_000), "cooperative grid of faulty is larger"),
+        (kernel("", shared=small.shared_per_block + 1), "block of faulty does not fit"),
+        (kernel("", cluster=16, grid=16), "emulated has no clusters as large as those of faulty"),
+    ):
+        assert emulate.build([replace(refused, cooperative=False, cluster=1, shared_bytes=0)])
+        with pytest.raises(ToolchainError, match=message):
+            emulate.build([refused], device=small)
 
 
 def test_wrong_inputs_are_refused():
