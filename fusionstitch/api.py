@@ -124,6 +124,11 @@ class Jitted:
         """Forgets what was traced, stitched and compiled for this function."""
         self._fusionstitch.road.clear_cache()
 
+    def _cache_size(self) -> int:
+        # JAX's own has no public name, yet it is how users count what was compiled
+        size: int = self._fusionstitch.road.jitted._cache_size()
+        return size
+
 
 def _again(fun: Callable[..., Any], options: Options, keywords: dict[str, Any]) -> Jitted:
     return Jitted(fun, options=options, keywords=keywords)

@@ -27,10 +27,11 @@ class Road(Protocol):
     """What `fs.jit` hands its work to.
 
     `own` is the jax.jit that traces the user's function itself: the only one that does, so that
-    calls, stages and shapes share their traces as under jax.jit.
+    calls, stages and shapes share their traces as under jax.jit. `jitted` is the jax.jit that runs.
     """
 
     own: Any
+    jitted: Any
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function as jax.jit would."""
@@ -82,7 +83,7 @@ class Plain:
     """jax.jit itself."""
 
     def __init__(self, plain: Any):
-        self.own = self.call = plain
+        self.own = self.jitted = self.call = plain
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         return self.call.trace(*args, **kwargs)

@@ -123,6 +123,19 @@ def test_traces_as_often_as_jax_jit(jit: Jit) -> None:
     assert counts(jit) == theirs
 
 
+def test_compiled_programs_are_counted_as_by_jax_jit(jit: Jit) -> None:
+    def sizes(jit: Jit) -> list[int]:
+        jitted = jit(lambda x: mixed(x) * 2)
+        found = [jitted._cache_size()]
+        for x in (X, X, X[:3], X.astype(jnp.bfloat16), X):
+            jitted(x)
+            found.append(jitted._cache_size())
+        jitted.clear_cache()
+        return [*found, jitted._cache_size()]
+
+    assert sizes(jit) == sizes(jax.jit) == [0, 1, 1, 2, 3, 3, 0]
+
+
 @pytest.mark.parametrize("keywords", [{"static_argnums": (1,)}, {"donate_argnums": (0,)}, {}])
 def test_two_jits_of_one_function_share_what_jax_jit_shares(
     keywords: dict[str, Any], jit: Jit
