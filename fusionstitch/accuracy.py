@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.counting import repeats
+from fusionstitch.runtime.apart import Failed
+from fusionstitch.runtime.signals import held
 from hlo.errors import FusionStitchError
 from hlo.evaluate import evaluate
 from hlo.importer import from_proto
@@ -61,14 +63,18 @@ def rerun(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[np.ndarray] |
 
     if _draws(jax.make_jaxpr(fun)(*args, **kwargs).jaxpr):
         return None
-    try:
+
+    def run() -> list[np.ndarray]:
         with jax.enable_x64(True):
             wide_args, wide_kwargs = jax.tree.map(_wide, (args, kwargs))
             outputs = plain_jit()(fun)(*wide_args, **wide_kwargs)
             return [host(leaf) for leaf in jax.tree.leaves(outputs)]
-    except Exception as error:  # the user's function may insist on its types
-        logger.info("no float64 run: %s", error)
+
+    found = held(run)
+    if isinstance(found, Failed):  # the user's function may insist on its types
+        logger.info("no float64 run: %s", found.error)
         return None
+    return found
 
 
 def _wide(leaf: Any) -> Any:

@@ -27,6 +27,7 @@ from fusionstitch.plan.scores import Measure
 from fusionstitch.progress import Step, silent
 from fusionstitch.reuse import in_place, overwrites
 from fusionstitch.runtime import xla_pass
+from fusionstitch.runtime.apart import Failed, apart, check
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.errors import CodegenError, StitchError, ToolchainError, VerifyError
@@ -125,24 +126,27 @@ def stitch(
     `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
     `tuned` are the results of tuning to follow; `measure`, by default their times, is asked for
     measured times of patterns.
-    Under fallback="xla" nothing is raised: what fails is left to XLA with the reason kept in
-    `fallbacks`. Under "error" a StitchError says what failed.
+    Under fallback="xla" nothing of ours is raised: what fails is left to XLA with the reason kept
+    in `fallbacks`. Under "error" a StitchError says what failed. What the caller's signal handlers
+    raise meanwhile is raised at once.
     """
     measure = measure or tuned.times(options)
     run = _Run(data, options, device, builder, aliasing, step, tuned, measure)
-    try:
-        return run.stitch()
-    except StitchError:
-        raise
-    except Exception as error:  # rule 1: whatever goes wrong, the program still runs
-        logger.debug("stitching %s failed", run.name, exc_info=True)
-        why = reason(error)
-        if options.fallback == "error":
-            raise StitchError(
-                f"{run.name or 'The program'} could not be stitched: {why} "
-                'Use fallback="xla" to leave it to XLA.'
-            ) from error
-        return Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
+    found = apart(run.stitch)
+    if not isinstance(found, Failed):
+        return found
+    # rule 1: whatever goes wrong, the program still runs
+    error = found.error
+    if isinstance(error, StitchError):
+        raise error
+    logger.debug("stitching %s failed", run.name, exc_info=error)
+    why = reason(error)
+    if options.fallback == "error":
+        raise StitchError(
+            f"{run.name or 'The program'} could not be stitched: {why} "
+            'Use fallback="xla" to leave it to XLA.'
+        ) from error
+    return Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
 
 
 @dataclass(eq=False)
@@ -232,6 +236,7 @@ class _Run:
                 if over:
                     key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
                 if key not in known:
+                    check()
                     name = kernel_name(pattern.ops, key)
                     part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
                     settings = self.tuned.settings(pattern, self.options)
@@ -303,6 +308,7 @@ class _Run:
 
     @contextmanager
     def timed(self, name: str, detail: str = "") -> Iterator[None]:
+        check()
         self.step(f"{name} {detail}".rstrip())
         start = time.perf_counter()
         try:

@@ -17,6 +17,7 @@ from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.planner import plan
 from fusionstitch.plan.scores import Measure
+from fusionstitch.runtime.apart import check
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.graph import Graph
 from hlo.verdict import Verdict, forbid
@@ -40,6 +41,7 @@ def plan_graph(
     widest = SCOPES.index(options.scope)
 
     def ask(pattern: Pattern) -> KernelFacts | Verdict:
+        check()
         part = region("inspected", pattern.ops, pattern.inputs, pattern.outputs)
         settings = tuned.settings(pattern, options)
         try:

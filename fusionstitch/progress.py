@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from fusionstitch import env
+from fusionstitch.runtime.apart import alone
 from hlo import foreign
 
 _WIDTH = 78
@@ -34,10 +35,13 @@ def line(title: str) -> Iterator[Step]:
     stream = sys.stderr
     in_place = stream.isatty()
 
-    def write(text: str) -> None:
+    def put(text: str) -> None:
         with suppress(OSError, ValueError):  # whoever was looking may be gone
             stream.write(text)
             stream.flush()
+
+    def write(text: str) -> None:
+        alone(lambda: put(text))
 
     def show(step: str) -> None:
         text = foreign.line(f"fusionstitch {title}: {step}")[:_WIDTH]

@@ -12,6 +12,7 @@ import json
 import logging
 import zlib
 from collections.abc import Sequence
+from functools import partial
 
 from costmodel import devices
 from fusionstitch import builders, core
@@ -19,6 +20,7 @@ from fusionstitch.core import Stitched
 from fusionstitch.errors import reason
 from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
+from fusionstitch.runtime.apart import alone
 from fusionstitch.tuning import tuned
 
 logger = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
         event = events[0]
     if event is not None and isinstance(event.result, Stitched):
         return event.result
-    return _again(keys) if keys else None
+    return alone(partial(_again, keys)) if keys else None
 
 
 def _again(keys: Sequence[str]) -> Stitched | None:

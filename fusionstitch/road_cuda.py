@@ -8,6 +8,7 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -79,6 +80,38 @@ def _marked_function(fun: Callable[..., Any], name: str) -> _Marked:
     return marked if marked._held() is fun else _Marked(lambda: fun, name)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What functions with the same options share: the token of their marks, and the device."""
+
+    token: str
+    device: Device
+
+
+def prepare(options: Options) -> Prepared:
+    """Makes XLA and the pass ready for functions with these options.
+
+    Raises StitchError where they cannot be stitched, and what a broken installation raises.
+    """
+    from fusionstitch import __version__, builders
+    from fusionstitch.runtime import cuda, xla_pass
+    from fusionstitch.runtime.artifact import CALL_FORMAT
+    from fusionstitch.tuning import tuned
+
+    device = builders.profile(options)
+    results = tuned.load(device)
+    content = f"{__version__} {CALL_FORMAT} {options.token} {device} {results.token}".rstrip()
+    token = hashlib.sha256(content.encode()).hexdigest()[:16]
+    for verdict in (
+        cuda.register_launcher(builders.store()),
+        xla_pass.register(_inside_xla),
+    ):
+        if not verdict:
+            raise StitchError(verdict.reason)
+    _marked[token] = (options, device, results)
+    return Prepared(token, device)
+
+
 class Cuda:
     """A jax.jit of the function under a marked name: XLA hands its module to the pass."""
 
@@ -89,25 +122,12 @@ class Cuda:
         jit: Jit,
         keywords: Any,
         options: Options,
-        device: Device,
+        prepared: Prepared,
     ):
-        from fusionstitch import __version__, builders
-        from fusionstitch.runtime import cuda, xla_pass
-        from fusionstitch.runtime.artifact import CALL_FORMAT
-        from fusionstitch.tuning import tuned
+        from fusionstitch.runtime import xla_pass
 
-        results = tuned.load(device)
-        content = f"{__version__} {CALL_FORMAT} {options.token} {device} {results.token}".rstrip()
-        self.token = hashlib.sha256(content.encode()).hexdigest()[:16]
-        self.name, self.device = name_of(fun), device
-        for verdict in (
-            cuda.register_launcher(builders.store()),
-            xla_pass.register(_inside_xla),
-        ):
-            if not verdict:
-                raise StitchError(verdict.reason)
-        _marked[self.token] = (options, device, results)
-
+        self.token, self.device = prepared.token, prepared.device
+        self.name = name_of(fun)
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
         self.plain = plain
         marked = _marked_function(fun, xla_pass.mark(self.name, self.token))

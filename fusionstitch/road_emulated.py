@@ -14,10 +14,15 @@ from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
 from fusionstitch.recovery import Recovery
 from fusionstitch.roads import Find, Jit, Lower, left, name_of, warn
+from fusionstitch.runtime.apart import Failed, apart
+from fusionstitch.runtime.signals import held
 
 if TYPE_CHECKING:
+    from jax.export import Exported
+
     from costmodel.devices import Device
     from fusionstitch.core import Stitched
+    from fusionstitch.runtime.emulated_call import Program
 
 
 class _Nesting(threading.local):
@@ -121,9 +126,8 @@ class Emulated:
         """What was stitched, and the function of `values` to run."""
         import jax
 
-        from fusionstitch import builders, core
+        from fusionstitch import builders
         from fusionstitch.runtime import emulated_call
-        from fusionstitch.tuning import tuned
 
         device = builders.profile(self.options)
         if (platform := jax.default_backend()) != "cpu":
@@ -136,29 +140,31 @@ class Emulated:
         if references:
             why = "It reads or writes arrays by reference (jax.new_ref), which JAX cannot export."
             return self.unstitched(device, why), flat
-        try:
-            _nesting.active = True
-            program = emulated_call.lower(flat, values)
-        except Exception as error:
-            return self.unstitched(device, reason(error)), flat
-        finally:
-            _nesting.active = False
-        run = flat
-        try:
-            with progress.line(self.name) as step:
-                known, build = tuned.load(device), builders.emulated(device)
-                result = core.stitch(
-                    program.hlo, self.options, device, build, step=step, tuned=known
-                )
-            if result.stitches:
-                run = emulated_call.stitched(program, result.module)
-        except StitchError:
-            raise
-        except Exception as error:
-            return self.unstitched(device, reason(error)), flat
-        if (found := left(result)) is not None:
-            warn(self.name, *found)
+        program = held(lambda: _lowered(flat, values))
+        if isinstance(program, Failed):
+            return self.unstitched(device, reason(program.error)), flat
+        found = apart(lambda: self.stitched(program, device))
+        if isinstance(found, Failed):
+            if isinstance(found.error, StitchError):
+                raise found.error
+            return self.unstitched(device, reason(found.error)), flat
+        result, made = found
+        run = flat if made is None else emulated_call.calling(made)
+        if (said := left(result)) is not None:
+            warn(self.name, *said)
         return result, run
+
+    def stitched(self, program: Program, device: Device) -> tuple[Stitched, Exported | None]:
+        """What was stitched, and the program with it, if anything was."""
+        from fusionstitch import builders, core
+        from fusionstitch.runtime import emulated_call
+        from fusionstitch.tuning import tuned
+
+        with progress.line(self.name) as step:
+            known, build = tuned.load(device), builders.emulated(device)
+            result = core.stitch(program.hlo, self.options, device, build, step=step, tuned=known)
+        made = emulated_call.edited(program, result.module) if result.stitches else None
+        return result, made
 
     def unstitched(self, device: Device, why: str) -> Stitched:
         from fusionstitch import core
@@ -167,6 +173,16 @@ class Emulated:
             raise StitchError(f"{self.name} could not be stitched: {why}")
         warn(self.name, why)
         return core.Stitched(self.name, b"", device, fallbacks=(core.Fallback((), why),))
+
+
+def _lowered(flat: Any, values: list[Any]) -> Program:
+    from fusionstitch.runtime import emulated_call
+
+    _nesting.active = True
+    try:
+        return emulated_call.lower(flat, values)
+    finally:
+        _nesting.active = False
 
 
 def _composes(args: Any, kwargs: Any) -> bool:

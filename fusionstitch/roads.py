@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, reason
 from fusionstitch.options import Options
+from fusionstitch.runtime.apart import Failed, alone, apart
 from hlo import foreign
 
 if TYPE_CHECKING:
@@ -56,26 +57,29 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
     environment variable that is not allowed.
     """
     from fusionstitch import builders
-    from fusionstitch.road_cuda import Cuda
+    from fusionstitch.road_cuda import Cuda, Prepared, prepare
     from fusionstitch.road_emulated import Emulated
 
-    env.check()
+    alone(env.check)
     _hide_own_frames()
     if options.backend == "emulate":
         return Emulated(fun, plain, jit, keywords, options)
     found = builders.gpu()
     if not found and options.backend == "auto":
         return Plain(plain)
-    try:
-        if not found:
-            raise StitchError(f"{found.reason} backend='emulate' runs the kernels on the host.")
-        return Cuda(fun, plain, jit, keywords, options, builders.profile(options))
-    except Exception as error:  # a broken installation raises what it likes
-        if options.fallback == "error":
-            if isinstance(error, (StitchError, OptionError)):
-                raise
-            raise StitchError(f"{name_of(fun)} cannot be stitched: {reason(error)}") from error
-        warn(name_of(fun), reason(error))
+    if not found:
+        why = f"{found.reason} backend='emulate' runs the kernels on the host."
+        prepared: Prepared | Failed = Failed(StitchError(why))
+    else:
+        prepared = apart(lambda: prepare(options))
+    if not isinstance(prepared, Failed):
+        return Cuda(fun, plain, jit, keywords, options, prepared)
+    error = prepared.error  # a broken installation raises what it likes
+    if options.fallback == "error":
+        if isinstance(error, (StitchError, OptionError)):
+            raise error
+        raise StitchError(f"{name_of(fun)} cannot be stitched: {reason(error)}") from error
+    warn(name_of(fun), reason(error))
     return Plain(plain)
 
 

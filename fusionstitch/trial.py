@@ -15,6 +15,8 @@ from fusionstitch.errors import OptionError, reason
 from fusionstitch.options import Options
 from fusionstitch.original import plain_jit
 from fusionstitch.runtime import nvrtc
+from fusionstitch.runtime.apart import Failed
+from fusionstitch.runtime.signals import held
 from fusionstitch.stages import Call, Compiled
 from fusionstitch.tuning import tuned
 
@@ -122,10 +124,11 @@ class _Program:
         """The module for the platform that is planned for."""
         traced = self.plain.trace(*self.args, **self.kwargs)
         if self.backend == "model":
-            try:
-                return _hlo(traced.lower(lowering_platforms=("cuda",)))
-            except Exception as error:  # a program with a lowering for the host alone
-                self.notes.append(f"lowered for the host: {reason(error)}")
+            found = held(lambda: _hlo(traced.lower(lowering_platforms=("cuda",))))
+            if not isinstance(found, Failed):
+                return found
+            # a program with a lowering for the host alone
+            self.notes.append(f"lowered for the host: {reason(found.error)}")
         return _hlo(traced.lower())
 
     def compiled(self) -> Compiled:

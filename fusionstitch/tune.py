@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
     from fusionstitch.api import Jitted
     from fusionstitch.errors import MeasureError
     from fusionstitch.measure import gpu
+    from fusionstitch.runtime.apart import alone
     from fusionstitch.runtime.cache import Database
     from fusionstitch.tuning.run import tune_module
 
@@ -57,7 +59,8 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
     database = Database()
     try:
         with progress.line(name or jitted.__name__) as step:
-            return tune_module(
+            tuning = partial(
+                tune_module,
                 stitched.given,
                 options,
                 device,
@@ -68,6 +71,7 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
                 name=name or jitted.__name__,
                 step=step,
             )
+            return alone(tuning)
     finally:
         database.close()
 

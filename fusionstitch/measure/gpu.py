@@ -18,6 +18,7 @@ from fusionstitch import builders
 from fusionstitch.accuracy import difference
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.measure import activity, buffers, probes, replay
+from fusionstitch.runtime.apart import Failed, apart
 from fusionstitch.runtime.artifact import Artifact
 from hlo.graph import Shape
 from hlo.importer import from_proto
@@ -214,15 +215,22 @@ class GpuMeter:
 
     def _measured(self, run: Callable[[], T]) -> T:
         """Runs it alone on this device; whatever goes wrong becomes a MeasureError."""
-        with self._lock:
-            try:
+        import jax
+
+        def alone() -> T:
+            # the types are those of the module, whatever the thread's configuration
+            with self._lock, jax.enable_x64(True):
                 return run()
-            except FusionStitchError:
-                raise
-            except Exception as error:  # out of memory, a kernel that does not run, ...
-                logger.debug("measuring failed", exc_info=True)
-                what = str(error).strip().splitlines() or [type(error).__name__]
-                raise MeasureError(f"It cannot be measured: {what[0]}") from error
+
+        found = apart(alone)
+        if not isinstance(found, Failed):
+            return found
+        error = found.error  # out of memory, a kernel that does not run, ...
+        if isinstance(error, FusionStitchError):
+            raise error
+        logger.debug("measuring failed", exc_info=error)
+        what = str(error).strip().splitlines() or [type(error).__name__]
+        raise MeasureError(f"It cannot be measured: {what[0]}") from error
 
 
 def meters(profile: Device) -> list[GpuMeter]:
@@ -235,14 +243,17 @@ def meters(profile: Device) -> list[GpuMeter]:
             "take its results over with `fusionstitch tune --export FILE` there and "
             "`fusionstitch tune --import FILE` here."
         )
-    try:
-        import cupy
-
-        cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:
+    if isinstance(count := apart(_device_count), Failed):
         raise MeasureError(
-            f"Measuring launches kernels through CuPy, which cannot be used: {error}. Install it "
-            "for your CUDA version, for example `pip install cupy-cuda13x`."
-        ) from None
+            f"Measuring launches kernels through CuPy, which cannot be used: {count.error}. "
+            "Install it for your CUDA version, for example `pip install cupy-cuda13x`."
+        )
     kind = jax.local_devices()[0].device_kind
     return [GpuMeter(d, profile) for d in jax.local_devices() if d.device_kind == kind]
+
+
+def _device_count() -> int:
+    import cupy
+
+    count: int = cupy.cuda.runtime.getDeviceCount()
+    return count

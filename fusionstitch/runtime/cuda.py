@@ -16,6 +16,7 @@ from codegen.kernel import Kernel
 from codegen.launchable import launchable
 from costmodel.devices import Device
 from fusionstitch.runtime import handlers, images, nvrtc, toolchain
+from fusionstitch.runtime.apart import checks
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
 from fusionstitch.runtime.toolchain import Store
@@ -66,7 +67,10 @@ def build_each(
     keys = [nvrtc.key(kernel.source, arch, options) for kernel in kernels]
     sources = dict(zip(keys, (kernel.source for kernel in kernels), strict=True))
 
+    check = checks()
+
     def compiled(key: str) -> Compiled | ToolchainError:
+        check()
         if store is not None and (kept := _unpack(store.get(key))) is not None:
             return kept
         try:

@@ -72,11 +72,23 @@ def stitched(program: Program, hlo: bytes, **jit_options: Any) -> Any:
     `jit_options` are keywords of jax.jit for this function, such as donate_argnums. Raises
     ImportModuleError if XLA refuses the module.
     """
+    return calling(edited(program, hlo), **jit_options)
+
+
+def edited(program: Program, hlo: bytes) -> export.Exported:
+    """The program with the edited module `hlo`, which the emulator can then run.
+
+    Raises ImportModuleError if XLA refuses the module.
+    """
     emulate.register()
     # gradients never go through here, and what computes them holds the user's function
-    exported = dataclasses.replace(
+    return dataclasses.replace(
         program.exported, mlir_module_serialized=portable_artifact(hlo), _get_vjp=None
     )
+
+
+def calling(exported: export.Exported, **jit_options: Any) -> Any:
+    """A `jax.jit` function that calls an exported program."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return exported.call(*args, **kwargs)

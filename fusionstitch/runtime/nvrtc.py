@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from fusionstitch.runtime.apart import Failed, apart
 from hlo.errors import ToolchainError
 from hlo.verdict import Verdict, allow, forbid
 
@@ -49,12 +50,15 @@ class Compiled:
 @functools.cache
 def _binding() -> Any:
     """CuPy's NVRTC module, or None where CuPy or the NVRTC library is missing."""
-    try:
+
+    def load() -> Any:
         binding = importlib.import_module("cupy.cuda").nvrtc
         binding.getVersion()
-    except Exception:  # a broken CUDA install raises whatever the loader raises
-        return None
-    return binding
+        return binding
+
+    found = apart(load)
+    # a broken CUDA install raises whatever the loader raises
+    return None if isinstance(found, Failed) else found
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -11,11 +12,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
 from fusionstitch.runtime import images
+from fusionstitch.runtime.apart import check
 from hlo.errors import ToolchainError
 
 #: Compilers that are looked for when the environment variable CXX is not set.
@@ -27,6 +30,8 @@ _ANOTHER = "Name another one in the environment variable CXX."
 #: Seconds a compiler may take: a unit of many kernels needs a minute on a slow machine.
 _LIMIT_SECONDS = 600.0
 _VERSION_SECONDS = 30.0
+#: How often it is looked whether anybody still waits for the compiler.
+_LOOK_SECONDS = 0.1
 #: Compilers that did not come to an end: this process does not wait for them again.
 _hung: set[str] = set()
 
@@ -107,18 +112,26 @@ def _waited(command: Sequence[str], seconds: float, out: IO[bytes], err: IO[byte
     running = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
     )
+    deadline = time.monotonic() + seconds
     try:
-        return running.wait(seconds)
-    except BaseException as error:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
-        _hung.add(command[0])
-        raise ToolchainError(
-            f"The host compiler {command[0]} did not come to an end within {seconds:.0f} seconds. "
-            f"{_ANOTHER}"
-        ) from None
+        while time.monotonic() < deadline:
+            check()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return running.wait(min(seconds, _LOOK_SECONDS))
+    except BaseException:
+        _end(running)
+        raise
+    _end(running)
+    _hung.add(command[0])
+    raise ToolchainError(
+        f"The host compiler {command[0]} did not come to an end within {seconds:.0f} seconds. "
+        f"{_ANOTHER}"
+    )
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
 
 
 def compile_shared(

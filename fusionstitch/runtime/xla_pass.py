@@ -1,7 +1,8 @@
 """The pass inside XLA: XLA shows it every module it compiles, marked ones are stitched.
 
 A mark travels in the name of the jitted function, hence of the module. The pass runs once per
-compile, before layout assignment and fusion, on a thread of XLA's choosing.
+compile, before layout assignment and fusion, on a thread of XLA's choosing, which waits while a
+thread of ours stitches.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.runtime.apart import Failed, Stopped, apart
 from fusionstitch.runtime.artifact import TARGET
+from fusionstitch.runtime.entry import Entry
 from hlo.importer import parse
 from hlo.verdict import Verdict, allow, forbid
 
@@ -28,6 +31,7 @@ StitchCallback = Callable[[bytes, str], bytes | None]
 
 # ---- marks --------------------------------------------------------------------------------------
 
+_SIGN = b"__fs_"
 _MARKED = re.compile(r"(?:jit_|pmap_)?(?P<name>.*)__fs_(?P<token>[0-9a-f]+)(?:\.\d+)?")
 
 
@@ -183,16 +187,25 @@ def _results() -> list[object]:
 
 
 def transform(module: bytes) -> bytes | None:
-    """What XLA calls. Never raises, since that would fail the user's compile."""
-    try:
-        marked = read_mark(module)
-        callback = _state.callback
-        if marked is None or callback is None:
-            return None
-        return _stitch(module, callback, *marked)
-    except BaseException:
-        logger.exception("fusionstitch could not handle a module; XLA compiles it as it is.")
+    """What XLA calls, through an `Entry`. Nothing of ours is raised here, since that would fail the
+    user's compile; what is raised is the user's (see `apart`)."""
+    if _SIGN not in module:
         return None
+    found = apart(lambda: _transformed(module))
+    if isinstance(found, Failed):
+        logger.error(
+            "fusionstitch could not handle a module; XLA compiles it as it is.",
+            exc_info=found.error,
+        )
+        return None
+    return found
+
+
+def _transformed(module: bytes) -> bytes | None:
+    marked, callback = read_mark(module), _state.callback
+    if marked is None or callback is None:
+        return None
+    return _stitch(module, callback, *marked)
 
 
 def _stitch(module: bytes, callback: StitchCallback, name: str, token: str) -> bytes | None:
@@ -204,6 +217,8 @@ def _stitch(module: bytes, callback: StitchCallback, name: str, token: str) -> b
     error: BaseException | None = None
     try:
         stitched = callback(module, token)
+    except Stopped:
+        raise
     except BaseException as raised:
         error = raised
     finally:
@@ -256,7 +271,7 @@ def register(callback: StitchCallback, platform: str = "cuda") -> Verdict:
             if not (verdict := available(platform)):
                 return verdict
             _door().register_hlo_module_transformation(
-                transform, name=_PASS_NAME, platforms=platform
+                Entry(transform), name=_PASS_NAME, platforms=platform
             )
             _state.platforms.add(platform)
         _state.callback = callback

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import resources
 
 from codegen.generate import CodegenOptions
@@ -16,6 +17,7 @@ from fusionstitch.errors import FusionStitchError
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.scores import Measure
+from fusionstitch.runtime.apart import alone
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.record import Entry, Record, from_json, record_key, versions
 
@@ -63,6 +65,10 @@ NOTHING = Tuned()
 
 def load(device: Device, database: Database | None = None) -> Tuned:
     """What there is for a device: measured with these versions, else with others, else shipped."""
+    return alone(partial(_load, device, database))
+
+
+def _load(device: Device, database: Database | None) -> Tuned:
     own = database is None
     database = Database() if database is None else database
     try:

@@ -1,0 +1,54 @@
+"""Signals that wait: for the work that has to run on the caller's thread (see `apart`)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import FrameType
+from typing import Any, TypeVar
+
+from fusionstitch.runtime.apart import Failed, caught
+
+T = TypeVar("T")
+
+
+def held(work: Callable[[], T]) -> T | Failed:
+    """What `work` returns, or the Exception that it raised as a `Failed`.
+
+    Handlers of signals run when it is over, and what they raise is raised then. For work of short
+    duration that depends on the thread, such as what JAX lowers under the user's configuration.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return caught(work)  # no handler runs here
+    handlers: dict[int, Any] = {}
+    arrived: dict[int, FrameType | None] = {}
+
+    def arrive(number: int, frame: FrameType | None) -> None:
+        arrived[number] = frame
+
+    try:
+        for number in signal.valid_signals():
+            if callable(handler := signal.getsignal(number)):
+                handlers[number] = handler
+                signal.signal(number, arrive)
+        found = caught(work)
+    finally:
+        _all(
+            [
+                *(partial(signal.signal, number, handler) for number, handler in handlers.items()),
+                *(partial(handlers[number], number, frame) for number, frame in arrived.items()),
+            ]
+        )
+    return found
+
+
+def _all(steps: Sequence[Callable[[], Any]]) -> None:
+    """Takes every step, also where one raises."""
+    for place, step in enumerate(steps):
+        try:
+            step()
+        except BaseException:
+            _all(steps[place + 1 :])
+            raise

@@ -1,0 +1,381 @@
+"""What the user's signal handlers raise comes out as it is, wherever in a compile it arrives.
+
+A timer's handler raises after each of many delays, so that it arrives at every stage of a call.
+Nobody checks how long anything takes: each delay must give the exception or the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from fusionstitch import road_cuda
+from fusionstitch.runtime import apart, toolchain, xla_pass
+from fusionstitch.runtime.entry import Entry
+from fusionstitch.runtime.signals import held
+from tests.behaviour.conftest import EMULATE
+from tests.behaviour.conftest import marked as marked
+
+X = np.random.default_rng(0).standard_normal((16, 32), np.float32)
+#: Delays per compile, in parts of the time that it takes without interruption.
+STEPS = 13
+
+
+class LateError(Exception):
+    """As a user's timeout: an Exception like any other."""
+
+
+class LateFileError(TimeoutError):
+    """A timeout that is an OSError, which files raise as well."""
+
+
+KINDS: tuple[type[BaseException], ...] = (LateError, LateFileError, KeyboardInterrupt)
+
+
+def program() -> Callable[[Any], Any]:
+    def normalised(x: jax.Array) -> jax.Array:
+        return x - x.sum(1, keepdims=True)
+
+    return normalised
+
+
+EXPECTED = np.asarray(jax.jit(program())(X))
+
+
+@contextlib.contextmanager
+def after(seconds: float, error: BaseException) -> Iterator[None]:
+    """Raises `error` out of a signal handler after a delay, if the body takes that long."""
+
+    def late(*_: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def interrupted(seconds: float, error: BaseException, work: Callable[[], Any]) -> bool:
+    """Whether `error` came out of `work`, and that nothing else did."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gc.disable()  # JAX collects in a callback of its own, where an exception is lost
+        try:
+            with after(seconds, error):
+                work()
+        except BaseException as raised:
+            if raised is not error:
+                raise
+            return True
+        finally:
+            gc.enable()
+    return False
+
+
+class Road:
+    """A road that `fs.jit` takes. `stitches` counts the patterns that became kernels."""
+
+    def __init__(self, make: Callable[[], Any], stitches: Callable[[Any], int]):
+        self.make, self.stitches = make, stitches
+
+
+def through_the_emulator() -> Iterator[Road]:
+    def stitches(jitted: Any) -> int:
+        return sum(len(one.stitches) for one in jitted._fusionstitch.road.known.values())
+
+    yield Road(lambda: fs.jit(program(), options=EMULATE), stitches)
+
+
+def inside_xla(patch: pytest.MonkeyPatch) -> Iterator[Road]:
+    """XLA for the CPU calls the pass. It could not run what the pass gives back, and what it offers
+    has been fused: the pass sees the lowered program instead, and what it gives is only counted."""
+    found: list[int] = []
+    lowered: Any = jax.jit(program()).lower(X).compiler_ir("hlo")
+    given = lowered.as_serialized_hlo_module_proto()
+
+    def plan(module: bytes, token: str) -> None:
+        assert road_cuda._inside_xla(given, token)
+        found.append(1)
+
+    def stitches(jitted: Any) -> int:
+        return len(found)
+
+    def make() -> Any:
+        found.clear()
+        return fs.jit(program(), options=fs.Options(scorer="paper"))
+
+    patch.setattr(xla_pass, "_state", xla_pass._State())
+    assert REGISTER(plan, "cpu")
+    try:
+        yield Road(make, stitches)
+    finally:
+        xla_pass.unregister()
+
+
+REGISTER = xla_pass.register
+
+
+@pytest.fixture(params=["emulator", "XLA"])
+def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Road]:
+    if request.param == "emulator":
+        request.getfixturevalue("host_compiler")
+        yield from through_the_emulator()
+    else:
+        request.getfixturevalue("nvrtc")
+        request.getfixturevalue("marked")
+        yield from inside_xla(monkeypatch)
+
+
+def test_what_a_handler_raises_comes_out_and_the_next_call_is_stitched(road: Road) -> None:
+    road.make()(X)  # what is loaded and built once
+    jitted, start = road.make(), time.perf_counter()
+    jitted(X)
+    whole = time.perf_counter() - start
+    came = 0
+    for step in range(STEPS):
+        jitted = road.make()
+        came += interrupted(
+            (step + 0.5) / STEPS * whole,
+            KINDS[step % len(KINDS)]("late"),
+            functools.partial(jitted, X),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            np.testing.assert_allclose(np.asarray(jitted(X)), EXPECTED, rtol=1e-5, atol=1e-6)
+        assert road.stitches(jitted)
+    assert came
+
+
+def test_programs_that_are_not_ours_lose_nothing_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass sees them too; a handler's exception is neither swallowed nor XLA's error."""
+    monkeypatch.setattr(xla_pass, "_state", xla_pass._State())
+    assert REGISTER(lambda module, token: None, "cpu")
+
+    def lowered(number: int) -> Any:
+        def fun(x: jax.Array) -> jax.Array:
+            for _ in range(40):
+                x = jnp.sin(x) * number
+            return x
+
+        return jax.jit(fun).lower(X)
+
+    start = time.perf_counter()
+    lowered(0).compile()
+    whole = time.perf_counter() - start
+    came = 0
+    for step in range(1, STEPS):
+        stage = lowered(step)
+        came += interrupted(step / STEPS * whole, LateError("late"), stage.compile)
+    xla_pass.unregister()
+    assert came
+
+
+# ---- the parts ----------------------------------------------------------------------------------
+
+
+def test_an_entry_raises_once_it_is_left() -> None:
+    error = LateError("late")
+
+    def work(module: bytes) -> bytes | None:
+        if module:
+            raise error
+        return b"reply"
+
+    entry = Entry(work)
+
+    def called() -> None:
+        assert entry(b"module") is None
+        for _ in range(2):  # the next step backwards at the latest
+            pass
+
+    assert entry(b"") == b"reply"
+    gc.disable()  # as above
+    try:
+        for _ in range(200):  # more than calls that wait
+            with pytest.raises(LateError) as caught:
+                called()
+            assert caught.value is error
+            assert entry(b"") == b"reply"
+    finally:
+        gc.enable()
+
+
+def test_calls_may_begin_inside_each_other_and_on_any_thread() -> None:
+    def work(module: bytes) -> bytes | None:
+        return module if len(module) > 40 else entry(module + b"x")
+
+    entry = Entry(work)
+    threads = [threading.Thread(target=entry, args=(b"",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert entry(b"") == b"x" * 41
+
+
+def test_work_apart_gives_its_result_or_its_exception() -> None:
+    def fail() -> None:
+        raise ValueError("ours")
+
+    assert apart.apart(lambda: 7) == 7
+    found = apart.apart(fail)
+    assert isinstance(found, apart.Failed)
+    assert str(found.error) == "ours"
+    with pytest.raises(ValueError, match="ours"):
+        apart.alone(fail)
+
+
+def test_work_apart_is_told_to_stop_and_stops() -> None:
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            while True:
+                apart.check()
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    assert interrupted(0.05, LateError("late"), lambda: apart.apart(work))
+    assert ended.wait(30)
+
+
+def test_work_apart_carries_nothing_of_the_user_s() -> None:
+    def state() -> tuple[Any, Any]:
+        return np.geterr()["over"], jax.numpy.arange(2.0).dtype
+
+    before = threading.stack_size(1 << 18)
+    try:
+        with np.errstate(over="raise"), jax.enable_x64(True):
+            assert apart.alone(state) == ("warn", np.float32)
+            assert state() == ("raise", np.float64)
+        assert threading.stack_size() == 1 << 18
+    finally:
+        threading.stack_size(before)
+
+
+def test_without_a_thread_work_runs_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert apart.apart(threading.get_ident) == threading.get_ident()
+
+
+def test_a_handler_s_runtime_error_is_the_user_s() -> None:
+    def slow() -> None:
+        ended.wait(30)
+
+    ended = threading.Event()
+    error = RuntimeError("the user's")
+    assert interrupted(0.02, error, lambda: apart.apart(slow))
+    ended.set()
+
+
+def test_a_compiler_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    script = tmp_path / "compiler"
+    script.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 600\n")
+    script.chmod(0o755)
+    error = LateError("late")
+
+    def late(*_: object) -> None:
+        if started.exists() and started.read_text().strip():
+            raise error
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+    try:
+        with pytest.raises(LateError):
+            apart.apart(lambda: toolchain._run([str(script)], 60.0))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    process = int(started.read_text())
+    for _ in range(3000):
+        if not Path(f"/proc/{process}").exists():
+            break
+        time.sleep(0.01)
+    assert not Path(f"/proc/{process}").exists()
+    assert str(script) not in toolchain._hung
+
+
+def test_held_signals_come_afterwards_and_all_of_them() -> None:
+    came: list[int] = []
+
+    def first(number: int, frame: Any) -> None:
+        came.append(number)
+        raise LateError("first")
+
+    def second(number: int, frame: Any) -> None:
+        came.append(number)
+
+    handlers = {signal.SIGUSR1: first, signal.SIGUSR2: second}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+
+    def work() -> str:
+        for number in handlers:
+            signal.raise_signal(number)
+        assert not came
+        return "done"
+
+    try:
+        with pytest.raises(LateError, match="first"):
+            held(work)
+        assert sorted(came) == sorted(handlers)
+        assert {number: signal.getsignal(number) for number in handlers} == handlers
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert isinstance(held(lambda: 1 // 0), apart.Failed)
+
+
+def test_a_process_that_ends_after_an_interrupted_compile_ends(tmp_path: Path) -> None:
+    """The thread that stitches is told to stop, and nothing is cut off inside a library."""
+    script = """
+import os, signal, threading
+import jax, numpy as np
+import fusionstitch as fs
+from fusionstitch import core
+
+plain = core.generate
+
+def generate(*args):
+    os.kill(os.getpid(), signal.SIGINT)
+    waiting.wait(30)
+    return plain(*args)
+
+waiting = threading.Event()
+core.generate = generate
+options = fs.Options(backend="emulate", scorer="paper")
+f = fs.jit(lambda x: x * jax.numpy.exp(x), options=options)
+try:
+    f(np.ones(8, np.float32))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+waiting.set()
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (found.returncode, found.stdout.strip()) == (0, "interrupted"), found.stderr
+    assert not found.stderr
