@@ -89,17 +89,18 @@ def _cluster(plan: KernelPlan) -> str:
 
 
 def is_table(op: Op) -> bool:
-    """A constant whose elements differ: it becomes an array of the translation unit."""
+    """A constant whose elements differ, if only in a zero's sign: it becomes an array of the
+    translation unit."""
     if op.opcode != "constant":
         return False
     value = np.asarray(op.attrs["value"])
-    return value.size > 1 and not bool((value == value.flat[0]).all())
+    return value.size > 1 and value.tobytes() != value.flat[0].tobytes() * value.size
 
 
 def _table(op: Op, name: str) -> str:
     values = ", ".join(literal(v, op.dtype) for v in np.asarray(op.attrs["value"]).flat)
     compute = c_type(op.dtype).compute
-    return f"static __device__ const {compute} {name}[{op.shape.size}] = {{{values}}};\n"
+    return f"static __device__ constexpr {compute} {name}[{op.shape.size}] = {{{values}}};\n"
 
 
 def _storage(op: Op) -> str:

@@ -191,10 +191,8 @@ class Values:
         return name, depth
 
     def _constant(self, op: Op, index: Indices) -> Placed:
-        value = op.attrs["value"]
-        first = value.flat[0]
-        if op.shape.size == 1 or bool((value == first).all()):
-            return literal(first, op.dtype), 0
+        if op.id not in self.tables:
+            return literal(op.attrs["value"].flat[0], op.dtype), 0
         return f"{self.tables[op.id]}[{self.address(index, op.dims)}]", self._index_depth(index)
 
     def _branches(self, op: Op, index: Indices) -> Placed:

@@ -4,14 +4,9 @@
 // ---- bits ---------------------------------------------------------------------------------------
 
 template <class To, class From>
-FS_FN To fs_bitcast(From value) {
+FS_FN constexpr To fs_bitcast(From value) {
   static_assert(sizeof(To) == sizeof(From), "a bitcast keeps the number of bytes");
-  union {
-    From from;
-    To to;
-  } both;
-  both.from = value;
-  return both.to;
+  return __builtin_bit_cast(To, value);  // tables of constants hold infinities and NaN
 }
 
 // fs_bits<N>: the unsigned integer of N bytes. fs_word<T>: where T is computed without promotion
@@ -273,21 +268,21 @@ FS_FN void fs_store_vec(T* to, fs_vec<T, N> values) {
 template <class T>
 struct fs_limits {
   static const bool is_signed = (T)-1 < (T)1;
-  static FS_METHOD T lowest() { return is_signed ? (T)(1ull << (sizeof(T) * 8 - 1)) : (T)0; }
-  static FS_METHOD T highest() { return (T)~lowest(); }
+  static FS_METHOD constexpr T lowest() { return is_signed ? (T)(1ull << (sizeof(T) * 8 - 1)) : (T)0; }
+  static FS_METHOD constexpr T highest() { return (T)~lowest(); }
 };
 template <>
 struct fs_limits<bool> {
-  static FS_METHOD bool lowest() { return false; }
-  static FS_METHOD bool highest() { return true; }
+  static FS_METHOD constexpr bool lowest() { return false; }
+  static FS_METHOD constexpr bool highest() { return true; }
 };
 template <>
 struct fs_limits<float> {
-  static FS_METHOD float lowest() { return fs_bitcast<float>(0xff800000u); }
-  static FS_METHOD float highest() { return fs_bitcast<float>(0x7f800000u); }
+  static FS_METHOD constexpr float lowest() { return fs_bitcast<float>(0xff800000u); }
+  static FS_METHOD constexpr float highest() { return fs_bitcast<float>(0x7f800000u); }
 };
 template <>
 struct fs_limits<double> {
-  static FS_METHOD double lowest() { return fs_bitcast<double>(0xfff0000000000000ull); }
-  static FS_METHOD double highest() { return fs_bitcast<double>(0x7ff0000000000000ull); }
+  static FS_METHOD constexpr double lowest() { return fs_bitcast<double>(0xfff0000000000000ull); }
+  static FS_METHOD constexpr double highest() { return fs_bitcast<double>(0x7ff0000000000000ull); }
 };

@@ -9,6 +9,7 @@ from tests.codegen import (
     movement_cases,
     refused_cases,
     slice_cases,
+    table_cases,
     team_cases,
 )
 from tests.codegen.kernel_cases import CASES, Program
@@ -22,5 +23,6 @@ __all__ = [
     "movement_cases",
     "refused_cases",
     "slice_cases",
+    "table_cases",
     "team_cases",
 ]

@@ -36,7 +36,7 @@ TILED = "_tile["
 TENSOR = "fs_mma"
 PARTS = "fs_join_parts<"
 JOINED = "_from = "
-TABLE = "static __device__ const"
+TABLE = "static __device__ constexpr"
 
 STRICT = CodegenOptions(numerics="strict")
 UNSHARED = CodegenOptions(sharing=False)
