@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.options import Options
-from fusionstitch.original import plain_jit
+from fusionstitch.original import jit_again, plain_jit
 from fusionstitch.original import replaced as _original
 from fusionstitch.roads import Road, choose, name_of
 from fusionstitch.stages import Call, Lowered, Traced
@@ -68,7 +68,7 @@ class Wrapping:
     @functools.cached_property
     def road(self) -> Road:
         # on first use, not on decoration: it initializes JAX's backends
-        return choose(self.fun, self.plain, plain_jit(), self.keywords, self.options)
+        return choose(self.fun, self.plain, jit_again, self.keywords, self.options)
 
 
 class Jitted:

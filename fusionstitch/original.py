@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 #: What jax.jit was before `install`; empty while it is in its place.
@@ -13,3 +15,10 @@ def plain_jit() -> Any:
     import jax
 
     return replaced[0] if replaced else jax.jit
+
+
+def jit_again(fun: Callable[..., Any], **keywords: Any) -> Any:
+    """jax.jit with keywords that it has been given before: what it warns of has been said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return plain_jit()(fun, **keywords)

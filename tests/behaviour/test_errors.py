@@ -191,3 +191,13 @@ def test_references_are_left_to_xla(jit: Jit) -> None:
     said = [str(w.message) for w in seen if w.category is FusionStitchWarning]
     assert all("by reference (jax.new_ref)" in text for text in said)
     assert len(said) in (0, 2)
+
+
+def test_what_jax_jit_warns_of_is_said_once(jit: Jit) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        jitted = jit(scaled, backend="cpu")
+        assert [one.category for one in said] == [DeprecationWarning]
+        jitted(X)
+        jitted.lower(X).compile()
+    assert len(said) == 1
