@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from codegen.kernel import Kernel
 from fusionstitch import env
+from fusionstitch.runtime import files
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +20,6 @@ def kernels(generated: Iterable[Kernel]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for kernel in generated:
-            (folder / f"{kernel.name}.cu").write_text(kernel.source)
+            files.replace(folder / f"{kernel.name}.cu", kernel.source)
     except OSError as error:
         logger.warning("FUSIONSTITCH_DUMP_DIR cannot be written: %s", error)

@@ -8,6 +8,7 @@ from pathlib import Path
 from codegen.source import comment
 from fusionstitch.core import Stitch, Stitched
 from fusionstitch.explain import names, source_lines
+from fusionstitch.runtime import files
 from hlo.errors import FusionStitchError
 
 _SHOWN_OPS = 16
@@ -19,15 +20,15 @@ def write(stitched: Stitched, folder: Path) -> list[Path]:
     first = {one.kernel.name: one for one in reversed(stitched.stitches)}
     texts = {f"{k.name}.cu": _text(first[k.name], stitched) for k in stitched.kernels}
     headers = resources.files("codegen") / "cuda"
-    files = {
+    copied = {
         entry.name: entry.read_text("utf-8")
         for entry in sorted(headers.iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith((".cuh", ".h"))
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in (files | texts).items():
-            (folder / name).write_text(text, "utf-8")
+        for name, text in (copied | texts).items():
+            files.replace(folder / name, text)
     except OSError as error:
         raise FusionStitchError(f"{folder} cannot be written: {error.strerror}.") from None
     return [folder / name for name in texts]

@@ -12,9 +12,10 @@ import json
 import logging
 import os
 import sqlite3
+import stat
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,30 +139,35 @@ class Store:
     def usage(self) -> tuple[int, int]:
         """(number of entries, their bytes)."""
         sizes = [len(value) for value in (self._memory or {}).values()]
-        for path in self._files():
+        for path, folder in self._files():
             with contextlib.suppress(OSError):  # another process may clear the cache
-                sizes += [path.stat().st_size] * (not path.name.startswith("."))
+                size = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_size
+                sizes += [size] * (not path.name.startswith("."))
         return len(sizes), sum(sizes)
 
     def corrupt(self) -> list[Path]:
         """The files that hold something else than what was kept under their names."""
         found = []
-        for path in self._files():
+        for path, _ in self._files():
             if path.name.startswith("."):
                 continue
-            with contextlib.suppress(FileNotFoundError):
-                data = path.read_bytes()
-                if data[:_DIGEST_BYTES] != _sealed(path.name, data[_DIGEST_BYTES:]):
-                    found.append(path)
+            try:
+                data = trust.read(path) or b""
+                whole = data[:_DIGEST_BYTES] == _sealed(path.name, data[_DIGEST_BYTES:])
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError):  # a link, a name that is no hash
+                whole = False
+            found += [] if whole else [path]
         return found
 
     def clear(self) -> None:
         """Forget every entry, and what killed processes left half written."""
         if self._memory is not None:
             self._memory.clear()
-        for path in self._files():
+        for path, folder in self._files():
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path.name, dir_fd=folder)
 
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
@@ -170,10 +176,20 @@ class Store:
     def _ours(self, path: Path) -> bool:
         return trust.entry(self._objects) and trust.entry(path.parent)
 
-    def _files(self) -> list[Path]:
+    def _files(self) -> Iterator[tuple[Path, int]]:
+        """All files and links, each with a handle of its folder; no link is followed, and one that
+        stands in a folder's place counts as a file."""
         if not self._trusted:
-            return []
-        return sorted(p for p in self._objects.glob("*/*") if p.is_file() or p.is_symlink())
+            return
+        with contextlib.suppress(OSError), trust.opened(self._objects) as objects:
+            for part in sorted(os.listdir(objects)):
+                place = self._objects / part
+                if not stat.S_ISDIR(os.stat(part, dir_fd=objects, follow_symlinks=False).st_mode):
+                    yield place, objects
+                    continue
+                with contextlib.suppress(OSError), trust.opened(part, objects) as folder:
+                    for name in sorted(os.listdir(folder)):
+                        yield place / name, folder
 
     def _use_memory(self, reason: str) -> None:
         _complain(self.folder, f"{reason} {_IN_MEMORY}")
@@ -194,6 +210,7 @@ def _write(path: Path, data: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
         with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o600)  # whatever the umask
             file.write(data)
         os.replace(temporary, path)
     except BaseException:

@@ -2,54 +2,94 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from hlo.verdict import Verdict, allow, forbid
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
+_PRIVATE = 0o700
+_WRITABLE = "{} is writable for other users: run `chmod go-w` on it."
+#: Parts of a path, those of links included, from which on it is taken for a circle.
+_MOST_STEPS = 4096
 
 
 def folder(path: Path) -> Verdict:
     """Whether nobody but this user (and root) can change what is found under `path`.
 
-    The folder is this user's and writable for nobody else. So is each folder above it, or it is
+    The folder is this user's and writable for nobody else. So is each folder on the way, or it is
     root's, or nobody can replace what others put there (the sticky bit), or nobody else gets there
-    because a folder above is closed to others. Links are looked at as such and where they lead.
+    because a folder above is closed to others. The way is walked as the system does: links are
+    looked at and followed one by one, and `..` is where it leads from there.
     Raises OSError for a folder that is not there.
     """
-    path = Path(os.path.abspath(path))
-    seen, left = {path}, [path]
-    while left:
-        target, closed = left.pop(), False
-        for place in (*reversed(target.parents), target):
-            facts = place.lstat()
-            if not _mine(facts) and (place == path or facts.st_uid != 0):
-                return forbid(f"{place} belongs to another user.")
-            if stat.S_ISLNK(facts.st_mode):
-                leads_to = Path(os.path.abspath(place.parent / os.readlink(place)))
-                left += [] if leads_to in seen else [leads_to]
-                seen.add(leads_to)
-                continue
-            kept = place != path and (closed or facts.st_mode & stat.S_ISVTX)
-            if facts.st_mode & _OTHERS_WRITE and not kept:
-                return forbid(f"{place} is writable for other users: run `chmod go-w` on it.")
-            closed = closed or (_mine(facts) and not facts.st_mode & _OTHERS_ENTER)
-    facts = path.stat()
-    if not _mine(facts) or facts.st_mode & _OTHERS_WRITE:
-        return forbid(f"{path} leads to a folder that others can write to.")
-    return allow()
+    way = [(Path("/"), False)]  # the folders that lead here, and whether others are kept out
+    left = [*reversed(Path.cwd().parts)] if not path.is_absolute() else []
+    left[:0] = reversed(path.parts)
+    for _ in range(_MOST_STEPS):
+        if not left:
+            break
+        if (part := left.pop()) == "..":
+            way = way[:-1] or way
+            continue
+        above, closed = (Path("/"), False) if part == "/" else way[-1]
+        place = above / part
+        facts = place.lstat()
+        if not _mine(facts) and facts.st_uid != 0:
+            return forbid(f"{place} belongs to another user.")
+        if stat.S_ISLNK(facts.st_mode):
+            left += reversed(Path(os.readlink(place)).parts)
+            continue
+        if facts.st_mode & _OTHERS_WRITE and not (closed or facts.st_mode & stat.S_ISVTX):
+            return forbid(_WRITABLE.format(place))
+        closed = closed or (_mine(facts) and not facts.st_mode & _OTHERS_ENTER)
+        way = [(place, closed)] if part == "/" else [*way, (place, closed)]
+    else:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    found, _ = way[-1]
+    facts = found.lstat()
+    if not _mine(facts):
+        return forbid(f"{found} belongs to another user.")
+    return allow() if not facts.st_mode & _OTHERS_WRITE else forbid(_WRITABLE.format(found))
 
 
 def make(path: Path) -> None:
     """Makes the folder and those above it that are missing, whatever the umask, with mode 0700."""
     for place in (*reversed(path.parents), path):
         if not place.exists():
-            place.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                place.mkdir(mode=_PRIVATE)
+                _open_to_its_owner(place)
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is no folder")
+
+
+def _open_to_its_owner(place: Path) -> None:
+    """Gives a new folder its mode if the umask took some of it, through no link."""
+    handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(handle)
+        if _mine(facts) and facts.st_mode & _PRIVATE != _PRIVATE:
+            os.chmod(f"/proc/self/fd/{handle}", _PRIVATE)  # such a handle knows no fchmod
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def opened(place: Path | str, above: int | None = None) -> Iterator[int]:
+    """A folder's handle for `dir_fd`, of one that is no link; `above` is that of the folder it
+    lies in. Raises OSError."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(place, flags, dir_fd=above)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def entry(path: Path) -> bool:

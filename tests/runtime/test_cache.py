@@ -106,6 +106,30 @@ def test_clear_forgets_everything(folder: Path) -> None:
     assert store.get("a") is None
 
 
+def test_clear_follows_no_link(folder: Path, tmp_path: Path) -> None:
+    store = Store(folder)
+    store.put("a", b"1")
+    entry = only_file(folder)
+    kept = tmp_path / "elsewhere" / "ab"
+    kept.mkdir(parents=True)
+    (kept / "precious").write_text("mine")
+    (folder / "objects" / "ab").symlink_to(kept)
+    (folder / "objects" / "stray").symlink_to(kept / "precious")
+    entry.with_name("link").symlink_to(kept / "precious")
+    assert {path.name for path in store.corrupt()} == {"ab", "stray", "link"}
+    store.clear()
+    assert (kept / "precious").read_text() == "mine"
+    assert store.usage() == (0, 0)
+    assert [p for p in folder.rglob("*") if p.is_symlink() or p.is_file()] == []
+    store.put("b", b"2")
+    assert Store(folder).get("b") == b"2"
+    # nor one in the place of all entries
+    (folder / "objects").rename(tmp_path / "objects")
+    (folder / "objects").symlink_to(tmp_path / "objects")
+    Store(folder).clear()
+    assert len([p for p in (tmp_path / "objects").rglob("*") if p.is_file()]) == 1
+
+
 def test_a_deleted_folder_is_made_again(folder: Path) -> None:
     store = Store(folder)
     store.put("a", b"1")

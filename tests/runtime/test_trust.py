@@ -102,6 +102,60 @@ def test_links_are_followed_one_by_one(folder: Path, tmp_path: Path) -> None:
     assert str(shared) in verdict.reason
 
 
+def test_up_is_where_a_link_leads_to(folder: Path, tmp_path: Path) -> None:
+    """`here/link/../cache` is beside what the link names, not beside the link."""
+    shared = tmp_path / "shared"
+    (shared / "deep").mkdir(parents=True)
+    (shared / "cache").mkdir(mode=0o700)
+    (folder / "link").symlink_to(shared / "deep")
+    (folder / "cache").mkdir(mode=0o700)
+    way = folder / "link" / ".." / "cache"
+    assert trust.folder(way)
+    shared.chmod(0o777)
+    verdict = trust.folder(way)
+    assert not verdict
+    assert str(shared) in verdict.reason
+    assert trust.folder(folder / "cache")
+    # and the other way round: what lies beside the link has no say
+    shared.chmod(0o755)
+    (folder / "cache").chmod(0o777)
+    assert trust.folder(way)
+
+
+def test_links_within_links_and_paths_from_here(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "up").symlink_to(Path("a") / "b" / ".." / "b")
+    (folder / "self").symlink_to(".")
+    assert trust.folder(tmp_path / "up" / "cache" / "self" / "self" / ".." / "cache")
+    monkeypatch.chdir(folder.parent)
+    assert trust.folder(Path("cache"))
+    assert trust.folder(Path("../b/cache"))
+    assert trust.folder(Path("../../../../../../../..") / str(folder)[1:])
+    folder.chmod(0o722)
+    assert not trust.folder(Path("cache"))
+
+
+@pytest.mark.parametrize("umask", [0o777, 0o700, 0o277, 0o022, 0])
+def test_no_umask_makes_a_folder_unusable(tmp_path: Path, umask: int) -> None:
+    from fusionstitch.runtime.cache import Database, Store
+
+    before = os.umask(umask)
+    try:
+        store = Store(tmp_path / "a" / "cache")
+        store.put("key", b"value")
+        database = Database(tmp_path / "a" / "cache")
+        database.put_timing("key", "h200", 1.0, {})
+        database.close()
+    finally:
+        os.umask(before)
+    modes = {p.stat().st_mode & 0o777 for p in (tmp_path / "a").rglob("*") if p.is_dir()}
+    assert modes | {(tmp_path / "a").stat().st_mode & 0o777} == {0o700}
+    assert {p.stat().st_mode & 0o777 for p in tmp_path.rglob("*") if p.is_file()} == {0o600}
+    assert store.persistent
+    assert database.persistent
+
+
 def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to(tmp_path / "two")
     (tmp_path / "two").symlink_to(tmp_path / "one")
