@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"fusionstitch: {error}", "stderr")
         return _EXIT_USER_ERROR
     except BrokenPipeError:
-        sys.stderr.close()
+        if sys.stderr is not None:
+            sys.stderr.close()
         return 0
     except Exception as error:
         logger.debug("the command failed", exc_info=True)
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(text: object, stream: str = "stdout") -> None:
     """Prints what may quote a module, whatever the terminal's encoding can hold, if it is open."""
-    if (file := getattr(sys, stream)) is not None:
+    if (file := getattr(sys, stream)) is not None and not file.closed:
         encoding = file.encoding or "utf-8"
         said = foreign.lines(str(text)).encode(encoding, "backslashreplace").decode(encoding)
         print(said, file=file, flush=True)

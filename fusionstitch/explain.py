@@ -100,7 +100,10 @@ def source_lines(ops: Iterable[Op]) -> list[str]:
 
     Files below the working folder are named from there.
     """
-    here = f"{os.getcwd()}{os.sep}"
+    try:
+        here = f"{os.getcwd()}{os.sep}"
+    except OSError:  # the folder is gone
+        here = os.sep * 2
     sources = [op.source for op in ops if op.source.file]
     return list(dict.fromkeys(f"{s.file.removeprefix(here)}:{s.line}" for s in sources))
 

@@ -21,7 +21,7 @@ def silent(step: str) -> None:
 def enabled() -> bool:
     """Whether the line is shown: as FUSIONSTITCH_PROGRESS says, else when stderr is a terminal."""
     asked = env.PROGRESS.get()
-    if sys.stderr is None:  # a process without a terminal may have none
+    if getattr(sys.stderr, "closed", True):  # a process without a terminal may have none
         return False
     return sys.stderr.isatty() if asked is None else asked
 

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch import progress
@@ -194,7 +193,10 @@ def _composes(args: Any, kwargs: Any) -> bool:
     config: Any = jax.config  # its flags are attributes at run time, not for every checker
     if _nesting.active or any(getattr(config, flag) for flag in _OP_BY_OP):
         return True
-    if get_opaque_trace_state() != _outermost():
+    try:
+        if get_opaque_trace_state() != _outermost():
+            return True
+    except RuntimeError:  # the interpreter ends, and no thread can be had to tell
         return True
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
 
@@ -204,8 +206,11 @@ def _outermost() -> Any:
     """JAX's trace state outside of all transformations: that of a thread which has begun none."""
     from jax.extend.core import get_opaque_trace_state
 
-    with ThreadPoolExecutor(1) as fresh:
-        return fresh.submit(get_opaque_trace_state).result()
+    found: list[Any] = []
+    fresh = threading.Thread(target=lambda: found.append(get_opaque_trace_state()))
+    fresh.start()  # not of a pool: those take no work any more when functions run at exit
+    fresh.join()
+    return found[0]
 
 
 def _unexplained() -> Any:

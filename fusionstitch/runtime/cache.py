@@ -177,14 +177,14 @@ class Store:
         return trust.entry(self._objects) and trust.entry(path.parent)
 
     def _files(self) -> Iterator[tuple[Path, int]]:
-        """All files and links, each with a handle of its folder; no link is followed, and one that
-        stands in a folder's place counts as a file."""
+        """All entries and what else lies among them, each with a handle of its folder; no link is
+        followed, and one that stands in a folder's place counts as an entry."""
         if not self._trusted:
             return
         with contextlib.suppress(OSError), trust.opened(self._objects) as objects:
             for part in sorted(os.listdir(objects)):
                 place = self._objects / part
-                if not stat.S_ISDIR(os.stat(part, dir_fd=objects, follow_symlinks=False).st_mode):
+                if stat.S_ISLNK(os.stat(part, dir_fd=objects, follow_symlinks=False).st_mode):
                     yield place, objects
                     continue
                 with contextlib.suppress(OSError), trust.opened(part, objects) as folder:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from codegen.kernel import Kernel
 from codegen.launchable import launchable
 from costmodel.devices import Device
-from fusionstitch.runtime import handlers, images, nvrtc, toolchain
+from fusionstitch.runtime import handlers, images, nvrtc, toolchain, workplace
 from fusionstitch.runtime.apart import checks
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
+from fusionstitch.runtime.threads import in_parallel
 from fusionstitch.runtime.toolchain import Store
 from hlo.errors import ToolchainError
 from hlo.verdict import Verdict, allow, forbid
@@ -61,20 +59,26 @@ def build_each(
 ) -> list[Built | ToolchainError]:
     """Like `build`, but with the error of a kernel in its place, so that the others survive.
 
-    Equal sources are compiled once, different ones in parallel; a store spares both.
+    Equal sources are compiled once, different ones in parallel; a store spares both. Where NVRTC
+    cannot be loaded, what any version of it built is taken.
     """
     arch = arch or device.sm_arch
-    keys = [nvrtc.key(kernel.source, arch, options) for kernel in kernels]
-    sources = dict(zip(keys, (kernel.source for kernel in kernels), strict=True))
-
+    there = nvrtc.available()
+    by_any = [nvrtc.key(kernel.source, arch, options, any_version=True) for kernel in kernels]
+    keys = [
+        nvrtc.key(kernel.source, arch, options) if there else _built_as(store, one)
+        for kernel, one in zip(kernels, by_any, strict=True)
+    ]
+    work = dict(zip(keys, zip((k.source for k in kernels), by_any, strict=True), strict=True))
     check = checks()
 
     def compiled(key: str) -> Compiled | ToolchainError:
         check()
         if store is not None and (kept := _unpack(store.get(key))) is not None:
             return kept
+        source, known = work[key]
         try:
-            made = nvrtc.compile(sources[key], arch, options)
+            made = nvrtc.compile(source, arch, options)
         except ToolchainError as error:
             return error
         except Exception as error:  # a broken CUDA install raises what it likes
@@ -83,13 +87,19 @@ def build_each(
             return ToolchainError(f"NVRTC gave {len(made.image)} bytes that are no cubin.")
         if store is not None:
             store.put(key, _pack(made))
+            store.put(f"by-any-{known}", key.encode())
         return made
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        units = dict(zip(sources, pool.map(compiled, sources), strict=True))
+    units = dict(zip(work, in_parallel(compiled, work), strict=True))
     return [
         _built(kernel, key, units[key], device) for kernel, key in zip(kernels, keys, strict=True)
     ]
+
+
+def _built_as(store: Store | None, by_any: str) -> str:
+    """The key of the newest build of some content by any version; its own where there is none."""
+    found = store.get(f"by-any-{by_any}") if store is not None else None
+    return by_any if found is None else found.decode("ascii", "replace")
 
 
 def _built(
@@ -186,8 +196,8 @@ def _texts(paths: Iterable[Path]) -> str:
 
 def _load(image: bytes) -> ctypes.CDLL:
     try:
-        with tempfile.TemporaryDirectory(prefix="fusionstitch-") as folder:
-            path = Path(folder) / "launcher.so"
+        with workplace.folder() as folder:
+            path = folder / "launcher.so"
             path.write_bytes(image)
             return ctypes.CDLL(str(path))
     except OSError as error:

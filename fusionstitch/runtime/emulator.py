@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -88,7 +89,10 @@ def _build(store: Store) -> ctypes.CDLL:
 
 def _load(image: bytes) -> ctypes.CDLL:
     try:
-        file = os.memfd_create("fusionstitch-launcher")
+        low = os.memfd_create("fusionstitch-launcher")
+        # where standard error is closed its number is the next free one, and XLA writes there
+        file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
+        os.close(low)
         with os.fdopen(file, "wb", closefd=False) as stream:
             stream.write(image)
         # The file stays open: the path must keep naming this library as long as it is loaded.

@@ -22,9 +22,14 @@ HANDLERS = {
 
 
 def register(library: ctypes.CDLL, platform: str) -> None:
-    """Makes the functions of a launcher known to JAX."""
+    """Makes the functions of a launcher known to JAX; those that it knows already stay."""
     import jax.ffi
 
     for target, stages in HANDLERS[platform].items():
         handlers = {s: jax.ffi.pycapsule(getattr(library, name)) for s, name in stages.items()}
-        jax.ffi.register_ffi_target(target, handlers, platform=platform)
+        try:
+            jax.ffi.register_ffi_target(target, handlers, platform=platform)
+        except jax.errors.JaxRuntimeError as error:
+            # this module was read again, and what was loaded before goes on serving this process
+            if "Duplicate FFI handler" not in str(error):
+                raise

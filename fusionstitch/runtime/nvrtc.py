@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -65,7 +66,8 @@ def _binding() -> Any:
 def prepare() -> threading.Thread:
     """Loads NVRTC in a thread of its own, once per process: planning need not wait for it."""
     thread = threading.Thread(target=lambda: _binding() and _uncached(), name="nvrtc")
-    thread.start()
+    with contextlib.suppress(RuntimeError):  # the interpreter ends: it is loaded when needed
+        thread.start()
     return thread
 
 
@@ -113,10 +115,12 @@ def headers() -> tuple[tuple[str, str], ...]:
     return tuple((h.name, h.read_text("utf-8")) for h in found if h.name.endswith(".cuh"))
 
 
-def key(source: str, arch: str, options: tuple[str, ...] = ()) -> str:
-    """The content hash, in hex, of everything that decides the cubin of `source`."""
+def key(source: str, arch: str, options: tuple[str, ...] = (), any_version: bool = False) -> str:
+    """The content hash, in hex, of everything that decides the cubin of `source`; without NVRTC's
+    version, which needs NVRTC, of everything else."""
     digest = hashlib.sha256()
-    parts = ("cuda", version(), arch, *BASE_OPTIONS, *options, source, *sum(headers(), ()))
+    versions = ("any",) if any_version else (version(),)
+    parts = ("cuda", *versions, arch, *BASE_OPTIONS, *options, source, *sum(headers(), ()))
     for part in parts:
         data = part.encode()
         digest.update(b"%d:" % len(data) + data)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from fusionstitch.runtime import images
+from fusionstitch.runtime import cpu, images, workplace
 from fusionstitch.runtime.apart import check
 from hlo.errors import ToolchainError
 
@@ -89,13 +89,16 @@ def _version(command: tuple[str, ...]) -> str:
     return _run([*command, "--version"], _VERSION_SECONDS).stdout
 
 
-def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
-    """Runs the compiler, within a time. Raises ToolchainError where it cannot run or hangs."""
+def _run(
+    command: Sequence[str], seconds: float, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the compiler, within a time; its own files lie in `folder`. Raises ToolchainError where
+    it cannot run or hangs."""
     if command[0] in _hung:
         raise ToolchainError(f"The host compiler {command[0]} hung before. {_ANOTHER}")
     try:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            code = _waited(command, seconds, out, err)
+            code = _waited(command, seconds, out, err, folder)
             texts = []
             for stream in (out, err):
                 stream.seek(0)
@@ -104,14 +107,59 @@ def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[
         raise ToolchainError(
             f"The host compiler {command[0]} cannot be run: {error}. {_ANOTHER}"
         ) from None
+    if code in _NOT_RUN:
+        raise ToolchainError(
+            f"The host compiler {command[0]} cannot be run: {texts[1].strip()}. {_ANOTHER}"
+        )
     return subprocess.CompletedProcess(list(command), code, *texts)
 
 
-def _waited(command: Sequence[str], seconds: float, out: IO[bytes], err: IO[bytes]) -> int:
+#: Runs a command, and ends it and all that it started when the process that asked for it is gone:
+#: standard input is a pipe that this process holds open and never writes to.
+_WATCHED = """
+exec 3<&0 </dev/null
+{ read -r _ <&3; kill -KILL 0; } &
+"$@" 3<&-
+code=$?
+{ kill -KILL $!; wait $!; } 2>/dev/null
+exit $code
+"""
+#: What a shell says of a command that it could not run.
+_NOT_RUN = (126, 127)
+
+
+def _waited(
+    command: Sequence[str], seconds: float, out: IO[bytes], err: IO[bytes], folder: Path | None
+) -> int:
     """The exit status. In a session of its own, so that what it started can be ended with it."""
-    running = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+    places = {} if folder is None else {"TMPDIR": str(folder)}
+    reads, writes = os.pipe()
+    try:
+        running = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHED, "sh", *command],
+            stdin=reads,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            umask=0o077,
+            # messages in English are looked at; what the compiler leaves goes with the folder
+            env={**os.environ, "LC_ALL": "C", **places},
+        )
+        if (code := _ended(running, seconds)) is not None:
+            return code
+    finally:
+        os.close(reads)
+        os.close(writes)
+    _hung.add(command[0])
+    raise ToolchainError(
+        f"The host compiler {command[0]} did not come to an end within {seconds:.0f} seconds. "
+        f"{_ANOTHER}"
     )
+
+
+def _ended(running: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit status, or None for what took too long and was ended; so is what nobody waits for
+    any more."""
     deadline = time.monotonic() + seconds
     try:
         while time.monotonic() < deadline:
@@ -122,11 +170,7 @@ def _waited(command: Sequence[str], seconds: float, out: IO[bytes], err: IO[byte
         _end(running)
         raise
     _end(running)
-    _hung.add(command[0])
-    raise ToolchainError(
-        f"The host compiler {command[0]} did not come to an end within {seconds:.0f} seconds. "
-        f"{_ANOTHER}"
-    )
+    return None
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
@@ -148,15 +192,23 @@ def compile_shared(
     `include` lists header folders; `depends` stands for their content in the cache key, together
     with the source, the flags, the compiler's version and the machine. `accept` raises
     ToolchainError for an image that is of no use here: it is not kept, and a kept one is built
-    again. Raises ToolchainError with the compiler's first messages when it refuses.
+    again. Where there is no compiler, what any compiler built for this machine will do. Raises
+    ToolchainError with the compiler's first messages when it refuses.
     """
-    command = compiler()
     all_flags = (*_BASE_FLAGS, *flags)
-    parts = (source, depends, platform.machine(), _version(command), *command, *all_flags)
-    key = "host-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    cached = store.get(key) if store is not None else None
-    if cached is not None and _accepted(cached, accept):
-        return cached
+    content = (source, depends, platform.machine(), *all_flags)
+    by_any = _key("by-any-", *content, cpu.model())
+    try:
+        command = compiler()
+        version = _version(command)
+    except ToolchainError:
+        if (kept := _kept(store, _built_as(store, by_any), accept)) is not None:
+            return kept
+        raise
+    own = cpu.model() if cpu.is_named_by((*command, *all_flags)) else ""
+    key = _key("host-", *content, version, *command, own)
+    if (kept := _kept(store, key, accept)) is not None:
+        return kept
     try:
         image = _compiled(source, command, all_flags, include)
     except OSError as error:  # no room for temporary files, say
@@ -172,34 +224,72 @@ def compile_shared(
         accept(image)
     if store is not None:
         store.put(key, image)
+        store.put(by_any, key.encode())
     return image
 
 
-def _accepted(image: bytes, accept: Callable[[bytes], None] | None) -> bool:
-    if not images.is_whole(image):
-        return False
+def _key(kind: str, *parts: str) -> str:
+    return kind + hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _built_as(store: Store | None, by_any: str) -> str:
+    """The key under which the newest build of some content is kept, by whatever compiler."""
+    found = store.get(by_any) if store is not None else None
+    return "" if found is None else found.decode("ascii", "replace")
+
+
+def _kept(store: Store | None, key: str, accept: Callable[[bytes], None] | None) -> bytes | None:
+    """The image under `key`, if there is one that can be used."""
+    image = store.get(key) if store is not None else None
+    if image is None or not images.is_whole(image):
+        return None
     try:
         if accept is not None:
             accept(image)
     except ToolchainError:  # built elsewhere, for another C library
-        return False
-    return True
+        return None
+    return image
 
 
 def _compiled(
     source: str, command: Sequence[str], flags: Sequence[str], include: Sequence[Path]
 ) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="fusionstitch-") as folder:
-        path = Path(folder) / "source.cc"
-        path.write_text(source, "utf-8")
-        output = Path(folder) / "image.so"
+    with workplace.folder() as folder:
+        path, output = folder / "source.cc", folder / "image.so"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(handle, 0o600)  # whatever the umask
+            file.write(source)
         folders = [f"-I{f}" for f in include]
         # The libraries in `flags` must follow the source that needs them.
-        run = _run([*command, *folders, str(path), *flags, "-o", str(output)], _LIMIT_SECONDS)
+        whole = [*command, *folders, str(path), *flags, "-o", str(output)]
+        run = _run(whole, _LIMIT_SECONDS, folder)
         if run.returncode != 0:
-            shown = "\n".join(run.stderr.splitlines()[:_SHOWN_LINES])
-            raise ToolchainError(
-                f"The host compiler {command[0]} refused generated code. This is a defect in "
-                f"fusionstitch or a compiler without C++17; its first messages:\n{shown}"
-            )
+            raise ToolchainError(_complaint(command[0], run.stderr, folder.parent))
         return output.read_bytes() if output.is_file() else b""
+
+
+#: What compilers say when it is not the code that stops them, and what they lack.
+_EXHAUSTED = {
+    "No space left on device": "disk space",
+    "Disk quota exceeded": "disk space",
+    "File too large": "disk space",
+    "Read-only file system": "disk space",
+    "out of memory": "memory",
+    "virtual memory exhausted": "memory",
+    "Cannot allocate memory": "memory",
+    "Killed signal terminated program": "memory",
+}
+
+
+def _complaint(compiler: str, said: str, place: Path) -> str:
+    """Why a compiler failed, and what to do."""
+    shown = "\n".join(said.splitlines()[:_SHOWN_LINES])
+    for words, lacking in _EXHAUSTED.items():
+        if words in said:
+            cure = f"Set TMPDIR, now {place}, to a folder with room. " * (lacking != "memory")
+            return f"The host compiler {compiler} ran out of {lacking}. {cure}It said:\n{shown}"
+    return (
+        f"The host compiler {compiler} refused generated code. This is a defect in "
+        f"fusionstitch or a compiler without C++17; its first messages:\n{shown}"
+    )

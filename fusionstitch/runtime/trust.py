@@ -64,12 +64,12 @@ def make(path: Path) -> None:
         if not place.exists():
             with contextlib.suppress(FileExistsError):
                 place.mkdir(mode=_PRIVATE)
-                _open_to_its_owner(place)
+                open_to_its_owner(place)
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is no folder")
 
 
-def _open_to_its_owner(place: Path) -> None:
+def open_to_its_owner(place: Path) -> None:
     """Gives a new folder its mode if the umask took some of it, through no link."""
     handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -35,3 +35,16 @@ def test_progress_shows_only_where_somebody_looks(
     assert ("fusionstitch train_step: plan" in written.getvalue()) == shown
     if shown and stream is Terminal:
         assert written.getvalue().endswith("\r")  # nothing stays on the line
+
+
+@pytest.mark.parametrize("asked", ["", "1"])
+@pytest.mark.parametrize("state", ["none", "closed"])
+def test_nobody_looks_at_a_stream_that_is_closed(
+    monkeypatch: pytest.MonkeyPatch, state: str, asked: str
+) -> None:
+    stream = Terminal()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", None if state == "none" else stream)
+    monkeypatch.setenv("FUSIONSTITCH_PROGRESS", asked)
+    with progress.line("train_step") as step:
+        step("plan")

@@ -91,6 +91,22 @@ def test_a_store_spares_the_compile(counted: list[str]) -> None:
 
 
 @needs_nvrtc
+def test_what_is_kept_needs_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, other = MemoryStore(), scaled("other")
+    first = cuda.build_each([scaled("k"), scaled("l", 3)], H200, store)
+    monkeypatch.setattr(nvrtc, "_binding", lambda: None)
+    kept, missing, again = cuda.build_each([scaled("l", 3), other, scaled("k")], H200, store)
+    assert [again, kept] == first
+    assert isinstance(missing, ToolchainError)
+    assert "NVRTC cannot be loaded" in str(missing)
+    for changed in ({"arch": "sm_80"}, {"options": (nvrtc.NO_FMA,)}):
+        [missing] = cuda.build_each([scaled("k")], H200, store, **changed)
+        assert isinstance(missing, ToolchainError)
+    [missing] = cuda.build_each([scaled("k")], H200)
+    assert isinstance(missing, ToolchainError)
+
+
+@needs_nvrtc
 def test_one_broken_kernel_does_not_take_the_others_along() -> None:
     broken = dataclasses.replace(scaled("broken"), source='extern "C" int broken() { return x; }')
     outcomes = cuda.build_each([scaled("a"), broken, scaled("b")], H200)

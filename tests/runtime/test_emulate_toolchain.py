@@ -1,10 +1,13 @@
 """The host compiler: found or asked for, its results kept, its refusals shown."""
 
 import ctypes
+import fcntl
+import os
+import stat
 
 import pytest
 
-from fusionstitch.runtime import toolchain
+from fusionstitch.runtime import cpu, toolchain, workplace
 from hlo.errors import ToolchainError
 
 SOURCE = 'extern "C" int answer() { return ANSWER; }'
@@ -16,7 +19,7 @@ class CountingStore(toolchain.MemoryStore):
         self.puts = []
 
     def put(self, key, value):
-        self.puts.append(key)
+        self.puts += [key] if key.startswith("host-") else []
         super().put(key, value)
 
 
@@ -58,3 +61,147 @@ def test_cxx_may_hold_flags(monkeypatch):
     monkeypatch.setenv("CXX", f"{usual[0]} -DANSWER=7")
     assert toolchain.compiler() == (usual[0], "-DANSWER=7")
     assert toolchain.compile_shared(SOURCE)
+
+
+def stub(tmp_path, monkeypatch, script):
+    """Makes a shell script the compiler; it is asked for its version first."""
+    path = tmp_path / "compiler"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{script}\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+
+
+@pytest.mark.parametrize(
+    ("said", "lacking"),
+    [
+        ("/tmp/ccX1.s: fatal error: error writing to /tmp/ccX1.s: No space left on device", "disk"),
+        ("/usr/bin/ld: final link failed: No space left on device", "disk"),
+        ("fatal error: cannot write: Disk quota exceeded", "disk"),
+        ("clang: error: unable to open output file: Read-only file system", "disk"),
+        ("cc1plus: out of memory allocating 65536 bytes", "memory"),
+        ("g++: fatal error: Killed signal terminated program cc1plus", "memory"),
+    ],
+)
+def test_a_lack_of_room_is_no_defect(tmp_path, monkeypatch, said, lacking):
+    stub(tmp_path, monkeypatch, f"echo '{said}' >&2; exit 1")
+    with pytest.raises(ToolchainError, match=f"ran out of {lacking}") as caught:
+        toolchain.compile_shared(SOURCE)
+    assert said in str(caught.value)
+    assert "defect" not in str(caught.value)
+    assert ("Set TMPDIR" in str(caught.value)) == (lacking == "disk")
+
+
+def test_a_compiler_that_fills_a_disk(tmp_path, monkeypatch, host_compiler):
+    """The real one, where no file may grow beyond some size."""
+    stub(tmp_path, monkeypatch, f'ulimit -f 1; trap "" XFSZ; exec {host_compiler} "$@"')
+    with pytest.raises(ToolchainError, match="ran out of disk space") as caught:
+        toolchain.compile_shared(SOURCE, flags=("-DANSWER=1",))
+    assert "defect" not in str(caught.value)
+
+
+def test_compilers_speak_english_and_work_in_a_folder_of_their_own(tmp_path, monkeypatch):
+    stub(
+        tmp_path, monkeypatch, f'echo "$LC_ALL $TMPDIR" > {tmp_path}/seen; umask >> {tmp_path}/seen'
+    )
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    with pytest.raises(ToolchainError, match="no shared object"):
+        toolchain.compile_shared(SOURCE)
+    language, folder, umask = (tmp_path / "seen").read_text().split()
+    assert (language, umask) == ("C", "0077")
+    assert workplace.PREFIX in folder
+    assert not os.path.exists(folder)
+
+
+def test_no_umask_keeps_the_compiler_from_its_files(monkeypatch, tmp_path, host_compiler):
+    seen = tmp_path / "modes"
+    script = (
+        f'd=$(dirname "$(echo "$*" | tr " " "\\n" | grep source.cc)"); stat -c %a $d $d/* > {seen}'
+    )
+    stub(tmp_path, monkeypatch, f'{script}; exec {host_compiler} "$@"')
+    before = os.umask(0o777)
+    try:
+        assert toolchain.compile_shared(SOURCE, flags=("-DANSWER=1",))
+    finally:
+        os.umask(before)
+    assert seen.read_text().split() == ["700", "600"]
+
+
+def test_code_for_the_machine_at_hand_is_kept_for_its_model(monkeypatch, tmp_path):
+    usual, store = toolchain.compiler()[0], CountingStore()
+    (tmp_path / "flags").write_text("-O1")
+    for flags in ("", "-march=native", "-mtune=native", f"@{tmp_path}/flags"):
+        monkeypatch.setenv("CXX", f"{usual} {flags} -DANSWER=1")
+        store.puts.clear()
+        for model in ("one", "other", "one"):
+            monkeypatch.setattr(cpu, "model", lambda model=model: model)
+            toolchain.compile_shared(SOURCE, store=store)
+        assert len(store.puts) == (2 if flags else 1), flags
+
+
+def test_a_processor_has_a_model():
+    assert cpu.model() == cpu.model()
+    assert "MHz" not in cpu.model()
+    assert len(cpu.model()) > 3
+
+
+def test_without_a_compiler_what_another_built_will_do(monkeypatch, tmp_path):
+    store = toolchain.MemoryStore()
+    flags = ("-DANSWER=5",)
+    image = toolchain.compile_shared(SOURCE, flags=flags, store=store)
+
+    def absent(_):
+        raise ToolchainError("not of use here")
+
+    for variable, value in (("PATH", str(tmp_path)), ("CXX", "absent"), ("CXX", "'half")):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            assert toolchain.compile_shared(SOURCE, flags=flags, store=store) == image
+            for other in ({"source": f"{SOURCE} "}, {"flags": ()}, {"depends": "x"}):
+                with pytest.raises(ToolchainError, match=r"was not found|No C\+\+|no command"):
+                    toolchain.compile_shared(
+                        **{"source": SOURCE, "flags": flags, "store": store, **other}
+                    )
+            with pytest.raises(ToolchainError):
+                toolchain.compile_shared(SOURCE, flags=flags, store=store, accept=absent)
+            # built for another machine
+            patch.setattr(cpu, "model", lambda: "another")
+            with pytest.raises(ToolchainError):
+                toolchain.compile_shared(SOURCE, flags=flags, store=store)
+
+
+def test_folders_of_processes_that_are_gone_are_swept(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "precious").write_text("mine")
+    gone, works, foreign = (tmp_path / f"{workplace.PREFIX}{n}" for n in "abc")
+    for folder in (gone, works, foreign):
+        folder.mkdir(mode=0o700)
+        (folder / "source.cc").write_text("half")
+        (folder / "link").symlink_to(victim)
+    (tmp_path / f"{workplace.PREFIX}link").symlink_to(victim)
+    (tmp_path / "fusionstitch-other").mkdir()
+    lock = os.open(works, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    inode, plain = foreign.stat().st_ino, os.fstat
+
+    def fstat(handle):
+        facts = plain(handle)
+        mine = facts.st_ino != inode
+        return facts if mine else os.stat_result([*facts[:4], facts.st_uid + 1, *facts[5:10]])
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    workplace._sweep.cache_clear()
+    with workplace.folder() as mine:
+        assert stat.S_IMODE(mine.stat().st_mode) == 0o700
+        workplace._sweep.cache_clear()
+        workplace._sweep(str(tmp_path))
+        assert mine.exists()
+        left = {path.name for path in tmp_path.iterdir()}
+    assert not mine.exists()
+    assert left == {"victim", works.name, foreign.name, "fusionstitch-other", mine.name} | {
+        f"{workplace.PREFIX}link"
+    }
+    assert (victim / "precious").read_text() == "mine"
+    os.close(lock)
+    workplace._sweep.cache_clear()
