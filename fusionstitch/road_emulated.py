@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -69,13 +70,16 @@ class Emulated:
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         elsewhere = platforms is not None and tuple(platforms) != ("cpu",)
-        plain = elsewhere or _composes(args, kwargs)
-        return (self.plain if plain else self.jitted).trace(*args, **kwargs)
+        shown = self.plain.trace(*args, **kwargs)
+        if elsewhere or _composes(args, kwargs):
+            return shown
+        return _AsWritten(shown, self.jitted.trace(*args, **kwargs))
 
     def compile(
         self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
     ) -> tuple[Any, Find]:
-        names = [equation.params.get("name") for equation in traced.jaxpr.eqns]
+        runs = traced.runs if isinstance(traced, _AsWritten) else traced
+        names = [equation.params.get("name") for equation in runs.jaxpr.eqns]
         found = next((self.known[name] for name in names if name in self.known), None)
         return lowered.compile(*args, **keywords), lambda: found
 
@@ -90,22 +94,18 @@ class Emulated:
         The nested function is named by content: so `compile` finds the plan of a cached trace.
         """
         import jax
+        from jax.extend.core import jaxpr_as_fun
 
         program = self.plain.trace(*args, **kwargs)  # errors in the user's function are the user's
         if len(program.jaxpr.in_avals) > program.in_tree.num_leaves:
             return self.inner(*args, **kwargs)  # it closes over tracers of something larger
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        dynamic = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.core.Tracer)]
-        values = [leaves[i] for i in dynamic]
-        # what JAX keeps must hold no tracers
-        static = [None if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+        # what varies in the order of the trace: what is static is part of it
+        values = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
+        outputs = jax.tree.structure(program.out_info)
+        traced = jaxpr_as_fun(program.jaxpr)
 
         def flat(*values: Any) -> Any:
-            filled = list(static)
-            for i, value in zip(dynamic, values, strict=True):
-                filled[i] = value
-            filled_args, filled_kwargs = jax.tree.unflatten(tree, filled)
-            return self.inner(*filled_args, **filled_kwargs)
+            return jax.tree.unflatten(outputs, traced(*values))
 
         flat.__name__ = flat.__qualname__ = self.name
         result, run = self.stitch(self.jit(flat), values, _has_references(program.jaxpr))
@@ -182,6 +182,24 @@ def _lowered(flat: Any, values: list[Any]) -> Program:
         return emulated_call.lower(flat, values)
     finally:
         _nesting.active = False
+
+
+class _AsWritten:
+    """A stage of the user's program, as a GPU has it, that compiles to the stitched one."""
+
+    def __init__(self, shown: Any, runs: Any):
+        self.shown, self.runs = shown, runs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.shown, name)
+
+    def lower(self, **keywords: Any) -> _AsWritten:
+        runs = self.runs.lower(**keywords)
+        with warnings.catch_warnings(action="ignore"):  # JAX has said it of what runs
+            return _AsWritten(self.shown.lower(**keywords), runs)
+
+    def compile(self, *args: Any, **keywords: Any) -> Any:
+        return self.runs.compile(*args, **keywords)
 
 
 def _composes(args: Any, kwargs: Any) -> bool:

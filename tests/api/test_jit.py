@@ -85,6 +85,9 @@ def test_stages() -> None:
     assert "fusionstitch_launch" in compiled.as_text()
     assert compiled.out_info.shape == X.shape
     assert_same(compiled(X), jax.jit(mixed)(X))
+    # what is lowered is the user's program, as on a GPU
+    assert jitted.lower(X).as_text() == jax.jit(mixed).lower(X).as_text()
+    assert jitted.trace(X).lower().cost_analysis() == jax.jit(mixed).lower(X).cost_analysis()
     # the plan of a cached trace is found again
     again = jitted.trace(X).lower().compile()
     assert again.stitched is compiled.stitched

@@ -41,6 +41,11 @@ for name in programs(mesh):
     reasons = [str(w.message) for w in said if w.category is FusionStitchWarning]
     assert reasons, name
     assert all("devices" in reason for reason in reasons), reasons
+by_row, everywhere = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("d",), ()))
+held = jax.new_ref(jax.device_put(jax.numpy.ones(8), everywhere))
+with warnings.catch_warnings(action="ignore"):
+    doubled = emulated(lambda: held[...] * 2, out_shardings=by_row)()
+assert doubled.sharding == by_row and doubled.tolist() == [2.0] * 8
 print(sorted(programs(mesh)))
 """
 

@@ -174,6 +174,8 @@ def with_neighbour(jit: Callable[..., Any]) -> Callable[..., Any]:
     def passed(flag: Any, value: Any) -> Any:
         if not isinstance(value, jax.Array) or value.dtype == jax.dtypes.float0:
             return value
+        if not jax.typeof(value).sharding.mesh.empty:  # a select takes flags laid out as values
+            return value
         flags = jax.lax.broadcast(flag, value.shape)
         return jax.lax.select(flags, value, jax.lax.full_like(value, 0))
 
