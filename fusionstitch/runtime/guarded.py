@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fusionstitch.runtime import workplace
 from hlo.errors import FusionStitchError, ImportModuleError
 
 _SECONDS = 300.0
@@ -29,8 +30,8 @@ def read(path: Path) -> bytes:
     Raises ImportModuleError, also where reading it ends the child, takes it longer than five
     minutes or more memory than its size explains.
     """
-    with tempfile.TemporaryDirectory(prefix="fusionstitch-") as folder:
-        output = Path(folder) / "module.pb"
+    with workplace.folder() as folder:
+        output = folder / "module.pb"
         command = [sys.executable, "-m", __name__, str(path), str(output)]
         environment = {
             **os.environ,

@@ -1,4 +1,5 @@
-"""Folders in which compilers work: they outlive neither the work nor the process that asked."""
+"""Folders for the files of some work, such as a compiler's: they outlive neither it nor, for long,
+the process that asked."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from fusionstitch.runtime import trust
 
-PREFIX = "fusionstitch-build-"
+PREFIX = "fusionstitch-work-"
 
 
 @contextlib.contextmanager

@@ -66,6 +66,20 @@ def test_it_works_where_jax_jit_does(process: Any, tmp_path: Path, what: str) ->
     assert list((tmp_path / "temporary").glob("fusionstitch*")) == []
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("what", CASES)
+def test_it_does_so_on_a_gpu(process: Any, what: str) -> None:
+    """XLA may write to standard error there."""
+    shell, expected = CASES[what]
+    environment = {
+        "FUSIONSTITCH_BACKEND": "cuda",
+        "JAX_PLATFORMS": "cuda,cpu",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+    lines, ended = process(what, shell, **environment)
+    assert (lines, ended.returncode) == (expected, 0), ended.stderr
+
+
 def test_a_killed_process_leaves_no_compiler_and_the_next_one_no_folder(
     process: Any, tmp_path: Path
 ) -> None:
