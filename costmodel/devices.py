@@ -97,7 +97,7 @@ def load(path: Path) -> Device:
         return from_fields(json.loads(path.read_text()))
     except OSError as error:
         raise OptionError(f"The device profile {path} cannot be read: {error.strerror}.") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OptionError(
             f"{path} holds no device profile ({type(error).__name__}: {error}). Write one with "
             "`fusionstitch calibrate --output FILE`."

@@ -246,7 +246,9 @@ def library_gemm_us(
 ) -> float:
     """Microseconds of a library GEMM of `flops` with `result` (batch, m, n) and contraction `k`,
     launch included, on a unit of `unit` FLOP/s; `work` holds its traffic. `joined`: another kernel
-    adds up the parts of a split contraction."""
+    adds up the parts of a split contraction. Without products only zeros are written."""
+    if not flops:
+        return kernel_us(work, device)
     batch, m, n = result
     tiles = batch * math.ceil(m / LIBRARY_TILE) * math.ceil(n / LIBRARY_TILE)
     few = tiles <= device.sm_count * LIBRARY_SPLIT_SHARE

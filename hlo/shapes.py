@@ -46,9 +46,17 @@ def _convert(op: Op) -> Shape:
     return Shape(op.dtype, op.operands[0].dims)
 
 
+#: Types of which several share a byte.
+_NARROW_BITS = {"s1": 1, "u1": 1, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "f4e2m1fn": 4}
+
+
+def _item_bits(dtype: str) -> int:
+    return _NARROW_BITS.get(dtype) or 8 * ITEM_BYTES.get(dtype, 1)
+
+
 def _bitcast_convert(op: Op) -> Shape:
     x = op.operands[0].shape
-    before, after = ITEM_BYTES.get(x.dtype, 1), ITEM_BYTES.get(op.dtype, 1)
+    before, after = _item_bits(x.dtype), _item_bits(op.dtype)
     if after < before:
         return Shape(op.dtype, (*x.dims, before // after))
     if after > before:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 import sqlite3
 import stat
@@ -122,7 +123,9 @@ class Store:
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep `value` under `key`, replacing what was there."""
+        """Keep `value` under `key`, replacing what was there. Very large ones are not kept."""
+        if len(value) + _DIGEST_BYTES > trust.MOST_BYTES:
+            return
         if self._memory is None:
             try:
                 path = self._path(key)
@@ -240,6 +243,38 @@ CREATE TABLE IF NOT EXISTS tuned_v1 (
 #: A file that is none of ours, or tables of another form under our names (SQLITE_ERROR).
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _BUSY_SECONDS = 5.0
+#: Database files that another process kept locked: no longer waited for.
+_busy: set[str] = set()
+#: Bytes of a text in a row, and arrays and objects inside each other, that are read.
+_TEXT_BYTES = 1 << 20
+_DEPTH = 50
+
+
+def _bounded(column: str) -> str:
+    """SQL for a text as bytes, whatever it holds, NULL where it is longer than any of ours."""
+    return (
+        f"CASE WHEN length(CAST({column} AS BLOB)) <= {_TEXT_BYTES} THEN CAST({column} AS BLOB) END"
+    )
+
+
+def _text(data: object) -> str | None:
+    try:
+        return data.decode() if isinstance(data, bytes) else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _fields(data: object) -> dict[str, Any] | None:
+    """The JSON object in a text of a row, or None. Rows are checked one by one, since one that is
+    broken must not cost the others."""
+    text = _text(data)
+    if text is None or max(text.count("["), text.count("{")) > _DEPTH:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:  # no JSON, or an integer of too many digits
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class Database:
@@ -265,11 +300,14 @@ class Database:
         return not self._in_memory
 
     def get_timing(self, key: str, device: str) -> Timing | None:
-        """The measured time of what `key` names on `device`, or None."""
-        query = "SELECT us, meta FROM timings_v1 WHERE key = ? AND device = ?"
-        for us, meta in self._run(query, (key, device)):
-            with contextlib.suppress(json.JSONDecodeError):
-                return Timing(key, device, us, json.loads(meta))
+        """The measured time of what `key` names on `device`, or None. A row that holds no time is
+        dropped."""
+        where = "FROM timings_v1 WHERE key = ? AND device = ?"
+        for us, meta in self._run(f"SELECT us, {_bounded('meta')} {where}", (key, device)):
+            fields = _fields(meta)
+            if fields is not None and isinstance(us, float) and 0 <= us < math.inf:
+                return Timing(key, device, us, fields)
+            self._run(f"DELETE {where}", (key, device))
         return None
 
     def put_timing(self, key: str, device: str, us: float, meta: dict[str, Any]) -> None:
@@ -286,12 +324,24 @@ class Database:
 
     def tuned(self, device: str) -> tuple[tuple[str, str, dict[str, Any]], ...]:
         """(key, versions, record) of all tuned patterns on `device`, sorted."""
-        query = "SELECT key, versions, record FROM tuned_v1 WHERE device = ? ORDER BY key, versions"
+        texts = ", ".join(map(_bounded, ("key", "versions", "record")))
+        query = f"SELECT rowid, {texts} FROM tuned_v1 WHERE device = ? ORDER BY key, versions"
         found = []
-        for key, versions, record in self._run(query, (device,)):
-            with contextlib.suppress(json.JSONDecodeError):
-                found.append((key, versions, json.loads(record)))
+        for row, *parts in self._run(query, (device,)):
+            key, versions = map(_text, parts[:2])
+            fields = _fields(parts[2])
+            if key is None or versions is None or fields is None:
+                self._run("DELETE FROM tuned_v1 WHERE rowid = ?", (row,))
+            else:
+                found.append((key, versions, fields))
         return tuple(found)
+
+    def drop_tuned(self, key: str, device: str, versions: str) -> None:
+        """Forget one tuned pattern."""
+        self._run(
+            "DELETE FROM tuned_v1 WHERE key = ? AND device = ? AND versions = ?",
+            (key, device, versions),
+        )
 
     def clear(self) -> None:
         """Forget every timing and tuned pattern."""
@@ -323,7 +373,8 @@ class Database:
             target = ":memory:" if self._in_memory else str(self._path)
             if not self._in_memory and not trust.own(self._path):
                 raise PermissionError("it belongs to another user")
-            connection = sqlite3.connect(target, timeout=_BUSY_SECONDS, check_same_thread=False)
+            patience = 0.0 if str(self._path) in _busy else _BUSY_SECONDS
+            connection = sqlite3.connect(target, timeout=patience, check_same_thread=False)
             try:
                 if not self._in_memory:
                     os.chmod(self._path, 0o600)
@@ -340,6 +391,8 @@ class Database:
         code = getattr(error, "sqlite_errorcode", None)
         code = None if code is None else code & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            _busy.add(str(self._path))
+            self.close()  # the next connection does not wait
             _complain(
                 self._folder,
                 f"The cache {self._path} is locked by another process; going on without it.",

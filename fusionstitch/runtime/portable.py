@@ -125,7 +125,11 @@ def _topk(instruction: Any) -> bytes:
 
 
 #: Ops that become custom calls, with the text of their attributes.
-_CALLS: Mapping[str, Callable[[Any], bytes]] = {"erf": lambda _: b"{}", "topk": _topk}
+_CALLS: Mapping[str, Callable[[Any], bytes]] = {
+    "erf": lambda _: b"{}",
+    "mulhi": lambda _: b"{}",
+    "topk": _topk,
+}
 _FOREIGN = frozenset({"copy", *_CALLS})
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from hlo.verdict import Verdict, allow, forbid
 
+#: Bytes of the largest file that is kept and read.
+MOST_BYTES = 1 << 28
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 _PRIVATE = 0o700
@@ -109,11 +111,14 @@ def own(path: Path) -> bool:
 def read(path: Path) -> bytes | None:
     """The content of a file if only this user could have written it, else None.
 
-    Raises OSError for a file that is not there, cannot be read or is a link.
+    Raises OSError for a file that is not there, cannot be read, is a link or larger than any of
+    ours: a sparse one would take all memory.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     with os.fdopen(handle, "rb") as file:
         facts = os.fstat(handle)
+        if facts.st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return file.read() if stat.S_ISREG(facts.st_mode) and _own(facts) else None
 
 

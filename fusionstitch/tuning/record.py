@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,8 @@ class Record:
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
         """Raises CodegenError, KeyError, TypeError or ValueError for data that is no record."""
         numbers = {n: float(data[n]) for n in ("us", "default_us", "xla_us", "model_us")}
+        if not all(0 < number < math.inf for number in numbers.values()):
+            raise ValueError(f"no times: {numbers}")
         return cls(
             tuning=Tuning.from_dict(data["tuning"]),
             tried=int(data["tried"]),
@@ -108,7 +111,7 @@ def from_json(text: str, place: str) -> tuple[str, tuple[Entry, ...]]:
         return str(data["device"]), tuple(entries)
     except OptionError:
         raise
-    except (CodegenError, KeyError, TypeError, ValueError) as error:
+    except (CodegenError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OptionError(
             f"{place} holds no tuned results ({type(error).__name__}: {error}). Write one with "
             "`fusionstitch tune --export FILE`."

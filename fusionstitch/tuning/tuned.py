@@ -84,13 +84,16 @@ def _load(device: Device, database: Database | None) -> Tuned:
 
 
 def stored(device: Device, database: Database) -> list[Entry]:
-    """The entries of the database, the newest version last; what cannot be read is left out."""
+    """The entries of the database, the newest version last. What cannot be read is left out, and
+    dropped if it says that these versions wrote it."""
     found = []
     for key, made_with, data in database.tuned(device.name):
         try:
             found.append(Entry(key, made_with, Record.from_dict(data)))
-        except (FusionStitchError, KeyError, TypeError, ValueError) as error:
-            logger.info("a tuned result of other versions is ignored: %s", error)
+        except (FusionStitchError, KeyError, TypeError, ValueError, OverflowError) as error:
+            logger.info("a tuned result of %s is ignored: %s", made_with, error)
+            if made_with == versions():
+                database.drop_tuned(key, device.name, made_with)
     return found
 
 

@@ -54,6 +54,7 @@ class Place:
         """Lets the next use of the cache open it anew, and its warnings be new."""
         builders.store.cache_clear()
         cache._warned.clear()
+        cache._busy.clear()
         toolchain._hung.clear()
 
     def shared(self) -> Path:

@@ -254,6 +254,7 @@ _faults(
         ("half an image", lambda p: p.sealed(p.entries()[0].read_bytes()[32:9000])),
         ("a link", _replaced(lambda e: e.symlink_to("/etc/passwd"))),
         ("gone", lambda p: p.each_entry(os.unlink)),
+        ("larger than any memory", lambda p: p.each_entry(lambda e: os.truncate(e, 1 << 42))),
     ],
     heard=0,
 )  # fmt: skip
@@ -335,9 +336,31 @@ def _overwrite(path: Path, place: int, data: bytes) -> None:
         file.write(data)
 
 
+def _record(us: str) -> str:
+    """The text of a record with a time that is none."""
+    return (
+        '{"tuning": {}, "tried": 1, "complete": true, "name": "k", "gpu": "g", "default_us": 1.0, '
+        f'"xla_us": 1.0, "model_us": 1.0, "us": {us}}}'
+    )
+
+
 _faults(
     "database",
     [
+        *(
+            (f"a row of {name}", lambda p, v=value: p.database(
+                _MAKE + _TUNED.replace("'{}'", v)
+            ))
+            for name, value in [
+                ("bytes that are no text", "CAST(X'FFFE7B' AS TEXT)"),
+                ("a blob", "X'FF00'"),
+                ("zeros without end", "CAST(zeroblob(300000000) AS TEXT)"),
+                ("an integer", "7"),
+            ]
+        ),
+        ("a key that is no text", lambda p: p.database(
+            _MAKE + _TUNED.replace("'k'", "CAST(X'FF' AS TEXT)")
+        )),
         ("empty", lambda p: (p.folder / "timings.sqlite3").write_bytes(b"")),
         ("of a newer form", lambda p: p.database(
             "CREATE TABLE tuned_v9 (key TEXT); PRAGMA user_version = 9"
@@ -353,6 +376,13 @@ _faults(
                 ("no JSON", "{half"), ("null", "null"), ("a list", "[1]"), ("empty", "{}"),
                 ("a number", "7"), ("of other fields", '{"tuning": {"warp": 3}, "us": 1}'),
                 ("of other types", '{"tuning": 5, "us": "fast", "default_us": [], "tried": {}}'),
+                ("very deep", "[" * 100_000),
+                ("deep and whole", '{"a":' * 40_000 + "1" + "}" * 40_000),
+                ("a long integer", '{"us": ' + "9" * 5000 + "}"),
+                ("a large integer", _record("9" * 400)),
+                ("no number", _record("NaN")),
+                ("endless", _record("Infinity")),
+                ("before its time", _record("-1")),
             ]
         ),
     ],

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -311,3 +312,55 @@ def test_tuned_patterns_are_kept_by_versions(folder: Path, database: Database) -
     again.clear()
     assert database.tuned("h200") == ()
     again.close()
+
+
+def test_a_locked_database_is_waited_for_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Database(folder)
+    first.put_timing("k", "h200", 1.0, {})
+    first.close()
+    waits: list[float] = []
+    plain = sqlite3.connect
+
+    def connect(*args: Any, **kwargs: Any) -> Any:
+        waits.append(kwargs["timeout"])
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(cache, "_BUSY_SECONDS", 0.05)
+    other = plain(folder / "timings.sqlite3", isolation_level=None)
+    other.execute("PRAGMA journal_mode=DELETE")  # with a log of writes readers need not wait
+    other.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr("fusionstitch.runtime.cache.sqlite3.connect", connect)
+    try:
+        for _ in range(3):  # as three compiles
+            database = Database(folder)
+            assert database.get_timing("k", "h200") is None
+            database.put_timing("k", "h200", 2.0, {})
+            database.close()
+    finally:
+        other.close()
+    assert waits[0] == 0.05
+    assert set(waits[1:]) == {0.0}
+    assert known(Database(folder), "k") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("us", "meta"),
+    [(-1.0, "{}"), (1e999, "{}"), (1.0, "[" * 9999), (1.0, "[]"), (1.0, "9" * 9999)],
+)
+def test_a_bad_time_is_dropped_and_others_stay(
+    folder: Path, database: Database, us: float, meta: str
+) -> None:
+    database.put_timing("bad", "h200", 1.0, {})
+    database.put_timing("good", "h200", 1.0, {})
+    database.close()
+    with sqlite3.connect(folder / "timings.sqlite3") as connection:
+        connection.execute("UPDATE timings_v1 SET us = ?, meta = ? WHERE key = 'bad'", (us, meta))
+    connection.close()
+    assert database.get_timing("bad", "h200") is None
+    assert known(database, "good") == 1.0
+    database.close()
+    with sqlite3.connect(folder / "timings.sqlite3") as connection:
+        assert connection.execute("SELECT key FROM timings_v1").fetchall() == [("good",)]
+    connection.close()
