@@ -91,7 +91,8 @@ class KernelEmitter:
         of one function."""
         groups = self._alike()
         signatures = {g: signature(g, self.memory) for g in groups}
-        bodies = {g: self._function_body(g, signatures[g]) for g in groups}
+        looped = {g for phase in self.plan.phases if self.plan.loops(phase) for g in phase}
+        bodies = {g: self._function_body(g, signatures[g], g in looped) for g in groups}
         for group, body in bodies.items():
             signatures[group] = replace(signatures[group], shared="shared_memory" in body)
         for shared in shared_functions(bodies, signatures, self.int):
@@ -114,12 +115,9 @@ class KernelEmitter:
             g for g in rest if counts[kinds[g]] >= FEWEST
         ]
 
-    def _is_looped(self, group: GroupPlan) -> bool:
-        """Whether a block may take several tiles of the phase of a group."""
-        return self.plan.loops(next(phase for phase in self.plan.phases if group in phase))
-
-    def _function_body(self, group: GroupPlan, signature: Signature) -> str:
-        """The statements of a function that computes one tile of a group."""
+    def _function_body(self, group: GroupPlan, signature: Signature, looped: bool) -> str:
+        """The statements of a function that computes one tile of a group; `looped`: a block may
+        take several tiles of its phase."""
         outputs: dict[int, list[str]] = {}
         for i, (op, _) in enumerate(signature.stores):
             outputs.setdefault(op.id, []).append(f"out_{i}")
@@ -134,7 +132,7 @@ class KernelEmitter:
         for name in ("tile", "points", *names, *self.memory.tables.values()):
             inner.writer.name(name)
         inner.writer.declare("tile")
-        inner._nests(group, "tile", self._is_looped(group), "points" if signature.flat else "")
+        inner._nests(group, "tile", looped, "points" if signature.flat else "")
         return "\n".join(f"  {line}" for line in inner.writer.text().splitlines())
 
     def _phase(self, groups: list[GroupPlan]) -> None:

@@ -125,7 +125,7 @@ def kept(value: Op, op: Op, chain: list[Op]) -> Op:
     if kind_of(value.opcode) is Kind.ELEMENTWISE:
         operands = tuple(kept(x, op, chain) for x in value.operands)
         return _made(chain, value.opcode, shape, operands, value.attrs)
-    everywhere = np.full(op.dims, splat(value), NUMPY_DTYPES[value.dtype])
+    everywhere = np.broadcast_to(np.asarray(splat(value), NUMPY_DTYPES[value.dtype]), op.dims)
     return _made(chain, "constant", shape, (), {"value": everywhere})
 
 

@@ -11,6 +11,8 @@ from codegen.schedule import KernelPlan, NestPlan
 from codegen.stages import Stage
 from hlo.graph import Graph, Op
 
+_Layout = tuple[tuple[int, ...], str]
+
 
 @dataclass(frozen=True)
 class _Site:
@@ -37,17 +39,30 @@ def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
             readers.setdefault(op.id, []).append((stage, index))
     writers = {s.op.id: s for s in sites if not s.optional}
     writers |= {cut.output.id: s for s in sites for cut in s.cuts}
-    return tuple(
-        (number, position)
-        for number, output in enumerate(graph.root.operands)
-        for position, parameter in enumerate(graph.parameters)
-        if _same_layout(parameter, output)
-        and parameter.id in readers
-        and all(
-            _is_over(reader, index, output, writers[output.id], sites)
-            for reader, index in readers[parameter.id]
-        )
-    )
+    # by layout: what is read for the last time in a phase; by nest: what is read there at all
+    ended: dict[_Layout, dict[int, list[int]]] = {}
+    near: dict[NestPlan, list[int]] = {}
+    for position, parameter in enumerate(graph.parameters):
+        reads = [sites[reader] for reader, _ in readers.get(parameter.id, ())]
+        if reads:
+            last = max(site.phase for site in reads)
+            ended.setdefault(_layout(parameter), {}).setdefault(last, []).append(position)
+            for nest in dict.fromkeys(site.nest for site in reads if site.phase == last):
+                near.setdefault(nest, []).append(position)
+    pairs = []
+    for number, output in enumerate(graph.root.operands):
+        writer = writers[output.id]
+        phases = ended.get(_layout(output), {})
+        found = [p for phase in phases if phase < sites[writer].phase for p in phases[phase]]
+        for position in near.get(sites[writer].nest, ()):
+            parameter = graph.parameters[position]
+            if _layout(parameter) == _layout(output) and all(
+                _is_over(reader, index, output, writer, sites)
+                for reader, index in readers[parameter.id]
+            ):
+                found.append(position)
+        pairs += [(number, position) for position in sorted(found)]
+    return tuple(pairs)
 
 
 def _is_over(
@@ -87,5 +102,5 @@ def one_to_one(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple((output, operand) for operand, output in chosen.items())
 
 
-def _same_layout(a: Op, b: Op) -> bool:
-    return a.dims == b.dims and a.dtype == b.dtype  # XLA gives one buffer to equal shapes only
+def _layout(op: Op) -> _Layout:
+    return op.dims, op.dtype  # XLA gives one buffer to equal shapes only

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from codegen.emit import KernelEmitter, Memory
 from codegen.expressions import literal
 from codegen.inplace import in_place
@@ -17,6 +15,7 @@ from codegen.scratch import scratch_buffers
 from codegen.source import Writer, comment
 from codegen.types import c_type
 from hlo.graph import Graph, Op
+from hlo.literals import only_element
 
 if TYPE_CHECKING:
     from codegen.generate import Scheduled
@@ -91,14 +90,11 @@ def _cluster(plan: KernelPlan) -> str:
 def is_table(op: Op) -> bool:
     """A constant whose elements differ, if only in a zero's sign: it becomes an array of the
     translation unit."""
-    if op.opcode != "constant":
-        return False
-    value = np.asarray(op.attrs["value"])
-    return value.size > 1 and value.tobytes() != value.flat[0].tobytes() * value.size
+    return op.opcode == "constant" and op.shape.size > 1 and only_element(op.attrs["value"]) is None
 
 
 def _table(op: Op, name: str) -> str:
-    values = ", ".join(literal(v, op.dtype) for v in np.asarray(op.attrs["value"]).flat)
+    values = ", ".join(literal(v, op.dtype) for v in op.attrs["value"].flat)
     compute = c_type(op.dtype).compute
     return f"static __device__ constexpr {compute} {name}[{op.shape.size}] = {{{values}}};\n"
 

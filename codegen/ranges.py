@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hlo.graph import INTEGERS, SIGNED, Op
+from hlo.literals import only_element
 from hlo.rewrite import splat
 
 _SAME = frozenset({"broadcast", "reshape", "transpose", "slice", "convert"})
@@ -28,6 +29,8 @@ def at_most(op: Op, known: Mapping[Op, int | None]) -> int | None:
 def _bound(op: Op, known: Mapping[Op, int | None]) -> int | None:
     if op.opcode == "constant":
         value = op.attrs["value"]
+        if (only := only_element(value)) is not None:
+            return int(only) if only >= 0 else None
         return int(value.max()) if value.size and value.min() >= 0 else None
     if op.opcode == "iota":
         return max(0, op.dims[op.attrs["dimension"]] - 1)

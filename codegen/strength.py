@@ -14,7 +14,7 @@ import numpy as np
 from codegen.ranges import at_most
 from codegen.region import rebuilt, with_root
 from hlo.graph import Graph, Op, Shape
-from hlo.literals import NUMPY_DTYPES
+from hlo.literals import NUMPY_DTYPES, content
 from hlo.semantics import Kind, kind_of
 
 #: A rule looks at an op whose operands are rewritten already; it gives the op that takes its place,
@@ -107,7 +107,7 @@ def reduce_strength(
 def _key(op: Op) -> Hashable:
     attrs: Hashable
     if op.opcode == "constant":
-        attrs = op.attrs["value"].tobytes()
+        attrs = content(op.attrs["value"])
     else:
         attrs = frozenset(op.attrs.items())
     return op.opcode, op.shape, tuple(map(id, op.operands)), attrs

@@ -30,6 +30,7 @@ from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import Failed, apart, check
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 from fusionstitch.tuning.tuned import NOTHING, Tuned
+from hlo.detached import attach, detach
 from hlo.errors import CodegenError, StitchError, ToolchainError, VerifyError
 from hlo.exporter import Preparation, Replacement, export
 from hlo.graph import Graph, Module
@@ -164,6 +165,8 @@ class _Run:
     name: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
+    #: the literals that no pass reads, while they are out of the module
+    literals: tuple[bytes, ...] = ()
 
     def stitch(self) -> Stitched:
         module = self.join_sums(self.read())
@@ -187,7 +190,8 @@ class _Run:
 
     def read(self) -> Module:
         with self.timed("import"):
-            proto = parse(inline_calls(self.data))
+            data, self.literals = detach(self.data)
+            proto = parse(inline_calls(data))
             xla_pass.unmark(proto)
             module = from_message(proto)
             self.name = module.name
@@ -280,7 +284,7 @@ class _Run:
             load = Preparation("fusionstitch_load", LOAD_TARGET, loading)
             data = export(module, [call for _, call in written], load)
             verify_module(data)
-            return data, tuple(one for one, _ in written)
+            return attach(data, self.literals), tuple(one for one, _ in written)
 
     def replacement(self, module: Module, one: Stitch) -> Replacement:
         pattern, kernel = one.chosen.pattern, one.kernel

@@ -29,7 +29,7 @@ _CONTROL = frozenset(
         *("while", "conditional", "call", "optimization-barrier", "add-dependency", "domain"),
         *("async-start", "async-update", "async-done", "copy-done", "send-done", "recv-done"),
         *("all-reduce-done", "all-gather-done", "collective-permute-done"),
-        *("partition-id", "replica-id", "opaque-constant", "layout-bitcast"),
+        *("partition-id", "replica-id", "layout-bitcast"),
     }
 )
 #: Custom calls that launch nothing: annotations, and what loads the kernels of stitched ones.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlo.graph import Graph, Op
+from hlo.literals import content
 
 #: Opcodes that make a kernel recognisable, the most telling first, and what they are called.
 _TELLING = {
@@ -58,6 +59,5 @@ def graph_key(graph: Graph) -> str:
 
 def _text(value: object) -> str:
     if isinstance(value, np.ndarray):
-        content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        return f"{value.dtype}{value.shape}{content}"
+        return f"{value.dtype}{value.shape}{hashlib.sha256(content(value)).hexdigest()}"
     return repr(value)

@@ -22,6 +22,7 @@ from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import alone
 from fusionstitch.tuning import tuned
+from hlo.detached import detach
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ def keep(module: bytes, options: Options, result: Stitched) -> None:
     """Remembers the module that `result` was made from."""
     store = builders.store()
     head = {"options": dataclasses.asdict(options), "profile": dataclasses.asdict(result.device)}
-    data = json.dumps(head, sort_keys=True).encode() + b"\n" + zlib.compress(module)
+    read, _ = detach(module)  # what planning does not look at would take most of the time and space
+    data = json.dumps(head, sort_keys=True).encode() + b"\n" + zlib.compress(read)
     program = hashlib.sha256(data).hexdigest()
     store.put(f"program-{program}", data)
     for key in {artifact.key for artifact in result.artifacts}:

@@ -63,7 +63,7 @@ def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
         # the parts of a tuple are buffers of their own, whatever else reads the tuple
         if reader.opcode != "get-tuple-element" and len(graph.users[value.id]) > 1:
             return False
-    if value.opcode == "constant":
+    if value.opcode in ("constant", "opaque-constant"):
         return False
     if value.opcode != "parameter" or graph.proto_id != module.entry.proto_id:
         return True

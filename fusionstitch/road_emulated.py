@@ -34,6 +34,8 @@ class _Nesting(threading.local):
 _nesting = _Nesting()
 #: JAX's flags under which functions run op by op, or run again so when a value is bad.
 _OP_BY_OP = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
+#: Bytes from which on a constant travels as an argument.
+_LARGE = 1 << 20
 
 
 class Emulated:
@@ -107,6 +109,9 @@ class Emulated:
         def flat(*values: Any) -> Any:
             return jax.tree.unflatten(outputs, traced(*values))
 
+        large = _large_constants(program.jaxpr)
+        if large and len(program.jaxpr.in_avals) == len(values):
+            flat, values = _with_arguments(program, large), [*large.values(), *values]
         flat.__name__ = flat.__qualname__ = self.name
         result, run = self.stitch(self.jit(flat), values, _has_references(program.jaxpr))
         content = hashlib.sha256(result.module + repr(result.fallbacks).encode()).hexdigest()
@@ -236,6 +241,29 @@ def _unexplained() -> Any:
     import jax
 
     return jax.explain_cache_misses(False)
+
+
+def _large_constants(jaxpr: Any) -> dict[int, Any]:
+    """The arrays of _LARGE bytes and more that a function closes over, by their place."""
+    arrays = {i: value for i, value in enumerate(jaxpr.consts) if hasattr(value, "nbytes")}
+    return {i: value for i, value in arrays.items() if value.nbytes >= _LARGE}
+
+
+def _with_arguments(program: Any, large: dict[int, Any]) -> Callable[..., Any]:
+    """The function of a JAX Traced with its constants `large` as its first arguments: on its way to
+    the kernels and back, a program is written and read several times."""
+    import jax
+    from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+    tree = jax.tree.structure(program.out_info)
+
+    def flat(*values: Any) -> Any:
+        given = dict(zip(large, values, strict=False))
+        constants = [given.get(i, value) for i, value in enumerate(program.jaxpr.consts)]
+        function = jaxpr_as_fun(ClosedJaxpr(program.jaxpr.jaxpr, constants))
+        return jax.tree.unflatten(tree, function(*values[len(large) :]))
+
+    return flat
 
 
 def _has_references(jaxpr: Any) -> bool:

@@ -25,7 +25,7 @@ def _parameters(function: Callable[..., Any]) -> int:
 #: opcode -> number of operands, where it is fixed.
 ARITY: Mapping[str, int] = {
     **{name: _parameters(f) for name, f in ELEMENTWISE.items() if f is not np.where},
-    **dict.fromkeys(("parameter", "constant", "iota"), 0),
+    **dict.fromkeys(("parameter", "constant", "opaque-constant", "iota"), 0),
     **dict.fromkeys(("convert", "bitcast-convert", "reduce-precision", "while"), 1),
     **dict.fromkeys(("broadcast", "reshape", "bitcast", "transpose", "reverse", "slice"), 1),
     "get-tuple-element": 1,

@@ -25,8 +25,8 @@ def from_proto(data: bytes) -> Module:
     """The module as graphs, one per computation, callees before callers.
 
     Each graph holds what its root, ops with side effects and parameters need, in the order that
-    `Graph` documents. A constant that numpy cannot hold and a bitcast between layouts get
-    opcodes of their own ("opaque-constant", "layout-bitcast"), so that they are left to XLA.
+    `Graph` documents. A constant whose elements are not read (see `to_numpy`) and a bitcast between
+    layouts get opcodes of their own ("opaque-constant", "layout-bitcast"), and are left to XLA.
     What the module says about itself in free text (names, scopes, files) is made fit to print.
     Raises ImportModuleError on bytes that are no HloModuleProto or contradict themselves.
     """

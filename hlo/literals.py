@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import ml_dtypes
@@ -40,24 +39,29 @@ def shape_of(value: np.ndarray) -> Shape:
     return Shape(HLO_DTYPES[value.dtype], value.shape)
 
 
+#: Bytes up to which a constant is read, and may become text of a kernel. A larger one is an array
+#: like any other whose elements nobody looks at, unless all of them are equal.
+MAX_READ = 512
+
+
 def to_numpy(literal: Any, shape: Shape) -> np.ndarray | None:
-    """The array a LiteralProto holds, read-only; None for types numpy cannot hold (s4, tuples).
+    """The array a LiteralProto holds, read-only; None for types numpy cannot hold (s4, tuples) and
+    for more than MAX_READ bytes, unless all elements are equal: then it is a view of one of them.
 
     Raises ValueError when the literal holds another number of elements than `shape` says.
     """
     dtype = NUMPY_DTYPES.get(shape.dtype)
-    if dtype is None:
+    if dtype is None or literal.detached:
         return None
-    field = "preds" if shape.dtype == "pred" else f"{shape.dtype}s"
-    data = getattr(literal, field)
-    if isinstance(data, bytes):
-        flat = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
-    elif shape.dtype in ("c64", "c128"):
-        flat = np.array(data, f"f{dtype.itemsize // 2}").view(dtype)
-    else:
-        flat = np.array(data, dtype)
-    if flat.size != math.prod(shape.dims):
-        raise ValueError(f"holds {flat.size} elements where {shape} was declared")
+    data = getattr(literal, _field(shape))
+    parts = _parts(data, dtype)
+    if len(data) != shape.size * parts:
+        raise ValueError(f"holds {len(data) / parts:g} elements where {shape} was declared")
+    if shape.bytes > MAX_READ:
+        if not _is_splat(literal, data, shape, parts):
+            return None
+        return np.broadcast_to(_array(data[:parts], dtype).reshape(()), shape.dims)
+    flat = _array(data, dtype)
     # the elements come in memory order, so a layout other than row-major permutes them
     major_to_minor = tuple(reversed(literal.shape.layout.minor_to_major))
     if major_to_minor and major_to_minor != tuple(range(shape.rank)):
@@ -68,11 +72,64 @@ def to_numpy(literal: Any, shape: Shape) -> np.ndarray | None:
     return value
 
 
+def only_element(value: np.ndarray) -> Any | None:
+    """The one that all elements of an array are, bit by bit, as a scalar; None if they differ."""
+    if not value.size:
+        return None
+    first = value[(0,) * value.ndim]
+    same = not any(value.strides) or value.tobytes() == first.tobytes() * value.size
+    return first if same else None
+
+
+def content(value: np.ndarray) -> bytes:
+    """What tells an array from others of its type and shape that are not read (see `to_numpy`)."""
+    whole = any(value.strides) or not value.size
+    return value.tobytes() if whole else value[(0,) * value.ndim].tobytes()
+
+
+def _field(shape: Shape) -> str:
+    return "preds" if shape.dtype == "pred" else f"{shape.dtype}s"
+
+
+def _parts(data: Any, dtype: np.dtype[Any]) -> int:
+    """Entries of a literal's field that make one element."""
+    return dtype.itemsize if isinstance(data, bytes) else 2 if dtype.kind == "c" else 1
+
+
+def _array(data: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    if isinstance(data, bytes):
+        return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
+    if dtype.kind == "c":
+        return np.array(data, f"f{dtype.itemsize // 2}").view(dtype)
+    return np.array(data, dtype)
+
+
+def _is_splat(literal: Any, data: Any, shape: Shape, parts: int) -> bool:
+    """Whether all elements of a literal are equal, bit by bit. Two of them tell nearly always; else
+    its bytes do, in which equal elements are as long: an array of each element would take far more.
+    """
+    middle = shape.size // 2 * parts
+    if data[:parts] != data[middle : middle + parts]:
+        return False
+    raw = data
+    if not isinstance(data, bytes):
+        alone = type(literal)()
+        getattr(alone, _field(shape)).MergeFrom(data)
+        raw = alone.SerializeToString()
+    width = len(raw) // shape.size
+    elements = np.frombuffer(raw, np.uint8)[-shape.size * width :].reshape(shape.size, width)
+    return len(raw) - elements.size <= _HEADER and bool((elements == elements[0]).all())
+
+
+#: What stands before the entries of a field in a message: its number and their length.
+_HEADER = 12
+
+
 def fill_literal(literal: Any, value: np.ndarray, shape_proto: Any) -> None:
     """Writes `value` into a LiteralProto whose (row-major) ShapeProto is `shape_proto`."""
     literal.shape.CopyFrom(shape_proto)
     name = HLO_DTYPES[value.dtype]
-    field = "preds" if name == "pred" else f"{name}s"
+    field = _field(shape_of(value))
     flat = np.ascontiguousarray(value).reshape(-1)
     if isinstance(getattr(literal, field), bytes):
         setattr(literal, field, flat.tobytes())

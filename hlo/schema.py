@@ -2,7 +2,8 @@
 
 Field numbers are those of XLA's `xla/service/hlo.proto` and `xla/xla_data.proto`. What the table
 leaves out stays in a message as unknown fields and is written back untouched. Enums are declared
-as int32, which has the same wire format; `PRIMITIVE_TYPES` names the one that matters.
+as int32, which has the same wire format; `PRIMITIVE_TYPES` names the one that matters. A literal's
+field `detached` is ours (`hlo/detached.py`): no module that leaves has it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MESSAGES: Mapping[str, str] = {
     "f16s 11 bytes, c64s 12 float*, bf16s 13 bytes, s8s 15 bytes, u16s 16 bytes, s16s 17 bytes, "
     "c128s 18 double*, f8e5m2s 19 bytes, f8e4m3fns 20 bytes, f8e4m3b11fnuzs 23 bytes, "
     "f8e5m2fnuzs 24 bytes, f8e4m3fnuzs 25 bytes, f8e4m3s 28 bytes, f8e3m4s 29 bytes, "
-    "f8e8m0fnus 33 bytes",
+    "f8e8m0fnus 33 bytes, detached 1000 int64",
     "WindowDimension": "size 1 int64, stride 2 int64, padding_low 3 int64, padding_high 4 int64, "
     "window_dilation 5 int64, base_dilation 6 int64, window_reversal 7 bool",
     "Window": "dimensions 1 WindowDimension*",
@@ -99,6 +100,10 @@ _MESSAGES: Mapping[str, str] = {
     "schedule 7 Schedule, input_output_alias 8 HloInputOutputAlias, "
     "stack_frame_index 17 StackFrameIndex, frontend_attributes 19 FrontendAttributes",
     "Hlo": "hlo_module 1 HloModule",
+    # as much of a module as it takes to find its literals, which stay bytes
+    "OutlineInstruction": "name 1 string, opcode 2 string, literal 8 bytes",
+    "OutlineComputation": "name 1 string, instructions 2 OutlineInstruction*",
+    "Outline": "name 1 string, entry_computation_name 2 string, computations 3 OutlineComputation*",
 }
 
 #: Names of XLA's PrimitiveType enum as they are written in HLO text.
@@ -151,6 +156,8 @@ _CLASSES = _classes()
 HloModule: Any = _CLASSES["HloModule"]
 #: The message around a module in XLA's dumps.
 Hlo: Any = _CLASSES["Hlo"]
+#: A module whose literals are bytes.
+Outline: Any = _CLASSES["Outline"]
 Computation: Any = _CLASSES["Computation"]
 Instruction: Any = _CLASSES["Instruction"]
 Shape: Any = _CLASSES["Shape"]

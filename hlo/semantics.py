@@ -4,6 +4,7 @@ Attributes of an `Op` by opcode (dims are tuples of int):
 
     parameter            index
     constant             value: numpy array (ml_dtypes for bf16 and float8)
+    opaque-constant      none: what it holds is not looked at (`literals.to_numpy`)
     iota                 dimension
     broadcast            dimensions: operand dim -> result dim
     transpose            dimensions: result dim i reads operand dim dimensions[i]
@@ -64,7 +65,7 @@ class Kind(enum.Enum):
     REDUCTION = "reduction"
     WINDOW = "window"  # a reduction of overlapping windows: reads each element several times
     DOT = "dot"
-    STRUCTURE = "structure"  # parameter, tuple, get-tuple-element: no work of their own
+    STRUCTURE = "structure"  # parameter, large constant, tuple: no work of their own
     PARTITION = "partition"  # left to XLA: sort, convolution, collectives, loops, custom calls
 
 
@@ -88,7 +89,9 @@ SEMANTICS: Mapping[str, OpSpec] = {
     spec.opcode: spec
     for spec in [
         *_specs(Kind.SOURCE, 0, 0, "constant iota"),
-        *_specs(Kind.STRUCTURE, 0, 0, "parameter tuple get-tuple-element after-all"),
+        *_specs(
+            Kind.STRUCTURE, 0, 0, "parameter opaque-constant tuple get-tuple-element after-all"
+        ),
         *_specs(
             Kind.ELEMENTWISE,
             1,

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Mapping
 
 from hlo.errors import VerifyError
 from hlo.graph import Graph, Module, Op, topological
+from hlo.literals import content
 from hlo.rewrite import Make
 from hlo.rules import RULES, fold
 from hlo.semantics import SEMANTICS, has_effect
@@ -18,7 +19,7 @@ _MAX_SWEEPS = 10
 _MAX_STEPS = 100
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 #: Opcodes whose equal ops are merged.
-_MERGED = frozenset(SEMANTICS) - {"parameter", "after-all"}
+_MERGED = frozenset(SEMANTICS) - {"parameter", "opaque-constant", "after-all"}
 _MERGED_CONSTANT_BYTES = 256
 
 
@@ -130,9 +131,9 @@ class _Rewriter:
         attrs: Hashable
         if op.opcode == "constant":
             value = op.attrs["value"]
-            if value.nbytes > _MERGED_CONSTANT_BYTES:
+            if any(value.strides) and value.nbytes > _MERGED_CONSTANT_BYTES:
                 return None
-            attrs = value.tobytes()
+            attrs = content(value)
         else:
             attrs = frozenset(op.attrs.items())
         if op.opcode in _COMMUTATIVE:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo.graph import Graph, Op
+from hlo.literals import content
 
 if TYPE_CHECKING:
     from fusionstitch.patterns.pattern import Pattern
@@ -109,6 +110,5 @@ def _graph(graph: Graph) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        return f"{value.dtype}{value.shape}{content}"
+        return f"{value.dtype}{value.shape}{hashlib.sha256(content(value)).hexdigest()}"
     return repr(value)

@@ -109,18 +109,28 @@ class Program:
 
     def _parts(self, active: list[int]) -> list[list[int]]:
         """Candidates connected through a shared op or a cut."""
-        parts: list[tuple[int, list[int]]] = []  # ops, candidates
+        bits: dict[int, int] = {}  # by part, its ops
+        joined: dict[int, list[int]] = {}  # and its candidates
+        owner: dict[int, int] = {}  # by op, the part that held it first
+        into: dict[int, int] = {}  # a part, the one it became part of
+        covered = 0
         for i in active:
-            bits, members = self.bits[i], [i]
-            apart = []
-            for part in parts:
-                if part[0] & bits:
-                    bits, members = bits | part[0], part[1] + members
-                else:
-                    apart.append(part)
-            parts = [*apart, (bits, members)]
-        home = {i: n for n, (_, members) in enumerate(parts) for i in members}
-        joined = {n: list(members) for n, (_, members) in enumerate(parts)}
+            shared, first = self.bits[i] & covered, i
+            while shared:
+                part = owner[(shared & -shared).bit_length() - 1]
+                while part in into:
+                    part = into[part]
+                shared &= ~bits[part]
+                if first != i:
+                    bits[first] |= bits.pop(part)
+                    joined[first] += joined.pop(part)
+                    into[part] = first
+                first = into.get(part, part)
+            bits[first] = bits.get(first, 0) | self.bits[i]
+            joined.setdefault(first, []).append(i)
+            owner.update(dict.fromkeys(ids(self.bits[i] & ~covered), first))
+            covered |= self.bits[i]
+        home = {i: n for n, members in joined.items() for i in members}
         for cut in self.cuts:
             if cut <= home.keys():
                 first, *others = sorted({home[i] for i in cut})
