@@ -17,7 +17,7 @@ from codegen.stages import Stage
 from codegen.storage import SharedLayout
 from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
 from codegen.templated import input_axes
-from codegen.walks import row_words, walk
+from codegen.walks import row_words, walks
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.work import PICKS, SECTOR_BYTES, Work, arithmetic
@@ -54,15 +54,11 @@ def kernel_facts(
         busy = plan.cluster * min(plan.grid, sum(g.tiles for g in phase))
         works.append(replace(together, blocks=busy))
         seen |= loaded.keys()
-    walks = tuple(
-        tuple(walk(group, nest, plan) for group in phase for nest in group.nests)
-        for phase in plan.phases
-    )
     return KernelFacts(
         work=sum(works[1:], works[0]),
         phases=tuple(works),
         alone=tuple(alone),
-        walks=walks,
+        walks=tuple(tuple(w for g in phase for w in walks(g, plan)) for phase in plan.phases),
         threads=plan.block,
         shared_bytes=layout.total,
         registers=_registers(plan, device),

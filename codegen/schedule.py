@@ -6,7 +6,8 @@ schedule. `Teams` is the mapping of one nest: how many threads share a row, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -211,11 +212,10 @@ def schedule(
         block = fixed.block or DEFAULT_BLOCK
     plans: list[list[GroupPlan]] = []
     for phase in phases(groups, group_of, overwrites or {}):
-        flat = sum(g.is_flat for g in phase)
-        strided = sum(_sums_strided(nests[g]) for g in phase)
+        kinds = Counter(_kind(g, nests[g]) for g in phase)
         plans.append([])
         for g in phase:
-            alike = flat if g.is_flat else strided if _sums_strided(nests[g]) else 1
+            alike = kinds[_kind(g, nests[g])]
             plans[-1].append(_plan_group(g, nests[g], block, device, fixed, tuning, alike, cluster))
     if fixed is None and not tuning.block and (busy := _busy_threads(plans)) < block:
         block = busy
@@ -314,8 +314,13 @@ def _strided(nest: Nest) -> bool:
     return False
 
 
-def _sums_strided(nests: Sequence[Nest]) -> bool:
-    return all(_strided(nest) for nest in nests)
+def _kind(group: Group, nests: Sequence[Nest]) -> Hashable:
+    """Equal for groups of a phase that fill the device together."""
+    if group.is_flat:
+        return "elements"
+    if any(nest.tiled for nest in nests):
+        return group
+    return "columns" if all(_strided(nest) for nest in nests) else "rows"
 
 
 def _along_inner(nest: Nest) -> bool:
@@ -336,8 +341,8 @@ def _plan_group(
     alike: int = 1,
     cluster: int = 1,
 ) -> GroupPlan:
-    """The plan of a group in a phase with so many `alike`, itself counted, whose rows `cluster`
-    blocks share."""
+    """The plan of a group in a phase with so many `alike`, itself counted, that fill the device
+    together; `cluster` blocks share its rows."""
     given = fixed is not None and group in fixed.groups
     carries = any(nest.placed(Place.CARRY) for nest in nests)
     fixed_points = given or carries or group.streamed or cluster > 1
@@ -386,7 +391,6 @@ def _points(group: Group, nests: Sequence[Nest], block: int, device: Device, ali
     if FULL_ROW < longest <= LONGEST_KEPT and _keeps_two(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
     points = 1
-    # elementwise groups of one phase fill the device together, and so do sums of columns
     busy_tiles = 2 * device.sm_count // alike
     while points < group.tiles:
         filled = any(
@@ -447,7 +451,8 @@ def _teams(nest: Nest, rows: int, inner: int, block: int, group: Group, device: 
         threads = min(32, power_of_two(max(1, min(wanted, spare))), power_of_two(inner) // 4)
         return Teams(max(1, threads))
     if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
-        return Teams(_long_team(inner, block))
+        spare = min(block // power_of_two(rows), inner // vector_elements(nest))
+        return Teams(max(_long_team(inner, block), power_of_two(spare + 1) // 2))
     if nest.stages[0].op.opcode == "dot":
         spare = power_of_two(block // rows) if rows < block else 1
         return Teams(min(32, power_of_two(inner), max(LINE_LANES, spare)))

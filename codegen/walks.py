@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from codegen.nests import CACHE_STEPS, Place
 from codegen.schedule import GroupPlan, KernelPlan, NestPlan
 from codegen.stages import Stage
@@ -14,7 +17,13 @@ from hlo.graph import ITEM_BYTES, Op
 UNROLLED = 4
 
 
-def walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
+def walks(group: GroupPlan, plan: KernelPlan) -> Iterator[Walk]:
+    """Those of a group's nests, each of which waits for the one before."""
+    for number, nest in enumerate(group.nests):
+        yield replace(_walk(group, nest, plan), follows=number > 0)
+
+
+def _walk(group: GroupPlan, nest: NestPlan, plan: KernelPlan) -> Walk:
     """The turns, waits and repeated reads of one nest.
 
     Elements of their own wait for nothing but the memory, and a dot is counted in its own steps.

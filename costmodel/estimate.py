@@ -196,12 +196,17 @@ def waiting_us(walks: Sequence[Walk], slots: int, blocks: int) -> float:
     """What the threads of a phase's loops wait after the first turn, of which the caller knows.
 
     `slots` blocks are on the device at once; further ones have to start, unless the `blocks`
-    there are take several tiles each, of one loop or of one after the other.
+    there are take several tiles each, of one loop or of one after the other. However many there
+    are, the loops of one block come one by one.
     """
     tiles = sum(walk.tiles for walk in walks)
     at_once = max(1, min(slots, tiles, blocks or slots))
     each = [(walk.tiles / at_once, walk.turns * _turn_us(walk), _end_us(walk)) for walk in walks]
     waited = sum(waves * (turns + end) for waves, turns, end in each)
+    behind = 0.0
+    for walk, (_, turns, end) in zip(walks, each, strict=True):
+        behind = turns + end + (behind if walk.follows else 0.0)
+        waited = max(waited, behind)
     first = max((_turn_us(walk) + _end_us(walk) for walk in walks), default=0.0)
     joins = any(walk.joins for walk in walks)
     starts = max(0.0, blocks / slots - 1) if joins else 0.0

@@ -19,7 +19,8 @@ class Walk:
     exchanges between `warps` warps. With `carries` a tile ends with one more, of what its threads
     sum from row to row. `busy` is the share of a block's threads that have work. Later sweeps
     along a row read `again` bytes once more, of which a block works on `rows_bytes` at a time;
-    `spilled` bytes are written and read where registers are too few.
+    `spilled` bytes are written and read where registers are too few. One that `follows` the loop
+    before it is done by the same blocks, behind it.
     """
 
     tiles: int
@@ -33,6 +34,7 @@ class Walk:
     again: int = 0
     rows_bytes: int = 0
     spilled: int = 0
+    follows: bool = False
 
 
 @dataclass(frozen=True)

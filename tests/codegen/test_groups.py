@@ -257,3 +257,32 @@ def test_a_group_that_grows_has_the_axes_of_one_made_at_once() -> None:
             (grown.axes.inner_leaves(stage), at_once.axes.inner_leaves(stage)),
         ):
             assert [*map(grown.axes.extent, one)] == [*map(at_once.axes.extent, other)]
+
+
+def norms(count: int, dims: tuple[int, ...] = (40,)) -> list[Group]:
+    """The groups of a norm over so many arrays, of their sums and of what reads them."""
+    b = Builder()
+    total = b.constant(0.0)
+    for _ in range(count):
+        x = b.parameter(dims)
+        total = b.add(total, b.reduce(b.mul(x, x), tuple(range(len(dims)))))
+    return groups_of(b, b.unary("sqrt", total))
+
+
+def test_a_few_sums_come_one_after_the_other_in_a_block() -> None:
+    assert phase_sizes(norms(2)) == phase_sizes(norms(4)) == [1]
+
+
+def test_many_sums_that_one_value_reads_have_blocks_of_their_own() -> None:
+    """A grid barrier takes less time than they would, one after the other."""
+    groups = norms(30)
+    assert phase_sizes(groups) == [30, 1]
+    assert [len(group.stages) for group in groups] == [1] * 31
+
+
+def test_many_sums_of_rows_that_fill_the_device_share_its_blocks() -> None:
+    b = Builder()
+    total = b.parameter((1000,))
+    for _ in range(8):
+        total = b.add(total, b.reduce(b.exp(b.parameter((1000, 40))), (1,)))
+    assert phase_sizes(groups_of(b, total)) == [1]

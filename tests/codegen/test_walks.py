@@ -78,6 +78,14 @@ def test_sums_carried_down_the_rows_may_spill() -> None:
     assert spilled(Tuning(team=16)) > 16384 * 1024
 
 
+def test_loops_of_one_block_follow_each_other() -> None:
+    one, other = (jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((30, 20), (50, 40)))
+    [walks] = facts(lambda x, y: x.sum(1).max() + y.sum(), one, other).walks
+    assert [walk.follows for walk in walks] == [False, True, True]
+    [apart] = facts(lambda x, y: (x.sum(1), y.sum(1)), one, other).walks
+    assert [walk.follows for walk in apart] == [False, False]
+
+
 def test_elementwise_kernels_wait_for_nobody() -> None:
     [[walk]] = facts(jnp.exp, ROWS).walks
     assert walk.rounds == walk.joins == 0

@@ -224,6 +224,11 @@ def test_loops_behind_each_other_wait_for_each_other() -> None:
     # side by side in the same blocks they take no longer than one of them
     half = dataclasses.replace(loop, tiles=66)
     assert us(half, half) == pytest.approx(us(loop))
+    # unless the same blocks do both, one behind the other, however many others there are
+    few = dataclasses.replace(loop, tiles=1)
+    behind = dataclasses.replace(few, follows=True)
+    assert us(few, few) == pytest.approx(us(few))
+    assert us(few, behind) > 1.5 * us(few, few)
     # what a tile sums is joined behind its last row
     several = dataclasses.replace(loop, tiles=1320, turns=1)
     assert us(several) > us(dataclasses.replace(several, carries=False)) + 5
