@@ -15,6 +15,9 @@
 #define FS_UNROLL_BY(times)
 #else
 #define FS_CALLER  // of a barrier: the emulator alone wants to know
+#ifndef __CUDACC_RTC__  // nvcc includes the host's headers, which have these types
+#include <stdint.h>
+#else
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
@@ -23,6 +26,7 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
+#endif
 #define FS_FN static __device__ __forceinline__
 #define FS_METHOD __device__ __forceinline__
 #define FS_MAY_ALIAS

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 from codegen.kernel import Kernel
 from codegen.source import RESERVED
 from fusionstitch.runtime import nvrtc
+from fusionstitch.runtime.emulator import header_folder
 from hlo.importer import from_proto
 from hlo.inline import inline_calls
 from hlo.simplify import simplify
@@ -140,3 +144,14 @@ def test_nvrtc_takes_them_one_by_one() -> None:
         kernel = hostile(case).kernel()
         [(name, _)] = nvrtc.compile(kernel.source, "sm_90").resources
         assert name == kernel.name
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc")
+def test_nvcc_takes_them(tmp_path: Path) -> None:
+    """With the host's headers and their macros, as emitted kernels are built by hand."""
+    cases = (*BUILT, "attention_f64")
+    parts = [f"namespace in_{case} {{\n{hostile(case).kernel().source}\n}}" for case in cases]
+    (tmp_path / "all.cu").write_text("\n".join(['#include "fusionstitch.cuh"', *parts]), "utf-8")
+    command = ["nvcc", "-std=c++17", "-arch=sm_90", "-I", str(header_folder()), "-ptx", "all.cu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
