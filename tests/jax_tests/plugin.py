@@ -52,6 +52,10 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    import jax
+
+    # some of the files ask for as many, which is too late once another one has begun
+    jax.config.update("jax_num_cpu_devices", 8)
     for mark in _MARKS:
         config.addinivalue_line("markers", f"{mark}: a mark of JAX's own")
     config.addinivalue_line("filterwarnings", "error")
@@ -116,6 +120,7 @@ class _Under:
         import fusionstitch as fs
         from fusionstitch import core
 
+        self.mode, self.ready = mode, False
         self.programs = self.patterns = 0
         stitch = core.stitch
 
@@ -129,16 +134,22 @@ class _Under:
         core.stitch = counted
         if not (verdict := fs.install()):
             raise pytest.UsageError(verdict.reason)
-        self.install_for_helpers(mode)
 
-    def install_for_helpers(self, mode: str) -> None:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> None:
+        # not before the first file: the helpers keep the standard output that they are imported by
+        if isinstance(collector, pytest.File) and not self.ready:
+            self.ready = True
+            self.install_for_helpers()
+
+    def install_for_helpers(self) -> None:
         """JAX's test helpers take jit from a module that `fs.install` leaves alone."""
         import jax
         from jax._src import api, test_util
 
         self.plain = api
         self.ours = types.SimpleNamespace(**{**vars(api), "jit": jax.jit})
-        compiled = with_neighbour(jax.jit) if mode == "neighbour" else jax.jit
+        compiled = with_neighbour(jax.jit) if self.mode == "neighbour" else jax.jit
         test_util.api = types.SimpleNamespace(**{**vars(api), "jit": compiled})
         own = jax.jit
         own._name = api.jit._name  # type: ignore[attr-defined]  # tests are named by it
