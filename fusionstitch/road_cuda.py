@@ -16,7 +16,7 @@ from fusionstitch import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
 from fusionstitch.recovery import Recovery
-from fusionstitch.roads import Find, Jit, Lower, left, name_of, warn
+from fusionstitch.roads import Find, Jit, Lower, Once, left, name_of, warn
 
 if TYPE_CHECKING:
     from costmodel.devices import Device
@@ -45,7 +45,8 @@ class _Marked:
         self.recoveries: WeakSet[Recovery] = WeakSet()
         self.__module__ = getattr(self.__wrapped__, "__module__", __name__)
         self.__doc__ = self.__wrapped__.__doc__
-        self.__name__ = self.__qualname__ = name
+        self.__name__ = name
+        self.__qualname__ = getattr(self.__wrapped__, "__qualname__", name_of(self.__wrapped__))
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -125,9 +126,11 @@ class Cuda:
         prepared: Prepared,
     ):
         from fusionstitch.runtime import xla_pass
+        from fusionstitch.unmarked import hide_marks_in_log
 
+        hide_marks_in_log()
         self.token, self.device = prepared.token, prepared.device
-        self.name = name_of(fun)
+        self.name, self.tell = name_of(fun), Once()
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
         self.plain = plain
         marked = _marked_function(fun, xla_pass.mark(self.name, self.token))
@@ -137,7 +140,7 @@ class Cuda:
     def call(self, *args: Any, **kwargs: Any) -> Any:
         result = self.recovery.call(self.jitted, args, kwargs)
         if _left:
-            _settle()
+            _settle(self.tell)
         return result
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
@@ -158,7 +161,7 @@ class Cuda:
 
         with xla_pass.collect(self.token) as events:
             found = self.recovery.compile(stitched, unstitched)
-        _settle()
+        _settle(self.tell)
         return found
 
     def _unstitched(self, events: Sequence[Event]) -> Stitched:
@@ -228,10 +231,10 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
     return result.module
 
 
-def _settle() -> None:
-    """Raises the errors and warns of the reasons that the pass left behind."""
+def _settle(tell: Callable[..., None] = warn) -> None:
+    """Raises the errors that the pass left behind, and tells the reasons."""
     while _left:
         found = _left.popleft()
         if isinstance(found, StitchError):
             raise found
-        warn(*found)
+        tell(*found)

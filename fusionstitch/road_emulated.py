@@ -6,14 +6,15 @@ import functools
 import hashlib
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusionstitch import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
 from fusionstitch.recovery import Recovery
-from fusionstitch.roads import Find, Jit, Lower, left, name_of, warn
+from fusionstitch.roads import Find, Jit, Lower, Once, left, name_of, warn
 from fusionstitch.runtime.apart import Failed, apart
 from fusionstitch.runtime.signals import held
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from costmodel.devices import Device
     from fusionstitch.core import Stitched
     from fusionstitch.runtime.emulated_call import Program
+
+
+T = TypeVar("T")
 
 
 class _Nesting(threading.local):
@@ -56,19 +60,36 @@ class Emulated:
         self.name = name_of(fun)
         self.known: dict[str, Stitched] = {}
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
+        self.reasons, self.tell = _Reasons(), Once()
+        itself = weakref.ref(self)  # no cycle: what nobody uses goes at once, as under jax.jit
 
         @functools.wraps(fun)
         def stitched(*args: Any, **kwargs: Any) -> Any:
-            self.recovery.tracing()
+            road = itself()
+            assert road is not None, "who has it traced holds it"
+            road.recovery.tracing()
             with _unexplained():
-                return self.traced(args, kwargs)
+                return road.traced(args, kwargs)
 
         self.jitted = jit(stitched, **keywords)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         if _composes(args, kwargs):
             return self.plain(*args, **kwargs)
-        return self.recovery.call(self.jitted, args, kwargs)
+        try:
+            results = self.recovery.call(self.jitted, args, kwargs)
+        except BaseException:
+            self.reasons.found.clear()
+            raise
+        self.settle()
+        return results
+
+    def settle(self) -> None:
+        """Tells what was left to XLA: after the program has run, or was compiled, because what it
+        raises itself is all that is to be said of it then."""
+        reasons, self.reasons.found = self.reasons.found, []
+        for found in reasons:
+            self.tell(self.name, *found)
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         elsewhere = platforms is not None and tuple(platforms) != ("cpu",)
@@ -83,7 +104,9 @@ class Emulated:
         runs = traced.runs if isinstance(traced, _AsWritten) else traced
         names = [equation.params.get("name") for equation in runs.jaxpr.eqns]
         found = next((self.known[name] for name in names if name in self.known), None)
-        return lowered.compile(*args, **keywords), lambda: found
+        compiled = lowered.compile(*args, **keywords)
+        self.settle()
+        return compiled, lambda: found
 
     def clear_cache(self) -> None:
         self.plain.clear_cache()
@@ -139,14 +162,15 @@ class Emulated:
                 f"The emulator runs on the CPU, but JAX runs on {platform}: set JAX_PLATFORMS=cpu."
             )
             return self.unstitched(device, why), flat
-        if any(jax.typeof(value).sharding.mesh.size > 1 for value in values):
+        if any(_devices(value) > 1 for value in values):
             return self.unstitched(device, "Its arguments live on several devices."), flat
         if references:
             why = "It reads or writes arrays by reference (jax.new_ref), which JAX cannot export."
             return self.unstitched(device, why), flat
         program = held(lambda: _lowered(flat, values))
         if isinstance(program, Failed):
-            return self.unstitched(device, reason(program.error)), flat
+            theirs = isinstance(held(lambda: _nested(flat.lower, values)), Failed)
+            return self.unstitched(device, reason(program.error), theirs), flat
         found = apart(lambda: self.stitched(program, device))
         if isinstance(found, Failed):
             if isinstance(found.error, StitchError):
@@ -155,7 +179,7 @@ class Emulated:
         result, made = found
         run = flat if made is None else emulated_call.calling(made)
         if (said := left(result)) is not None:
-            warn(self.name, *said)
+            self.reasons.found.append(said)
         return result, run
 
     def stitched(self, program: Program, device: Device) -> tuple[Stitched, Exported | None]:
@@ -170,21 +194,35 @@ class Emulated:
         made = emulated_call.edited(program, result.module) if result.stitches else None
         return result, made
 
-    def unstitched(self, device: Device, why: str) -> Stitched:
+    def unstitched(self, device: Device, why: str, theirs: bool = False) -> Stitched:
+        """A program that is left to XLA; `theirs`: jax.jit does not lower it either, and says so in
+        a moment."""
         from fusionstitch import core
 
-        if self.options.fallback == "error":
+        if self.options.fallback == "error" and not theirs:
             raise StitchError(f"{self.name} could not be stitched: {why}")
-        warn(self.name, why)
+        self.reasons.found.append((why, ""))
         return core.Stitched(self.name, b"", device, fallbacks=(core.Fallback((), why),))
+
+
+class _Reasons(threading.local):
+    """Why programs that this thread traces are left to XLA, not told yet."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
 
 
 def _lowered(flat: Any, values: list[Any]) -> Program:
     from fusionstitch.runtime import emulated_call
 
+    return _nested(lambda *values: emulated_call.lower(flat, values), values)
+
+
+def _nested(lower: Callable[..., T], values: list[Any]) -> T:
+    """What `lower` makes of a program, whose inner functions are not stitched by themselves."""
     _nesting.active = True
     try:
-        return emulated_call.lower(flat, values)
+        return lower(*values)
     finally:
         _nesting.active = False
 
@@ -205,6 +243,14 @@ class _AsWritten:
 
     def compile(self, *args: Any, **keywords: Any) -> Any:
         return self.runs.compile(*args, **keywords)
+
+
+def _devices(value: Any) -> int:
+    """How many devices an argument lives on, by its type: tokens have none."""
+    import jax
+
+    sharding = getattr(jax.typeof(value), "sharding", None)
+    return 1 if sharding is None else sharding.mesh.size
 
 
 def _composes(args: Any, kwargs: Any) -> bool:

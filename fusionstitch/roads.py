@@ -120,6 +120,19 @@ def warn(name: str, why: str, part: str = "") -> None:
     warnings.warn(said, FusionStitchWarning, stacklevel=2)
 
 
+class Once:
+    """`warn` for one function: the first reason is said, however often it is traced; explain() has
+    those of each program."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __call__(self, name: str, why: str, part: str = "") -> None:
+        if not self._said:
+            self._said = True
+            warn(name, why, part)
+
+
 def left(result: Stitched) -> tuple[str, str] | None:
     """What was left to XLA as the last arguments of `warn`: one warning, whatever the number."""
     if not result.fallbacks:

@@ -55,7 +55,18 @@ class Traced(_Delegate):
         return self._lower(**keywords)
 
 
-class Lowered(_Delegate):
+class _Program(_Delegate):
+    """A stage that has a text."""
+
+    def as_text(self, *args: Any, **keywords: Any) -> str | None:
+        """As JAX's stage; functions are named as the user names them."""
+        from fusionstitch.runtime.xla_pass import without_marks
+
+        text: str | None = self._stage.as_text(*args, **keywords)
+        return None if text is None else without_marks(text)
+
+
+class Lowered(_Program):
     """`jax.stages.Lowered` whose `compile` gives a `Compiled` of ours.
 
     `compile_stage` compiles and returns JAX's stage and how to find what was stitched in it.
@@ -77,7 +88,7 @@ class Lowered(_Delegate):
         return Compiled(stage, self._call, stitched)
 
 
-class Compiled(_Delegate):
+class Compiled(_Program):
     """`jax.stages.Compiled` with its plan, kernels, explanation and report."""
 
     def __init__(self, stage: Any, call: Call, stitched: Callable[[], Stitched | None]):

@@ -57,13 +57,18 @@ def read_mark(module: bytes | str) -> tuple[str, str] | None:
 _TOKEN = re.compile("__fs_[0-9a-f]+")
 
 
+def without_marks(text: str) -> str:
+    """Text of JAX or XLA, where the names of functions carry marks, as under jax.jit."""
+    return _TOKEN.sub("", text)
+
+
 def unmark(module: Any) -> None:
     """Takes marks out of the names of ops in an HloModule message, where jax.jit's scopes carry
     them: kernels must not be other kernels because a token changed."""
     for computation in module.computations:
         for instruction in computation.instructions:
             if "__fs_" in (name := instruction.metadata.op_name):
-                instruction.metadata.op_name = _TOKEN.sub("", name)
+                instruction.metadata.op_name = without_marks(name)
 
 
 def module_name(module: bytes) -> str:

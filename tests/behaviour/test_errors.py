@@ -12,7 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import checkify
+from jax.extend.core import Primitive
 
+import fusionstitch as fs
+from fusionstitch import road_cuda
 from fusionstitch.errors import FusionStitchWarning
 from tests.behaviour.same import assert_same, outcome
 from tests.behaviour.table import Jit, mixed
@@ -76,7 +79,28 @@ def _branches(x: jax.Array) -> Any:
     return jax.lax.cond(x[0, 0] > 0, lambda: mixed(x), lambda: x.sum())
 
 
+def _without_a_rule(jit: Jit) -> Any:
+    primitive = Primitive("without_a_rule")
+    primitive.def_abstract_eval(lambda x: x)
+    return jit(lambda x: mixed(primitive.bind(x)))(X)
+
+
+def _without_a_rule_beside_a_reference(jit: Jit) -> Any:
+    ref = jax.new_ref(X)
+    primitive = Primitive("without_a_rule")
+    primitive.def_abstract_eval(lambda x: x)
+    return jit(lambda x: primitive.bind(x) + ref[...])(X)
+
+
+def _on_two_devices(jit: Jit) -> Any:
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jit(scaled, in_shardings=(sharding,))(X, 3)
+
+
 ERRORS |= {
+    "a primitive without a lowering rule": _without_a_rule,
+    "such a primitive beside a reference": _without_a_rule_beside_a_reference,
+    "shardings for fewer arguments": _on_two_devices,
     "shapes that do not fit": lambda jit: jit(lambda x: mixed(x) @ x)(X),
     "a branch on a traced value": lambda jit: jit(lambda x: x if x.sum() > 0 else -x)(X),
     "an index of a list": lambda jit: jit(lambda x: [1, 2][x.astype(int)[0, 0]])(X),
@@ -164,6 +188,53 @@ def test_compiler_options(jit: Jit) -> None:
     want = jax.jit(scaled)(X)
     assert_same(jitted(X), want, committed=False)
     assert_same(jitted.lower(X).compile(options)(X), want, committed=False)
+
+
+@pytest.mark.parametrize("name", ["a primitive without a lowering rule"])
+def test_errors_of_the_user_are_no_failure_to_stitch(name: str, emulated: Jit) -> None:
+    """fallback="error" is about what jax.jit can do."""
+    strict = fs.Options(backend="emulate", fallback="error")
+    run = ERRORS[name]
+    ours = outcome(lambda: run(lambda fun: emulated(fun, options=strict)))
+    assert ours == outcome(lambda: run(jax.jit))
+
+
+def test_tokens(jit: Jit) -> None:
+    def fun(token: Any, x: jax.Array) -> Any:
+        return token, mixed(x)
+
+    def run(jit: Jit) -> Any:
+        return jit(fun)(jax.lax.create_token(), X)[1]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FusionStitchWarning)
+        ours = run(jit)
+    assert_same(ours, run(jax.jit), committed=False)
+
+
+def test_one_warning_per_function(emulated: Jit) -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda v: None, x[0, 0])
+        return mixed(x)
+
+    jitted = emulated(fun)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for rows in (1, 2, 3):
+            jitted(X[:rows])
+        jitted.lower(X).compile()
+        emulated(lambda x: fun(x) + 1.0)(X)
+    assert [w.category for w in seen] == [FusionStitchWarning] * 2
+
+
+def test_reasons_that_the_pass_leaves_are_told_once_per_function(marked: Jit) -> None:
+    jitted = marked(mixed)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for rows in (1, 2, 3):
+            road_cuda._left.append(("mixed", "Something was missing."))
+            jitted(X[:rows])
+    assert len(seen) == 1
 
 
 def test_references_are_left_to_xla(jit: Jit) -> None:

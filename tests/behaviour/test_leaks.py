@@ -46,6 +46,48 @@ def test_what_was_wrapped_is_released(jit: Jit) -> None:
     assert [one() for one in found] == [None] * len(found)
 
 
+USES: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda jitted: None,
+    "call": lambda jitted: jitted(X),
+    "shapes": lambda jitted: jitted.eval_shape(X),
+    "trace": lambda jitted: jitted.trace(X),
+    "compile": lambda jitted: jitted.lower(X).compile()(X),
+    "gradient": lambda jitted: jax.grad(lambda x: jitted(x).sum())(X),
+    "jit": lambda jitted: jax.jit(lambda x: jitted(x) + 1.0)(X),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_it_goes_at_once_as_under_jax_jit(name: str, jit: Jit) -> None:
+    """By counts of references alone: without the collector of cycles."""
+
+    class Captured:
+        pass
+
+    def left(jit: Jit) -> list[Any]:
+        captured = Captured()
+
+        def fun(x: jax.Array) -> jax.Array:
+            assert captured is not None
+            return mixed(x)
+
+        jitted = jit(fun)
+        jax.block_until_ready(USES[name](jitted))
+        return [weakref.ref(one) for one in (captured, fun, jitted)]
+
+    def kept(jit: Jit) -> list[bool]:
+        return [one() is not None for one in left(jit)]
+
+    left(jit)
+    gc.collect()
+    gc.disable()
+    try:
+        ours, theirs = kept(jit), kept(jax.jit)
+    finally:
+        gc.enable()
+    assert ours == theirs == [False] * 3
+
+
 def test_clear_cache_releases_what_was_compiled(emulated: Jit) -> None:
     jitted = emulated(lambda x: mixed(x) * 3.0)
     stitched = weakref.ref(jitted.lower(X).compile().stitched)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -55,6 +56,28 @@ def test_custom_calls_carry_the_scope_of_what_they_compute() -> None:
 def test_marks_are_in_no_name_of_an_op() -> None:
     _, ops = stitched(lambda x: layers(x), xla_pass.mark("layers", "0123456789abcdef"))
     assert not [op for op in ops if "__fs_" in op.metadata.op_name]
+
+
+def test_marks_are_in_nothing_that_users_read(
+    marked: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(jit: Any) -> list[str]:
+        def fun(x: jax.Array) -> jax.Array:
+            return mixed(x) * 2.0
+
+        caplog.clear()
+        with jax.log_compiles(True):
+            jitted = jit(fun)
+            jitted(X)
+            lowered = jitted.lower(X)
+            texts = [lowered.as_text(), lowered.as_text("hlo"), lowered.compile().as_text()]
+        log = [record.getMessage() for record in caplog.records]
+        assert any("Compiling jit(fun)" in text for text in log)
+        names = [re.findall(r"(?m)^(?:HloModule |module @)(\w+)", text) for text in texts]
+        assert names == [["jit_fun"]] * 3
+        return [re.sub(r"[\d.e-]+ sec", "", text) for text in log]
+
+    assert told(marked) == told(jax.jit)
 
 
 def test_scopes_of_a_gradient_and_of_a_loop() -> None:

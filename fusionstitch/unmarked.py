@@ -1,0 +1,28 @@
+"""What users read names their functions as they do: marks are taken out of it.
+
+A mark has to stand in the name of the jitted function, since that is all that JAX hands on to XLA,
+and JAX's log has the name from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+from fusionstitch.runtime.xla_pass import without_marks
+
+
+class _Unmarked(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if (plain := without_marks(text)) != text:
+            record.msg, record.args = plain, None
+        return True
+
+
+@functools.cache
+def hide_marks_in_log() -> None:
+    """Has the records of JAX's loggers name functions without marks, whoever prints them."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] == "jax":
+            logging.getLogger(name).addFilter(_Unmarked())
