@@ -91,3 +91,9 @@ def training(sizes: Sizes, norm: bool = False) -> tuple[Step, Callable[[], tuple
         return (optax.apply_updates(params, updates), optimizer_state), shown
 
     return step, first
+
+
+def full() -> tuple[Step, tuple[Any, jax.Array]]:
+    """The full size, for `fusionstitch report tests/clients/flax_transformer.py:full`."""
+    step, first = training(FULL)
+    return step, first()
