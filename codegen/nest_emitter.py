@@ -75,7 +75,9 @@ class NestEmitter(Sweeps):
                 opened.enter_context(self._live_columns(loop))
             # without a loop, what all rows have in common need not precede the loads of one
             if header or not flat:
-                opened.enter_context(writer.nested(header, ordered=True))
+                # threads without the only row must not read what its own overwrites in place
+                alone = bool(header) and rows == 1
+                opened.enter_context(writer.nested(header, pinned=alone, ordered=True))
             if loop.row:
                 writer.line(loop.row)
             if row.terms:

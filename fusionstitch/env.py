@@ -108,6 +108,13 @@ PROGRESS: Variable[bool | None] = Variable(
     "1 or 0",
     "Progress line on stderr while compiling; unset: only when stderr is a terminal.",
 )
+CHECK: Variable[bool] = Variable(
+    PREFIX + "CHECK",
+    False,
+    _flag,
+    "1 or 0",
+    "Emulated kernels fail at races and at reads of what nothing wrote; they run slower.",
+)
 CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, programs and timings.")
 PROFILE: Variable[Path | None] = Variable(
     PREFIX + "PROFILE",
@@ -121,13 +128,16 @@ EXAMPLE_SCALE = _choice(
     "EXAMPLE_SCALE", "", ("full", "small"), "Size of the programs in examples/; unset: by device."
 )
 
-VARIABLES: tuple[Variable[str] | Variable[bool | None] | Variable[Path | None], ...] = (
+VARIABLES: tuple[
+    Variable[str] | Variable[bool] | Variable[bool | None] | Variable[Path | None], ...
+] = (
     BACKEND,
     SCORER,
     FALLBACK,
     NUMERIC,
     LOG,
     PROGRESS,
+    CHECK,
     CACHE_DIR,
     PROFILE,
     DUMP_DIR,

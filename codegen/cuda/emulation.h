@@ -113,12 +113,22 @@ inline unsigned __activemask() { return 1u << fs_emulated_self->lane; }
 
 // ---- atomics: each returns the value before -----------------------------------------------------
 
-#define FS_EMULATED_ATOMIC(name, result)   \
-  template <class T, class U>              \
-  inline T name(T* address, U operand) {   \
-    T old = *address, value = (T)operand;  \
-    *address = (result);                   \
-    return old;                            \
+#ifdef FUSIONSTITCH_CHECKED
+#define FS_ATOMIC __attribute__((noinline, no_sanitize("thread")))
+#define FS_REPORT_ATOMIC(address) \
+  fs_emulated_runtime->access(fs_emulated_self, address, sizeof(*address), FsAccess::kAtomic)
+#else
+#define FS_ATOMIC
+#define FS_REPORT_ATOMIC(address)
+#endif
+
+#define FS_EMULATED_ATOMIC(name, result)           \
+  template <class T, class U>                      \
+  FS_ATOMIC inline T name(T* address, U operand) { \
+    FS_REPORT_ATOMIC(address);                     \
+    T old = *address, value = (T)operand;          \
+    *address = (result);                           \
+    return old;                                    \
   }
 FS_EMULATED_ATOMIC(atomicAdd, old + value)
 FS_EMULATED_ATOMIC(atomicSub, old - value)
@@ -133,7 +143,8 @@ FS_EMULATED_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1)
 #undef FS_EMULATED_ATOMIC
 
 template <class T, class U, class V>
-inline T atomicCAS(T* address, U compare, V operand) {
+FS_ATOMIC inline T atomicCAS(T* address, U compare, V operand) {
+  FS_REPORT_ATOMIC(address);
   T old = *address;
   if (old == (T)compare) *address = (T)operand;
   return old;
@@ -268,6 +279,43 @@ extern "C" inline __attribute__((used)) void __ubsan_handle_type_mismatch_v1_abo
                                   access->site);
 }
 
+// ---- checks: -fsanitize=thread calls these at every access ---------------------------------------
+
+#ifdef FUSIONSTITCH_CHECKED
+#define FS_UNCHECKED extern "C" inline __attribute__((used, no_sanitize("thread")))
+#define FS_EMULATED_ACCESS(name, bytes, kind)                                           \
+  FS_UNCHECKED void __tsan_##name(void* address) {                                      \
+    fs_emulated_runtime->access(fs_emulated_self, address, bytes, FsAccess::kind);      \
+  }
+#define FS_EMULATED_ACCESSES(bytes)                          \
+  FS_EMULATED_ACCESS(read##bytes, bytes, kRead)              \
+  FS_EMULATED_ACCESS(write##bytes, bytes, kWrite)            \
+  FS_EMULATED_ACCESS(unaligned_read##bytes, bytes, kRead)    \
+  FS_EMULATED_ACCESS(unaligned_write##bytes, bytes, kWrite)
+FS_EMULATED_ACCESSES(1)
+FS_EMULATED_ACCESSES(2)
+FS_EMULATED_ACCESSES(4)
+FS_EMULATED_ACCESSES(8)
+FS_EMULATED_ACCESSES(16)
+FS_UNCHECKED void __tsan_read_range(void* address, size_t bytes) {
+  fs_emulated_runtime->access(fs_emulated_self, address, bytes, FsAccess::kRead);
+}
+FS_UNCHECKED void __tsan_write_range(void* address, size_t bytes) {
+  fs_emulated_runtime->access(fs_emulated_self, address, bytes, FsAccess::kWrite);
+}
+FS_UNCHECKED void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
+  fs_emulated_runtime->access(fs_emulated_self, from, bytes, FsAccess::kRead);
+  fs_emulated_runtime->access(fs_emulated_self, to, bytes, FsAccess::kWrite);
+  return memcpy(to, from, bytes);
+}
+FS_UNCHECKED void __tsan_init() {}
+FS_UNCHECKED void __tsan_func_entry(void*) {}
+FS_UNCHECKED void __tsan_func_exit(void*) {}
+constexpr bool fs_emulated_checked = true;
+#else
+constexpr bool fs_emulated_checked = false;
+#endif
+
 // ---- what the generated end of a translation unit uses ------------------------------------------
 
 // A kernel argument of any pointer type.
@@ -280,10 +328,11 @@ struct FsEmulatedPointer {
 };
 
 #define FS_EMULATED_IMAGE(kernels)                                                             \
-  static void fs_emulated_bind(const FsEmulatedRuntime* runtime) {                             \
+  __attribute__((no_sanitize("thread"))) static void fs_emulated_bind(                         \
+      const FsEmulatedRuntime* runtime) {                                                      \
     fs_emulated_runtime = runtime;                                                             \
   }                                                                                            \
   static FsEmulatedThread** fs_emulated_slot() { return &fs_emulated_self; }                   \
   extern "C" __attribute__((visibility("default"))) const FsEmulatedImage fs_emulated_image = { \
-      FS_EMULATION_ABI, sizeof(kernels) / sizeof(kernels[0]), kernels, fs_emulated_bind,       \
-      fs_emulated_slot};
+      FS_EMULATION_ABI, sizeof(kernels) / sizeof(kernels[0]), fs_emulated_checked,             \
+      kernels,          fs_emulated_bind,                     fs_emulated_slot};

@@ -32,6 +32,8 @@ struct FsEmulatedSite {
 
 enum class FsWarpOp : unsigned { kSync, kShuffle, kBallot };
 
+enum class FsAccess : unsigned { kRead, kWrite, kAtomic };
+
 // The emulator's services to a kernel. Each may suspend the calling thread.
 struct FsEmulatedRuntime {
   void (*block_barrier)(FsEmulatedThread*, FsEmulatedSite);
@@ -49,11 +51,21 @@ struct FsEmulatedRuntime {
   void (*fail)(FsEmulatedThread*, const char* text);
   // Ends the launch: an access to `address`, which is no multiple of `alignment`.
   void (*misaligned)(FsEmulatedThread*, const void* address, unsigned alignment, FsEmulatedSite);
+  // Checks an access to memory of whatever kind; called only by images that are `checked`.
+  void (*access)(FsEmulatedThread*, const void* address, size_t bytes, FsAccess);
+};
+
+enum class FsRole : unsigned { kInput, kOutput, kScratch };
+
+struct FsEmulatedParameter {
+  size_t bytes;
+  FsRole role;
 };
 
 struct FsEmulatedKernel {
   const char* name;
-  unsigned parameters;
+  unsigned parameter_count;
+  const FsEmulatedParameter* parameters;
   unsigned cluster;  // neighbouring blocks that share their shared memory
   void (*call)(void* const* pointers);  // one thread's work
 };
@@ -62,6 +74,7 @@ struct FsEmulatedKernel {
 struct FsEmulatedImage {
   uint32_t abi;
   uint32_t kernel_count;
+  bool checked;  // reports its accesses
   const FsEmulatedKernel* kernels;
   void (*bind)(const FsEmulatedRuntime*);
   FsEmulatedThread** (*self)();  // this OS thread's slot for the running CUDA thread

@@ -17,6 +17,7 @@ from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
 from codegen.launchable import launchable
 from costmodel.devices import Device
+from fusionstitch import env
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.emulator import (
     header_digest,
@@ -53,6 +54,8 @@ KERNEL_FLAGS = (
     f"-Wframe-larger-than={_FRAME_BYTES}",
     f"-Werror=frame-larger-than={_FRAME_BYTES}",
 )
+#: The same with every access reported to the emulator, which then finds races.
+CHECKED_FLAGS = ("-DFUSIONSTITCH_CHECKED", "-fsanitize=thread", *KERNEL_FLAGS)
 _ERROR_BYTES = 4096
 _POISON = 0xA5
 #: Bytes around every buffer of `run` that the kernel must not touch; keeps 128-byte alignment.
@@ -60,24 +63,29 @@ _RED_ZONE = 256
 
 
 def build(
-    kernels: Sequence[Kernel], store: Store | None = None, device: Device | None = None
+    kernels: Sequence[Kernel],
+    store: Store | None = None,
+    device: Device | None = None,
+    checked: bool | None = None,
 ) -> list[Artifact]:
     """Compiles all kernels in one translation unit into one image; one artifact per kernel.
 
     Kernels that differ at most in name are compiled once. Raises ToolchainError, also for a kernel
-    that `device`, the one it was made for, could not launch.
+    that `device`, the one it was made for, could not launch. Launches of `checked` kernels fail at
+    races and at reads of what nothing wrote; None: as FUSIONSTITCH_CHECK says.
     """
     if not kernels:
         return []
     for kernel in kernels:
         if device is not None and not (verdict := launchable(kernel, device)):
             raise ToolchainError(f"{verdict}.")
+    checked = env.CHECK.get() if checked is None else checked
     texts = [_without_name(kernel) for kernel in kernels]
     distinct = dict(zip(reversed(texts), reversed(kernels), strict=True))
     entry_of = {text: _entry(kernel, text) for text, kernel in distinct.items()}
     image = compile_shared(
         _translation_unit({entry_of[text]: kernel for text, kernel in distinct.items()}),
-        flags=KERNEL_FLAGS,
+        flags=CHECKED_FLAGS if checked else KERNEL_FLAGS,
         include=(header_folder(),),
         depends=header_digest(),
         store=store or process_store,
@@ -153,12 +161,17 @@ def run(
     ]
 
 
-def launch(artifact: Artifact, addresses: Sequence[int], store: Store | None = None) -> None:
+def launch(
+    artifact: Artifact, addresses: Sequence[int], store: Store | None = None, ignoring: str = ""
+) -> list[str]:
     """Runs a built kernel on host memory: one address per input, output and scratch buffer.
 
-    Raises VerifyError with the emulator's finding.
+    Returns the places of the barriers that a checked kernel met, such as "kernel.cu:12". The checks
+    take those at `ignoring` for nothing: what they find then is what that barrier is for. Raises
+    VerifyError with the emulator's finding.
     """
     emulator = library(store)
+    barriers = ctypes.create_string_buffer(_ERROR_BYTES)
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     key, entry = artifact.key.encode(), artifact.entry.encode()
     failed = emulator.fs_emulate_add_image(
@@ -172,18 +185,24 @@ def launch(artifact: Artifact, addresses: Sequence[int], store: Store | None = N
         artifact.block,
         artifact.shared_bytes,
         artifact.cooperative,
+        ignoring.encode(),
+        barriers,
+        _ERROR_BYTES,
         error,
         _ERROR_BYTES,
     )
     if failed:
         raise VerifyError(f"The emulator stopped: {error.value.decode(errors='replace')}.")
+    return barriers.value.decode().split()
 
 
 # --- translation units ----------------------------------------------------------------------------
 
 
 def _without_name(kernel: Kernel) -> str:
-    return re.sub(rf"\b{re.escape(kernel.name)}\b", "@", kernel.source)
+    """The kernel's source and buffers."""
+    source = re.sub(rf"\b{re.escape(kernel.name)}\b", "@", kernel.source)
+    return f"{source}{kernel.inputs}{kernel.outputs}{kernel.scratch}"
 
 
 def _entry(kernel: Kernel, text: str) -> str:
@@ -204,12 +223,26 @@ def _translation_unit(kernels: dict[str, Kernel]) -> str:
         ]
     table = []
     for entry, kernel in kernels.items():
-        count = len(kernel.inputs) + len(kernel.outputs) + len(kernel.scratch)
+        buffers = [
+            f"{{{shape.bytes}, FsRole::{role}}}"
+            for role, shapes in (
+                ("kInput", kernel.inputs),
+                ("kOutput", kernel.outputs),
+                ("kScratch", kernel.scratch),
+            )
+            for shape in shapes
+        ]
+        count = len(buffers)
+        parts.append(
+            f"static const FsEmulatedParameter buffers_{entry}[] = {{{', '.join(buffers)}}};"
+        )
         arguments = ", ".join(f"FsEmulatedPointer{{p[{i}]}}" for i in range(count))
         parts.append(
             f"static void call_{entry}(void* const* p) {{ in_{entry}::{entry}({arguments}); }}"
         )
-        table.append(f'    {{"{entry}", {count}, {kernel.cluster}, call_{entry}}},')
+        table.append(
+            f'    {{"{entry}", {count}, buffers_{entry}, {kernel.cluster}, call_{entry}}},'
+        )
     parts += ["static const FsEmulatedKernel fs_emulated_kernels[] = {", *table, "};"]
     parts += ["FS_EMULATED_IMAGE(fs_emulated_kernels)", ""]
     return "\n".join(parts)

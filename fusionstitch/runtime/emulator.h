@@ -11,11 +11,15 @@
 #include <iterator>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "emulation_abi.h"
+#include "emulator_order.h"
+#include "emulator_shadow.h"
 #include "fibers.h"
 
 namespace fs {
@@ -44,9 +48,11 @@ struct Thread : FsEmulatedThread {
   unsigned mask = 0;
   unsigned source = 0;
   unsigned barrier = 0;
-  FsEmulatedSite site = {"", 0};  // of the barrier that it waits at
+  FsEmulatedSite site = {"", 0};  // of the barrier that it waits at, or waited at last
   uint64_t bits = 0;  // brought to a warp collective, then its result
 };
+
+class Launch;
 
 // The threads at a named barrier, of how many that wait for each other there.
 struct Team {
@@ -55,7 +61,9 @@ struct Team {
 };
 
 struct Block : FsEmulatedBlock {
+  Launch* launch;
   unsigned alive, arrived;
+  Time reached;  // when another block of the cluster last used its shared memory
   FsEmulatedSite site;  // where those wait that have arrived
   Team teams[kBarriers];
 };
@@ -65,10 +73,17 @@ class Launch {
   Launch(const FsEmulatedImage& image, const FsEmulatedKernel& kernel, void* const* pointers,
          const Geometry& geometry, Order order, uint64_t seed, StackPool& stacks)
       : kernel_(kernel), pointers_(pointers), geometry_(geometry), order_(order),
-        random_((seed + 1) * 0x9E3779B97F4A7C15u | 1), self_(*image.self()), stacks_(stacks) {}
+        random_((seed + 1) * 0x9E3779B97F4A7C15u | 1), self_(*image.self()),
+        checked_(image.checked), stacks_(stacks) {}
 
   // Runs the launch. Returns "" or what went wrong.
   std::string run();
+
+  // Lets the checks take the barriers of a place, such as "kernel.cu:12", for nothing: threads meet
+  // there as ever.
+  void ignore(std::string_view place) { ignored_ = place; }
+  // The places of the barriers that a checked launch has met.
+  const std::set<std::string>& barriers() const { return barriers_; }
 
   static const FsEmulatedRuntime runtime;
 
@@ -109,6 +124,10 @@ class Launch {
     active()->fail("block %u, thread %u accesses the address %p, which is no multiple of %u, in %s",
                    thread->block->index.x, thread->index.x, address, alignment, text(site).chars);
   }
+  static void on_access(FsEmulatedThread* thread, const void* address, size_t bytes,
+                        FsAccess access) {
+    static_cast<const Block*>(thread->block)->launch->access(of(thread), address, bytes, access);
+  }
   // No string of the heap: what fails drops the fibers that own it.
   struct SiteText {
     char chars[96];
@@ -138,6 +157,11 @@ class Launch {
   void* cluster_shared(Thread& thread, void* own, unsigned rank);
   uint64_t warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
   void yield(Thread& thread);
+  void access(Thread& thread, const void* address, size_t bytes, FsAccess access);
+  void use_cluster(Thread& thread, const void* address);
+  void watch();
+  bool orders(FsEmulatedSite site);
+  std::string named(size_t thread, Time time) const;
   void release_warps(size_t first, size_t count);
   void finish_collective(size_t warp, unsigned mask, FsWarpOp op);
   void fail(const char* format, ...) __attribute__((format(printf, 2, 3), noreturn));
@@ -158,6 +182,7 @@ class Launch {
   const Order order_;
   uint64_t random_;
   FsEmulatedThread*& self_;
+  const bool checked_;
   StackPool& stacks_;
 
   unsigned warps_ = 0;  // per block
@@ -165,6 +190,11 @@ class Launch {
   std::vector<Block> blocks_;
   std::vector<unsigned> alive_, ready_, collective_;  // lanes, per warp
   std::unique_ptr<unsigned char[]> memory_;
+  unsigned char* shared_ = nullptr;  // of all blocks, in `memory_`
+  std::unique_ptr<HappensBefore> known_;  // of a checked launch
+  std::unique_ptr<Shadow> shadow_;
+  std::set<std::string> barriers_;
+  std::string ignored_;
   size_t shared_stride_ = 0;
   unsigned grid_alive_ = 0, grid_arrived_ = 0, idle_rounds_ = 0;
   FsEmulatedSite grid_site_ = {"", 0};
@@ -182,7 +212,7 @@ class Launch {
 inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_named_barrier,
                                                   on_grid_barrier, on_cluster_barrier,
                                                   on_cluster_shared, on_warp, on_yield, on_fail,
-                                                  on_misaligned};
+                                                  on_misaligned, on_access};
 
 inline std::string Launch::run() {
   warps_ = (geometry_.block + kWarp - 1) / kWarp;
@@ -198,6 +228,8 @@ inline std::string Launch::run() {
   round_.reserve(threads_.size());
   shared_stride_ = (geometry_.shared_bytes + kRedZone + 127) / 128 * 128;
   memory_.reset(new unsigned char[shared_stride_ * together + 128]);
+  shared_ = memory_.get() + (-reinterpret_cast<uintptr_t>(memory_.get()) & 127);
+  if (checked_) watch();
 
   // XLA runs with subnormals flushed to zero, a GPU does not.
   fenv_t environment;
@@ -217,15 +249,16 @@ inline std::string Launch::run() {
 
 // Runs the blocks that are alive together, the first of them being block `first`.
 inline void Launch::run_group(unsigned first) {
-  auto address = reinterpret_cast<uintptr_t>(memory_.get());
-  unsigned char* shared = memory_.get() + (-address & 127);
-  memset(shared, kPoison, shared_stride_ * blocks_.size());
+  if (checked_) known_->start();
+  memset(shared_, kPoison, shared_stride_ * blocks_.size());
   for (unsigned b = 0; b < blocks_.size(); ++b) {
     Block& block = blocks_[b];
     block.index = {first + b, 0, 0};
     block.size = {geometry_.block, 1, 1};
     block.grid_size = {geometry_.grid, 1, 1};
-    block.shared = shared + b * shared_stride_;
+    block.shared = shared_ + b * shared_stride_;
+    block.launch = this;
+    block.reached = 0;
     block.alive = geometry_.block;
     block.arrived = 0;
     std::fill(std::begin(block.teams), std::end(block.teams), Team{});
@@ -327,3 +360,4 @@ void Launch::arrange(std::vector<T>& items) {
 }  // namespace fs
 
 #include "emulator_sync.h"
+#include "emulator_checks.h"

@@ -18,7 +18,8 @@ from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
 from hlo.errors import ToolchainError
 
 _FLAGS = ("-O2", "-w", "-ldl")
-_SOURCES = ("launcher_cpu.cc", "calls.h", "emulator.h", "emulator_sync.h", "fibers.h")
+_CHECKS = ("emulator_checks.h", "emulator_order.h", "emulator_shadow.h")
+_SOURCES = ("launcher_cpu.cc", "calls.h", "emulator.h", "emulator_sync.h", *_CHECKS, "fibers.h")
 
 #: Where kernels go when a caller names no store: nothing outlives the process.
 process_store = MemoryStore()
@@ -112,6 +113,8 @@ def _load(image: bytes) -> ctypes.CDLL:
         ctypes.c_size_t,
         *(ctypes.c_int64,) * 3,
         ctypes.c_int,
+        ctypes.c_char_p,
+        *text,
         *text,
     )
     return loaded

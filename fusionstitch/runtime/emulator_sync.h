@@ -30,6 +30,9 @@ inline void Launch::exit(Thread& thread) {
       fail("block %u, thread %u exits while thread %u waits for it at a warp collective of mask "
            "0x%08x", block.index.x, thread.index.x, waiting.index.x, waiting.mask);
   }
+  if (checked_ && block.reached > known_->together())
+    fail("block %u, thread %u exits while another block of the cluster may still use its block's "
+         "shared memory", block.index.x, thread.index.x);
   alive_[w] &= ~(1u << thread.lane);
   --block.alive;
   --grid_alive_;
@@ -48,7 +51,9 @@ inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
   thread.site = site;
   if (++block.arrived == geometry_.block) {
     block.arrived = 0;
-    release_warps(static_cast<size_t>(&block - blocks_.data()) * warps_, warps_);
+    const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_;
+    if (orders(site)) known_->meet_warps(first, ~0u >> (kWarp - warps_));
+    release_warps(first, warps_);
   }
   suspend(thread);
 }
@@ -71,13 +76,16 @@ inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned cou
   if (team.arrived == count) {
     team.arrived = 0;
     progress_ = true;
-    const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_ * kWarp;
-    for (size_t i = first; i < first + geometry_.block; ++i) {
+    const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_;
+    unsigned members = 0;
+    for (size_t i = first * kWarp; i < first * kWarp + geometry_.block; ++i) {
       Thread& other = threads_[i];
       if (other.wait != Wait::kNamed || other.barrier != barrier) continue;
       other.wait = Wait::kNone;
       ready_[i / kWarp] |= 1u << other.lane;
+      members |= 1u << (i / kWarp - first);
     }
+    if (orders(site)) known_->meet_warps(first, members);
   }
   suspend(thread);
 }
@@ -104,6 +112,7 @@ inline void Launch::meet(Thread& thread, FsEmulatedSite site) {
   thread.site = grid_site_ = site;
   if (++grid_arrived_ == all) {
     grid_arrived_ = 0;
+    if (orders(site)) known_->meet_all();
     release_warps(0, ready_.size());
   }
   suspend(thread);
@@ -161,6 +170,7 @@ inline void Launch::finish_collective(size_t w, unsigned mask, FsWarpOp op) {
     if (op == FsWarpOp::kShuffle) lanes[i].bits = bits[source];
     lanes[i].wait = Wait::kNone;
   }
+  if (checked_ && op == FsWarpOp::kSync) known_->meet_lanes(w, mask);
   collective_[w] &= ~mask;
   ready_[w] |= mask;
   progress_ = true;

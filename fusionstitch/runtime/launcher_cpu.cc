@@ -72,7 +72,8 @@ std::string add_image(std::string_view key, std::string_view bytes) {
 }
 
 std::string launch(std::string_view key, std::string_view entry, const std::vector<void*>& pointers,
-                   int64_t grid, int64_t block, int64_t shared, bool cooperative) {
+                   int64_t grid, int64_t block, int64_t shared, bool cooperative,
+                   std::string_view ignoring = "", std::string* barriers = nullptr) {
   const FsEmulatedImage* image = nullptr;
   {
     std::lock_guard<std::mutex> lock(images_mutex);
@@ -86,8 +87,8 @@ std::string launch(std::string_view key, std::string_view entry, const std::vect
   const FsEmulatedKernel* kernel = std::find_if(
       image->kernels, end, [&](const FsEmulatedKernel& k) { return entry == k.name; });
   if (kernel == end) return "the kernel image has no kernel named " + std::string(entry);
-  if (kernel->parameters != pointers.size())
-    return "kernel " + std::string(entry) + " takes " + std::to_string(kernel->parameters) +
+  if (kernel->parameter_count != pointers.size())
+    return "kernel " + std::string(entry) + " takes " + std::to_string(kernel->parameter_count) +
            " buffers, but the call passes " + std::to_string(pointers.size());
   if (grid < 1 || grid > INT32_MAX || block < 1 || block > kMaxBlock || shared < 0 ||
       shared > kMaxShared || kernel->cluster > kMaxCluster)
@@ -97,9 +98,13 @@ std::string launch(std::string_view key, std::string_view entry, const std::vect
   thread_local fs::StackPool stacks;
   const fs::Geometry geometry{static_cast<unsigned>(grid), static_cast<unsigned>(block),
                               static_cast<size_t>(shared), cooperative};
-  return fs::Launch(*image, *kernel, pointers.data(), geometry,
-                    static_cast<fs::Order>(thread_order.load()), thread_seed.load(), stacks)
-      .run();
+  fs::Launch launch(*image, *kernel, pointers.data(), geometry,
+                    static_cast<fs::Order>(thread_order.load()), thread_seed.load(), stacks);
+  launch.ignore(ignoring);
+  const std::string error = launch.run();
+  if (barriers != nullptr)
+    for (const std::string& place : launch.barriers()) *barriers += place + "\n";
+  return error;
 }
 
 ffi::Error as_ffi(const std::string& error) {
@@ -149,10 +154,14 @@ int fs_emulate_add_image(const char* key, const char* image, size_t size, char* 
 }
 
 int fs_emulate_launch(const char* key, const char* entry, void** pointers, size_t count,
-                      int64_t grid, int64_t block, int64_t shared, int cooperative, char* error,
+                      int64_t grid, int64_t block, int64_t shared, int cooperative,
+                      const char* ignoring, char* barriers, size_t barriers_size, char* error,
                       size_t error_size) {
-  return report(launch(key, entry, std::vector<void*>(pointers, pointers + count), grid, block,
-                       shared, cooperative != 0),
-                error, error_size);
+  std::string met;
+  const std::string found =
+      launch(key, entry, std::vector<void*>(pointers, pointers + count), grid, block, shared,
+             cooperative != 0, ignoring, &met);
+  report(met, barriers, barriers_size);
+  return report(found, error, error_size);
 }
 }

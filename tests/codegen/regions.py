@@ -92,6 +92,18 @@ class Built:
         finally:
             emulate.set_order("forward")
 
+    def checked(self) -> Built:
+        """The same kernels, with checks of their accesses."""
+        artifacts = emulate.build(list(self.kernels.values()), checked=True)
+        return replace(self, artifacts=dict(zip(self.kernels, artifacts, strict=True)))
+
+    def barriers(self, case: Case, ignoring: str = "") -> list[str]:
+        """The places of the barriers that a run of a checked kernel meets, one of which the checks
+        may take for nothing."""
+        met: list[str] = []
+        launched(self.kernels[case], self.artifacts[case], case.args, False, ignoring, met)
+        return met
+
     def wanted(self, case: Case) -> list[np.ndarray]:
         if case.graph not in self._wanted:
             self._wanted[case.graph] = evaluate(case.graph, case.args, float64=True)
@@ -126,9 +138,17 @@ def build(cases: Iterable[Case]) -> Built:
 
 
 def launched(
-    kernel: Kernel, artifact: Artifact, args: Sequence[np.ndarray], in_place: bool = False
+    kernel: Kernel,
+    artifact: Artifact,
+    args: Sequence[np.ndarray],
+    in_place: bool = False,
+    ignoring: str = "",
+    met: list[str] | None = None,
 ) -> list[np.ndarray]:
-    """Runs a built kernel on poisoned outputs between red zones; checks what it may not touch."""
+    """Runs a built kernel on poisoned outputs between red zones; checks what it may not touch.
+
+    A checked kernel adds the places of its barriers to `met`; see `emulate.launch`.
+    """
     inputs = [_Memory(a.shape, a.dtype, a) for a in args]
     over = dict(one_to_one(kernel.in_place)) if in_place else {}
     outputs = [
@@ -136,7 +156,10 @@ def launched(
         for n, s in enumerate(kernel.outputs)
     ]
     scratch = [_Memory(s.dims, NUMPY_DTYPES[s.dtype]) for s in kernel.scratch]
-    emulate.launch(artifact, [m.address for m in (*inputs, *outputs, *scratch)])
+    addresses = [m.address for m in (*inputs, *outputs, *scratch)]
+    places = emulate.launch(artifact, addresses, ignoring=ignoring)
+    if met is not None:
+        met += places
     assert all(m.intact for m in (*inputs, *outputs, *scratch)), f"{kernel.name}: out of bounds"
     for number, (memory, value) in enumerate(zip(inputs, args, strict=True)):
         kept = number in over.values() or memory.value.tobytes() == value.tobytes()

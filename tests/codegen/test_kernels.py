@@ -8,6 +8,7 @@ import pytest
 
 from fusionstitch.accuracy import limit, relative_error
 from fusionstitch.runtime import emulate
+from hlo.errors import VerifyError
 from hlo.evaluate import evaluate
 from tests.codegen.cases import CASES
 from tests.codegen.kernel_cases import VECTORS
@@ -24,6 +25,11 @@ def cases() -> dict[str, Case]:
 @pytest.fixture(scope="module")
 def built(cases: dict[str, Case], host_compiler: str) -> Built:
     return build(cases.values())
+
+
+@pytest.fixture(scope="module")
+def checked(built: Built) -> Built:
+    return built.checked()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,3 +99,57 @@ def test_a_kernel_runs_alone_as_it_does_among_others(built: Built, cases: dict[s
     case = cases["layer_norm_100"]
     [alone] = emulate.run(built.kernels[case], case.args)
     assert alone.tobytes() == built.run(case)[0].tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_accesses_of_threads_to_the_same_place_have_barriers_between(
+    checked: Built, cases: dict[str, Case], name: str
+) -> None:
+    """Where results may overwrite operands they do."""
+    case = cases[name]
+    checked.run(case, "random", 7, in_place=bool(checked.kernels[case].in_place))
+
+
+#: A few of each kind: barriers of blocks, teams, clusters and grids.
+PLANTED = [
+    *("of_reduction", "concatenated_reductions", "gram_in_batch", "dot_then_sum", "attention"),
+    *(
+        "attention_wide",
+        "attention_backward",
+        "heads",
+        "self_attention",
+        "squares",
+        "squared_matrix",
+    ),
+    *("columns_then_rows", "softmax_both_ways", "all_four_compositions", "chained_dots", "bits"),
+    *("split_columns", "split_rows", "softmax_split", "whole_norm", "three_phases", "mlp_gradient"),
+    *(
+        "cluster_rows",
+        "cluster_norm",
+        "cluster_cross_entropy",
+        "streamed_wide_f32",
+        "teams_of_halves",
+    ),
+]
+#: Kernels with a barrier that orders nothing: between what a thread writes and itself reads, or
+#: behind the last use of a place that nothing comes after.
+DEAD = {
+    *("attention_backward", "bits", "streamed_wide_f32"),
+    *("cluster_rows", "cluster_norm", "cluster_cross_entropy", "teams_of_halves"),
+}
+
+
+def test_without_one_of_its_barriers_a_kernel_is_found_out(
+    checked: Built, cases: dict[str, Case]
+) -> None:
+    dead, needed = set(), 0
+    for name in PLANTED:
+        for place in checked.barriers(cases[name]):
+            try:
+                checked.barriers(cases[name], ignoring=place)
+            except VerifyError:
+                needed += 1
+            else:
+                dead |= {name} if place.startswith("k_") else set()  # the others end functions
+    assert dead <= DEAD
+    assert needed >= 60

@@ -20,6 +20,7 @@ WRONG = {
     "FUSIONSTITCH_NUMERICS": ["exact", "defaults", "\t"],
     "FUSIONSTITCH_LOG": ["verbose", "10", "DEBUGGING"],
     "FUSIONSTITCH_PROGRESS": ["yes", "2", "-1", "None"],
+    "FUSIONSTITCH_CHECK": ["yes", "all"],
     "FUSIONSTITCH_CACHE_DIR": ["FILE", "~nobody-of-that-name/x", "/" + "x" * 5000],
     "FUSIONSTITCH_PROFILE": ["FOLDER", "missing.json", "~nobody-of-that-name", "/" + "x" * 5000],
     "FUSIONSTITCH_DUMP_DIR": ["FILE", "~nobody-of-that-name/x"],
