@@ -7,8 +7,9 @@ depends on the row alone is computed before the sweep along it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,10 @@ from hlo.semantics import Kind, kind_of
 
 #: A value as C text, and the depth of the block from which on it is known.
 Placed = tuple[str, int]
+#: What gives a value after it has been sent each value that it asks for.
+Task = Generator[tuple[Op, Indices], Any, Placed]
+#: An op at an index, with the guards known so far and those of the last step.
+_Piece = tuple[Op, Indices, tuple[Guard, ...], tuple[Guard, ...]]
 #: Pieces among which an address is selected, and among which one that lies elsewhere in each; of
 #: more, branches find the right one sooner.
 MOST_SELECTED, MOST_ADDRESSES = 8, 2
@@ -87,12 +92,54 @@ class Values:
 
     def placed(self, op: Op, index: Indices) -> Placed:
         """The value of `op` at `index`, from a register, from memory, or computed."""
+        return self._done(self._placing(op, index))
+
+    def computed(self, op: Op, index: Indices) -> Placed:
+        """The value computed here, whether or not it is also stored somewhere."""
+        return self._done(self._computing(op, index))
+
+    def _done(self, task: Task) -> Placed:
+        """What `task` gives, once what it waits for is done: a stack of our own, since chains of
+        ops are longer than Python's."""
+        waiting = [task]
+        given: Placed | None = None
+        raised: Exception | None = None
+        while True:
+            try:
+                wanted = waiting[-1].throw(raised) if raised else waiting[-1].send(given)
+                waiting.append(self._placing(*wanted))
+                given = raised = None
+            except StopIteration as end:
+                waiting.pop()
+                given, raised = end.value, None
+            except Exception as error:  # for what waits: it may have blocks to close
+                waiting.pop()
+                raised = error
+            if not waiting:
+                if raised:
+                    raise raised
+                assert given is not None
+                return given
+
+    def _placing(self, op: Op, index: Indices) -> Task:
         found = self.writer.find((op.id, index))
         if found is not None:
             return found
+        places: list[Fetched] = []
+
+        def noted(place: Fetched) -> Fetched:
+            places.append(place)
+            return place
+
+        for i in index:
+            replaced(i, noted)
+        for place in places:
+            if not place.name and self.writer.find(place) is None:
+                yield place.op, place.at
+                self._fetched(place)
         named = self.named(index)
         if named != index:
-            text, depth = self.placed(op, named)
+            text, depth = yield op, named
             self.writer.chain[depth].memo[op.id, index] = text
             return text, depth
         memory = self.stored(op, index)
@@ -100,7 +147,7 @@ class Values:
             text, depth = memory
             depth = max(depth, self._index_depth(index))
             return self._keep(op, index, text, depth)
-        return self.computed(op, index)
+        return (yield from self._computing(op, index))
 
     def named(self, index: Indices) -> Indices:
         """`index` with every integer it depends on printed, and known by name."""
@@ -117,8 +164,7 @@ class Values:
             found = name, depth
         return replace(place, name=found[0])
 
-    def computed(self, op: Op, index: Indices) -> Placed:
-        """The value computed here, whether or not it is also stored somewhere."""
+    def _computing(self, op: Op, index: Indices) -> Task:
         if op.opcode == "constant":
             return self._constant(op, index)
         if op.opcode == "iota":
@@ -126,20 +172,22 @@ class Values:
             compute = c_type(op.dtype).compute
             return f"{compute}({render(position)})", self._index_depth((position,))
         if is_branching(op):
-            return self._branches(op, index)
+            return (yield from self._branches(op, index))
         kind = kind_of(op.opcode)
         if kind is Kind.MOVEMENT:
             (read,) = reads(op, index)
-            return self.placed(op.operands[read.operand], read.index)
+            return (yield op.operands[read.operand], read.index)
         if kind in (Kind.REDUCTION, Kind.DOT):
-            return self._unrolled(op, index)
+            return (yield from self._unrolled(op, index))
         if kind is not Kind.ELEMENTWISE:
             raise CodegenError(f"{op.opcode} cannot be computed inside a kernel: leave it to XLA.")
         rotated = rotation(op)
         if rotated and all(self.stored(o, index) is None for o in op.operands):
-            text, depth = self.placed(rotated[0], index)
+            text, depth = yield rotated[0], index
             return self._keep(op, index, f"fs_rotate_left({text}, {rotated[1]})", depth)
-        args = [self.placed(op.operands[r.operand], r.index) for r in reads(op, index)]
+        args: list[Placed] = []
+        for read in reads(op, index):
+            args.append((yield op.operands[read.operand], read.index))
         numerics = "fast" if op.opcode in self.approximate else self.numerics
         text = expression(op, [text for text, _ in args], numerics)
         if len(args) == 1 and text == args[0][0]:  # a conversion that keeps the compute type
@@ -148,10 +196,12 @@ class Values:
 
     def accumulated(self, op: Op, dims: Indices, inner: Indices) -> str:
         """The term a reduction or dot adds at one step, in its accumulator's type."""
-        return self._term(op, dims, inner)[0]
+        return self._done(self._adding(op, dims, inner))[0]
 
-    def _term(self, op: Op, dims: Indices, inner: Indices) -> Placed:
-        placed = [self.placed(source, index) for source, index in body_reads(op, dims, inner)]
+    def _adding(self, op: Op, dims: Indices, inner: Indices) -> Task:
+        placed: list[Placed] = []
+        for read in body_reads(op, dims, inner):
+            placed.append((yield read))
         depth = max(d for _, d in placed)
         terms = [text for text, _ in placed]
         if op.opcode == "reduce":
@@ -195,11 +245,11 @@ class Values:
             return literal(op.attrs["value"].flat[0], op.dtype), 0
         return f"{self.tables[op.id]}[{self.address(index, op.dims)}]", self._index_depth(index)
 
-    def _branches(self, op: Op, index: Indices) -> Placed:
+    def _branches(self, op: Op, index: Indices) -> Task:
         alternatives = reads(op, index)
         if len(alternatives) == 1:
             (only,) = alternatives
-            return self.placed(op.operands[only.operand], only.index)
+            return (yield op.operands[only.operand], only.index)
         selected = self._selected(op, index) if op.opcode == "concatenate" else None
         if selected is not None:
             return selected
@@ -212,7 +262,8 @@ class Values:
             for read in alternatives:
                 header = f"{keyword} ({self._guards(read)})" if read.guards else "else"
                 with writer.nested(header, pinned=True):
-                    writer.line(f"{name} = {self.value(op.operands[read.operand], read.index)};")
+                    text, _ = yield op.operands[read.operand], read.index
+                    writer.line(f"{name} = {text};")
                 keyword = "else if"
         writer.block.memo[op.id, index] = name
         return name, writer.depth
@@ -266,17 +317,19 @@ class Values:
         """The elements that `op` at `index` may be, each with what holds if it is, the last with
         nothing but `guards`; None for one that lies in no buffer. With `narrow` their addresses
         are those where that holds."""
-        index = self.named(index)
-        known = self.writer.find((op.id, index))
-        located = self.located(op, index) if known is None else None
-        moves = kind_of(op.opcode) is Kind.MOVEMENT and not is_branching(op)
-        if located is None and known is None and (moves or op.opcode == "concatenate"):
-            for read in reads(op, index):
-                at = self._where(read.guards, read.index) if narrow else read.index
-                holds = (*guards, *read.guards)
-                yield from self._pieces(op.operands[read.operand], at, holds, narrow)
-        else:
-            yield guards, located
+        stack: list[_Piece] = [(op, index, guards, ())]
+        while stack:
+            op, index, guards, new = stack.pop()
+            index = self.named(self._where(new, index) if narrow else index)
+            guards = (*guards, *new)
+            known = self.writer.find((op.id, index))
+            located = self.located(op, index) if known is None else None
+            moves = kind_of(op.opcode) is Kind.MOVEMENT and not is_branching(op)
+            if located is None and known is None and (moves or op.opcode == "concatenate"):
+                for read in reversed(reads(op, index)):
+                    stack.append((op.operands[read.operand], read.index, guards, read.guards))
+            else:
+                yield guards, located
 
     def _where(self, guards: Sequence[Guard], index: Indices) -> Indices:
         """`index` as it is where `guards` hold: narrower ranges make addresses simpler."""
@@ -309,10 +362,12 @@ class Values:
     def _guards(self, read: Read) -> str:
         return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
 
-    def _unrolled(self, op: Op, index: Indices) -> Placed:
+    def _unrolled(self, op: Op, index: Indices) -> Task:
         """A reduction over very few elements, written out."""
         steps = itertools.product(*(range(extent) for extent in inner_extents(op)))
-        placed = [self._term(op, index, tuple(map(constant, step))) for step in steps]
+        placed: list[Placed] = []
+        for step in steps:
+            placed.append((yield from self._adding(op, index, tuple(map(constant, step)))))
         terms = [text for text, _ in placed]
         if op.opcode == "dot":
             total = " + ".join(terms)
