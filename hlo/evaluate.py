@@ -175,10 +175,19 @@ def _reduce(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
     ufunc: Any = _REDUCE_UFUNCS[reducer]
     if x.dtype == np.bool_:  # numpy would count the elements of a bool sum
         ufunc = {"add": np.logical_or, "multiply": np.logical_and}.get(reducer, ufunc)
-    reduced = (
-        ufunc.reduce(x, axis=dims, dtype=x.dtype) if x.size else np.broadcast_to(init, op.dims)
-    )
-    return ufunc(reduced, init) if x.size else reduced
+    if not x.size:
+        return np.broadcast_to(init, op.dims)
+    reduced = ufunc.reduce(x, axis=dims, dtype=x.dtype)
+    if x.dtype.kind == "f" and reducer in ("maximum", "minimum"):
+        reduced = _signed_zeros(reduced, x, dims, reducer)
+    return ELEMENTWISE[reducer](reduced, init)
+
+
+def _signed_zeros(reduced: Array, x: Array, dims: tuple[int, ...], reducer: str) -> Array:
+    """Extrema whose zeros have the right sign: numpy takes zeros of either sign as equal."""
+    wanted = 0.0 if reducer == "maximum" else -0.0
+    found = ((x == 0) & (np.signbit(x) == np.signbit(wanted))).any(axis=dims)
+    return np.where(reduced == 0, np.where(found, wanted, -wanted).astype(x.dtype), reduced)
 
 
 def _dot(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:

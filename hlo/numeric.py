@@ -77,6 +77,22 @@ def _shift_right_arithmetic(x: Array, y: Array) -> Array:
     return np.right_shift(signed, count.view(signed.dtype)).view(x.dtype)
 
 
+def _maximum(x: Array, y: Array) -> Array:
+    """Propagates NaN; 0.0 is above -0.0."""
+    larger = np.maximum(x, y)
+    if larger.dtype.kind != "f":
+        return larger
+    return np.where(x == y, np.where(np.signbit(x), y, x), larger)
+
+
+def _minimum(x: Array, y: Array) -> Array:
+    """Propagates NaN; -0.0 is below 0.0."""
+    smaller = np.minimum(x, y)
+    if smaller.dtype.kind != "f":
+        return smaller
+    return np.where(x == y, np.where(np.signbit(x), x, y), smaller)
+
+
 def _sign(x: Array) -> Array:
     """Keeps zeros of either sign and NaN."""
     return np.where(x == 0, x, np.sign(x))
@@ -133,8 +149,8 @@ ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "divide": _divide,
     "remainder": _remainder,
     "power": _power,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
+    "maximum": _maximum,
+    "minimum": _minimum,
     "atan2": np.arctan2,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
@@ -154,7 +170,7 @@ ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "popcnt": lambda x: np.bitwise_count(_unsigned(x)),
     "count-leading-zeros": _count_leading_zeros,
     "select": np.where,
-    "clamp": lambda low, x, high: np.minimum(np.maximum(low, x), high),
+    "clamp": lambda low, x, high: _minimum(_maximum(low, x), high),
     "exponential": np.exp,
     "exponential-minus-one": np.expm1,
     "log": np.log,

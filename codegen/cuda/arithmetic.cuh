@@ -74,19 +74,24 @@ FS_FN T fs_sign(T a) {
 FS_FN float fs_sign(float a) { return a > 0 ? 1.0f : a < 0 ? -1.0f : a; }  // NaN and -0 stay
 FS_FN double fs_sign(double a) { return a > 0 ? 1.0 : a < 0 ? -1.0 : a; }
 
-// Maximum and minimum of floats propagate NaN.
+// Maximum and minimum of floats propagate NaN, and -0 is below +0, as for the hardware's instruction.
+FS_FN bool fs_signed(float x) { return fs_bitcast<int32_t>(x) < 0; }
+FS_FN bool fs_signed(double x) { return fs_bitcast<int64_t>(x) < 0; }
+
 template <class T>
 FS_FN T fs_max(T a, T b) {
   return a > b ? a : b;
 }
-FS_FN double fs_max(double a, double b) { return a > b || a != a ? a : b; }
+FS_FN double fs_max(double a, double b) {
+  return a == b ? (fs_signed(a) ? b : a) : a > b || a != a ? a : b;
+}
 FS_FN float fs_max(float a, float b) {
 #if !defined(FUSIONSTITCH_EMULATE) && __CUDA_ARCH__ >= 800
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
 #else
-  return a > b || a != a ? a : b;
+  return a == b ? (fs_signed(a) ? b : a) : a > b || a != a ? a : b;
 #endif
 }
 
@@ -95,14 +100,16 @@ FS_FN T fs_min(T a, T b) {
   return a < b ? a : b;
 }
 FS_FN long long fs_min(int a, long long b) { return a < b ? a : b; }  // of 64-bit indices
-FS_FN double fs_min(double a, double b) { return a < b || a != a ? a : b; }
+FS_FN double fs_min(double a, double b) {
+  return a == b ? (fs_signed(a) ? a : b) : a < b || a != a ? a : b;
+}
 FS_FN float fs_min(float a, float b) {
 #if !defined(FUSIONSTITCH_EMULATE) && __CUDA_ARCH__ >= 800
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
 #else
-  return a < b || a != a ? a : b;
+  return a == b ? (fs_signed(a) ? a : b) : a < b || a != a ? a : b;
 #endif
 }
 
