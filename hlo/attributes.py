@@ -10,6 +10,13 @@ from hlo.graph import Graph, Op
 from hlo.literals import FLOAT_TYPES
 
 _PRECISIONS = ("default", "high", "highest")
+#: Names of the algorithms of dots, by XLA's numbers.
+ALGORITHMS = (
+    *("unset", "dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum", "dot_f16_f16_f16"),
+    *("dot_f16_f16_f32", "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32", "dot_bf16_bf16_f32_x3"),
+    *("dot_bf16_bf16_f32_x6", "dot_tf32_tf32_f32", "dot_tf32_tf32_f32_x3", "dot_f32_f32_f32"),
+    *("dot_f64_f64_f64", "dot_bf16_bf16_f32_x9"),
+)
 #: The custom calls by which partitioners are told where arrays live.
 _SHARDING_TARGETS = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 _EMPTY_MESH = "<@empty_mesh"
@@ -107,14 +114,18 @@ def _window(proto: Any) -> dict[str, Any]:
 
 def _dot(proto: Any) -> dict[str, Any]:
     numbers = proto.dot_dimension_numbers
-    precision = max(proto.precision_config.operand_precision, default=0)
+    precision = _PRECISIONS[min(max(proto.precision_config.operand_precision, default=0), 2)]
+    number = proto.precision_config.algorithm
+    algorithm = ALGORITHMS[number] if number < len(ALGORITHMS) else f"number {number}"
+    if algorithm == "dot_f32_f32_f32":
+        precision = "highest"
     return {
         "lhs_batch": tuple(numbers.lhs_batch_dimensions),
         "rhs_batch": tuple(numbers.rhs_batch_dimensions),
         "lhs_contract": tuple(numbers.lhs_contracting_dimensions),
         "rhs_contract": tuple(numbers.rhs_contracting_dimensions),
-        "precision": _PRECISIONS[min(precision, 2)],
-        "algorithm": proto.precision_config.algorithm,
+        "precision": precision,
+        "algorithm": algorithm,
     }
 
 

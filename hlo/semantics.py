@@ -21,8 +21,8 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          "or", "xor", or None for any other body); called = (body,);
                          operands (*inputs, *inits); several inputs give a tuple
     dot                  lhs_batch, rhs_batch, lhs_contract, rhs_contract, precision
-                         ("default", "high", "highest"), algorithm (XLA's number, 0 if
-                         unset); result dims: batch, lhs free, rhs free
+                         ("default", "high", "highest"), algorithm (XLA's name, "unset" if
+                         none is asked for); result dims: batch, lhs free, rhs free
     compare              direction ("EQ", "NE", "LT", "LE", "GT", "GE"), total_order (bool;
                          floats only)
     reduce-precision     exponent_bits, mantissa_bits

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hlo.attributes import ALGORITHMS
 from hlo.text_lines import attributes_of, split_top
 from hlo.text_values import integers, read_shape
 
@@ -106,6 +107,10 @@ def _compare_order(proto: Any, text: str) -> None:
         proto.comparison_type, proto.comparison_order = "TOTALORDER", "TOTAL"
 
 
+def _algorithm(proto: Any, text: str) -> None:
+    proto.precision_config.algorithm = ALGORITHMS.index(text)
+
+
 def _precision(proto: Any, text: str) -> None:
     words = split_top(text.strip("{}"))
     proto.precision_config.operand_precision[:] = [_PRECISIONS.index(word) for word in words]
@@ -192,6 +197,7 @@ READERS: Mapping[str, Callable[[Any, str], None]] = {
     "api_version": lambda proto, text: setattr(
         proto, "custom_call_api_version", _API_VERSIONS.index(text)
     ),
+    "algorithm": _algorithm,
     "operand_precision": _precision,
     "operand_layout_constraints": _layouts,
     "output_to_operand_aliasing": _output_aliasing,

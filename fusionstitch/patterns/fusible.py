@@ -28,6 +28,17 @@ KINDS = frozenset(
 )
 
 
+#: Explicit algorithms of dots that are those of kernels: exact products of operands of these types,
+#: summed up in f32, or in f64.
+ALGORITHMS = {
+    "dot_any_f8_any_f8_f32": FLOATS8,
+    "dot_f16_f16_f32": frozenset({"f16"}),
+    "dot_bf16_bf16_f32": frozenset({"bf16"}),
+    "dot_f32_f32_f32": frozenset({"f32"}),
+    "dot_f64_f64_f64": frozenset({"f64"}),
+}
+
+
 #: Rows of a library's smallest tile, half of which is empty at so few.
 FEW_ROWS = 32
 #: Summed elements for each of the results of a row from which on a library splits the sums.
@@ -118,6 +129,14 @@ def _joined(op: Op, device: Device) -> Verdict:
     return allow()
 
 
+def _algorithm(op: Op, device: Device) -> Verdict:
+    algorithm = op.attrs.get("algorithm", "unset") if op.opcode == "dot" else "unset"
+    kinds = {o.dtype for o in op.operands}
+    if algorithm == "unset" or kinds <= ALGORITHMS.get(algorithm, frozenset()):
+        return allow()
+    return forbid("Kernels do not multiply by the algorithm it asks for.", algorithm=algorithm)
+
+
 def _gemm(op: Op, device: Device) -> Verdict:
     if is_large_gemm(op, device):
         return forbid(
@@ -143,6 +162,7 @@ CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
     _reducer,
     _scatter,
     _joined,
+    _algorithm,
     _gemm,
 )
 

@@ -49,7 +49,7 @@ ATTRS = {
         lambda x: lax.dot_general(x, x, (((1,), (1,)), ((0,), (0,))), precision="highest"),
         {
             "lhs_batch": (0,), "rhs_batch": (0,), "lhs_contract": (1,), "rhs_contract": (1,),
-            "precision": "highest", "algorithm": 0,
+            "precision": "highest", "algorithm": "unset",
         },
     ),
     "compare": (lambda x: x >= 1, {"direction": "GE", "total_order": False}),
