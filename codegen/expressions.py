@@ -177,6 +177,9 @@ _FLOAT_BITS: Mapping[str, tuple[int, int]] = {
     "f64": (11, 52),
 }
 
+#: Products that no addition is joined with.
+_ROUNDED_PRODUCTS: Mapping[str, str] = {"float": "__fmul_rn", "double": "__dmul_rn"}
+
 _ROUNDERS: Mapping[str, str] = {
     "f16": "fs_round_f16",
     "bf16": "fs_round_bf16",
@@ -192,9 +195,9 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
 
     The result has the compute type of `op`; put it into parentheses before adding operators.
     With numerics="strict" a result of fewer bits than a float is rounded to its type and division
-    is IEEE's; otherwise it keeps the excess precision of float, as in XLA:GPU's fusions, and where
-    its type holds few bits its function computes few. Raises CodegenError where the table has no
-    entry.
+    is IEEE's; otherwise one of 16 bits keeps the excess precision of float, as in XLA:GPU's
+    fusions, and where its type holds few bits its function computes few. Raises CodegenError where
+    the table has no entry.
     """
     atoms = [_atom(arg) for arg in args]
     special = _special(op, numerics)
@@ -202,9 +205,7 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
         text = special.format(*atoms)
     else:
         text = _BUILDERS.get(op.opcode, _from_table)(op, atoms)
-    if numerics == "strict" and op.opcode not in _EXACT:
-        return rounded(text, op.dtype)
-    return text
+    return text if op.opcode in _EXACT else settled(text, op.dtype, numerics)
 
 
 def rotation(op: Op) -> tuple[Op, int] | None:
@@ -232,6 +233,12 @@ def rounded(text: str, dtype: str) -> str:
     """`text`, a float expression, rounded to a type of fewer bits; other types are never wider."""
     rounder = _ROUNDERS.get(dtype)
     return f"{rounder}({text})" if rounder else text
+
+
+def settled(text: str, dtype: str, numerics: str) -> str:
+    """`text`, rounded to its type where that may not wait: under strict numerics, and always to
+    floats of one byte, to which nobody converts but for their rounding."""
+    return rounded(text, dtype) if numerics == "strict" or dtype in FLOATS8 else text
 
 
 def combine(reducer: str, dtype: str) -> tuple[str, str]:
@@ -350,6 +357,29 @@ def _from_table(op: Op, args: Sequence[str]) -> str:
     return _entry(op, op.dtype).format(*args, T=c_type(op.dtype).compute)
 
 
+def _multiply(op: Op, args: Sequence[str]) -> str:
+    """Means are rounded before anything is done with them, as they are where they have a kernel to
+    themselves: x - mean as one operation would subtract from x what no float holds, and give the
+    deviations of equal numbers from their mean as something other than 0."""
+    kind = c_type(op.dtype).compute
+    if kind in _ROUNDED_PRODUCTS and any(
+        _is_sum(x) and _is_inexact(splat(y)) for x, y in (op.operands, op.operands[::-1])
+    ):
+        return f"{_ROUNDED_PRODUCTS[kind]}({args[0]}, {args[1]})"
+    return _from_table(op, args)
+
+
+def _is_sum(x: Op) -> bool:
+    while x.opcode in ("broadcast", "reshape", "convert"):
+        x = x.operands[0]
+    return x.opcode == "reduce" and x.attrs["reducer"] == "add"
+
+
+def _is_inexact(factor: Any) -> bool:
+    """Whether products with a constant need rounding."""
+    return factor is not None and abs(np.frexp(np.float64(factor))[0]) != 0.5
+
+
 def _compare(op: Op, args: Sequence[str]) -> str:
     a, b = args
     if op.attrs.get("total_order") and op.operands[0].dtype in FLOATS | FLOATS8:
@@ -406,8 +436,9 @@ def _member(op: Op, args: Sequence[str]) -> str:
     return f"fs_get<{op.attrs['index']}>({args[0]})"
 
 
-#: Opcodes whose expression depends on attributes or on the operand's type.
+#: Opcodes whose expression depends on attributes or on the operands.
 _BUILDERS = {
+    "multiply": _multiply,
     "compare": _compare,
     "is-finite": _is_finite,
     "convert": _convert,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.expressions import expression, literal, rotation, rounded
+from codegen.expressions import expression, literal, rotation, settled
 from codegen.index import (
     Fetched,
     Index,
@@ -31,7 +31,7 @@ from codegen.source import Writer
 from codegen.stages import body_reads, inner_extents
 from codegen.types import c_type
 from hlo.errors import CodegenError
-from hlo.graph import FLOATS, FLOATS8, UNSIGNED, Op
+from hlo.graph import UNSIGNED, Op
 from hlo.literals import NUMPY_DTYPES
 from hlo.semantics import Kind, kind_of
 
@@ -54,6 +54,10 @@ class Located:
 
     buffer: str
     address: Index
+
+
+#: Starts of a sum that are more than nothing: zero and -0 add up to zero.
+_SIGNING = ("0.0f", "0.0")
 
 
 class Values:
@@ -220,16 +224,14 @@ class Values:
         init = self._init(op)
         if init:
             total = f"{joins(op)[1]}::apply({init[0]}, {total})"
-        return expression_rounded(total, op.dtype, self.numerics)
+        return settled(total, op.dtype, self.numerics)
 
     def _init(self, op: Op) -> Placed | None:
         """What a reduction starts from, if its terms alone do not give its result."""
         if op.opcode == "dot" or isinstance(op.attrs["reducer"], Monoid):
             return None
-        identity, functor = joins(op)
         init = self.placed(op.operands[len(op.operands) // 2], ())
-        neutral = init[0] == identity or (init[0] in ("-0.0f", "-0.0") and functor == "FsAdd")
-        return None if neutral else init
+        return None if init[0] == joins(op)[0] else init
 
     def address(self, index: Indices, dims: tuple[int, ...]) -> str:
         return render(linearize(index, dims))
@@ -372,9 +374,9 @@ class Values:
         if op.opcode == "dot":
             total = " + ".join(terms)
         else:
-            identity, functor = joins(op)
-            if isinstance(op.attrs["reducer"], Monoid):
-                terms.insert(0, identity)
+            start, functor = joins(op)
+            if isinstance(op.attrs["reducer"], Monoid) or start in _SIGNING:
+                terms.insert(0, start)
             total = terms[0]
             for term in terms[1:]:
                 total = f"{functor}::apply({total}, {term})"
@@ -386,13 +388,6 @@ class Values:
     def _index_depth(self, index: Indices) -> int:
         depths = [self.writer.depth_of[v.name] for i in index for v in i.variables]
         return max(depths, default=0)
-
-
-def expression_rounded(text: str, dtype: str, numerics: str) -> str:
-    """Under strict numerics a sum kept in float is rounded to its type when it is complete."""
-    if numerics == "strict" and dtype in FLOATS | FLOATS8:
-        return rounded(text, dtype)
-    return text
 
 
 def clamped(text: str, dtype: str, last: int) -> str:

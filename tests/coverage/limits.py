@@ -82,8 +82,8 @@ def page() -> str:
         f"Of the elementwise, movement and reduction cases {share(found):.1%} are stitched.",
         "",
         "In the tables: **+** all cases of this op and type are in a kernel; **XLA** none is;",
-        "**+/XLA** some are; empty: never seen. The floats of one byte are computed with in f32;",
-        "what lies between two ops of a kernel is rounded to them under strict numerics alone.",
+        "**+/XLA** some are; empty: never seen. The floats of one byte are computed with in f32,",
+        "and the result of each op is rounded to them.",
     ]
     for family, (title, _) in FAMILIES.items():
         lines += ["", f"## {title}", "", *_table([s for s in found if s.case.family == family])]
