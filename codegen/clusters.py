@@ -110,6 +110,7 @@ def _can_share(group: Group, nests: Sequence[Nest]) -> bool:
         bool(summed)
         and set(nest.place.values()) <= {Place.REDUCE, Place.SWEEP, Place.ROW}
         and not nest.tiled
+        and not nest.in_order
         and group.axes.size(nest.rows) == 1
         and not any(s.op.opcode == "dot" or is_strided(s.op) for s in summed)
     )

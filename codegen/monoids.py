@@ -6,15 +6,18 @@ travel as one record, so that every schedule of a plain reduction serves these t
     (a, b) = reduce(x, y, inits), body  ->  r = reduce(record(x, y), record(inits)), functor
     get-tuple-element(reduce, 0)        ->  member(r, 0)
 
-Partial results start from the inits, which bodies must leave unchanged, as XLA:GPU's do.
+Bodies that may join values in any order (`codegen/bodies.py`) do so, each partial result starting
+from the inits. All others are left to one thread per row, which joins in the order of the elements.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from codegen.expressions import combine, expression, literal, supported
+from codegen.bodies import Laws, laws
+from codegen.expressions import combine, expression, identity, literal, supported
 from codegen.source import comment
 from codegen.types import C_TYPES, c_type, record
 from hlo.errors import CodegenError
@@ -25,16 +28,25 @@ from hlo.verdict import Verdict, allow, forbid
 
 #: Bytes of the largest record that threads exchange.
 MOST_BYTES = 32
+#: Elements that one thread joins in order at most.
+MOST_IN_ORDER = 512
 
 
 @dataclass(frozen=True)
 class Monoid:
     """What joins the values of a reduction: a C function object, its definition, and the C text of
-    the value to start from."""
+    the value to start from, and whether one thread must join all elements of a row in order."""
 
     functor: str
     source: str
     identity: str
+    in_order: bool = False
+
+
+def in_order(op: Op) -> bool:
+    """Whether a reduction's elements must be joined in their order."""
+    reducer = op.attrs.get("reducer")
+    return isinstance(reducer, Monoid) and reducer.in_order
 
 
 def joins(op: Op) -> tuple[str, str]:
@@ -42,7 +54,11 @@ def joins(op: Op) -> tuple[str, str]:
     reducer = op.attrs["reducer"]
     if isinstance(reducer, Monoid):
         return reducer.identity, reducer.functor
-    return combine(reducer, op.dtype)
+    start, functor = combine(reducer, op.dtype)
+    init = splat(op.operands[-1])
+    if init is not None and init == identity(reducer, op.dtype):  # a sum may start from -0
+        start = literal(init, op.dtype)
+    return start, functor
 
 
 def expressible(op: Op) -> Verdict:
@@ -61,7 +77,25 @@ def expressible(op: Op) -> Verdict:
         known = kind is Kind.ELEMENTWISE and inner.shape.rank == 0 and supported(inner)
         if not (known or inner.opcode in ("parameter", "constant") or inner is op.called[0].root):
             return forbid("Its reducer computes more than elementwise ops.", op=inner.opcode)
+    if not laws_of(op).free and (steps := _steps(op)) > MOST_IN_ORDER:
+        return forbid(
+            "Its reducer's values must be joined in order, and there are too many for one thread.",
+            elements=steps,
+            limit=MOST_IN_ORDER,
+        )
     return allow()
+
+
+def laws_of(op: Op) -> Laws:
+    """What holds for the body of a reduce, or of one over windows."""
+    return laws(op.called[0], *_halves(op), op.attrs.get("dimensions", ()))
+
+
+def _steps(op: Op) -> int:
+    """Elements that are joined for each result."""
+    if op.opcode == "reduce":
+        return math.prod(op.operands[0].dims[d] for d in op.attrs["dimensions"])
+    return math.prod(op.attrs["size"])
 
 
 def functors(graph: Graph) -> list[str]:
@@ -113,10 +147,11 @@ class Monoids:
 
     def monoid(self, op: Op, dtype: str, identity: str) -> Monoid:
         compute = c_type(dtype).compute
+        found = laws_of(op)
         body = _body(op.called[0], dtype, self.numerics)
         lines = [
             f"  static FS_METHOD {compute} apply({compute} a, {compute} b) {{",
-            *(f"    {line}" for line in body),
+            *(f"    {line}" for line in (*_turned(found.place, len(op.operands), compute), *body)),
             "  }",
             f"  template <class>\n  static FS_METHOD {compute} identity() {{",
             f"    return {identity};",
@@ -125,7 +160,22 @@ class Monoids:
         text = "\n".join(lines)
         name = self.known.setdefault(text, f"FsJoin{len(self.known)}")
         about = comment(f"How {op.name or 'a reduction'} joins two partial results.")
-        return Monoid(name, f"{about}\nstruct {name} {{\n{text}\n}};\n", identity)
+        source = f"{about}\nstruct {name} {{\n{text}\n}};\n"
+        return Monoid(name, source, identity, not found.free)
+
+
+def _turned(place: int | None, operands: int, compute: str) -> Sequence[str]:
+    """C statements that make `a` the record of the element that comes first."""
+    if place is None:
+        return ()
+    a, b = (x if operands == 2 else f"fs_get<{place}>({x})" for x in "ab")
+    return (
+        f"if ({b} < {a}) {{  // the order of the elements",
+        f"  const {compute} first = b;",
+        "  b = a;",
+        "  a = first;",
+        "}",
+    )
 
 
 def _halves(op: Op) -> tuple[tuple[Op, ...], tuple[Op, ...]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from codegen.dot_nests import gives_elements, shape_of_reader, sums_columns
 from codegen.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
+from codegen.monoids import in_order
 from codegen.stages import Stage, is_strided
 from hlo.errors import CodegenError
 
@@ -60,6 +61,11 @@ class Nest:
     def products(self) -> list[Stage]:
         """The dots whose results are the elements of the rows, held in registers."""
         return [s for s in self.stages if s.is_reduction and self.place[s] is Place.SWEEP]
+
+    @property
+    def in_order(self) -> bool:
+        """Whether one thread must walk each row."""
+        return any(in_order(s.op) for s in self.stages)
 
     @property
     def tiled(self) -> bool:
@@ -115,6 +121,8 @@ def _new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
 def _join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Place] | None:
     """The level and place of `stage` in `nest`, or None if it needs another loop."""
     own = tuple(group.in_block(stage))
+    if nest.stages and stage.is_reduction and in_order(stage.op) != nest.in_order:
+        return None
     if stage.is_reduction:
         summed = tuple(group.axes.inner_leaves(stage))
         if (own, summed) == (nest.rows, nest.inner):
@@ -162,8 +170,9 @@ def _join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Pla
 def _carries(group: Group, stage: Stage) -> bool:
     """True if threads along the kept dims of a reduction read memory better than along the summed
     ones, and a block can hold all of its sums."""
-    columns = group.block_size(stage)
-    return is_strided(stage.op) and LEAST_COLUMNS <= columns <= MOST_COLUMNS
+    if in_order(stage.op) or not is_strided(stage.op):
+        return False
+    return LEAST_COLUMNS <= group.block_size(stage) <= MOST_COLUMNS
 
 
 def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:

@@ -356,7 +356,9 @@ def _plan_group(
             given_to = [s for s in nest.stages if nest.place[s] is not Place.CARRY]
             teams = next((fixed.teams[s] for s in given_to if s in fixed.teams), teams)
         tile = _tile(group, nest, points, block) if nest.tiled else None
-        if tile is not None:
+        if nest.in_order:
+            teams = Teams(1)
+        elif tile is not None:
             teams = Teams(tile.team)
         elif cluster > 1:
             teams = Teams(cluster * block)
@@ -421,6 +423,8 @@ def _rows_per_block(rows: int, block: int, device: Device) -> int:
 def _lanes(nest: Nest, group: Group, block: int) -> int:
     """Threads one row of the nest keeps busy."""
     inner = _size(group, nest.inner)
+    if nest.in_order:
+        return 1
     if nest.tiled:
         return TILED_LANES if group.held is None else WARP // TENSOR_ROWS
     if not nest.inner or _strided(nest):

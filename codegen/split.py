@@ -18,7 +18,7 @@ import numpy as np
 
 from codegen.expressions import identity
 from codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
-from codegen.monoids import Monoid
+from codegen.monoids import Monoid, in_order
 from codegen.region import rewrite
 from codegen.schedule import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
 from codegen.shares import shares
@@ -77,7 +77,8 @@ def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int
 
 
 def _is_large_sum(op: Op) -> bool:
-    return op.opcode == "reduce" and op.attrs.get("reducer") is not None and _is_large(op)
+    known = op.opcode == "reduce" and op.attrs.get("reducer") is not None
+    return known and not in_order(op) and _is_large(op)
 
 
 def _is_large(op: Op) -> bool:

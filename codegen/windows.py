@@ -4,6 +4,8 @@
     running sum of x[N], in blocks of B     ->  inner + exclusive(running(inner[:, last]))
                                                 where inner is that of reshape(x, [N / B, B])
 
+What pads them is no element: it changes nothing, whatever a window starts from, as under XLA.
+
 The view moves nothing: element (o, w) of it lies at o * stride + w * dilation. A running reduction
 over long rows (a window that covers all before an element) so takes 2 B steps an element, and each
 level is one reduction of the kernel.
@@ -16,7 +18,7 @@ from typing import Any
 
 from codegen.chain import Chain
 from codegen.expressions import identity
-from codegen.monoids import expressible
+from codegen.monoids import expressible, laws_of
 from hlo.graph import Op
 from hlo.rewrite import splat
 from hlo.verdict import Verdict, allow, forbid
@@ -32,6 +34,8 @@ def walkable(op: Op) -> Verdict:
     if op.shape.is_tuple:
         return forbid("Its windows hold several values.")
     found = expressible(op) if op.attrs["reducer"] is None else allow()
+    if found and op.attrs["reducer"] is None and _is_padded(op.attrs) and not laws_of(op).free:
+        return forbid("Nothing is known that may pad the windows of its reducer.")
     if found and _running(op) is None and _steps(op) > MOST:
         return forbid("Its windows are too large to be walked for every element.", limit=MOST)
     return found
@@ -72,9 +76,9 @@ def _running(op: Op) -> int | None:
 
 def _reduced(chain: Chain, x: Op, init: Op, attrs: Mapping[str, Any]) -> Op:
     """The windows that `attrs` (of a reduce-window) say, each reduced."""
-    interior = tuple(d - 1 for d in attrs["base_dilation"])
-    if any((*attrs["low"], *attrs["high"], *interior)):
-        x = padded(chain, x, init, attrs["low"], attrs["high"], interior)
+    if _is_padded(attrs):
+        interior = tuple(d - 1 for d in attrs["base_dilation"])
+        x = padded(chain, x, _nothing(chain, init), attrs["low"], attrs["high"], interior)
     along = tuple(d for d, size in enumerate(attrs["size"]) if size > 1) or (0,)
     sizes = tuple(attrs["size"][d] for d in along)
     dims = tuple(
@@ -95,6 +99,20 @@ def _reduced(chain: Chain, x: Op, init: Op, attrs: Mapping[str, Any]) -> Op:
     )
     result.called = chain.instead_of.called
     return result
+
+
+def _is_padded(attrs: Mapping[str, Any]) -> bool:
+    """Whether windows hold places without an element."""
+    return any((*attrs["low"], *attrs["high"])) or set(attrs["base_dilation"]) != {1}
+
+
+def _nothing(chain: Chain, init: Op) -> Op:
+    """What changes nothing in a reduction: `init`, from which it starts, where that does not."""
+    reducer = chain.instead_of.attrs["reducer"]
+    if reducer is None:
+        return init
+    neutral = identity(reducer, init.dtype)
+    return init if splat(init) == neutral else chain.scalar(neutral, init.dtype)
 
 
 def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:

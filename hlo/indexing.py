@@ -158,10 +158,11 @@ def fold(
 def reduce_window(
     inputs: Sequence[Array], inits: Sequence[Array], attrs: Attrs, body: Body
 ) -> tuple[Array, ...]:
-    """Reduces each window, of the inputs padded with `inits`, one element after the other."""
-    edges = {"low": attrs["low"], "high": attrs["high"]}
+    """Reduces each window, one element after the other; what pads the inputs is no element."""
+    edges: dict[str, Any] = {"low": attrs["low"], "high": attrs["high"]}
     edges["interior"] = tuple(d - 1 for d in attrs["base_dilation"])
     padded = [pad(x, i, edges) for x, i in zip(inputs, inits, strict=True)]
+    there = pad(np.ones(inputs[0].shape, bool), np.asarray(False), edges)
     sizes, strides, dilation = attrs["size"], attrs["stride"], attrs["window_dilation"]
     counts = [
         max(0, (n - (size - 1) * d - 1) // stride + 1)
@@ -173,7 +174,8 @@ def reduce_window(
             slice(o * d, o * d + (n - 1) * stride + 1, stride)
             for o, d, n, stride in zip(offset, dilation, counts, strides, strict=True)
         )
-        results = body(*results, *(x[at] for x in padded))
+        joined = body(*results, *(x[at] for x in padded))
+        results = tuple(np.where(there[at], x, r) for x, r in zip(joined, results, strict=True))
     return results
 
 

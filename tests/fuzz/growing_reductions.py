@@ -25,7 +25,7 @@ def plain_body(opcode: str, dtype: str) -> Graph:
 
 
 def place_body(dtype: str, index: str) -> Graph:
-    """((value, place), (value, place)) -> the larger value, the smaller place among equals"""
+    """(two of (value, place)) -> the larger value or NaN, the smaller place among equals"""
     b = TypedBuilder()
     v, p = b.parameter((), dtype), b.parameter((), index)
     w, q = b.parameter((), dtype), b.parameter((), index)
@@ -33,18 +33,23 @@ def place_body(dtype: str, index: str) -> Graph:
     def compare(direction: str, x: Op, y: Op) -> Op:
         return b.op("compare", (), x, y, dtype="pred", direction=direction, total_order=False)
 
-    tie = b.binary("and", compare("EQ", v, w), compare("LT", p, q))
-    first = b.binary("or", compare("GT", v, w), tie)
+    nan, other = compare("NE", v, v), compare("NE", w, w)
+    equal = b.binary("or", compare("EQ", v, w), b.binary("and", nan, other))
+    above = b.binary("or", compare("GT", v, w), b.binary("and", nan, b.unary("not", other)))
+    first = b.binary("or", above, b.binary("and", equal, compare("LT", p, q)))
     return b.graph(
         b.op("select", (), first, v, w, dtype=dtype), b.op("select", (), first, p, q, dtype=index)
     )
 
 
 def logaddexp_body(dtype: str) -> Graph:
-    """(a, b) -> max(a, b) + log1p(exp(-|a - b|)), for finite ones"""
+    """(a, b) -> max(a, b) + log1p(exp(-|a - b|)), whose last term is 0 for equal infinities"""
     b = TypedBuilder()
     x, y = b.parameter((), dtype), b.parameter((), dtype)
-    apart = b.unary("negate", b.unary("abs", b.sub(x, y)))
+    same = b.op("compare", (), x, y, dtype="pred", direction="EQ", total_order=False)
+    size = b.unary("abs", b.sub(x, y))
+    size = b.op("select", (), same, b.constant(0, dtype), size, dtype=dtype)
+    apart = b.unary("negate", size)
     more = b.unary("log-plus-one", b.exp(apart))
     return b.graph(b.add(b.binary("maximum", x, y), more))
 
@@ -155,7 +160,7 @@ class Reductions(Growing):
         if x is None:
             return None
         dimensions, dims = self._summed(x)
-        lowest = self.b.constant(-1e4, x.dtype)
+        lowest = self.b.constant(-np.inf, x.dtype)
         body = logaddexp_body(x.dtype)
         op = self.b.op(
             "reduce", dims, x.op, lowest, called=(body,), dimensions=dimensions, reducer=None

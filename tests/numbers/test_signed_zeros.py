@@ -32,7 +32,9 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_elementwise(name, dtype, backend):
     with jax.enable_x64(dtype == "float64"):
-        check(PROGRAMS[name], *(v.astype(jnp.dtype(dtype)) for v in (ZEROS, OTHERS)), backend=backend)
+        check(
+            PROGRAMS[name], *(v.astype(jnp.dtype(dtype)) for v in (ZEROS, OTHERS)), backend=backend
+        )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
