@@ -1,44 +1,93 @@
 """Generated kernels under compute-sanitizer, without JAX in the process that is watched.
 
-    python -m benchmarks.sanitize prepare FOLDER       anywhere with NVRTC: cubins and inputs
+    python -m benchmarks.sanitize prepare FOLDER [JOBS] anywhere with NVRTC: cubins and inputs
     compute-sanitizer --tool racecheck python benchmarks/sanitize.py launch FOLDER      on a GPU
 
-The kernels are the cases of the tests: every template and composition at small sizes.
+The kernels are the cases of the tests, every template and composition at small sizes, and those of
+programs that nobody wrote: grown ones, on random inputs.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+#: How many kernels of grown programs there are.
+GROWN = 100
 
-def prepare(folder: Path, arch: str = "sm_90") -> None:
-    """Writes one cubin, its inputs and its launch for each kernel case."""
-    from fusionstitch.runtime import nvrtc
+
+def cases() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
+    """Name, kernel and inputs of each kernel case of the tests."""
     from tests.codegen.cases import CASES
 
-    folder.mkdir(parents=True, exist_ok=True)
     for name, program in CASES.items():
         case = program.case()
-        kernel = case.kernel()
+        yield name, case.kernel(), [np.asarray(x) for x in case.args]
+
+
+def grown() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
+    """Name, kernel and random inputs of the first kernels of grown programs."""
+    import jax
+
+    from costmodel.devices import device
+    from fusionstitch import core
+    from fusionstitch.options import Options
+    from hlo.literals import NUMPY_DTYPES
+    from tests.strangers.programs import grow
+
+    found = 0
+    for seed in itertools.count():
+        program = grow(seed)
+        lowered = jax.jit(program.__call__).lower(*program.arguments()).compiler_ir("hlo")
+        module = lowered.as_serialized_hlo_module_proto()
+        options = Options(scorer="paper", fallback="error")
+        for kernel in core.stitch(module, options, device("h200"), None).kernels:
+            if found == GROWN:
+                return
+            found += 1
+            random = np.random.default_rng(seed)
+            inputs = []
+            for shape in kernel.inputs:
+                data = random.integers(-4, 5, shape.dims)
+                inputs.append(np.asarray(data).astype(NUMPY_DTYPES[shape.dtype]))
+            yield f"grown_{seed}_{found}", kernel, inputs
+
+
+def prepare(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
+    """Writes one cubin, its inputs and its launch for each kernel."""
+    from fusionstitch.runtime import nvrtc
+
+    def compiled(name: str, kernel: Any) -> None:
         (folder / f"{name}.cubin").write_bytes(nvrtc.compile(kernel.source, arch).image)
-        inputs = {
-            str(i): np.frombuffer(np.asarray(x).tobytes(), np.uint8)
-            for i, x in enumerate(case.args)
-        }
-        np.savez(folder / f"{name}.npz", **inputs)
-        launch = {
-            "entry": kernel.name,
-            "grid": kernel.grid,
-            "block": kernel.block,
-            "shared": kernel.shared_bytes,
-            "cooperative": kernel.cooperative,
-            "results": [max(s.bytes, 1) for s in (*kernel.outputs, *kernel.scratch)],
-        }
-        (folder / f"{name}.json").write_text(json.dumps(launch))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        building = []
+        for name, kernel, inputs in itertools.chain(cases(), grown()):
+            building.append(pool.submit(compiled, name, kernel))
+            stored = {
+                str(i): np.frombuffer(np.asarray(x).tobytes(), np.uint8)
+                for i, x in enumerate(inputs)
+            }
+            np.savez(folder / f"{name}.npz", **stored)
+            launch = {
+                "entry": kernel.name,
+                "grid": kernel.grid,
+                "block": kernel.block,
+                "shared": kernel.shared_bytes,
+                "cooperative": kernel.cooperative,
+                "results": [max(s.bytes, 1) for s in (*kernel.outputs, *kernel.scratch)],
+            }
+            (folder / f"{name}.json").write_text(json.dumps(launch))
+        for one in building:
+            one.result()
 
 
 def launch(folder: Path) -> None:
@@ -66,6 +115,12 @@ def launch(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in ("prepare", "launch"):
-        sys.exit(__doc__)
-    {"prepare": prepare, "launch": launch}[sys.argv[1]](Path(sys.argv[2]))
+    match sys.argv[1:]:
+        case ["prepare", folder]:
+            prepare(Path(folder))
+        case ["prepare", folder, jobs]:
+            prepare(Path(folder), int(jobs))
+        case ["launch", folder]:
+            launch(Path(folder))
+        case _:
+            sys.exit(__doc__)
