@@ -89,7 +89,7 @@ UNARY: dict[str, Run] = {
     "atan": lax.atan, "log_sigmoid": jax.nn.log_sigmoid, "silu": jax.nn.silu,
 }  # fmt: skip
 UNARY_INTEGER: dict[str, Run] = {
-    "not": lax.bitwise_not, "popcount": lax.population_count, "clz": lax.clz, "abs": lax.abs,
+    "not": lax.bitwise_not, "popcount": lax.population_count, "clz": lax.clz, "abs": jnp.abs,
     "sign": lax.sign, "twice": lambda x: x + x, "odd": lambda x: x | 1,
 }  # fmt: skip
 BINARY_EXACT: dict[str, Run] = {"max": lax.max, "min": lax.min}
