@@ -104,7 +104,7 @@ def wide_runs(program: Program, arguments: list[np.ndarray], runs: int) -> list[
     one unit in the last place of its type, which tells how far two right programs may lie apart.
     Values beyond a type's range are infinite in every second one: wider intermediates are allowed.
     """
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         return [_wide(program, arguments, k) for k in range(runs + 1)]
 
 

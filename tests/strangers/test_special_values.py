@@ -11,10 +11,9 @@ import jax
 import pytest
 
 import fusionstitch as fs
-from tests.strangers.trial import trial
+from tests.strangers.trial import BLOCK, trial
 
 PROGRAMS = int(os.environ.get("FUSIONSTITCH_FUZZ") or 24)
-BLOCK = 8
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, BLOCK))
