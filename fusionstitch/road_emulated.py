@@ -53,7 +53,7 @@ class Emulated:
         self, fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options: Options
     ):
         self.own = self.plain = plain
-        self.jit, self.options = jit, options
+        self.jit, self.options, self.spread = jit, options, _spread(keywords)
         # JAX takes compiler options at the outermost jit only
         inner = {name: value for name, value in keywords.items() if name != "compiler_options"}
         self.inner = plain if len(inner) == len(keywords) else jit(fun, **inner)
@@ -162,10 +162,13 @@ class Emulated:
                 f"The emulator runs on the CPU, but JAX runs on {platform}: set JAX_PLATFORMS=cpu."
             )
             return self.unstitched(device, why), flat
-        if any(_devices(value) > 1 for value in values):
+        if self.spread or any(_devices(value) > 1 for value in values):
             return self.unstitched(device, "Its arguments live on several devices."), flat
         if references:
             why = "It reads or writes arrays by reference (jax.new_ref), which JAX cannot export."
+            return self.unstitched(device, why), flat
+        if not all(hasattr(jax.typeof(value), "shape") for value in values):
+            why = "It takes a token, which JAX cannot export, so the emulator leaves it to XLA."
             return self.unstitched(device, why), flat
         program = held(lambda: _lowered(flat, values))
         if isinstance(program, Failed):
@@ -243,6 +246,14 @@ class _AsWritten:
 
     def compile(self, *args: Any, **keywords: Any) -> Any:
         return self.runs.compile(*args, **keywords)
+
+
+def _spread(keywords: Any) -> bool:
+    """Whether keywords of jax.jit place arguments or results on several devices."""
+    import jax
+
+    given = jax.tree.leaves([keywords.get(name) for name in ("in_shardings", "out_shardings")])
+    return any(isinstance(s, jax.sharding.Sharding) and s.num_devices > 1 for s in given)
 
 
 def _devices(value: Any) -> int:

@@ -27,7 +27,7 @@ NAMES = (
 )
 
 ON_CPU = """
-import functools, warnings
+import functools, numpy, warnings
 import jax, fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning
 from tests.behaviour.sharded import check, programs
@@ -46,6 +46,11 @@ held = jax.new_ref(jax.device_put(jax.numpy.ones(8), everywhere))
 with warnings.catch_warnings(action="ignore"):
     doubled = emulated(lambda: held[...] * 2, out_shardings=by_row)()
 assert doubled.sharding == by_row and doubled.tolist() == [2.0] * 8
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    placed = emulated(lambda x: x * 2, in_shardings=by_row, out_shardings=by_row)(numpy.ones(8))
+assert placed.sharding == by_row and placed.tolist() == [2.0] * 8
+assert ["devices" in str(w.message) for w in said] == [True]
 print(sorted(programs(mesh)))
 """
 
