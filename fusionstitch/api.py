@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.options import Options
-from fusionstitch.original import jit_again, plain_jit
+from fusionstitch.original import jit_again, jit_for_us, plain_jit
 from fusionstitch.original import replaced as _original
 from fusionstitch.roads import Road, choose, name_of
 from fusionstitch.stages import Call, Lowered, Traced
@@ -63,7 +63,7 @@ class Wrapping:
     keywords: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self.plain = plain_jit()(self.fun, **self.keywords)
+        self.plain = jit_for_us(self.fun, **self.keywords)
 
     @functools.cached_property
     def road(self) -> Road:
@@ -89,7 +89,7 @@ class Jitted:
         functools.update_wrapper(self, own.plain, updated=())  # by the names that jax.jit gives
         self.__wrapped__ = fun
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._fusionstitch.road.call(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -106,17 +106,17 @@ class Jitted:
         except Exception:  # as jax.jit's: an object need not have a text
             return "<fusionstitch.jit>"
 
-    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+    def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """As jax.jit's `trace`; `lower` of the result leads to the stitched program."""
         own = self._fusionstitch
         stage = own.road.own.trace(*args, **kwargs)
         return Traced(stage, name_of(own.fun), functools.partial(_lower, own, args, kwargs))
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """As jax.jit's `lower`; `compile()` of the result has plan, kernels, explain, report."""
         return _lower(self._fusionstitch, args, kwargs)
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """As jax.jit's `eval_shape`."""
         return self._fusionstitch.road.own.eval_shape(*args, **kwargs)
 

@@ -54,7 +54,7 @@ class _Marked:
         assert fun is not None, "a Jitted holds its function"
         return fun
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         for recovery in self.recoveries:
             recovery.tracing()
         return self.__wrapped__(*args, **kwargs)
@@ -137,7 +137,7 @@ class Cuda:
         marked.recoveries.add(self.recovery)
         self.own = self.jitted = jit(marked, **keywords)
 
-    def call(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, /, *args: Any, **kwargs: Any) -> Any:
         result = self.recovery.call(self.jitted, args, kwargs)
         if _left:
             _settle(self.tell)

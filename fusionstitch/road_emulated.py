@@ -73,7 +73,7 @@ class Emulated:
 
         self.jitted = jit(stitched, **keywords)
 
-    def call(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, /, *args: Any, **kwargs: Any) -> Any:
         if _composes(args, kwargs):
             return self.plain(*args, **kwargs)
         try:

@@ -34,7 +34,7 @@ class Road(Protocol):
     own: Any
     jitted: Any
 
-    def call(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the function as jax.jit would."""
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:

@@ -97,7 +97,7 @@ class Compiled(_Program):
         self._find = stitched
         self._found: Stitched | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._stage(*args, **kwargs)
 
     @property

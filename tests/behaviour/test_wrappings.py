@@ -139,6 +139,37 @@ def test_objects_whose_attributes_are_named_as_ours(jit: Jit) -> None:
     )
 
 
+def test_functions_whose_attributes_are_named_as_methods_of_jax_jit(jit: Jit) -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        return mixed(x)
+
+    methods = [name for name in dir(jax.jit(mixed)) if name[:1] != "_"]
+    vars(fun).update(dict.fromkeys([*methods, "_cache_size", "_clear_cache"], "the user's"))
+    jitted = jit(fun)
+    assert {"trace", "lower", "eval_shape", "clear_cache"} <= set(methods)
+    assert jitted.trace == jax.jit(fun).trace == "the user's"
+    assert_same(jitted(X), jax.jit(mixed)(X), committed=False)
+    assert_same(jit(jitted)(X), jax.jit(mixed)(X), committed=False)
+    compiled = type(jitted).lower(jitted, X).compile()
+    assert_same(compiled(X), jax.jit(mixed)(X), committed=False)
+
+
+def test_arguments_whose_names_are_ours(jit: Jit) -> None:
+    """A method that is jitted unbound takes `self`, which callers may name."""
+
+    def fun(self: jax.Array, own: jax.Array, args: jax.Array, kwargs: jax.Array) -> jax.Array:
+        return mixed(self) + own * args - kwargs
+
+    named = {"self": X, "own": X + 1.0, "args": X + 2.0, "kwargs": X + 3.0}
+    ours, theirs = jit(fun), jax.jit(fun)
+    assert_same(ours(**named), theirs(**named), committed=False)
+    assert_same(jit(ours)(**named), theirs(**named), committed=False)
+    assert ours.eval_shape(**named) == theirs.eval_shape(**named)
+    for lowered in (ours.lower(**named), ours.trace(**named).lower()):
+        assert lowered.in_tree == theirs.lower(**named).in_tree
+        lowered.compile()
+
+
 def test_what_wraps_puts_on_a_jitted_function_does_not_change_what_runs(jit: Jit) -> None:
     other = jit(lambda x: x - 1.0)
     jitted = functools.wraps(other)(jit(mixed))
