@@ -18,6 +18,7 @@ from codegen.facts import kernel_facts
 from codegen.functions import length
 from codegen.groups import form_groups
 from codegen.kernel import Kernel
+from codegen.launchable import launchable
 from codegen.moments import centre_sums, merge_variances
 from codegen.program import write_kernel
 from codegen.residency import made_resident
@@ -93,9 +94,14 @@ def inspect(
 def generate(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Kernel:
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
     settings = options or CodegenOptions()
-    return _first_that_works(
-        graph, device, settings, lambda scheduled: write_kernel(scheduled, settings.numerics)
-    )
+
+    def written(scheduled: Scheduled) -> Kernel:
+        kernel = write_kernel(scheduled, settings.numerics)
+        if not (verdict := launchable(kernel, device)):
+            raise CodegenError(f"{verdict}.")
+        return kernel
+
+    return _first_that_works(graph, device, settings, written)
 
 
 class Way(enum.Enum):

@@ -134,7 +134,7 @@ PLANTED = [
 #: Kernels with a barrier that orders nothing: between what a thread writes and itself reads, or
 #: behind the last use of a place that nothing comes after.
 DEAD = {
-    *("attention_backward", "bits", "streamed_wide_f32"),
+    *("attention_backward", "bits", "mlp_gradient", "streamed_wide_f32"),
     *("cluster_rows", "cluster_norm", "cluster_cross_entropy", "teams_of_halves"),
 }
 
