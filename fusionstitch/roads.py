@@ -122,14 +122,15 @@ def warn(name: str, why: str, part: str = "") -> None:
 
 class Once:
     """`warn` for one function: the first reason is said, however often it is traced; explain() has
-    those of each program."""
+    those of each program. What is told of others (see `road_cuda._settle`) does not count for it.
+    """
 
     def __init__(self) -> None:
-        self._said = False
+        self._said: set[str] = set()
 
     def __call__(self, name: str, why: str, part: str = "") -> None:
-        if not self._said:
-            self._said = True
+        if name not in self._said:
+            self._said.add(name)
             warn(name, why, part)
 
 

@@ -237,6 +237,17 @@ def test_reasons_that_the_pass_leaves_are_told_once_per_function(marked: Jit) ->
     assert len(seen) == 1
 
 
+def test_a_reason_of_another_function_is_not_taken_for_its_own(marked: Jit) -> None:
+    """Gradients, say, are compiled after the call whose function they belong to."""
+    jitted = marked(mixed)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for name in ("other", "mixed", "mixed"):
+            road_cuda._left.append((name, "Something was missing."))
+            jitted(X)
+    assert [str(w.message).split()[0] for w in seen] == ["other", "mixed"]
+
+
 def test_references_are_left_to_xla(jit: Jit) -> None:
     """Arrays by reference, as arguments and closed over, are written as under jax.jit."""
 
