@@ -171,6 +171,10 @@ class Emulated:
             why = "It takes a token, which JAX cannot export, so the emulator leaves it to XLA."
             return self.unstitched(device, why), flat
         program = held(lambda: _lowered(flat, values))
+        if isinstance(program, Failed) and not isinstance(program.error, StitchError):
+            again = held(lambda: _lowered(flat, values))
+            if not isinstance(again, Failed):  # another thread threw the error into this one
+                raise program.error
         if isinstance(program, Failed):
             theirs = isinstance(held(lambda: _nested(flat.lower, values)), Failed)
             return self.unstitched(device, reason(program.error), theirs), flat

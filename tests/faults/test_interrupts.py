@@ -7,6 +7,7 @@ Nobody checks how long anything takes: each delay must give the exception or the
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import gc
 import signal
@@ -26,7 +27,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch import road_cuda
-from fusionstitch.runtime import apart, toolchain, xla_pass
+from fusionstitch.runtime import apart, emulated_call, toolchain, xla_pass
 from fusionstitch.runtime.entry import Entry
 from fusionstitch.runtime.signals import held
 from tests.behaviour.conftest import EMULATE
@@ -347,6 +348,26 @@ def test_held_signals_come_afterwards_and_all_of_them() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
     assert isinstance(held(lambda: 1 // 0), apart.Failed)
+
+
+def test_what_another_thread_throws_into_the_lowering_comes_out(
+    host_compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As libraries do for timeouts, on any thread: no handler of a signal takes part."""
+    lower, left = emulated_call.lower, [LateError]
+
+    def interrupted(*args: Any) -> Any:
+        while left:
+            thread, error = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(left.pop())
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
+        return lower(*args)
+
+    monkeypatch.setattr(emulated_call, "lower", interrupted)
+    jitted = fs.jit(program(), options=EMULATE)
+    with pytest.raises(LateError):
+        jitted(X)
+    np.testing.assert_allclose(jitted(X), EXPECTED, rtol=1e-5, atol=1e-5)
+    assert jitted.lower(X).compile().kernels
 
 
 def test_a_process_that_ends_after_an_interrupted_compile_ends(tmp_path: Path) -> None:
