@@ -145,6 +145,7 @@ def _unpack(data: bytes | None) -> Compiled | None:
 
 _lock = threading.Lock()
 _registered: Verdict | None = None
+_loaded: list[ctypes.CDLL] = []
 
 
 def register_launcher(store: Store | None = None) -> Verdict:
@@ -159,16 +160,20 @@ def register_launcher(store: Store | None = None) -> Verdict:
         return _registered
 
 
+def image_count() -> int:
+    """How many kernel images programs of this process hold on CUDA."""
+    return int(_loaded[-1].fs_image_count()) if _loaded else 0
+
+
 def _register(store: Store | None) -> Verdict:
-    loaded: list[ctypes.CDLL] = []
     try:
         ctypes.CDLL("libcuda.so.1")
-        launcher(store, lambda image: loaded.append(_load(image)))
+        launcher(store, lambda image: _loaded.append(_load(image)))
     except OSError as error:
         return forbid(f"The CUDA driver cannot be loaded: {error}")
     except ToolchainError as error:
         return forbid(str(error))
-    handlers.register(loaded[-1], "CUDA")
+    handlers.register(_loaded[-1], "CUDA")
     return allow("the CUDA launcher is registered")
 
 
@@ -184,7 +189,9 @@ def launcher(store: Store | None = None, accept: Callable[[bytes], None] | None 
         (here / "launcher_cuda.cc").read_text("utf-8"),
         flags=("-O2", "-ldl"),
         include=(include, here),
-        depends=_texts([here / "calls.h", *sorted(include.glob("xla/ffi/api/*.h"))]),
+        depends=_texts(
+            [here / "calls.h", here / "held.h", *sorted(include.glob("xla/ffi/api/*.h"))]
+        ),
         store=store,
         accept=accept,
     )
@@ -199,6 +206,8 @@ def _load(image: bytes) -> ctypes.CDLL:
         with workplace.folder() as folder:
             path = folder / "launcher.so"
             path.write_bytes(image)
-            return ctypes.CDLL(str(path))
+            loaded = ctypes.CDLL(str(path))
     except OSError as error:
         raise ToolchainError(f"The launcher cannot be loaded: {error}.") from None
+    loaded.fs_image_count.restype = ctypes.c_size_t
+    return loaded

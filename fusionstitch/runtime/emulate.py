@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -104,11 +105,21 @@ def _key(image: bytes) -> str:
 
 def _load(image: bytes) -> None:
     """Loads an image now, so that one that cannot be loaded never gets into a program."""
-    error = ctypes.create_string_buffer(_ERROR_BYTES)
-    if library().fs_emulate_add_image(_key(image).encode(), image, len(image), error, _ERROR_BYTES):
-        raise ToolchainError(
-            f"What the host compiler built cannot be used: {error.value.decode(errors='replace')}."
-        )
+    with _held(_key(image), image, None) as error:
+        if error:
+            raise ToolchainError(f"What the host compiler built cannot be used: {error}.")
+
+
+@contextmanager
+def _held(key: str, image: bytes, store: Store | None) -> Iterator[str]:
+    """Keeps an image loaded; gives what went wrong with that, or ""."""
+    emulator = library(store)
+    error, holder = ctypes.create_string_buffer(_ERROR_BYTES), ctypes.c_void_p()
+    emulator.fs_emulate_hold(key.encode(), image, len(image), holder, error, _ERROR_BYTES)
+    try:
+        yield error.value.decode(errors="replace")
+    finally:
+        emulator.fs_emulate_release(holder)
 
 
 def register(store: Store | None = None) -> None:
@@ -170,29 +181,28 @@ def launch(
     take those at `ignoring` for nothing: what they find then is what that barrier is for. Raises
     VerifyError with the emulator's finding.
     """
-    emulator = library(store)
     barriers = ctypes.create_string_buffer(_ERROR_BYTES)
     error = ctypes.create_string_buffer(_ERROR_BYTES)
-    key, entry = artifact.key.encode(), artifact.entry.encode()
-    failed = emulator.fs_emulate_add_image(
-        key, artifact.image, len(artifact.image), error, _ERROR_BYTES
-    ) or emulator.fs_emulate_launch(
-        key,
-        entry,
-        (ctypes.c_void_p * len(addresses))(*addresses),
-        len(addresses),
-        artifact.grid,
-        artifact.block,
-        artifact.shared_bytes,
-        artifact.cooperative,
-        ignoring.encode(),
-        barriers,
-        _ERROR_BYTES,
-        error,
-        _ERROR_BYTES,
-    )
+    with _held(artifact.key, artifact.image, store) as failed:
+        if not failed:
+            library(store).fs_emulate_launch(
+                artifact.key.encode(),
+                artifact.entry.encode(),
+                (ctypes.c_void_p * len(addresses))(*addresses),
+                len(addresses),
+                artifact.grid,
+                artifact.block,
+                artifact.shared_bytes,
+                artifact.cooperative,
+                ignoring.encode(),
+                barriers,
+                _ERROR_BYTES,
+                error,
+                _ERROR_BYTES,
+            )
+            failed = error.value.decode(errors="replace")
     if failed:
-        raise VerifyError(f"The emulator stopped: {error.value.decode(errors='replace')}.")
+        raise VerifyError(f"The emulator stopped: {failed}.")
     return barriers.value.decode().split()
 
 

@@ -19,7 +19,8 @@ from hlo.errors import ToolchainError
 
 _FLAGS = ("-O2", "-w", "-ldl")
 _CHECKS = ("emulator_checks.h", "emulator_order.h", "emulator_shadow.h")
-_SOURCES = ("launcher_cpu.cc", "calls.h", "emulator.h", "emulator_sync.h", *_CHECKS, "fibers.h")
+_EMULATOR = ("emulator.h", "emulator_sync.h", *_CHECKS, "fibers.h")
+_SOURCES = ("launcher_cpu.cc", "calls.h", "held.h", *_EMULATOR)
 
 #: Where kernels go when a caller names no store: nothing outlives the process.
 process_store = MemoryStore()
@@ -44,6 +45,11 @@ def library(store: Store | None = None) -> Any:
             handlers.register(built, "cpu")
             _loaded.append(built)
         return _loaded[0]
+
+
+def image_count() -> int:
+    """How many kernel images programs of this process hold on the emulator."""
+    return int(library().fs_image_count())
 
 
 @functools.cache
@@ -105,7 +111,11 @@ def _load(image: bytes) -> ctypes.CDLL:
     text = (ctypes.c_char_p, ctypes.c_size_t)
     loaded.fs_emulate_set_order.argtypes = (ctypes.c_int, ctypes.c_uint64)
     loaded.fs_emulate_set_order.restype = None
-    loaded.fs_emulate_add_image.argtypes = (ctypes.c_char_p, *text, *text)
+    held = ctypes.POINTER(ctypes.c_void_p)
+    loaded.fs_emulate_hold.argtypes = (ctypes.c_char_p, *text, held, *text)
+    loaded.fs_emulate_release.argtypes = (ctypes.c_void_p,)
+    loaded.fs_emulate_release.restype = None
+    loaded.fs_image_count.restype = ctypes.c_size_t
     loaded.fs_emulate_launch.argtypes = (
         ctypes.c_char_p,
         ctypes.c_char_p,

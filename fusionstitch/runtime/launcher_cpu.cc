@@ -2,8 +2,9 @@
 // emulator, and "fusionstitch_load".
 //
 // Images are shared objects built from generated CUDA-C by the host compiler. The instantiate stage
-// of the latter loads all of a module into a process-wide table by key; the former looks there. The
-// same table and launch serve ctypes through the fs_emulate_* functions.
+// of the latter loads all of a module into a process-wide table by key, and its state, which XLA
+// destroys with the executable, lets go of them; the former looks there. The same table and launch
+// serve ctypes through the fs_emulate_* functions.
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -12,14 +13,16 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <map>
+#include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "calls.h"
 #include "emulator.h"
+#include "held.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -30,13 +33,18 @@ namespace {
 constexpr unsigned kMaxBlock = 1024, kMaxCluster = 16;
 constexpr int64_t kMaxShared = 227 << 10;
 
-std::mutex images_mutex;
-std::map<std::string, const FsEmulatedImage*, std::less<>> images;
+struct Loaded {
+  void* library = nullptr;
+  const FsEmulatedImage* image = nullptr;
+};
+
+// Never destroyed: XLA may let go of executables while the process ends.
+auto& images = *new held::Images<Loaded>;
 std::atomic<int> thread_order{0};
 std::atomic<uint64_t> thread_seed{0};
 
-// Loads `bytes` and sets *image. Returns "" or what went wrong. Needs images_mutex.
-std::string load(std::string_view bytes, const FsEmulatedImage** image) {
+// Loads `bytes`. Returns "" or what went wrong. Needs the mutex of `images`.
+std::string load(std::string_view bytes, Loaded& loaded) {
   const int file = memfd_create("fusionstitch", MFD_CLOEXEC);
   if (file < 0) return "memfd_create failed: the kernel image cannot be loaded";
   for (size_t done = 0; done < bytes.size();) {
@@ -49,36 +57,56 @@ std::string load(std::string_view bytes, const FsEmulatedImage** image) {
   }
   // dlopen knows libraries by name, and the number of a file is used again after close: a different
   // spelling of the path for each image keeps them apart.
+  static size_t number = 0;
   std::string path = "/proc/self/fd/";
-  for (size_t n = images.size() + 1; n > 0; n >>= 1) path += n & 1 ? "./" : "/";
+  for (size_t n = ++number; n > 0; n >>= 1) path += n & 1 ? "./" : "/";
   path += std::to_string(file);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   close(file);
   if (library == nullptr) return std::string("the kernel image cannot be loaded: ") + dlerror();
-  *image = static_cast<const FsEmulatedImage*>(dlsym(library, "fs_emulated_image"));
-  if (*image == nullptr || (*image)->abi != FS_EMULATION_ABI)
+  auto* image = static_cast<const FsEmulatedImage*>(dlsym(library, "fs_emulated_image"));
+  if (image == nullptr || image->abi != FS_EMULATION_ABI) {
+    dlclose(library);
     return "the kernel image was built by another version of fusionstitch; clear its cache";
-  (*image)->bind(&fs::Launch::runtime);
+  }
+  image->bind(&fs::Launch::runtime);
+  loaded = {library, image};
   return "";
 }
 
-std::string add_image(std::string_view key, std::string_view bytes) {
-  std::lock_guard<std::mutex> lock(images_mutex);
-  if (images.find(key) != images.end()) return "";
-  const FsEmulatedImage* image = nullptr;
-  std::string error = load(bytes, &image);
-  if (error.empty()) images.emplace(key, image);
-  return error;
-}
+// The images of one executable, or of a caller from Python.
+class Holder {
+ public:
+  static ffi::TypeId id;
+
+  Holder() = default;
+  Holder(const Holder&) = delete;
+  ~Holder() {
+    for (const Loaded& last : images.Release(keys_))
+      if (last.library != nullptr) dlclose(last.library);
+  }
+
+  std::string hold(std::string_view key, std::string_view bytes) {
+    std::unique_lock<std::shared_mutex> lock(images.mutex);
+    keys_.emplace_back(key);
+    Loaded& loaded = images.Hold(key);
+    return loaded.library == nullptr ? load(bytes, loaded) : "";
+  }
+
+ private:
+  std::vector<std::string> keys_;
+};
+
+ffi::TypeId Holder::id = {};
+const ffi::TypeInfo holder_info = ffi::MakeTypeInfo<Holder>();
 
 std::string launch(std::string_view key, std::string_view entry, const std::vector<void*>& pointers,
                    int64_t grid, int64_t block, int64_t shared, bool cooperative,
                    std::string_view ignoring = "", std::string* barriers = nullptr) {
   const FsEmulatedImage* image = nullptr;
   {
-    std::lock_guard<std::mutex> lock(images_mutex);
-    const auto found = images.find(key);
-    if (found != images.end()) image = found->second;
+    std::shared_lock<std::shared_mutex> lock(images.mutex);
+    if (const Loaded* found = images.Find(key); found != nullptr) image = found->image;
   }
   if (image == nullptr)
     return "no kernel image with the key " + std::string(key) +
@@ -111,10 +139,12 @@ ffi::Error as_ffi(const std::string& error) {
   return error.empty() ? ffi::Error::Success() : ffi::Error::Internal("fusionstitch: " + error);
 }
 
-ffi::Error Instantiate(ffi::Dictionary attributes) {
-  return calls::EachImage(attributes, [](std::string_view key, std::string_view image, auto&) {
-    return as_ffi(add_image(key, image));
+held::Made<Holder> Instantiate(ffi::Dictionary attributes) {
+  held::Made<Holder> made{std::make_unique<Holder>(), ffi::Error::Success()};
+  made.error = calls::EachImage(attributes, [&](std::string_view key, std::string_view image, auto&) {
+    return as_ffi(made.state->hold(key, image));
   });
+  return made;
 }
 
 ffi::Error Execute(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, std::string_view key,
@@ -148,10 +178,21 @@ void fs_emulate_set_order(int order, uint64_t seed) {
   thread_seed = seed;
 }
 
-int fs_emulate_add_image(const char* key, const char* image, size_t size, char* error,
-                         size_t error_size) {
-  return report(add_image(key, std::string_view(image, size)), error, error_size);
+XLA_FFI_TypeId* fs_state_id() { return &Holder::id; }
+const XLA_FFI_TypeInfo* fs_state_info() { return &holder_info; }
+
+// How many images are loaded. For tests.
+size_t fs_image_count() { return images.size(); }
+
+// Holds an image until fs_emulate_release is called for *holder, also where this fails.
+int fs_emulate_hold(const char* key, const char* image, size_t size, void** holder, char* error,
+                    size_t error_size) {
+  auto* made = new Holder;
+  *holder = made;
+  return report(made->hold(key, std::string_view(image, size)), error, error_size);
 }
+
+void fs_emulate_release(void* holder) { delete static_cast<Holder*>(holder); }
 
 int fs_emulate_launch(const char* key, const char* entry, void** pointers, size_t count,
                       int64_t grid, int64_t block, int64_t shared, int cooperative,

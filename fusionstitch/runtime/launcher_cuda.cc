@@ -1,5 +1,6 @@
 // The custom calls on CUDA: "fusionstitch_launch" launches the kernel that its attributes name, which
-// "fusionstitch_load" has loaded, once in a module, from the images in its own.
+// "fusionstitch_load" has loaded, once in a module, from the images in its own. The latter's state,
+// which XLA destroys with the executable, holds the images: what no executable holds is unloaded.
 //
 // Driver API only, and libcuda is opened at run time: the few types and functions in use are
 // declared here, so that neither the CUDA toolkit nor a link dependency is needed to compile this.
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <shared_mutex>
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "held.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -54,6 +57,7 @@ struct LaunchConfig {
 static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56, "as in cuda.h");
 constexpr int kLaunchAttributeCooperative = 2;
 constexpr int kMaxDynamicSharedBytes = 8;
+constexpr int kStreamCaptureModeRelaxed = 2;
 // CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE and _END
 void* const kParameters = reinterpret_cast<void*>(1);
 void* const kParameterBytes = reinterpret_cast<void*>(2);
@@ -63,6 +67,7 @@ struct Driver {
   std::string missing;  // why the driver cannot be used; empty when it can
   Status (*ErrorName)(Status, const char**);
   Status (*LoadLibrary)(Library*, const void*, void*, void**, unsigned, void*, void**, unsigned);
+  Status (*UnloadLibrary)(Library);
   Status (*GetKernel)(Kernel*, Library, const char*);
   Status (*GetFunction)(Function*, Kernel);
   Status (*SetAttribute)(int, int, Kernel, Device);
@@ -70,6 +75,8 @@ struct Driver {
   Status (*PushContext)(Context);
   Status (*PopContext)(Context*);
   Status (*ContextDevice)(Device*);
+  Status (*Synchronize)();
+  Status (*ExchangeCaptureMode)(int*);
   Status (*Launch)(const LaunchConfig*, Function, void**, void**);
   Status (*LoadFunction)(Function);  // null before CUDA 12.4
 
@@ -81,6 +88,7 @@ struct Driver {
     }
     Find(handle, "cuGetErrorName", ErrorName);
     Find(handle, "cuLibraryLoadData", LoadLibrary);
+    Find(handle, "cuLibraryUnload", UnloadLibrary);
     Find(handle, "cuLibraryGetKernel", GetKernel);
     Find(handle, "cuKernelGetFunction", GetFunction);
     Find(handle, "cuKernelSetAttribute", SetAttribute);
@@ -88,6 +96,8 @@ struct Driver {
     Find(handle, "cuCtxPushCurrent_v2", PushContext);
     Find(handle, "cuCtxPopCurrent_v2", PopContext);
     Find(handle, "cuCtxGetDevice", ContextDevice);
+    Find(handle, "cuCtxSynchronize", Synchronize);
+    Find(handle, "cuThreadExchangeStreamCaptureMode", ExchangeCaptureMode);
     Find(handle, "cuLaunchKernelEx", Launch);
     LoadFunction = reinterpret_cast<Status (*)(Function)>(dlsym(handle, "cuFuncLoad"));
   }
@@ -117,17 +127,8 @@ struct Image {
   std::map<std::string, Loaded, std::less<>> kernels;  // by name
 };
 
-struct Tables {
-  std::map<std::string, Image, std::less<>> images;                // by key
-  std::map<std::string, std::set<Context>, std::less<>> bundles;  // where all of one is ready
-};
-
-std::shared_mutex table_mutex;
-
-Tables& TheTables() {
-  static auto* tables = new Tables;
-  return *tables;
-}
+// Never destroyed: XLA may let go of executables while the process ends.
+auto& images = *new held::Images<Image>;
 
 ffi::Error Failed(const char* call, Status status, std::string_view whose) {
   const char* name = nullptr;
@@ -179,6 +180,95 @@ bool IsWhole(std::string_view image) {
     if (!Within(image, section.sh_offset, section.sh_size)) return false;
   }
   return true;
+}
+
+// ---- what holds images ---------------------------------------------------------------------------
+
+// Unloads images that nobody holds any more, and whose last launches are done: XLA destroys command
+// buffers with the executable, but does not say that it waited for the streams. Where a context
+// cannot be waited for, its images stay until the next are unloaded.
+void Unload(std::vector<Image> last) {
+  static std::mutex mutex;
+  static auto& staying = *new std::vector<Image>;
+  const Driver& driver = TheDriver();
+  std::lock_guard<std::mutex> lock(mutex);
+  for (Image& image : last) {
+    if (image.library != nullptr) staying.push_back(std::move(image));
+  }
+  if (staying.empty()) return;
+  // Neither waiting nor unloading may end a capture that goes on in this thread or another.
+  int mode = kStreamCaptureModeRelaxed;
+  if (driver.ExchangeCaptureMode(&mode) != 0) return;
+  std::map<Context, bool> idle;
+  auto is_idle = [&](Context context) {
+    auto [found, first] = idle.try_emplace(context, false);
+    if (first && driver.PushContext(context) == 0) {
+      found->second = driver.Synchronize() == 0;
+      Context popped = nullptr;
+      driver.PopContext(&popped);
+    }
+    return found->second;
+  };
+  std::vector<Image> busy;
+  for (Image& image : staying) {
+    bool done = true;
+    for (const auto& [name, loaded] : image.kernels) {
+      for (const auto& [context, shared] : loaded.allowed) done = done && is_idle(context);
+    }
+    if (done) {
+      driver.UnloadLibrary(image.library);
+    } else {
+      busy.push_back(std::move(image));
+    }
+  }
+  staying = std::move(busy);
+  driver.ExchangeCaptureMode(&mode);
+}
+
+// One executable's hold on its images.
+class Program {
+ public:
+  static ffi::TypeId id;
+
+  std::set<Context> ready;  // where all of its kernels are; guarded by the mutex of the images
+
+  Program() = default;
+  Program(const Program&) = delete;
+  ~Program() { Unload(images.Release(keys_)); }
+
+  // Needs the mutex of the images for this thread alone.
+  ffi::Error Hold(const ffi::Dictionary& attributes) {
+    return calls::EachImage(attributes, [&](std::string_view key, std::string_view, const auto&) {
+      keys_.emplace_back(key);
+      images.Hold(key);
+      return ffi::Error::Success();
+    });
+  }
+
+ private:
+  std::vector<std::string> keys_;
+};
+
+ffi::TypeId Program::id = {};
+const ffi::TypeInfo program_info = ffi::MakeTypeInfo<Program>();
+
+// The programs of executables without a state, by bundle, for the rest of the process. XLA keeps the
+// state of no executable in its persistent cache: it instantiates the call of such a one again, but
+// not where the executable was written by a launcher that made no state.
+std::map<std::string, Program, std::less<>>& Lasting() {
+  static auto* programs = new std::map<std::string, Program, std::less<>>;
+  return *programs;
+}
+
+// ---- stage: instantiate -------------------------------------------------------------------------
+
+// Runs where the executable is made, in no context: what it holds is loaded later.
+held::Made<Program> Instantiate(ffi::Dictionary attributes) {
+  auto program = std::make_unique<Program>();
+  std::unique_lock<std::shared_mutex> lock(images.mutex);
+  ffi::Error error = program->Hold(attributes);
+  lock.unlock();
+  return {std::move(program), std::move(error)};
 }
 
 // ---- stage: initialize --------------------------------------------------------------------------
@@ -239,7 +329,9 @@ ffi::Error LoadImage(const Driver& driver, Context context, std::string_view key
                      std::string_view bytes, const ffi::Dictionary& parts) {
   auto kernels = parts.get<ffi::Dictionary>("kernels");
   if (!kernels.has_value()) return kernels.error();
-  Image& image = TheTables().images[std::string(key)];
+  Image* found = images.Find(key);
+  if (found == nullptr) return Missing(key);
+  Image& image = *found;
   for (auto it = kernels->begin(); it != kernels->end(); ++it) {
     auto shared = kernels->get<int64_t>(*it);
     if (!shared.has_value()) return shared.error();
@@ -255,10 +347,10 @@ ffi::Error LoadImage(const Driver& driver, Context context, std::string_view key
   return ffi::Error::Success();
 }
 
-// Images are loaded here and not at the instantiate stage, which XLA skips for executables out of
-// its persistent cache. XLA initializes all calls of a program, loops and branches included, before
-// it executes any, each time it runs: `bundle` names what is brought, so that this costs little.
-ffi::Error Load(Stream stream, ffi::Dictionary attributes) {
+// XLA initializes all calls of a program, loops and branches included, before it executes any, each
+// time it runs: the program knows where it is ready, so that this costs little. `bundle` names what
+// is brought.
+ffi::Error Load(Stream stream, Program* program, ffi::Dictionary attributes) {
   const Driver& driver = TheDriver();
   if (!driver.missing.empty()) return ffi::Error::Internal("fusionstitch: " + driver.missing);
   auto bundle = attributes.get<std::string_view>("bundle");
@@ -268,20 +360,26 @@ ffi::Error Load(Stream stream, ffi::Dictionary attributes) {
     return Failed("cuStreamGetCtx", status, "all kernels");
   }
   {
-    std::shared_lock<std::shared_mutex> lock(table_mutex);
-    auto found = TheTables().bundles.find(*bundle);
-    if (found != TheTables().bundles.end() && found->second.count(context) > 0) {
-      return ffi::Error::Success();
+    std::shared_lock<std::shared_mutex> lock(images.mutex);
+    if (program == nullptr) {
+      auto found = Lasting().find(*bundle);
+      if (found != Lasting().end()) program = &found->second;
     }
+    if (program != nullptr && program->ready.count(context) > 0) return ffi::Error::Success();
   }
-  std::unique_lock<std::shared_mutex> lock(table_mutex);
+  std::unique_lock<std::shared_mutex> lock(images.mutex);
+  if (program == nullptr) {
+    auto [found, first] = Lasting().try_emplace(std::string(*bundle));
+    program = &found->second;
+    ffi::Error error = first ? program->Hold(attributes) : ffi::Error::Success();
+    if (error.failure()) return error;
+  }
   ffi::Error error = calls::EachImage(
       attributes, [&](std::string_view key, std::string_view bytes, const auto& parts) {
         return LoadImage(driver, context, key, bytes, parts);
       });
-  if (error.failure()) return error;
-  TheTables().bundles[std::string(*bundle)].insert(context);
-  return ffi::Error::Success();
+  if (error.success()) program->ready.insert(context);
+  return error;
 }
 
 // ---- stage: execute -----------------------------------------------------------------------------
@@ -291,11 +389,11 @@ ffi::Error Launch(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets ret
                   int64_t shared, int64_t cooperative) {
   Kernel kernel = nullptr;
   {
-    std::shared_lock<std::shared_mutex> lock(table_mutex);
-    auto found = TheTables().images.find(key);
-    if (found == TheTables().images.end()) return Missing(key);
-    auto loaded = found->second.kernels.find(name);
-    if (loaded != found->second.kernels.end()) kernel = loaded->second.kernel;
+    std::shared_lock<std::shared_mutex> lock(images.mutex);
+    const Image* image = images.Find(key);
+    if (image == nullptr) return Missing(key);
+    auto loaded = image->kernels.find(name);
+    if (loaded != image->kernels.end()) kernel = loaded->second.kernel;
     if (kernel == nullptr) return Missing(key);
   }
   std::vector<void*> pointers;
@@ -331,9 +429,14 @@ ffi::Error Launch(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets ret
 
 }  // namespace
 
-// For tests.
-extern "C" bool fs_is_whole(const char* image, size_t size) {
-  return IsWhole(std::string_view(image, size));
+extern "C" {
+
+XLA_FFI_TypeId* fs_state_id() { return &Program::id; }
+const XLA_FFI_TypeInfo* fs_state_info() { return &program_info; }
+
+// For tests: how many images are held, and whether one is all there.
+size_t fs_image_count() { return images.size(); }
+bool fs_is_whole(const char* image, size_t size) { return IsWhole(std::string_view(image, size)); }
 }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Launch,
@@ -342,6 +445,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Launch,
                                                    .RemainingArgs()
                                                    .RemainingRets()),
                               {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_hold, Instantiate, ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_load, Load,
-                              ffi::Ffi::BindInitialize().Ctx<ffi::PlatformStream<Stream>>().Attrs());
+                              ffi::Ffi::BindInitialize()
+                                  .Ctx<ffi::PlatformStream<Stream>>()
+                                  .Ctx<held::State<Program>>()
+                                  .Attrs());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_nothing, calls::Nothing, calls::Ignoring());

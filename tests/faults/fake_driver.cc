@@ -1,13 +1,18 @@
 // A CUDA driver that does nothing, counts its calls and fails on demand: stands for libcuda.so.1.
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 std::mutex mutex;
 std::map<std::string, int> counts, failures;
 std::vector<const void*> launched;  // the parameters of the last launch
+std::string written;                // what was waited for and unloaded, in order
+long context_of_streams = 4, libraries = 0;
+thread_local long current = 0;
 
 // As cuda.h lays it out.
 struct LaunchConfig {
@@ -22,6 +27,11 @@ int called(const char* name) {
   counts[name]++;
   auto found = failures.find(name);
   return found == failures.end() ? 0 : found->second;
+}
+
+void note(const char* what, long which) {
+  std::lock_guard<std::mutex> lock(mutex);
+  written += std::string(what) + " " + std::to_string(which) + "\n";
 }
 
 template <typename T>
@@ -42,6 +52,13 @@ int fake_launched(const void** pointers, int most) {
   for (int i = 0; i < most && i < static_cast<int>(launched.size()); i++) pointers[i] = launched[i];
   return static_cast<int>(launched.size());
 }
+void fake_context(long context) { context_of_streams = context; }
+// Takes what was waited for and unloaded since the last call.
+void fake_written(char* text, size_t size) {
+  std::lock_guard<std::mutex> lock(mutex);
+  snprintf(text, size, "%s", written.c_str());
+  written.clear();
+}
 int fake_count(const char* name) {
   std::lock_guard<std::mutex> lock(mutex);
   return counts[name];
@@ -60,15 +77,39 @@ int cuGetErrorName(int status, const char** name) {
 }
 int cuLibraryLoadData(void** library, const void*, void*, void**, unsigned, void*, void**,
                       unsigned) {
-  return give("cuLibraryLoadData", library, 1);
+  std::unique_lock<std::mutex> lock(mutex);
+  const long number = ++libraries;
+  lock.unlock();
+  return give("cuLibraryLoadData", library, number);
+}
+int cuLibraryUnload(void* library) {
+  const int status = called("cuLibraryUnload");
+  note("unload", reinterpret_cast<long>(library));
+  return status;
+}
+int cuCtxSynchronize() {
+  const int status = called("cuCtxSynchronize");
+  if (status == 0) note("wait", current);
+  return status;
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  static thread_local int now = 0;
+  std::swap(now, *mode);
+  note("mode", now);
+  return called("cuThreadExchangeStreamCaptureMode");
 }
 int cuLibraryGetKernel(void** kernel, void*, const char*) {
   return give("cuLibraryGetKernel", kernel, 2);
 }
 int cuKernelGetFunction(void** function, void*) { return give("cuKernelGetFunction", function, 3); }
 int cuKernelSetAttribute(int, int, void*, int) { return called("cuKernelSetAttribute"); }
-int cuStreamGetCtx(void*, void** context) { return give("cuStreamGetCtx", context, 4); }
-int cuCtxPushCurrent_v2(void*) { return called("cuCtxPushCurrent"); }
+int cuStreamGetCtx(void*, void** context) {
+  return give("cuStreamGetCtx", context, context_of_streams);
+}
+int cuCtxPushCurrent_v2(void* context) {
+  current = reinterpret_cast<long>(context);
+  return called("cuCtxPushCurrent");
+}
 int cuCtxPopCurrent_v2(void** context) { return give("cuCtxPopCurrent", context, 4); }
 int cuCtxGetDevice(int* device) {
   *device = 0;

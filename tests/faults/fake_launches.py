@@ -11,9 +11,10 @@ import json
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
-INITIALIZE, EXECUTE = 2, 3
+INSTANTIATE, INITIALIZE, EXECUTE = 0, 2, 3
 SETUP = (
     *("cuStreamGetCtx", "cuLibraryLoadData", "cuLibraryGetKernel", "cuCtxPushCurrent"),
     *("cuCtxGetDevice", "cuKernelSetAttribute", "cuKernelGetFunction", "cuFuncLoad"),
@@ -35,12 +36,46 @@ class Launcher:
         self.driver = ctypes.CDLL(driver)
         self.host = ctypes.CDLL(host)
         library = ctypes.CDLL(launcher)
-        self.handlers = {INITIALIZE: library.fs_load, EXECUTE: library.fs_launch}
+        self.library = library
+        self.handlers = {
+            INSTANTIATE: library.fs_hold,
+            INITIALIZE: library.fs_load,
+            EXECUTE: library.fs_launch,
+        }
 
-    def load(self, key: str, image: bytes = IMAGE, shared: int = 64, other: str = "") -> str:
+    def load(
+        self,
+        key: str,
+        image: bytes = IMAGE,
+        shared: int = 64,
+        other: str = "",
+        state: ctypes.c_void_p | None = None,
+        stage: int = INITIALIZE,
+    ) -> str:
         """The error of loading an image under one key or two, or ''."""
         bundle = f"{key} {other} {shared}".encode()
-        return self.call(INITIALIZE, key, bundle, other.encode() or None, image, shared=shared)
+        return self.call(stage, key, bundle, other.encode() or None, image, shared, state=state)
+
+    def held(self, *keys: str) -> ctypes.c_void_p:
+        """The state of an executable with images under one key or two."""
+        state = ctypes.c_void_p()
+        error = self.load(keys[0], other="".join(keys[1:]), state=state, stage=INSTANTIATE)
+        assert not error, error
+        return state
+
+    def destroy(self, state: ctypes.c_void_p) -> list[str]:
+        """Ends an executable; what was waited for and unloaded then."""
+        self.written()
+        self.host.host_destroy(self.library.fs_state_info, state)
+        return self.written()
+
+    def written(self) -> list[str]:
+        text = ctypes.create_string_buffer(4096)
+        self.driver.fake_written(text, ctypes.c_size_t(4096))
+        return text.value.decode().split("\n")[:-1]
+
+    def images(self) -> int:
+        return int(self.library.fs_image_count())
 
     def launch(self, key: str, entry: str = "fs_add", cooperative: bool = True) -> str:
         """The error of launching a kernel, or ''."""
@@ -56,14 +91,15 @@ class Launcher:
         shared: int = 64,
         entry: str = "fs_add",
         cooperative: bool = True,
+        state: ctypes.c_void_p | None = None,
     ) -> str:
         text = ctypes.create_string_buffer(4096)
         buffers = (ctypes.c_void_p * 3)(*BUFFERS)
         failed = self.host.host_call(
             self.handlers[stage], stage, key.encode(), bundle, other, image,
             ctypes.c_size_t(len(image)), entry.encode(), ctypes.c_int64(shared),
-            ctypes.c_int64(cooperative), buffers, ctypes.c_int64(2), ctypes.c_int64(1), text,
-            ctypes.c_size_t(4096),
+            ctypes.c_int64(cooperative), buffers, ctypes.c_int64(2), ctypes.c_int64(1),
+            None if state is None else ctypes.byref(state), text, ctypes.c_size_t(4096),
         )  # fmt: skip
         return text.value.decode() if failed else ""
 
@@ -80,6 +116,71 @@ class Launcher:
 
     def both(self, key: str) -> list[str]:
         return [self.load(key), self.launch(key)]
+
+
+def unloading(launcher: Launcher) -> dict[str, Any]:
+    """What becomes of images when the executables that hold them go."""
+    found: dict[str, Any] = {}
+    before = launcher.images()
+
+    def ran(state: ctypes.c_void_p, key: str, other: str = "") -> list[str]:
+        return [launcher.load(key, other=other, state=state), launcher.launch(key)]
+
+    def loaded() -> int:
+        return launcher.count("cuLibraryLoadData")
+
+    start = loaded()
+    first, second = launcher.held("a"), launcher.held("a", "b")
+    found["two ran"] = [*ran(first, "a"), *ran(second, "a", "b"), loaded() - start]
+    found["one went"] = [launcher.destroy(first), launcher.launch("a"), launcher.images() - before]
+    numbers = list(range(start + 1, loaded() + 1))
+    found["both went"] = [launcher.destroy(second), numbers, launcher.launch("a")]
+    third = launcher.held("a")
+    found["again"] = [*ran(third, "a"), loaded() - start]
+    launcher.driver.fake_context(5)
+    found["again"] += ran(third, "a")
+    launcher.driver.fake_context(4)
+    found["two contexts"] = launcher.destroy(third)
+    found["never ran"] = launcher.destroy(launcher.held("a"))
+
+    busy, other = launcher.held("a"), launcher.held("b")
+    found["busy"] = [*ran(busy, "a"), *ran(other, "b")]
+    launcher.fail("cuCtxSynchronize", 700)
+    found["busy"].append(launcher.destroy(busy))
+    launcher.fail("", 0)
+    found["idle then"] = launcher.destroy(other)
+
+    stubborn = launcher.held("a")
+    found["stubborn"] = ran(stubborn, "a")
+    launcher.fail("cuLibraryUnload", 1)
+    launcher.destroy(stubborn)
+    launcher.fail("", 0)
+    fourth = launcher.held("a")
+    found["stubborn"] += ran(fourth, "a")
+    launcher.destroy(fourth)
+
+    errors: list[str] = []
+    loads, unloads = loaded(), launcher.count("cuLibraryUnload")
+
+    def churn() -> None:
+        for _ in range(50):
+            state = launcher.held("a", "b")
+            errors.extend(ran(state, "a", "b"))
+            launcher.host.host_destroy(launcher.library.fs_state_info, state)
+
+    in_threads(8, churn)
+    unloaded = launcher.count("cuLibraryUnload") - unloads
+    found["churn"] = [sorted(set(errors)), loaded() - loads == unloaded]
+    found["left"] = launcher.images() - before
+    return found
+
+
+def in_threads(count: int, work: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def main(*libraries: str) -> dict[str, Any]:
@@ -104,7 +205,6 @@ def main(*libraries: str) -> dict[str, Any]:
         failed = launcher.both("fine")
         launcher.fail("", 0)
         found["launch"][str(status)] = [*failed, *launcher.both("fine")]
-    found["balanced"] = launcher.count("cuCtxPushCurrent") - launcher.count("cuCtxPopCurrent")
     found["another kernel"] = launcher.launch("fine", entry="fs_other")
     found["cut short"] = launcher.load("cut", IMAGE[:-1])
     found["not loaded"] = launcher.launch("late")
@@ -119,14 +219,10 @@ def main(*libraries: str) -> dict[str, Any]:
     found["known images"] = [b - a for a, b in zip(before, made(), strict=True)]
     loads = launcher.count("cuLibraryLoadData")
     errors: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: errors.extend(launcher.both("shared"))) for _ in range(16)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(16, lambda: errors.extend(launcher.both("shared")))
     found["threads"] = [sorted(set(errors)), launcher.count("cuLibraryLoadData") - loads]
+    found["unloading"] = unloading(launcher)
+    found["balanced"] = launcher.count("cuCtxPushCurrent") - launcher.count("cuCtxPopCurrent")
     return found
 
 

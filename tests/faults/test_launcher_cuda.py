@@ -112,6 +112,48 @@ def test_threads_load_an_image_once(found: dict[str, Any]) -> None:
     assert found["threads"] == [[""], 1]
 
 
+def test_an_image_is_unloaded_with_the_last_program_that_holds_it(found: dict[str, Any]) -> None:
+    unloading = found["unloading"]
+    assert unloading["two ran"] == ["", "", "", "", 2]
+    # the first program goes: the second still launches
+    assert unloading["one went"] == [[], "", 2]
+    written, numbers, missing = unloading["both went"]
+    assert written == ["mode 2", "wait 4", *(f"unload {n}" for n in numbers), "mode 0"]
+    assert missing.startswith("fusionstitch: no image was registered for key a")
+    assert unloading["left"] == 0
+
+
+def test_an_image_comes_back_with_another_program(found: dict[str, Any]) -> None:
+    assert found["unloading"]["again"] == ["", "", 3, "", ""]
+
+
+def test_launches_are_waited_for_in_every_context(found: dict[str, Any]) -> None:
+    _, *waits, unload, _ = found["unloading"]["two contexts"]
+    assert waits == ["wait 4", "wait 5"]
+    assert unload.startswith("unload ")
+
+
+def test_what_never_ran_is_not_waited_for(found: dict[str, Any]) -> None:
+    assert found["unloading"]["never ran"] == []
+
+
+def test_an_image_that_may_be_in_use_stays_until_it_is_not(found: dict[str, Any]) -> None:
+    *ran, then = found["unloading"]["busy"]
+    assert ran == [""] * 4
+    assert then == ["mode 2", "mode 0"]
+    _, waited, *unloaded, _ = found["unloading"]["idle then"]
+    assert waited == "wait 4"
+    assert [line.split()[0] for line in unloaded] == ["unload", "unload"]
+
+
+def test_an_image_that_cannot_be_unloaded_harms_nobody(found: dict[str, Any]) -> None:
+    assert found["unloading"]["stubborn"] == [""] * 4
+
+
+def test_threads_may_hold_and_let_go_at_once(found: dict[str, Any]) -> None:
+    assert found["unloading"]["churn"] == [[""], True]
+
+
 def test_a_driver_that_lacks_a_function_is_named(host_compiler: str, tmp_path: Path) -> None:
     found = run(tmp_path, "-DLACKING")
     assert found["fine"][0] == "fusionstitch: the CUDA driver lacks cuLaunchKernelEx"

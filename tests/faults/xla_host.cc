@@ -23,6 +23,16 @@ XLA_FFI_Error* stream_get(XLA_FFI_Stream_Get_Args* args) {
   return nullptr;
 }
 
+// What XLA keeps between the stages of a call stands where it has a context.
+XLA_FFI_Error* state_set(XLA_FFI_State_Set_Args* args) {
+  *reinterpret_cast<void**>(args->ctx) = args->state;
+  return nullptr;
+}
+XLA_FFI_Error* state_get(XLA_FFI_State_Get_Args* args) {
+  args->state = args->ctx == nullptr ? nullptr : *reinterpret_cast<void**>(args->ctx);
+  return args->state == nullptr ? new XLA_FFI_Error{"State is not set"} : nullptr;
+}
+
 // Attributes by name, as XLA hands them over: ascending. What is added must outlive this.
 class Attributes {
  public:
@@ -68,11 +78,12 @@ class Attributes {
 }  // namespace
 
 // Returns 0, or 1 with the handler's error in `text`. `buffers` are addresses of inputs and outputs.
-// With a `bundle` the call loads `image` under `key` and under `other`, another key or null.
+// With a `bundle` the call loads `image` under `key` and under `other`, another key or null. The
+// instantiate stage sets `state`, which other stages get; null for a call without one.
 extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, const char* bundle,
                          const char* other, const char* image, size_t image_size,
                          const char* entry, int64_t shared, int64_t cooperative, void** buffers,
-                         int64_t inputs, int64_t outputs, char* text, size_t size) {
+                         int64_t inputs, int64_t outputs, void** state, char* text, size_t size) {
   XLA_FFI_Api api = {};
   api.struct_size = XLA_FFI_Api_STRUCT_SIZE;
   api.api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
@@ -81,6 +92,8 @@ extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, c
   api.XLA_FFI_Error_Create = error_create;
   api.XLA_FFI_Error_Destroy = error_destroy;
   api.XLA_FFI_Stream_Get = stream_get;
+  api.XLA_FFI_State_Set = state_set;
+  api.XLA_FFI_State_Get = state_get;
 
   std::vector<XLA_FFI_Buffer> holders(inputs + outputs);
   std::vector<void*> args;
@@ -117,7 +130,7 @@ extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, c
   XLA_FFI_CallFrame frame = {};
   frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
   frame.api = &api;
-  frame.ctx = nullptr;
+  frame.ctx = reinterpret_cast<decltype(frame.ctx)>(state);
   frame.stage = static_cast<XLA_FFI_ExecutionStage>(stage);
   frame.args.struct_size = XLA_FFI_Args_STRUCT_SIZE;
   frame.rets.struct_size = XLA_FFI_Rets_STRUCT_SIZE;
@@ -135,4 +148,9 @@ extern "C" int host_call(XLA_FFI_Handler* handler, int stage, const char* key, c
   snprintf(text, size, "%s", error->message.c_str());
   delete error;
   return 1;
+}
+
+// Destroys a state as XLA does with its executable.
+extern "C" void host_destroy(const XLA_FFI_TypeInfo* (*info)(), void* state) {
+  info()->deleter(state);
 }
