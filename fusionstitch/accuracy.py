@@ -59,7 +59,7 @@ def rerun(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[np.ndarray] |
     bits, or does not take float64."""
     import jax
 
-    from fusionstitch.api import plain_jit
+    from fusionstitch.original import plain_jit
 
     if _draws(jax.make_jaxpr(fun)(*args, **kwargs).jaxpr):
         return None

@@ -132,7 +132,7 @@ class GpuMeter:
 
     def xla_us(self, module: bytes) -> float:
         def run() -> float:
-            from fusionstitch.api import plain_jit
+            from fusionstitch.original import plain_jit
             from fusionstitch.runtime.portable import as_function
 
             entry = from_proto(module).entry

@@ -46,7 +46,7 @@ def as_function(data: bytes, name: str) -> Callable[..., Any]:
     It returns an array, or a tuple where the module's root is one. Raises ImportModuleError as
     `portable_artifact` does, and KeyError for types that NumPy lacks.
     """
-    from fusionstitch.api import plain_jit
+    from fusionstitch.original import plain_jit
 
     entry = from_proto(data).entry
     results = entry.root.shape.elements if entry.root.shape.is_tuple else (entry.root.shape,)
