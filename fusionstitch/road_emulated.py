@@ -257,7 +257,8 @@ def _spread(keywords: Any) -> bool:
     import jax
 
     given = jax.tree.leaves([keywords.get(name) for name in ("in_shardings", "out_shardings")])
-    return any(isinstance(s, jax.sharding.Sharding) and s.num_devices > 1 for s in given)
+    places = [getattr(s, "sharding", s) for s in given]  # a Format holds one
+    return any(isinstance(s, jax.sharding.Sharding) and s.num_devices > 1 for s in places)
 
 
 def _devices(value: Any) -> int:

@@ -29,6 +29,7 @@ NAMES = (
 ON_CPU = """
 import functools, numpy, warnings
 import jax, fusionstitch as fs
+from jax.experimental.layout import Format, Layout
 from fusionstitch.errors import FusionStitchWarning
 from tests.behaviour.sharded import check, programs
 mesh = jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -46,11 +47,14 @@ held = jax.new_ref(jax.device_put(jax.numpy.ones(8), everywhere))
 with warnings.catch_warnings(action="ignore"):
     doubled = emulated(lambda: held[...] * 2, out_shardings=by_row)()
 assert doubled.sharding == by_row and doubled.tolist() == [2.0] * 8
-with warnings.catch_warnings(record=True) as said:
-    warnings.simplefilter("always")
-    placed = emulated(lambda x: x * 2, in_shardings=by_row, out_shardings=by_row)(numpy.ones(8))
-assert placed.sharding == by_row and placed.tolist() == [2.0] * 8
-assert ["devices" in str(w.message) for w in said] == [True]
+for place in (by_row, Format(Layout((0,)), by_row)):
+    placed = emulated(lambda x: 1 - x * 2, in_shardings=place, out_shardings=place)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = placed(numpy.ones(8))
+        placed.lower(numpy.ones(8)).compile()
+    assert result.sharding == by_row and result.tolist() == [-1.0] * 8
+    assert ["on several devices" in str(w.message) for w in said] == [True], said
 print(sorted(programs(mesh)))
 """
 
