@@ -26,6 +26,8 @@ MOST_STEPS = 4
 #: Products of values that vary in whose operands factors are looked for. Deeper inside, what is
 #: left of a product that others read as well would be computed twice.
 MOST_PRODUCTS = 1
+#: Ops between a sum and a factor that is taken out of it.
+MOST_DEEP = 64
 #: How a factor is applied to the sum: an opcode and its operand besides the sum, if it has one.
 Factor = tuple[str, tuple[Op, ...]]
 
@@ -58,15 +60,22 @@ def _without_factors(op: Op) -> list[Op] | None:
 
 
 def _parted(
-    value: Op, op: Op, chain: list[Op], outside: list[Factor], products: int = MOST_PRODUCTS
+    value: Op,
+    op: Op,
+    chain: list[Op],
+    outside: list[Factor],
+    products: int = MOST_PRODUCTS,
+    deep: int = MOST_DEEP,
 ) -> Op | None:
     """What is left of a summed value without its factors, which go to `outside`; None if it is one
     itself."""
     if not varies(value, op):
         outside.append(("multiply", (kept(value, op, chain),)))
         return None
+    if not deep:
+        return value
     if value.opcode == "negate":
-        rest = _parted(value.operands[0], op, chain, outside, products)
+        rest = _parted(value.operands[0], op, chain, outside, products, deep - 1)
         outside.append(("negate", ()))
         return rest
     if value.opcode not in ("multiply", "divide"):
@@ -75,15 +84,14 @@ def _parted(
     if value.opcode == "divide":
         if varies(right, op):
             return value
-        rest = _parted(left, op, chain, outside, products)
+        rest = _parted(left, op, chain, outside, products, deep - 1)
         outside.append(("divide", (kept(right, op, chain),)))
         return rest
     steady = [not varies(side, op) for side in value.operands]
     if not products and not any(steady):
         return value
-    rests = [
-        _parted(side, op, chain, outside, products - (not any(steady))) for side in (left, right)
-    ]
+    products -= not any(steady)
+    rests = [_parted(side, op, chain, outside, products, deep - 1) for side in (left, right)]
     if rests == [left, right]:
         return value
     remaining = [rest for rest in rests if rest is not None]

@@ -20,6 +20,7 @@ from codegen.groups import form_groups
 from codegen.kernel import Kernel
 from codegen.launchable import launchable
 from codegen.moments import centre_sums, merge_variances
+from codegen.nesting import check_nesting
 from codegen.program import write_kernel
 from codegen.residency import made_resident
 from codegen.scatters import expand_scatters
@@ -153,6 +154,7 @@ def _simplified(graph: Graph, device: Device, options: CodegenOptions) -> Graph:
     empty = next((op for op in graph.ops[:-1] if op.shape.size == 0), None)
     if empty is not None:
         raise CodegenError(f"{empty.name} has no elements ({empty.shape}): leave it to XLA.")
+    check_nesting(graph)
     return graph
 
 

@@ -69,13 +69,19 @@ def _values(op: Op, dims: Indices, inner: Indices, whole: frozenset[int]) -> Ite
         todo += inlined_reads(*key)
 
 
-def _margin(op: Op, at: Indices) -> Index | None:
+#: Ops looked through to find out what positions decide, or what is nil.
+_DEEPEST = 16
+
+
+def _margin(op: Op, at: Indices, deep: int = _DEEPEST) -> Index | None:
     """The index that is not negative where a condition holds, if there is one."""
+    if not deep:
+        return None
     if kind_of(op.opcode) is Kind.MOVEMENT:
         (read, *others) = reads(op, at)
-        return None if others else _margin(op.operands[0], read.index)
+        return None if others else _margin(op.operands[0], read.index, deep - 1)
     if op.opcode == "select" and [_truth(x) for x in op.operands[1:]] == [True, False]:
-        return _margin(op.operands[0], at)
+        return _margin(op.operands[0], at, deep - 1)
     if op.opcode != "compare" or op.attrs["direction"] not in _DIRECTIONS:
         return None
     left, right = (_position(x, at) for x in op.operands)
@@ -90,8 +96,10 @@ def _truth(op: Op) -> bool | None:
     return None if value is None else bool(value)
 
 
-def _position(op: Op, at: Indices) -> Index | None:
+def _position(op: Op, at: Indices, deep: int = _DEEPEST) -> Index | None:
     """An integer that positions alone decide, as an index."""
+    if not deep:
+        return None
     value = splat(op)
     if value is not None:
         return constant(int(value))
@@ -99,9 +107,9 @@ def _position(op: Op, at: Indices) -> Index | None:
         return at[op.attrs["dimension"]]
     if op.opcode in ("convert", "broadcast", "reshape", "transpose", "slice"):
         (read,) = reads(op, at)
-        return _position(op.operands[0], read.index)
+        return _position(op.operands[0], read.index, deep - 1)
     if op.opcode in ("add", "subtract"):
-        left, right = (_position(x, at) for x in op.operands)
+        left, right = (_position(x, at, deep - 1) for x in op.operands)
         if left is None or right is None:
             return None
         return left + (right if op.opcode == "add" else right * -1)
@@ -132,39 +140,39 @@ class _Walk:
     mask: Mask
     running: Running
 
-    def value(self, op: Op, at: Indices) -> Nil | None:
+    def value(self, op: Op, at: Indices, deep: int = _DEEPEST) -> Nil | None:
         """What `op` is where the mask does not hold; None if that is not known."""
         value = splat(op)
         if value is not None:
             return Nil(float(value))
-        if op.id in self.running.whole or op.opcode == "parameter":
+        if op.id in self.running.whole or op.opcode == "parameter" or not deep:
             return None
         if kind_of(op.opcode) is Kind.MOVEMENT:
             read, *others = reads(op, at)
-            return None if others else self.value(op.operands[read.operand], read.index)
+            return None if others else self.value(op.operands[read.operand], read.index, deep - 1)
         if op.opcode == "select":
             kept = op.operands[1:]
             if _margin(op.operands[0], at) == self.mask.margin:
-                return self.value(kept[1], at)
-            both = [self.value(x, at) for x in kept]
+                return self.value(kept[1], at, deep - 1)
+            both = [self.value(x, at, deep - 1) for x in kept]
             return both[0] if both[0] is not None and both[0] == both[1] else None
         if op.opcode in ("convert", "copy"):
-            return self.value(op.operands[0], at)
+            return self.value(op.operands[0], at, deep - 1)
         if op.opcode == "exponential":
-            return self._exponential(op.operands[0], at)
+            return self._exponential(op.operands[0], at, deep - 1)
         if op.opcode == "multiply":
-            found = [self.value(x, at) for x in op.operands]
+            found = [self.value(x, at, deep - 1) for x in op.operands]
             return next((nil for nil in found if nil is not None and nil.is_zero), None)
         if op.opcode in ("divide", "negate"):
-            nil = self.value(op.operands[0], at)
+            nil = self.value(op.operands[0], at, deep - 1)
             return nil if nil is not None and nil.is_zero else None
         return None
 
-    def _exponential(self, op: Op, at: Indices) -> Nil | None:
+    def _exponential(self, op: Op, at: Indices, deep: int) -> Nil | None:
         """Zero, for a constant less a value."""
         if op.opcode != "subtract":
             return None
-        nil = self.value(op.operands[0], at)
+        nil = self.value(op.operands[0], at, deep)
         if nil is None or nil.constant is None:
             return None
         value = op.operands[1]

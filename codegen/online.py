@@ -93,15 +93,26 @@ class _Walk:
 
     def degrees(self, values: Sequence[Key]) -> list[Degree] | None:
         """The degrees of several values; None if one has none."""
-        found: list[Degree] = []
-        for op, at in values:
+        stack = list(values)
+        while stack:
+            op, at = stack[-1]
             if (op, at) not in self.known:
+                inner = [] if self._is_told(op) else inlined_reads(op, at)
+                if waiting := [key for key in inner if key not in self.known]:
+                    stack += waiting
+                    continue
                 self.known[op, at] = self._degree(op, at)
-            one = self.known[op, at]
-            if one is None:
-                return None
-            found.append(one)
-        return found
+            stack.pop()
+        found = [self.known[key] for key in values]
+        degrees = [one for one in found if one is not None]
+        return degrees if len(degrees) == len(found) else None
+
+    def _is_told(self, op: Op) -> bool:
+        """Whether the degree of an op does not follow from those of its operands."""
+        running = self.running
+        return op.opcode in ("parameter", "constant") or op.id in (
+            running.extrema | running.late | running.whole
+        )
 
     def _degree(self, op: Op, at: Indices) -> Degree | None:
         varies = any(self.columns & i.variables for i in at)

@@ -126,6 +126,10 @@ def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
     return find_cuts(graph, kept, swept)
 
 
+#: More than any threshold. What reads a value twice doubles its effort, op after op.
+_EFFORT_LIMIT = 1e18
+
+
 def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
@@ -140,7 +144,7 @@ def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:
         if needs_stage(op):
             kept.add(op.id)
         inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in kept)
-        weight[op.id] = inherited + _effort(op)
+        weight[op.id] = min(inherited + _effort(op), _EFFORT_LIMIT)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
             continue
         if op.id in stream.between:

@@ -314,28 +314,40 @@ def is_row(reduce: Op) -> bool:
     return bool(reduced) and reduced[-1] and reduced == sorted(reduced) and not all(reduced)
 
 
+#: More than any threshold. What reads a value by two ways doubles its arithmetic, op after op.
+_MANY_FLOPS = 1 << 60
+
+
 def _cheap(graph: Graph, bits: int) -> tuple[int, dict[int, int]]:
     """The loop ops worth computing again instead of reading, by the arithmetic from memory to
     their value and the arrays of their size that are read on the way; and that arithmetic."""
     found = 0
     flops: dict[int, int] = {}
     sources: dict[int, frozenset[int]] = {}
-    few: dict[int, frozenset[int]] = {}  # ops that are computed from memory with little, each once
+    few: dict[int, int] = {}  # bitsets of ops: computed from memory with little, each once
+    alike: dict[int, int] = {}  # by their arithmetic, bitsets of ops
     for i in ids(bits):
         op = graph.ops[i]
         if kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT):
             continue
         size = op.shape.size
-        flops[i] = spec_of(op.opcode).flops + sum(flops.get(o.id, 0) for o in set(op.operands))
+        own = spec_of(op.opcode).flops
+        alike[own] = alike.get(own, 0) | 1 << i
+        flops[i] = min(own + sum(flops.get(o.id, 0) for o in set(op.operands)), _MANY_FLOPS)
         read = frozenset[int]()
         for o in op.operands:
             read |= sources.get(o.id, frozenset((o.id,)))
         sources[i] = read if len(read) <= 2 * DEAR_SOURCES else frozenset(sorted(read)[:5])
         large = sum(graph.ops[j].shape.size >= size > 1 for j in read)
         if 1 < size <= FEW_ELEMENTS:
-            made = {i, *(m for o in op.operands for m in few.get(o.id, ()))}
-            if size * sum(spec_of(graph.ops[m].opcode).flops for m in made) <= FEW_FLOPS:
-                few[i] = frozenset(made)
+            made = 1 << i
+            for o in op.operands:
+                made |= few.get(o.id, 0)
+            if (
+                size * sum(n * (made & those).bit_count() for n, those in alike.items())
+                <= FEW_FLOPS
+            ):
+                few[i] = made
         if i in few or (flops[i] < DEAR_FLOPS and large <= DEAR_SOURCES):
             found |= 1 << i
     return found, flops

@@ -141,24 +141,33 @@ def _copied(graph: Graph, families: list[_Family]) -> Recomputed:
     copies: dict[tuple[int, int], Op] = {}
     ops: list[Op] = []
 
-    def version(op: Op, family: _Family | None) -> Op:
-        """`op` as a family reads it."""
+    def version(op: Op, family: _Family | None) -> tuple[int, int]:
+        """Which copy of `op` a family reads."""
         own = owner.get(op.id)
-        number = 0
         if family is not None and own is not None and own is not family and op.id in family.needs:
-            number = 1 + families.index(family)
-        if (op.id, number) not in copies:
-            reader = family if number else own or home.get(op.id)
-            operands = tuple(version(o, reader) for o in op.operands)
-            copy = dataclasses.replace(op, operands=operands)
-            if number:
-                copy.origin = None
-            copies[op.id, number] = copy
-            ops.append(copy)
-        return copies[op.id, number]
+            return op.id, 1 + families.index(family)
+        return op.id, 0
 
-    for op in graph:
-        version(op, None)
+    for each in graph:
+        stack: list[tuple[Op, _Family | None]] = [(each, None)]
+        while stack:
+            op, family = stack[-1]
+            key = version(op, family)
+            reader = family if key[1] else owner.get(op.id) or home.get(op.id)
+            read = [version(o, reader) for o in op.operands]
+            waiting = [o for o, of in zip(op.operands, read, strict=True) if of not in copies]
+            if key in copies or not waiting:
+                stack.pop()
+            if key in copies:
+                continue
+            if waiting:
+                stack += [(o, reader) for o in reversed(waiting)]
+                continue
+            copy = dataclasses.replace(op, operands=tuple(copies[of] for of in read))
+            if key[1]:
+                copy.origin = None
+            copies[key] = copy
+            ops.append(copy)
     made = Graph(graph.name, ops, copies[graph.root.id, 0], graph.proto_id, graph.aliases)
     bits = []
     for number, family in enumerate(families, 1):
