@@ -192,7 +192,7 @@ def compile_shared(
     `include` lists header folders; `depends` stands for their content in the cache key, together
     with the source, the flags, the compiler's version and the machine. `accept` raises
     ToolchainError for an image that is of no use here: it is not kept, and a kept one is built
-    again. Where there is no compiler, what any compiler built for this machine will do. Raises
+    again. Where no compiler builds it, what any compiler built for this machine will do. Raises
     ToolchainError with the compiler's first messages when it refuses.
     """
     all_flags = (*_BASE_FLAGS, *flags)
@@ -201,16 +201,29 @@ def compile_shared(
     try:
         command = compiler()
         version = _version(command)
+        own = cpu.model() if cpu.is_named_by((*command, *all_flags)) else ""
+        key = _key("host-", *content, version, *command, own)
+        if (kept := _kept(store, key, accept)) is not None:
+            return kept
+        image = _built(source, command, all_flags, include)
+        if accept is not None:
+            accept(image)
     except ToolchainError:
         if (kept := _kept(store, _built_as(store, by_any), accept)) is not None:
             return kept
         raise
-    own = cpu.model() if cpu.is_named_by((*command, *all_flags)) else ""
-    key = _key("host-", *content, version, *command, own)
-    if (kept := _kept(store, key, accept)) is not None:
-        return kept
+    if store is not None:
+        store.put(key, image)
+        store.put(by_any, key.encode())
+    return image
+
+
+def _built(
+    source: str, command: Sequence[str], flags: Sequence[str], include: Sequence[Path]
+) -> bytes:
+    """The image, whole; raises ToolchainError."""
     try:
-        image = _compiled(source, command, all_flags, include)
+        image = _compiled(source, command, flags, include)
     except OSError as error:  # no room for temporary files, say
         raise ToolchainError(
             f"The host compiler could not be used: {error}. Set TMPDIR to a folder with room."
@@ -220,11 +233,6 @@ def compile_shared(
             f"The host compiler {command[0]} wrote {len(image)} bytes that are no shared object. "
             f"{_ANOTHER}"
         )
-    if accept is not None:
-        accept(image)
-    if store is not None:
-        store.put(key, image)
-        store.put(by_any, key.encode())
     return image
 
 
@@ -280,6 +288,12 @@ _EXHAUSTED = {
     "Cannot allocate memory": "memory",
     "Killed signal terminated program": "memory",
 }
+#: What they say where a part of theirs is missing: the assembler, the linker, a header, a library.
+_INCOMPLETE = (
+    *("cannot find '", "cannot execute", "error trying to exec", "unable to execute command"),
+    *("No such file or directory", "file not found", "invalid linker name"),
+    *("cannot find -l", "cannot find crt", "unable to find library"),
+)
 
 
 def _complaint(compiler: str, said: str, place: Path) -> str:
@@ -289,6 +303,12 @@ def _complaint(compiler: str, said: str, place: Path) -> str:
         if words in said:
             cure = f"Set TMPDIR, now {place}, to a folder with room. " * (lacking != "memory")
             return f"The host compiler {compiler} ran out of {lacking}. {cure}It said:\n{shown}"
+    if any(words in said for words in _INCOMPLETE):
+        return (
+            f"The host compiler {compiler} is incomplete: it does not find its assembler, linker, "
+            "headers or libraries. Install them, or add the folder of its programs to PATH. It "
+            f"said:\n{shown}"
+        )
     return (
         f"The host compiler {compiler} refused generated code. This is a defect in "
         f"fusionstitch or a compiler without C++17; its first messages:\n{shown}"

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import resource
+import shlex
 import signal
 import sqlite3
 import stat
@@ -76,11 +77,13 @@ class Place:
         self.patch.setattr(target, lambda *_, **__: value)
 
     def compiler(self, script: str) -> None:
-        """Makes a shell script the host compiler. $out is the file that it is asked to write."""
+        """Makes a shell script the host compiler. $out is the file that it is asked to write, $real
+        the compiler in whose place it stands."""
         path = self.tmp / "compiler"
         find_out = 'out=; for a; do if [ "$out" = next ]; then out=$a; fi; '
         find_out += '[ "$a" = -o ] && out=next; done\n'
-        path.write_text(f"#!/bin/sh\n{find_out}{script}\n")
+        real = shlex.quote(" ".join(toolchain.compiler()))
+        path.write_text(f"#!/bin/sh\nreal={real}\n{find_out}{script}\n")
         path.chmod(0o755)
         self.patch.setenv("CXX", str(path))
         self.patch.setattr(toolchain, "_LIMIT_SECONDS", 0.7)
@@ -110,18 +113,32 @@ class Place:
         self.patch.setattr(trust, "_mine", lambda facts: mine(facts) and facts.st_ino != inode)
 
     def disk(self, step: str, number: int) -> None:
-        """Makes one step of writing an entry fail: "open", "write" or "rename"."""
+        """Makes one step of writing an entry fail: "open", "write" or "rename". Other disks, such
+        as that of temporary files, are sound."""
         error = OSError(number, os.strerror(number))
+        here = os.path.realpath(self.folder)
+
+        def failing(plain: Callable[..., Any], place: Callable[..., Any]) -> Callable[..., Any]:
+            def step(*args: Any, **kwargs: Any) -> Any:
+                if os.path.realpath(place(*args, **kwargs) or "/").startswith(here):
+                    raise error
+                return plain(*args, **kwargs)
+
+            return step
+
         if step == "open":
-            self.raises("fusionstitch.runtime.cache.tempfile.mkstemp", error)
+            made = failing(tempfile.mkstemp, lambda *_, dir=None, **__: dir)
+            self.patch.setattr(tempfile, "mkstemp", made)
         elif step == "rename":
-            self.raises("fusionstitch.runtime.cache.os.replace", error)
+            self.patch.setattr(os, "replace", failing(os.replace, lambda _, target: target))
         else:
             plain = os.fdopen
 
             def half(handle: int, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
                 file = plain(handle, mode, *args, **kwargs)
-                if "w" not in mode:
+                if "w" not in mode or not os.path.realpath(f"/proc/self/fd/{handle}").startswith(
+                    here
+                ):
                     return file
 
                 class Full:
@@ -137,7 +154,7 @@ class Place:
 
                 return Full()
 
-            self.patch.setattr("fusionstitch.runtime.cache.os.fdopen", half)
+            self.patch.setattr(os, "fdopen", half)
 
     def database(self, script: str) -> None:
         """Runs SQL on the database file, which it makes if need be."""

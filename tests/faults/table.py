@@ -43,11 +43,13 @@ def _faults(area: str, faults: list[tuple[str, Callable[[Place], Any]]], **facts
 
 # ---- the host compiler --------------------------------------------------------------------------
 
-_REAL = 'exec g++ "$@"'
+_REAL = 'exec $real "$@"'
 _faults(
     "compiler",
     [
-        ("none in the path", lambda p: p.patch.setenv("PATH", str(p.tmp))),
+        ("none in the path", lambda p: (
+            p.patch.setenv("PATH", str(p.tmp)), p.patch.delenv("CXX", raising=False)
+        )),
         ("named but missing", lambda p: p.patch.setenv("CXX", "no-such-compiler")),
         ("named by half a quote", lambda p: p.patch.setenv("CXX", "g++ 'half")),
         ("a folder", lambda p: p.patch.setenv("CXX", str(p.tmp))),
@@ -81,7 +83,7 @@ _faults(
 
 def _other(source: str) -> str:
     """Compiles something that was not asked for."""
-    return f'[ -n "$out" ] && echo "{source}" | g++ -shared -fPIC -x c++ - -o "$out"\n'
+    return f'[ -n "$out" ] && echo "{source}" | $real -shared -fPIC -x c++ - -o "$out"\n'
 
 
 _faults(

@@ -97,8 +97,9 @@ def test_fault(name: str, place: Place, filled: Path, caplog: pytest.LogCaptureF
         place.folder.mkdir(mode=0o700)
     with place.patch.context() as patch, time_limit(SECONDS):
         faulty = Place(patch, place.folder, place.tmp, place.after)
+        compiler = os.environ.get("CXX")
         fault.inject(faulty)
-        if "CXX" not in os.environ:
+        if os.environ.get("CXX") == compiler:  # the same one: a build of its is as good as another
             patch.setattr(toolchain, "_compiled", lambda *args: compiled_once(*map(_key, args)))
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

@@ -7,7 +7,7 @@ import pytest
 
 from codegen.kernel import Kernel
 from costmodel.devices import device
-from fusionstitch.runtime import emulate
+from fusionstitch.runtime import emulate, toolchain
 from hlo.errors import ToolchainError, VerifyError
 from hlo.graph import Shape
 
@@ -322,3 +322,13 @@ def test_static_shared_memory_is_refused():
 def test_a_kernel_with_another_number_of_parameters_is_refused():
     with pytest.raises(ToolchainError, match="too many arguments"):
         emulate.run(kernel("", scratch=ARRAY), [X])
+
+
+def test_what_was_refused_is_not_taken_for_what_is_loaded_next():
+    """dlopen gives the library that it has under a path, whatever the file there holds by now."""
+    foreign = toolchain.compile_shared("int nothing_of_ours;")
+    for number in range(3):
+        with pytest.raises(ToolchainError, match="another version"):
+            emulate._load(foreign)
+        one = kernel(f"  y[threadIdx.x] = x[threadIdx.x] + {number}.125f;")
+        np.testing.assert_array_equal(emulate.run(one, [X])[0], X + np.float32(number + 0.125))

@@ -91,6 +91,29 @@ def test_a_lack_of_room_is_no_defect(tmp_path, monkeypatch, said, lacking):
     assert ("Set TMPDIR" in str(caught.value)) == (lacking == "disk")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "collect2: fatal error: cannot find 'ld'",
+        "g++: fatal error: cannot execute 'cc1plus': execvp: No such file or directory",
+        "g++: error trying to exec 'as': execvp: No such file or directory",
+        'clang: error: unable to execute command: Executable "ld" doesn\'t exist!',
+        "source.cc:1:10: fatal error: cstdint: No such file or directory",
+        "source.cc:1:10: fatal error: 'cstdint' file not found",
+        "/usr/bin/ld: cannot find crti.o: No such file or directory",
+        "/usr/bin/ld: cannot find -lgcc",
+        "ld.lld: error: unable to find library -lm",
+    ],
+)
+def test_a_compiler_without_its_parts_is_no_defect(tmp_path, monkeypatch, said):
+    (tmp_path / "said").write_text(said)
+    stub(tmp_path, monkeypatch, f"cat {tmp_path}/said >&2; exit 1")
+    with pytest.raises(ToolchainError, match="is incomplete") as caught:
+        toolchain.compile_shared(SOURCE)
+    assert said in str(caught.value)
+    assert "defect" not in str(caught.value)
+
+
 def test_a_compiler_that_fills_a_disk(tmp_path, monkeypatch, host_compiler):
     """The real one, where no file may grow beyond some size."""
     stub(tmp_path, monkeypatch, f'ulimit -f 1; trap "" XFSZ; exec {host_compiler} "$@"')
@@ -152,6 +175,7 @@ def test_without_a_compiler_what_another_built_will_do(monkeypatch, tmp_path):
     def absent(_):
         raise ToolchainError("not of use here")
 
+    monkeypatch.delenv("CXX", raising=False)
     for variable, value in (("PATH", str(tmp_path)), ("CXX", "absent"), ("CXX", "'half")):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
@@ -167,6 +191,24 @@ def test_without_a_compiler_what_another_built_will_do(monkeypatch, tmp_path):
             patch.setattr(cpu, "model", lambda: "another")
             with pytest.raises(ToolchainError):
                 toolchain.compile_shared(SOURCE, flags=flags, store=store)
+
+
+@pytest.mark.parametrize("script", ["echo cannot find >&2; exit 1", "exit 0", "exit 126"])
+def test_where_the_compiler_fails_what_another_built_will_do(monkeypatch, tmp_path, script):
+    store = toolchain.MemoryStore()
+    flags = ("-DANSWER=6",)
+    image = toolchain.compile_shared(SOURCE, flags=flags, store=store)
+    stub(tmp_path, monkeypatch, script)
+    assert toolchain.compile_shared(SOURCE, flags=flags, store=store) == image
+    with pytest.raises(ToolchainError):
+        toolchain.compile_shared(SOURCE, flags=("-DANSWER=7",), store=store)
+
+
+def test_what_is_kept_is_not_built_again(monkeypatch):
+    store = toolchain.MemoryStore()
+    image = toolchain.compile_shared(SOURCE, flags=("-DANSWER=8",), store=store)
+    monkeypatch.setattr(toolchain, "_compiled", lambda *_: pytest.fail("built again"))
+    assert toolchain.compile_shared(SOURCE, flags=("-DANSWER=8",), store=store) == image
 
 
 def test_folders_of_processes_that_are_gone_are_swept(monkeypatch, tmp_path):
