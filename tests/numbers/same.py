@@ -23,18 +23,22 @@ def compiled(fun: Callable[..., Any], *args: Any, backend: str, **options: Any) 
 
 
 def check(
-    fun: Callable[..., Any], *args: Any, backend: str = "emulate", stitched: bool = True
+    fun: Callable[..., Any],
+    *args: Any,
+    backend: str = "emulate",
+    stitched: bool = True,
+    on_cpu: bool = False,
 ) -> list[np.ndarray]:
     """Asserts that both give the same bits (NaNs are alike), and whether a kernel did; the results.
 
     `args` are arrays of NumPy; with `stitched` at least one kernel must have been made, else none.
+    `on_cpu` lets jax.jit run on the CPU, where XLA for GPUs does not do what JAX promises.
     """
-    args = jax.tree.map(jnp.asarray, args)
     ours = compiled(fun, *args, backend=backend)
     assert bool(ours.kernels) == stitched, ours.explain()
-    got, want = (
-        [np.asarray(leaf) for leaf in jax.tree.leaves(run(*args))] for run in (ours, jax.jit(fun))
-    )
+    got = [np.asarray(leaf) for leaf in jax.tree.leaves(ours(*args))]
+    with jax.default_device(jax.devices("cpu")[0] if on_cpu else None):
+        want = [np.asarray(leaf) for leaf in jax.tree.leaves(jax.jit(fun)(*args))]
     for mine, theirs in zip(got, want, strict=True):
         assert_same_bits(mine, theirs)
     return got

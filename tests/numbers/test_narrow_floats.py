@@ -33,7 +33,8 @@ def scaled_sum(x, dtype):
 @pytest.mark.parametrize("fun", [there_and_back, scaled_sum])
 @pytest.mark.parametrize("dtype", NARROW)
 def test_conversions_round(dtype, fun, backend):
-    check(lambda x: fun(x, jnp.dtype(dtype)), X, backend=backend)
+    """XLA for GPUs drops the roundings, as excess precision."""
+    check(lambda x: fun(x, jnp.dtype(dtype)), X, backend=backend, on_cpu=True)
 
 
 @pytest.mark.parametrize("dtype", NARROW[:2])

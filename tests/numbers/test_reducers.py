@@ -147,11 +147,12 @@ def special(shape, seed):
 @pytest.mark.parametrize("n", [6, 100, 500, 3000])
 @pytest.mark.parametrize("name", ["argmax", "argmin", "argmax of integers"])
 def test_the_first_of_equals_and_of_nans_wins(name, n, backend):
+    """XLA for GPUs gives any NaN of a row."""
     fun = BODIES[name][0]
     x = special((37, n), n)
     if "integers" in name:
         x = np.nan_to_num(x, posinf=3, neginf=-3)
-    check(lambda x: fun(x * 2), x, backend=backend)
+    check(lambda x: fun(x * 2), x, backend=backend, on_cpu=True)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
