@@ -136,7 +136,9 @@ class Emulated:
         if large and len(program.jaxpr.in_avals) == len(values):
             flat, values = _with_arguments(program, large), [*large.values(), *values]
         flat.__name__ = flat.__qualname__ = self.name
-        result, run = self.stitch(self.jit(flat), values, _has_references(program.jaxpr))
+        result, run = self.stitch(self.jit(flat), values, program.jaxpr)
+        if _has_tokens(program.jaxpr):  # JAX before 0.12 lowers no jit in a jit that returns one
+            return flat(*values)
         content = hashlib.sha256(result.module + repr(result.fallbacks).encode()).hexdigest()
         name = f"{self.name}_stitched_{content[:16]}"
         self.known[name] = result
@@ -148,7 +150,7 @@ class Emulated:
         return self.jit(named)(*values)
 
     def stitch(
-        self, flat: Any, values: list[Any], references: bool
+        self, flat: Any, values: list[Any], jaxpr: Any
     ) -> tuple[Stitched, Callable[..., Any]]:
         """What was stitched, and the function of `values` to run."""
         import jax
@@ -164,11 +166,11 @@ class Emulated:
             return self.unstitched(device, why), flat
         if self.spread or any(_devices(value) > 1 for value in values):
             return self.unstitched(device, "Its arguments live on several devices."), flat
-        if references:
+        if _has_references(jaxpr):
             why = "It reads or writes arrays by reference (jax.new_ref), which JAX cannot export."
             return self.unstitched(device, why), flat
-        if not all(hasattr(jax.typeof(value), "shape") for value in values):
-            why = "It takes a token, which JAX cannot export, so the emulator leaves it to XLA."
+        if _has_tokens(jaxpr):
+            why = "It has a token, which JAX cannot export, so the emulator leaves it to XLA."
             return self.unstitched(device, why), flat
         program = held(lambda: _lowered(flat, values))
         if isinstance(program, Failed) and not isinstance(program.error, StitchError):
@@ -335,3 +337,8 @@ def _has_references(jaxpr: Any) -> bool:
 
     taken = any(isinstance(aval, AbstractRef) for aval in jaxpr.in_avals)
     return taken or any(isinstance(value, jax.Ref) for value in jaxpr.consts)
+
+
+def _has_tokens(jaxpr: Any) -> bool:
+    """Whether a function takes or returns tokens, which have no shape."""
+    return not all(hasattr(aval, "shape") for aval in (*jaxpr.in_avals, *jaxpr.out_avals))
