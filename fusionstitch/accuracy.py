@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.counting import repeats
-from fusionstitch.runtime.apart import Failed
+from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
 from hlo.errors import FusionStitchError
 from hlo.evaluate import evaluate

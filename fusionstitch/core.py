@@ -27,8 +27,9 @@ from fusionstitch.plan.scores import Measure
 from fusionstitch.progress import Step, silent
 from fusionstitch.reuse import in_place, overwrites
 from fusionstitch.runtime import xla_pass
-from fusionstitch.runtime.apart import Failed, apart, check
+from fusionstitch.runtime.apart import apart, check
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
+from fusionstitch.runtime.outcome import Failed
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.detached import attach, detach
 from hlo.errors import CodegenError, StitchError, ToolchainError, VerifyError

@@ -15,8 +15,10 @@ from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
 from fusionstitch.recovery import Recovery
 from fusionstitch.roads import Find, Jit, Lower, Once, left, name_of, warn
-from fusionstitch.runtime.apart import Failed, apart
+from fusionstitch.runtime.apart import apart
+from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
+from fusionstitch.runtime.threads import start
 
 if TYPE_CHECKING:
     from jax.export import Exported
@@ -280,24 +282,26 @@ def _composes(args: Any, kwargs: Any) -> bool:
     config: Any = jax.config  # its flags are attributes at run time, not for every checker
     if _nesting.active or any(getattr(config, flag) for flag in _OP_BY_OP):
         return True
-    try:
-        if get_opaque_trace_state() != _outermost():
-            return True
-    except RuntimeError:  # the interpreter ends, and no thread can be had to tell
+    if get_opaque_trace_state() != _outermost():
         return True
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
 
 
-@functools.cache
+#: JAX's trace state outside of all transformations, once it was asked for.
+_outside: list[Any] = []
+
+
 def _outermost() -> Any:
-    """JAX's trace state outside of all transformations: that of a thread which has begun none."""
+    """JAX's trace state outside of all transformations: that of a thread which has begun none.
+    None where no thread can be had to tell, such as while the interpreter ends."""
     from jax.extend.core import get_opaque_trace_state
 
-    found: list[Any] = []
-    fresh = threading.Thread(target=lambda: found.append(get_opaque_trace_state()))
-    fresh.start()  # not of a pool: those take no work any more when functions run at exit
-    fresh.join()
-    return found[0]
+    if not _outside:
+        fresh = threading.Thread(target=lambda: _outside.append(get_opaque_trace_state()))
+        if not start(fresh):  # not of a pool: those take no work any more at exit
+            return None
+        fresh.join()
+    return _outside[0]
 
 
 def _unexplained() -> Any:

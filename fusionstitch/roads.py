@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, reason
 from fusionstitch.options import Options
-from fusionstitch.runtime.apart import Failed, alone, apart
+from fusionstitch.runtime.apart import alone, apart
+from fusionstitch.runtime.outcome import Failed
 from hlo import foreign
 
 if TYPE_CHECKING:

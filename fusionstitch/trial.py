@@ -15,7 +15,7 @@ from fusionstitch.errors import OptionError, reason
 from fusionstitch.options import Options
 from fusionstitch.original import plain_jit
 from fusionstitch.runtime import nvrtc
-from fusionstitch.runtime.apart import Failed
+from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
 from fusionstitch.stages import Call, Compiled
 from fusionstitch.tuning import tuned

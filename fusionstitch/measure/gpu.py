@@ -18,8 +18,9 @@ from fusionstitch import builders
 from fusionstitch.accuracy import difference
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.measure import activity, buffers, probes, replay
-from fusionstitch.runtime.apart import Failed, apart
+from fusionstitch.runtime.apart import apart
 from fusionstitch.runtime.artifact import Artifact
+from fusionstitch.runtime.outcome import Failed
 from hlo.graph import Shape
 from hlo.importer import from_proto
 from hlo.literals import NUMPY_DTYPES

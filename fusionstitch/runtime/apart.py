@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from fusionstitch.runtime.outcome import Failed, caught
+from fusionstitch.runtime.threads import start
 
 T = TypeVar("T")
 
@@ -19,13 +21,6 @@ T = TypeVar("T")
 _STACK_BYTES = 16 << 20
 #: How often the waiting thread looks whether another one has raised something in it.
 _WAIT_SECONDS = 0.05
-
-
-@dataclass(frozen=True)
-class Failed:
-    """What our work raised, as a value: an `except` of the caller's would also see the user's."""
-
-    error: Exception
 
 
 class Stopped(BaseException):
@@ -59,7 +54,6 @@ class _Here(threading.local):
 
 
 _here = _Here()
-_starting = threading.Lock()
 
 
 def apart(work: Callable[[], T]) -> T | Failed:
@@ -72,11 +66,9 @@ def apart(work: Callable[[], T]) -> T | Failed:
         return caught(work)
     job = _Job(work)
     try:
-        try:
-            _start(job)
-        except RuntimeError as error:
-            if not str(error).startswith("can't"):  # start, or create, a new thread
-                raise
+        # no daemon: a process that ends waits for the next check, or the thread would be cut off
+        # inside a library
+        if not start(threading.Thread(target=job.run, name="fusionstitch"), _STACK_BYTES):
             return caught(work)
         while not job.done.acquire(timeout=_WAIT_SECONDS):
             pass
@@ -96,14 +88,6 @@ def alone(work: Callable[[], T]) -> T:
     return found
 
 
-def caught(work: Callable[[], T]) -> T | Failed:
-    """What `work` returns, or the Exception that it raised, on this thread."""
-    try:
-        return work()
-    except Exception as error:
-        return Failed(error)
-
-
 def checks() -> Callable[[], None]:
     """The `check` of this thread, for threads that it starts."""
     job = _here.job
@@ -119,15 +103,3 @@ def check() -> None:
     """Raises Stopped where this is work apart and its caller has been interrupted. Called between
     the steps of all that may take long."""
     checks()()
-
-
-def _start(job: _Job[Any]) -> None:
-    # no daemon: a process that ends waits for the next check, or the thread would be cut off
-    # inside a library
-    thread = threading.Thread(target=job.run, name="fusionstitch")
-    with _starting:
-        before = threading.stack_size(_STACK_BYTES)
-        try:
-            thread.start()
-        finally:
-            threading.stack_size(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import importlib
@@ -12,7 +11,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from fusionstitch.runtime.apart import Failed, apart
+from fusionstitch.runtime.apart import apart
+from fusionstitch.runtime.outcome import Failed
+from fusionstitch.runtime.threads import start
 from hlo.errors import ToolchainError
 from hlo.verdict import Verdict, allow, forbid
 
@@ -66,8 +67,7 @@ def _binding() -> Any:
 def prepare() -> threading.Thread:
     """Loads NVRTC in a thread of its own, once per process: planning need not wait for it."""
     thread = threading.Thread(target=lambda: _binding() and _uncached(), name="nvrtc")
-    with contextlib.suppress(RuntimeError):  # the interpreter ends: it is loaded when needed
-        thread.start()
+    start(thread)  # where no more can be had, it is loaded when needed
     return thread
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
-from fusionstitch.runtime.apart import Failed, caught
+from fusionstitch.runtime.outcome import Failed, caught
 
 T = TypeVar("T")
 
@@ -35,12 +35,9 @@ def held(work: Callable[[], T]) -> T | Failed:
                 signal.signal(number, arrive)
         found = caught(work)
     finally:
-        _all(
-            [
-                *(partial(signal.signal, number, handler) for number, handler in handlers.items()),
-                *(partial(handlers[number], number, frame) for number, frame in arrived.items()),
-            ]
-        )
+        back = [partial(signal.signal, number, handler) for number, handler in handlers.items()]
+        # what arrived is looked at last: until its handler is back, a signal may still come
+        _all([*back, lambda: _all([partial(handlers[n], n, arrived[n]) for n in arrived])])
     return found
 
 

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from fusionstitch.runtime.outcome import Failed
+from fusionstitch.runtime.signals import held
+
 T = TypeVar("T")
 R = TypeVar("R")
+
+_starting = threading.Lock()
+
+
+def start(thread: threading.Thread, stack_bytes: int | None = None) -> bool:
+    """Starts a thread with a stack of that size; False where no more threads can be had.
+
+    Handlers of signals wait meanwhile: what they raise inside `Thread.start` leaves the threading
+    module in disorder, and another error in its place.
+    """
+
+    def begin() -> None:
+        with _starting:
+            before = threading.stack_size()
+            threading.stack_size(before if stack_bytes is None else stack_bytes)
+            try:
+                thread.start()
+            finally:
+                threading.stack_size(before)
+
+    begun = held(begin)
+    if isinstance(begun, Failed) and not isinstance(begun.error, RuntimeError):
+        raise begun.error
+    return not isinstance(begun, Failed)
 
 
 def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -29,6 +29,7 @@ import fusionstitch as fs
 from fusionstitch import road_cuda
 from fusionstitch.runtime import apart, emulated_call, toolchain, xla_pass
 from fusionstitch.runtime.entry import Entry
+from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
 from tests.behaviour.conftest import EMULATE
 from tests.behaviour.conftest import marked as marked
@@ -75,9 +76,21 @@ def after(seconds: float, error: BaseException) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextlib.contextmanager
+def losing(error: BaseException) -> Iterator[None]:
+    """Python itself loses, and only reports, what a handler raises inside the callback of a weak
+    reference, under jax.jit as well."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if lost.exc_value is error else before(lost)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
 def interrupted(seconds: float, error: BaseException, work: Callable[[], Any]) -> bool:
     """Whether `error` came out of `work`, and that nothing else did."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), losing(error):
         warnings.simplefilter("error")
         gc.disable()  # JAX collects in a callback of its own, where an exception is lost
         try:
@@ -239,7 +252,7 @@ def test_work_apart_gives_its_result_or_its_exception() -> None:
 
     assert apart.apart(lambda: 7) == 7
     found = apart.apart(fail)
-    assert isinstance(found, apart.Failed)
+    assert isinstance(found, Failed)
     assert str(found.error) == "ours"
     with pytest.raises(ValueError, match="ours"):
         apart.alone(fail)
@@ -280,6 +293,24 @@ def test_without_a_thread_work_runs_where_it_is(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert apart.apart(threading.get_ident) == threading.get_ident()
+
+
+@pytest.mark.parametrize("error", [LateError("late"), RuntimeError("can't, the user says")])
+def test_a_thread_begins_before_what_a_handler_raises(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Inside of Thread.start it would leave a thread that is neither known nor unknown."""
+    begun, plain = threading.Event(), threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        signal.raise_signal(signal.SIGALRM)
+        plain(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(type(error)) as caught, after(300, error):
+        apart.apart(begun.set)
+    assert caught.value is error
+    assert begun.wait(30)
 
 
 def test_a_handler_s_runtime_error_is_the_user_s() -> None:
@@ -347,7 +378,29 @@ def test_held_signals_come_afterwards_and_all_of_them() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert isinstance(held(lambda: 1 // 0), apart.Failed)
+    assert isinstance(held(lambda: 1 // 0), Failed)
+
+
+def test_a_signal_that_comes_as_handlers_are_put_back_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
+    plain = signal.signal
+
+    def late(number: int, handler: Any) -> Any:
+        if worked and not came:
+            worked.clear()
+            signal.raise_signal(signal.SIGUSR1)
+        return plain(number, handler)
+
+    worked: list[int] = []
+    monkeypatch.setattr(signal, "signal", late)
+    try:
+        held(lambda: worked.append(1))
+        assert came == [signal.SIGUSR1]
+    finally:
+        plain(signal.SIGUSR1, before)
 
 
 def test_what_another_thread_throws_into_the_lowering_comes_out(
