@@ -79,12 +79,7 @@ def _homes(module: Module, graph: Graph) -> dict[int, Place]:
         for entry in _donated(module):
             number = 0 if whole else entry.output_shape_index[0]
             places[number] = (entry.parameter_number, None)
-    elif any(
-        op.called[1].proto_id == graph.proto_id
-        for g in module.graphs
-        for op in g
-        if op.opcode == "while"
-    ):
+    elif graph.proto_id in module.loop_bodies:
         places = {number: (0, None if whole else number) for number in range(len(results))}
     return {_buffer(results[number]).id: place for number, place in places.items()}
 

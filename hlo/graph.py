@@ -225,6 +225,12 @@ class Module:
     entry: Graph
     proto: Any
 
+    @functools.cached_property
+    def loop_bodies(self) -> frozenset[int | None]:
+        """The proto ids of the graphs that loops repeat."""
+        loops = (op for graph in self.graphs for op in graph if op.opcode == "while")
+        return frozenset(op.called[1].proto_id for op in loops)
+
     @property
     def stitchable(self) -> tuple[Graph, ...]:
         """The graphs that run as sequences of kernels: entry, loop bodies, branches; callees first.
