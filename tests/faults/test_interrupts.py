@@ -440,6 +440,7 @@ def generate(*args):
 
 waiting = threading.Event()
 core.generate = generate
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind
 options = fs.Options(backend="emulate", scorer="paper")
 f = fs.jit(lambda x: x * jax.numpy.exp(x), options=options)
 try:
