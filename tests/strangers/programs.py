@@ -11,6 +11,8 @@ import jax
 import ml_dtypes
 import numpy as np
 
+# they fill STEPS, in the order that seeds count on
+from tests.strangers import steps_elementwise, steps_movement, steps_reductions  # noqa: F401
 from tests.strangers.steps import STEPS, Step
 from tests.strangers.values import FLOATS, INTEGERS, Value, array, numpy_dtype, shape
 
