@@ -19,6 +19,7 @@ Value = Any
 Target = Callable[[Op, Sequence[Array]], Value]
 
 _NARROW = frozenset(NUMPY_DTYPES[name] for name in FLOAT_TYPES if name not in ("f32", "f64"))
+_ONE_BYTE = frozenset(dtype for dtype in _NARROW if dtype.itemsize == 1)
 _REDUCE_UFUNCS = {
     "add": np.add,
     "multiply": np.multiply,
@@ -38,8 +39,9 @@ def evaluate(
 ) -> list[Array]:
     """The leaves of the root's value for `args`, one per parameter (tuples nest).
 
-    With `float64` every float is computed and returned in float64 and no rounding to a narrower
-    float happens, which gives the yardstick for error bounds. `targets` are references of custom
+    With `float64` every float is computed and returned in float64, which gives the yardstick for
+    error bounds. Results are rounded to no narrower type then, but to floats of one byte: those
+    are part of what a program means (docs/numerics.md). `targets` are references of custom
     calls by target name: functions of the op and its operands' arrays.
     Raises ImportModuleError for an opcode without a reference.
     """
@@ -80,7 +82,10 @@ class _Interpreter:
         return NUMPY_DTYPES[name]
 
     def cast(self, value: Array, name: str) -> Array:
-        return np.asarray(value).astype(self.dtype(name), copy=False)
+        value = np.asarray(value)
+        if self.float64 and NUMPY_DTYPES.get(name) in _ONE_BYTE:
+            value = value.astype(NUMPY_DTYPES[name])
+        return value.astype(self.dtype(name), copy=False)
 
     def run(self, graph: Graph, args: Sequence[Value]) -> Value:
         values: list[Value] = [None] * len(graph)

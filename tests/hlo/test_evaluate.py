@@ -192,3 +192,13 @@ def test_an_opcode_without_reference_is_named():
     x = np.ones(4, np.complex64)
     with pytest.raises(ImportModuleError, match="fft has no NumPy reference"):
         evaluate(entry(jnp.fft.fft, x, inline=True), [x])
+
+
+def test_floats_of_one_byte_are_rounded_to_in_float64_too():
+    x = np.linspace(-3.0, 3.0, 50, dtype=np.float32)
+    narrow = jnp.float8_e5m2
+    graph = entry(lambda x: (x * 0.1).astype(narrow).astype(jnp.float32), x)
+    [got] = evaluate(graph, [x], float64=True)
+    assert got.dtype == np.float64
+    wanted = (x.astype(np.float64) * np.float64(np.float32(0.1))).astype(narrow).astype(np.float64)
+    np.testing.assert_array_equal(got, wanted)
