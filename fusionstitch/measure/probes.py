@@ -56,6 +56,13 @@ def chains(name: str, kind: str, start: str, step: str, grid: int, count: int) -
     return handwritten(f"fs_probe_{name}", "float* result", body, grid)
 
 
+def clock(operands: int) -> Kernel:
+    """One thread that writes the nanoseconds of the GPU's clock; its operands only order it."""
+    parameters = "const void*, " * operands + "unsigned long long* now"
+    body = '  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(*now));'
+    return handwritten(f"fs_probe_clock_{operands}", parameters, body, 1, block=1)
+
+
 def copy(grid: int) -> Kernel:
     """Copies the third argument's number of 16-byte pieces, four in flight per thread."""
     body = f"""  const long long step = (long long)gridDim.x * {BLOCK};

@@ -1,0 +1,150 @@
+"""Small programs timed in one run of one executable, as XLA runs them inside a program.
+
+All of them are compiled as one module, each several times in a row, with a kernel between them that
+reads the GPU's clock. XLA records what it can of that in CUDA graphs, as it does for the user's own
+programs; no profiler session is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from costmodel.devices import Device
+from fusionstitch.measure import buffers, probes
+from fusionstitch.original import plain_jit
+from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
+from fusionstitch.runtime.portable import as_function
+from hlo.exporter import Preparation, Replacement, export
+from hlo.graph import Shape
+from hlo.importer import from_proto
+
+#: Runs of the executable: the first ones record graphs and warm what is to be warm.
+WARM_RUNS = 3
+RUNS = 9
+#: Readings with nothing between them.
+CLOCKS = 8
+
+
+@dataclass(frozen=True)
+class Program:
+    """HloModuleProto bytes, `copies` of which are run in a row, on `sets` sets of operands in turn
+    (one: the operands of every copy but the first are in L2, as far as they fit)."""
+
+    name: str
+    module: bytes
+    copies: int
+    sets: int = 1
+
+    @functools.cached_property
+    def operands(self) -> tuple[Shape, ...]:
+        return tuple(p.shape for p in from_proto(self.module).entry.parameters)
+
+
+def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[float]:
+    """Microseconds of one copy of each program: the least of several runs, less what the clock
+    takes."""
+    import jax
+
+    with jax.enable_x64(True):
+        places = _Places(programs)
+        arrays = buffers.inputs(places.shapes, device)
+        run = functools.partial(_all, programs, places, _Clocks(profile))
+        compiled = plain_jit()(run).lower(np.uint64(0), *arrays).compile()
+        read = [
+            np.asarray(compiled(np.uint64(0), *arrays)).astype(np.int64)
+            for _ in range(WARM_RUNS + RUNS)
+        ]
+    # of each copy in each run
+    passed = np.diff(np.stack(read[WARM_RUNS:]), axis=1) / 1e3
+    alone, *ends = np.cumsum([CLOCKS, *(program.copies for program in programs)])
+    nothing = np.median(passed[:, :alone])
+    return [
+        float(np.median(passed[:, start:end].min(axis=0)) - nothing)
+        for start, end in zip([alone, *ends], ends, strict=False)
+    ]
+
+
+class _Places:
+    """Which of the module's parameters each copy of each program reads; equal shapes share them."""
+
+    def __init__(self, programs: Sequence[Program]):
+        counts: dict[Shape, int] = {}
+        for program in programs:
+            for shape in set(program.operands):
+                needed = program.sets * program.operands.count(shape)
+                counts[shape] = max(counts.get(shape, 0), needed)
+        self._first: dict[Shape, int] = {}
+        self.shapes: list[Shape] = []
+        for shape, count in counts.items():
+            self._first[shape] = len(self.shapes)
+            self.shapes += [shape] * count
+
+    def of(self, program: Program, copy: int) -> Iterator[int]:
+        used: dict[Shape, int] = {}
+        for shape in program.operands:
+            number = used.get(shape, 0)
+            used[shape] = number + 1
+            turn = (copy % program.sets) * program.operands.count(shape)
+            yield self._first[shape] + turn + number
+
+
+def _all(
+    programs: Sequence[Program], places: _Places, clocks: _Clocks, start: Any, *arrays: Any
+) -> Any:
+    """What the clock shows: `CLOCKS` + 1 times with nothing between, then behind each copy of each
+    program."""
+    import jax
+    import jax.numpy as jnp
+
+    shown = [clocks(start)]
+    for _ in range(CLOCKS):
+        shown.append(clocks(shown[-1]))
+    for program in programs:
+        function = as_function(program.module, program.name)
+        for copy in range(program.copies):
+            given = [arrays[place] for place in places.of(program, copy)]
+            # no copy begins before the clock behind the last one has been read
+            given, now = jax.lax.optimization_barrier((given, shown[-1]))
+            shown.append(clocks(now, *function(*given)))
+    return jnp.stack(shown)
+
+
+class _Clocks:
+    """The GPU's clock in nanoseconds, behind an earlier reading and whatever arrays."""
+
+    def __init__(self, profile: Device):
+        self.profile = profile
+        self._modules: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    def __call__(self, earlier: Any, *arrays: Any) -> Any:
+        key = tuple((array.dtype, array.shape) for array in arrays)
+        if key not in self._modules:
+            module = _clock(self.profile, (earlier, *arrays))
+            self._modules[key] = as_function(module, "clock")
+        return self._modules[key](earlier, *arrays)
+
+
+def _clock(profile: Device, values: Sequence[Any]) -> bytes:
+    import jax
+
+    given = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
+    # the sum stands where the call goes
+    lowered = plain_jit()(lambda earlier, *_: earlier + earlier, keep_unused=True).lower(*given)
+    module = from_proto(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+    [artifact] = probes.build([probes.clock(len(given))], profile)
+    graph = module.entry
+    call = Replacement(
+        graph=graph,
+        outputs=(graph.root,),
+        inputs=tuple(graph.parameters),
+        removed=(graph.root,),
+        name="clock",
+        target=TARGET,
+        config=artifact.config(),
+    )
+    return export(module, [call], Preparation("load", LOAD_TARGET, loading_config([artifact])))
