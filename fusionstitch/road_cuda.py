@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
+import re
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,8 +29,24 @@ logger = logging.getLogger(__name__)
 
 #: What decides the code of a marked module, by the token in its mark.
 _marked: dict[str, tuple[Options, Device, Tuned]] = {}
-#: What compiles inside calls left behind for the caller: errors, and what to warn of.
-_left: deque[StitchError | tuple[str, ...]] = deque()
+#: What compiles inside calls left behind for the caller: what to warn of, and errors by whose they
+#: are.
+_left: deque[tuple[str, ...]] = deque()
+_errors: deque[tuple[Whose, StitchError]] = deque()
+#: Who takes its errors itself: nobody else raises them.
+_takers: WeakSet[Cuda] = WeakSet()
+
+
+@dataclass(frozen=True)
+class Whose:
+    """A marked function, as the name of its module tells: names are spelt as JAX spells them."""
+
+    name: str
+    token: str
+
+    @classmethod
+    def of(cls, name: str, token: str) -> Whose:
+        return cls(re.sub(r"[^\w.-]", "_", name), token)
 
 
 class _Marked:
@@ -136,11 +153,13 @@ class Cuda:
         marked = _marked_function(fun, xla_pass.mark(self.name, self.token))
         marked.recoveries.add(self.recovery)
         self.own = self.jitted = jit(marked, **keywords)
+        self.whose = Whose.of(self.name, self.token)
+        _takers.add(self)
 
     def call(self, /, *args: Any, **kwargs: Any) -> Any:
         result = self.recovery.call(self.jitted, args, kwargs)
-        if _left:
-            _settle(self.tell)
+        if _left or _errors:
+            _settle(self.whose, self.tell)
         return result
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
@@ -161,7 +180,7 @@ class Cuda:
 
         with xla_pass.collect(self.token) as events:
             found = self.recovery.compile(stitched, unstitched)
-        _settle(self.tell)
+        _settle(self.whose, self.tell)
         return found
 
     def _unstitched(self, events: Sequence[Event]) -> Stitched:
@@ -188,12 +207,13 @@ def _inside_xla(module: bytes, token: str) -> bytes | None:
     try:
         return _stitched(module, token, name)
     except StitchError as error:
-        _left.append(error)
+        _errors.append((Whose.of(name, token), error))
         raise
     except Exception as error:  # XLA's threads are no place for it: the caller hears of it
         why = reason(error)
         if _marked[token][0].fallback == "error":
-            _left.append(StitchError(f"{name} could not be stitched: {why}"))
+            asked_for = StitchError(f"{name} could not be stitched: {why}")
+            _errors.append((Whose.of(name, token), asked_for))
         else:
             _left.append((name, why))
         raise
@@ -231,10 +251,13 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
     return result.module
 
 
-def _settle(tell: Callable[..., None] = warn) -> None:
-    """Raises the errors that the pass left behind, and tells the reasons."""
+def _settle(whose: Whose, tell: Callable[..., None] = warn) -> None:
+    """Tells the reasons that the pass left behind, whosever they are, and raises the first error of
+    `whose`, or of functions that are gone. Errors of others wait for them."""
     while _left:
-        found = _left.popleft()
-        if isinstance(found, StitchError):
-            raise found
-        tell(*found)
+        tell(*_left.popleft())
+    others = {taker.whose for taker in list(_takers)} - {whose}
+    for found in list(_errors):
+        if found[0] not in others:
+            _errors.remove(found)
+            raise found[1]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: Bytes of one element by HLO type name. `pred` is stored as one byte.
 ITEM_BYTES: Mapping[str, int] = {
@@ -96,7 +98,7 @@ class Source:
     line: int = 0
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Op:
     """One HLO instruction.
 
@@ -155,6 +157,8 @@ class Graph:
         self.ops: tuple[Op, ...] = tuple(ops)
         self.root = root
         self.proto_id = proto_id
+        #: what functions of this graph found (see `of_graph`)
+        self.facts: dict[Callable[[Graph], Any], Any] = {}
         for i, op in enumerate(self.ops):
             op.id = i
 
@@ -214,6 +218,20 @@ class Graph:
     def __repr__(self) -> str:
         body = "\n".join(f"  {op!r}" for op in self.ops)
         return f"{self.name} {{\n{body}\n  root {self.root.name}\n}}"
+
+
+def of_graph(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
+    """`function` of a graph, worked out once and kept with the graph, so that it goes when the
+    graph goes."""
+
+    @functools.wraps(function)
+    def kept(graph: Graph) -> T:
+        if function not in graph.facts:
+            graph.facts[function] = function(graph)
+        found: T = graph.facts[function]
+        return found
+
+    return kept
 
 
 @dataclass

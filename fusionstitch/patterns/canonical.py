@@ -3,7 +3,6 @@ compiled once, wherever it stands in the graph."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo.graph import Graph, Op
+from hlo.graph import Graph, Op, of_graph
 from hlo.literals import content
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class _Text:
         return f"{self.opcode} {self.shape} ({', '.join(operands)}) {self.attributes}"
 
 
-@functools.lru_cache(maxsize=64)
+@of_graph
 def _texts(graph: Graph) -> tuple[_Text, ...]:
     return tuple(_Text(op.opcode, str(op.shape), _attributes(op)) for op in graph)
 

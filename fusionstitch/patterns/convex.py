@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
-from hlo.graph import Graph, ids
+from hlo.graph import Graph, ids, of_graph
 
 
-@functools.lru_cache(maxsize=64)
+@of_graph
 def predecessors(graph: Graph) -> tuple[int, ...]:
     """Per op, the bitset of its operands and control predecessors."""
     by_origin = {op.origin: op.id for op in graph if op.origin is not None}
@@ -25,19 +24,19 @@ def predecessors(graph: Graph) -> tuple[int, ...]:
     return tuple(found)
 
 
-@functools.lru_cache(maxsize=64)
+@of_graph
 def operands(graph: Graph) -> tuple[int, ...]:
     """Per op, the bitset of its operands."""
     return tuple(sum(1 << i for i in {o.id for o in op.operands}) for op in graph)
 
 
-@functools.lru_cache(maxsize=64)
+@of_graph
 def arrays(graph: Graph) -> int:
     """The ops whose value has more than one element."""
     return sum(1 << op.id for op in graph if op.shape.size > 1)
 
 
-@functools.lru_cache(maxsize=64)
+@of_graph
 def users(graph: Graph) -> tuple[int, ...]:
     """Per op, the bitset of the ops that read it."""
     found = []

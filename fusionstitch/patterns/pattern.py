@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from fusionstitch.patterns.canonical import Order, canonical_order, order_key
-from hlo.graph import INTEGERS, Graph, Op, ids
+from hlo.graph import INTEGERS, Graph, Op, ids, of_graph
 from hlo.rewrite import splat
 from hlo.semantics import Kind, kind_of
 
@@ -107,17 +108,20 @@ def spread_values(op: Op) -> tuple[Op, ...]:
     return tuple(value for o in op.operands for value in (spread_values(o) if spreads(o) else (o,)))
 
 
-@functools.lru_cache(maxsize=64)
+@of_graph
 def spread_bits(graph: Graph) -> int:
     """Bitset of the ops that `spreads` tells of."""
     return sum(1 << op.id for op in graph if spreads(op))
 
 
-@functools.lru_cache(maxsize=1 << 12)
+#: Whether ops follow from an iota alone.
+_positions: WeakKeyDictionary[Op, bool] = WeakKeyDictionary()
+
+
 def _is_position(op: Op) -> bool:
     """Whether `op` follows from an iota alone."""
-    known: dict[Op, bool] = {}
-    stack = [op]
+    known = _positions
+    stack = [] if op in known else [op]
     while stack:
         each = stack[-1]
         follows = each.operands if kind_of(each.opcode) in _FREE_KINDS else ()
@@ -135,7 +139,7 @@ def _is_position(op: Op) -> bool:
 _FREE_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
 
 
-@functools.lru_cache(maxsize=64)
+@of_graph
 def free_bits(graph: Graph) -> int:
     """Bitset of the ops that depend on no parameter and cost no traffic: constants, iotas, and
     elementwise or index-map ops of them. They are duplicated into every pattern that reads them."""

@@ -37,6 +37,7 @@ def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
     road_cuda._left.clear()
+    road_cuda._errors.clear()
 
 
 def marked(jitted: Any) -> tuple[bytes, str]:
@@ -56,6 +57,7 @@ def test_the_pass_stitches_marked_modules(nvrtc: ModuleType) -> None:
     assert b"fusionstitch_launch" in stitched
     assert road_cuda._inside_xla(module, "0123") is None  # a mark of nobody in this process
     assert not road_cuda._left
+    assert not road_cuda._errors
 
 
 def test_options_and_device_are_in_the_mark() -> None:
@@ -124,15 +126,50 @@ def test_failures_are_left_for_the_caller(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(*_: Any, **__: Any) -> Any:
         raise StitchError("asked for.")
 
-    module, token = marked(fs.jit(mixed))
+    jitted = fs.jit(mixed)
+    module, token = marked(jitted)
+    whose = jitted._fusionstitch.road.whose
     monkeypatch.setattr("fusionstitch.core.stitch", fail)
     with pytest.raises(StitchError):
         road_cuda._inside_xla(module, token)
     with pytest.raises(StitchError, match="asked for"):
-        road_cuda._settle()
+        road_cuda._settle(whose)
     road_cuda._left.append(("mixed", "Something was missing."))
     with pytest.warns(FusionStitchWarning, match="mixed runs as under jax.jit: Something was"):
-        road_cuda._settle()
+        road_cuda._settle(whose)
+
+
+def test_errors_wait_for_the_function_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiles of several functions run side by side; the calls of one must not end in the error of
+    another."""
+
+    def fail(module: bytes, *_: Any, **__: Any) -> Any:
+        raise StitchError(f"{(xla_pass.read_mark(module) or '?')[0]} was asked for.")
+
+    def lambda_(x: jax.Array) -> jax.Array:
+        return mixed(x) + 1.0
+
+    lambda_.__name__ = "<other>"
+    monkeypatch.setattr("fusionstitch.core.stitch", fail)
+    roads = [fs.jit(fun)._fusionstitch.road for fun in (mixed, lambda_)]
+    for road in roads:
+        module = road.jitted.lower(SPEC).compiler_ir("hlo").as_serialized_hlo_module_proto()
+        with pytest.raises(StitchError):
+            road_cuda._inside_xla(module, road.token)
+    one, other = roads
+    with pytest.raises(StitchError, match="_other_ was asked for"):
+        road_cuda._settle(other.whose)
+    road_cuda._settle(other.whose)
+    with pytest.raises(StitchError, match="mixed was asked for"):
+        road_cuda._settle(one.whose)
+    assert not road_cuda._errors
+
+
+def test_errors_of_functions_that_are_gone_are_raised_by_whoever_comes_next() -> None:
+    road = fs.jit(mixed)._fusionstitch.road
+    road_cuda._errors.append((road_cuda.Whose("gone", "0"), StitchError("It was asked for.")))
+    with pytest.raises(StitchError, match="It was asked for"):
+        road_cuda._settle(road.whose)
 
 
 class Refused:

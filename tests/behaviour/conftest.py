@@ -34,6 +34,7 @@ def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
     road_cuda._left.clear()
+    road_cuda._errors.clear()
     return fs.jit
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from fusionstitch import road_cuda
 from fusionstitch.runtime import xla_pass
+from hlo.graph import Graph
 from tests.behaviour.table import Jit, mixed
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 6), np.float32))
@@ -161,3 +162,15 @@ def test_a_thousand_calls_leave_no_memory(jit: Jit) -> None:
         if grown[-1] < 16 << 20:
             break
     assert min(grown) < 16 << 20, grown
+
+
+def test_no_graph_outlives_the_function_that_was_planned(emulated: Jit) -> None:
+    def graphs() -> set[int]:
+        gc.collect()
+        return {id(one) for one in gc.get_objects() if type(one) is Graph}
+
+    emulated(mixed)(X)  # what starts once a process
+    before = graphs()
+    emulated(lambda x: jnp.sin(mixed(x)) * 3.0)(X)
+    jax.clear_caches()
+    assert graphs() <= before

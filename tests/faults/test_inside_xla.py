@@ -44,8 +44,10 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
     road_cuda._left.clear()
+    road_cuda._errors.clear()
     yield Place(monkeypatch, tmp_path / "cache", tmp_path)
     road_cuda._left.clear()
+    road_cuda._errors.clear()
 
 
 def called(**options: Any) -> tuple[bytes | None, np.ndarray, Any]:
@@ -185,6 +187,7 @@ def test_what_fails_is_left_to_xla(name: str, place: Place, nvrtc: ModuleType) -
         with pytest.raises((StitchError, OptionError)):
             called(fallback="error")
     road_cuda._left.clear()
+    road_cuda._errors.clear()
     assert called(fallback="error")[0] is not None
 
 
