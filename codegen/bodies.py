@@ -12,7 +12,8 @@ and takes an init more for nothing. It is shown in one of two ways:
 
 Where a value of the record is the place of the element, as in argmax, f need not commute: the one
 with the smaller place is the left one. Zeros of either sign are the same in a record: which of two
-that tie is given may depend on the order. Any other body is computed in the order of the elements.
+that tie is given may depend on the order. Any other body is computed in the order of the elements,
+by runs of neighbours if it regroups where it is tried: JAX asks that of every body.
 """
 
 from __future__ import annotations
@@ -63,13 +64,14 @@ Values = list[Array]
 @dataclass(frozen=True)
 class Laws:
     """`free`: values may be joined in any order, from any number of inits, those with the smaller
-    `place` (the number of a value of the record; None: either) on the left."""
+    `place` (the number of a value of the record; None: either) on the left. `regroups`, of what is
+    not free: runs of neighbours may be joined first, and then those, in their order."""
 
     free: bool
     place: int | None = None
+    regroups: bool = False
 
 
-_BOUND = Laws(False)
 _known: WeakKeyDictionary[Graph, dict[Hashable, Laws]] = WeakKeyDictionary()
 
 
@@ -107,7 +109,7 @@ def _laws(join: _Join, places: Sequence[int]) -> Laws:
                 return Laws(True, place)
     if (_symmetric(body) or all(op.opcode in _CONTINUOUS for op in body)) and _sampled(join):
         return Laws(True)
-    return _BOUND
+    return Laws(False, regroups=_associates(join))
 
 
 class _Join:
@@ -246,6 +248,20 @@ def _regroups(join: _Join, place: int | None, a: Values, b: Values, c: Values) -
         return False
     left, right = join.ordered(place, ab, c), join.ordered(place, a, join.ordered(place, b, c))
     return join.same(ab, join.ordered(place, b, a)) and join.same(left, right)
+
+
+def _associates(join: _Join) -> bool:
+    """Whether a join regroups: in all cases there are where these are few, where it is tried else,
+    wherever it gives numbers."""
+    if join.exact and _picks(join.body):
+        values = [_values(dtype) for dtype in join.dtypes]
+        if int(np.prod([len(v) for v in values])) ** 3 <= _MOST_CASES:
+            a, b, c = _cases(values, 3, None)
+            return join.same(join(join(a, b), c), join(a, join(b, c)))
+    join.exact = False
+    rng = np.random.default_rng(0)
+    a, b, c = (_partial(rng, join) for _ in range(3))
+    return join.same(join(join(a, b), c), join(a, join(b, c)))
 
 
 def _starts_freely(join: _Join, place: int | None, a: Values, b: Values) -> bool:

@@ -7,17 +7,19 @@ travel as one record, so that every schedule of a plain reduction serves these t
     get-tuple-element(reduce, 0)        ->  member(r, 0)
 
 Bodies that may join values in any order (`codegen/bodies.py`) do so, each partial result starting
-from the inits. All others are left to one thread per row, which joins in the order of the elements.
+from the inits. All others join in the order of the elements: one thread per row, or runs of a long
+row first (`codegen/runs.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.bodies import Laws, laws
 from codegen.expressions import combine, expression, identity, literal, supported
+from codegen.runs import MOST_IN_A_RUN, MOST_IN_RUNS, in_runs, joined
 from codegen.source import comment
 from codegen.types import C_TYPES, c_type, record
 from hlo.errors import CodegenError
@@ -28,8 +30,6 @@ from hlo.verdict import Verdict, allow, forbid
 
 #: Bytes of the largest record that threads exchange.
 MOST_BYTES = 32
-#: Elements that one thread joins in order at most.
-MOST_IN_ORDER = 512
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Monoid:
     source: str
     identity: str
     in_order: bool = False
+    #: the first member of its records says whether there is anything in them
+    in_runs: bool = False
 
 
 def in_order(op: Op) -> bool:
@@ -70,20 +72,28 @@ def expressible(op: Op) -> Verdict:
         return forbid("Kernels have no such element type.")
     if any(splat(init) is None for init in inits):
         return forbid("What its reduction starts from is computed.")
-    if len(inputs) > 1 and c_type(_record(inputs)).bytes > MOST_BYTES:
+    together = ["pred"] * _long(op) + [x.dtype for x in inputs]
+    if len(together) > 1 and c_type(record(together)).bytes > MOST_BYTES:
         return forbid("It reduces more values at once than threads exchange.", limit=MOST_BYTES)
     for inner in op.called[0]:
         kind = kind_of(inner.opcode)
         known = kind is Kind.ELEMENTWISE and inner.shape.rank == 0 and supported(inner)
         if not (known or inner.opcode in ("parameter", "constant") or inner is op.called[0].root):
             return forbid("Its reducer computes more than elementwise ops.", op=inner.opcode)
-    if not laws_of(op).free and (steps := _steps(op)) > MOST_IN_ORDER:
-        return forbid(
-            "Its reducer's values must be joined in order, and there are too many for one thread.",
-            elements=steps,
-            limit=MOST_IN_ORDER,
-        )
+    found, steps = laws_of(op), _steps(op)
+    if found.free or steps <= MOST_IN_A_RUN:
+        return allow()
+    why = "Its reducer's values must be joined in order, and there are too many for "
+    if not found.regroups:
+        return forbid(f"{why}one thread.", elements=steps, limit=MOST_IN_A_RUN)
+    if steps > MOST_IN_RUNS:
+        return forbid(f"{why}runs of neighbours.", elements=steps, limit=MOST_IN_RUNS)
     return allow()
+
+
+def _long(op: Op) -> bool:
+    """Whether a reduce is one of runs."""
+    return _steps(op) > MOST_IN_A_RUN and not laws_of(op).free
 
 
 def laws_of(op: Op) -> Laws:
@@ -119,6 +129,8 @@ class Monoids:
             why = found.reason
             raise CodegenError(f"Kernels cannot reduce as {op.name}: leave it to XLA. {why}")
         inputs, inits = _halves(op)
+        if _long(op):
+            return in_runs(op, lambda dtype, last: self.run(op, dtype, last))
         if len(inputs) == 1:
             start = literal(splat(inits[0]), inits[0].dtype)
             attrs = {**op.attrs, "reducer": self.monoid(op, op.dtype, start)}
@@ -142,26 +154,43 @@ class Monoids:
         [whole] = op.operands
         if whole.opcode != "reduce":
             return None
-        index = {"index": op.attrs["index"]}
+        index = {"index": op.attrs["index"] + whole.attrs["reducer"].in_runs}
         return [Op("member", op.shape, (whole,), index, op.name, op.origin, (), op.source)]
 
     def monoid(self, op: Op, dtype: str, identity: str) -> Monoid:
         compute = c_type(dtype).compute
         found = laws_of(op)
         body = _body(op.called[0], dtype, self.numerics)
+        text = [*_turned(found.place, len(op.operands), compute), *body]
+        return self.functor(op, dtype, text, Monoid("", "", identity, not found.free))
+
+    def run(self, op: Op, dtype: str, last: bool) -> Monoid:
+        """What joins runs of a long reduction, from nothing or, the `last` time, from the inits."""
+        compute = c_type(dtype).compute
+        inits = (literal(splat(init), init.dtype) for init in _halves(op)[1])
+        identity = f"{compute}{{{', '.join([str(last).lower(), *inits])}}}"
+        body = joined(_body(op.called[0], dtype, self.numerics, first=1))
+        return self.functor(op, dtype, body, Monoid("", "", identity, True, True))
+
+    def functor(self, op: Op, dtype: str, body: Sequence[str], monoid: Monoid) -> Monoid:
+        """`monoid` with the function object that `body` is the text of."""
+        compute = c_type(dtype).compute
         lines = [
             f"  static FS_METHOD {compute} apply({compute} a, {compute} b) {{",
-            *(f"    {line}" for line in (*_turned(found.place, len(op.operands), compute), *body)),
-            "  }",
-            f"  template <class>\n  static FS_METHOD {compute} identity() {{",
-            f"    return {identity};",
+            *(f"    {line}" for line in body),
             "  }",
         ]
+        if not monoid.in_order:
+            lines += [
+                f"  template <class>\n  static FS_METHOD {compute} identity() {{",
+                f"    return {monoid.identity};",
+                "  }",
+            ]
         text = "\n".join(lines)
         name = self.known.setdefault(text, f"FsJoin{len(self.known)}")
         about = comment(f"How {op.name or 'a reduction'} joins two partial results.")
         source = f"{about}\nstruct {name} {{\n{text}\n}};\n"
-        return Monoid(name, source, identity, not found.free)
+        return replace(monoid, functor=name, source=source)
 
 
 def _turned(place: int | None, operands: int, compute: str) -> Sequence[str]:
@@ -187,23 +216,27 @@ def _record(inputs: Iterable[Op]) -> str:
     return record([x.dtype for x in inputs])
 
 
-def _body(body: Graph, dtype: str, numerics: str) -> Sequence[str]:
-    """C statements that return what a reducer's graph computes of `a` and `b`."""
+def _body(body: Graph, dtype: str, numerics: str, first: int = 0) -> Sequence[str]:
+    """C statements that return what a reducer's graph computes of `a` and `b`, whose members
+    before the `first` are none of its values but true."""
     half = len(body.parameters) // 2
+    compute = c_type(dtype).compute
     text: dict[Op, str] = {}
     lines: list[str] = []
     for op in body:
         if op.opcode == "parameter":
             side, number = divmod(op.attrs["index"], half)
-            text[op] = "ab"[side] if half == 1 else f"fs_get<{number}>({'ab'[side]})"
+            alone = half == 1 and not first
+            text[op] = "ab"[side] if alone else f"fs_get<{first + number}>({'ab'[side]})"
         elif op.opcode == "constant":
             text[op] = literal(splat(op), op.dtype)
-        elif op.opcode == "tuple":
-            parts = ", ".join(text[o] for o in op.operands)
-            text[op] = f"{c_type(dtype).compute}{{{parts}}}"
-        else:
+        elif op.opcode != "tuple":
             name = f"{op.opcode.replace('-', '_')}_{op.id}"
             value = expression(op, [text[o] for o in op.operands], numerics)
             lines.append(f"const {c_type(op.dtype).compute} {name} = {value};")
             text[op] = name
-    return [*lines, f"return {text[body.root]};"]
+    root = body.root
+    parts = [text[o] for o in (root.operands if root.opcode == "tuple" else (root,))]
+    record = ["true"] * first + parts
+    result = record[0] if len(record) == 1 else f"{compute}{{{', '.join(record)}}}"
+    return [*lines, f"return {result};"]

@@ -7,13 +7,14 @@ import pytest
 from jax import lax
 
 from codegen.bodies import Laws
-from codegen.monoids import MOST_IN_ORDER, expressible, laws_of
+from codegen.monoids import expressible, laws_of
+from codegen.runs import MOST_IN_A_RUN, MOST_IN_RUNS, extents
 from hlo.importer import from_proto
 from hlo.inline import inline_calls
 from tests.numbers.reference import interpreted
 from tests.numbers.same import BACKENDS, assert_same_bits, check, compiled
 
-FREE, IN_ORDER = Laws(True), Laws(False)
+FREE, IN_ORDER, IN_RUNS = Laws(True), Laws(False), Laws(False, regroups=True)
 BY_PLACE = Laws(True, 1)
 LOWEST, ZERO, ONE = -np.float32(np.inf), np.float32(0), np.float32(1)
 
@@ -79,16 +80,16 @@ BODIES = {
     "last largest": (with_places(last_largest), BY_PLACE),
     "largest from the end": (with_places(no_nan, 2**31 - 1), IN_ORDER),
     "nan ignored": (by(lambda a, b: jnp.where(a > b, a, b), LOWEST), IN_ORDER),
-    "nan first": (by(lambda a, b: jnp.where((a >= b) | (a != a), a, b), LOWEST), IN_ORDER),
-    "first": (by(lambda a, b: a, ZERO), IN_ORDER),
-    "last": (by(lambda a, b: b, ZERO), IN_ORDER),
+    "nan first": (by(lambda a, b: jnp.where((a >= b) | (a != a), a, b), LOWEST), IN_RUNS),
+    "first": (by(lambda a, b: a, ZERO), IN_RUNS),
+    "last": (by(lambda a, b: b, ZERO), IN_RUNS),
     "difference": (by(lambda a, b: a - b, ZERO), IN_ORDER),
     "twice": (by(lambda a, b: 2 * a + b, ZERO), IN_ORDER),
     "absolute": (by(absolute, ZERO), FREE),
-    "sum from five": (by(lambda a, b: (a + b) * 1.0 + 0.0, np.float32(5)), IN_ORDER),
-    "unsafe logaddexp": (by(unsafe_logaddexp, LOWEST), IN_ORDER),
+    "sum from five": (by(lambda a, b: (a + b) * 1.0 + 0.0, np.float32(5)), IN_RUNS),
+    "unsafe logaddexp": (by(unsafe_logaddexp, LOWEST), IN_RUNS),
     "logaddexp": (by(jnp.logaddexp, LOWEST), FREE),
-    "matrices": (reduced(matrices, ONE, ZERO), IN_ORDER),
+    "matrices": (reduced(matrices, ONE, ZERO), IN_RUNS),
     "sums": (reduced(lambda a, b: (a[0] + b[0], a[1] + b[1]), ZERO, ZERO), FREE),
     "complex": (
         reduced(lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]), ONE, ZERO),
@@ -124,12 +125,91 @@ def test_laws(name):
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_long_rows_of_other_bodies_are_left_to_xla(name):
+def test_how_long_rows_may_be(name):
+    """Any body's may have so many elements, longer ones take one that regroups."""
     fun, wanted = BODIES[name]
-    verdict = expressible(the_reduce(fun, np.ones((3, MOST_IN_ORDER + 1), np.float32)))
+    for n, allowed in ((MOST_IN_A_RUN, True), (MOST_IN_A_RUN + 1, wanted != IN_ORDER)):
+        verdict = expressible(the_reduce(fun, np.ones((3, n), np.float32)))
+        assert bool(verdict) == allowed
+    assert verdict or verdict.facts == (("elements", n), ("limit", MOST_IN_A_RUN))
+    verdict = expressible(the_reduce(fun, np.ones((3, MOST_IN_RUNS + 1), np.float32)))
     assert bool(verdict) == wanted.free
-    if not verdict:
-        assert verdict.facts == (("elements", MOST_IN_ORDER + 1), ("limit", MOST_IN_ORDER))
+
+
+def test_runs_cover_their_rows():
+    for n in range(MOST_IN_A_RUN + 1, 3000):
+        count, each = extents(n)
+        assert (count - 1) * each < n <= count * each
+        assert max(count, each) <= MOST_IN_A_RUN
+    assert extents(MOST_IN_RUNS) == (MOST_IN_A_RUN, MOST_IN_A_RUN)
+
+
+def in_their_order(join, inits, *values):
+    """Rows folded from the left by NumPy."""
+    total = tuple(np.full(values[0].shape[0], init) for init in inits)
+    for column in zip(*(v.T for v in values), strict=True):
+        total = join(total, column)
+    return total
+
+
+def affine(a, b):
+    """x -> p x + q, one after the other, in integers that wrap around."""
+    return a[0] * b[0], a[1] * b[0] + b[1]
+
+
+def squares(a, b):
+    """Products of matrices of two rows."""
+    return tuple(a[i] * b[j] + a[i + 1] * b[j + 2] for i, j in ((0, 0), (0, 1), (2, 0), (2, 1)))
+
+
+def not_nothing(a, b):
+    """The last that is not zero."""
+    return (jnp.where(b[0] != 0, b[0], a[0]),)
+
+
+ORDERED = {"affine": (affine, 2, 7), "squares": (squares, 4, 3), "last": (not_nothing, 1, -5)}
+
+
+@pytest.mark.parametrize("shape", [(5, 513), (3, 1021), (2, 40_000), (1, 262_144)])
+@pytest.mark.parametrize("name", ORDERED)
+def test_long_rows_are_joined_in_their_order(name, shape):
+    """From inits that are not neutral, with runs that do not come out even."""
+    join, count, init = ORDERED[name]
+    rng = np.random.default_rng(shape[1])
+    values = [rng.integers(-3, 4, shape).astype(np.int32) for _ in range(count)]
+    inits = tuple(np.int32(init) for _ in range(count))
+
+    def program(*values):
+        given = tuple(v - 1 for v in values)
+        if count > 1:
+            return lax.reduce(given, inits, join, (1,))
+        return lax.reduce(given[0], inits[0], lambda a, b: join((a,), (b,))[0], (1,))
+
+    run = compiled(program, *values, backend="emulate")
+    assert run.kernels
+    want = in_their_order(
+        lambda a, b: tuple(map(np.asarray, join(a, b))), inits, *(v - 1 for v in values)
+    )
+    for got, wanted in zip(jax.tree.leaves(run(*values)), want, strict=True):
+        np.testing.assert_array_equal(np.asarray(got), wanted)
+
+
+@pytest.mark.parametrize("dims", [(0,), (0, 2), (1, 2), (0, 1, 2)])
+def test_long_reductions_of_several_dims_keep_their_order(dims):
+    x = np.random.default_rng(0).integers(-3, 4, (31, 6, 29)).astype(np.int32)
+    y = x[::-1].copy()
+    inits = (np.int32(1), np.int32(0))
+    run = compiled(
+        lambda x, y: lax.reduce((x * 2, y - 1), inits, affine, dims), x, y, backend="emulate"
+    )
+    assert run.kernels
+    kept = [d for d in range(3) if d not in dims]
+    rows = [
+        np.transpose(v, (*kept, *dims)).reshape(int(np.prod([x.shape[d] for d in kept])), -1)
+        for v in (x * 2, y - 1)
+    ]
+    for got, wanted in zip(run(x, y), in_their_order(affine, inits, *rows), strict=True):
+        np.testing.assert_array_equal(np.asarray(got).ravel(), wanted)
 
 
 def special(shape, seed):
@@ -176,7 +256,7 @@ def test_bodies_on_special_values(name):
     XLA:CPU regroups."""
     fun, laws = BODIES[name]
     x = special((37, 60), 3)
-    if laws == IN_ORDER and name not in ("first", "last", "nan ignored", "nan first"):
+    if not laws.free and name not in ("first", "last", "nan ignored", "nan first"):
         x = np.nan_to_num(x, posinf=3, neginf=-3)
     if "integers" in name or "bytes" in name:
         x = np.nan_to_num(x, posinf=3, neginf=-3)
