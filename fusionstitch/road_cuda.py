@@ -91,9 +91,9 @@ def _marked_function(fun: Callable[..., Any], name: str) -> _Marked:
         known = _functions.setdefault(fun, {})
     except TypeError:  # neither hashable nor weakly referable
         return _Marked(lambda: fun, name)
-    marked = known.get(name)
+    marked = known.get(f"{name}")
     if marked is None:
-        marked = known[name] = _Marked(weakref.ref(fun), name)
+        marked = known[f"{name}"] = _Marked(weakref.ref(fun), name)
     # equal but not the same: bound methods
     return marked if marked._held() is fun else _Marked(lambda: fun, name)
 
@@ -142,7 +142,7 @@ class Cuda:
         options: Options,
         prepared: Prepared,
     ):
-        from fusionstitch.runtime import xla_pass
+        from fusionstitch.marked_name import marked_name
         from fusionstitch.unmarked import hide_marks_in_log
 
         hide_marks_in_log()
@@ -150,7 +150,7 @@ class Cuda:
         self.name, self.tell = name_of(fun), Once()
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
         self.plain = plain
-        marked = _marked_function(fun, xla_pass.mark(self.name, self.token))
+        marked = _marked_function(fun, marked_name(self.name, self.token))
         marked.recoveries.add(self.recovery)
         self.own = self.jitted = jit(marked, **keywords)
         self.whose = Whose.of(self.name, self.token)

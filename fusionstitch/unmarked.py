@@ -1,7 +1,7 @@
 """What users read names their functions as they do: marks are taken out of it.
 
-A mark has to stand in the name of the jitted function, since that is all that JAX hands on to XLA,
-and JAX's log has the name from there.
+A mark has to stand in the name of the module, since that is all that JAX hands on to XLA (see
+`marked_name`), and JAX's log has the name from there.
 """
 
 from __future__ import annotations

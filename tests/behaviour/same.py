@@ -45,11 +45,11 @@ def _values(leaf: Any) -> np.ndarray:
 
 
 def plain_text(text: str) -> str:
-    """`text` without marks, addresses, who refers to a leaked tracer, numbers of objects, MLIR's
+    """`text` without addresses, who refers to a leaked tracer, numbers of objects, MLIR's
     locations, spaces and angles."""
     text = re.sub(r"(?m)^#loc.*\n| ?loc\(#?\w*\)", "", text)
     text = re.sub(r"(?s)<\w*Tracer \d+> is referred to by .*", "", text)
-    text = re.sub(r"__fs_[0-9a-f]{16}| at 0x[0-9a-f]+|id=\d+", "", text)
+    text = re.sub(r" at 0x[0-9a-f]+|id=\d+", "", text)
     return re.sub(r"[\s<>]+", "", text)
 
 
