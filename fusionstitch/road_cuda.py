@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-import re
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from fusionstitch import progress
+from fusionstitch import behind, progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
 from fusionstitch.recovery import Recovery
@@ -29,24 +27,6 @@ logger = logging.getLogger(__name__)
 
 #: What decides the code of a marked module, by the token in its mark.
 _marked: dict[str, tuple[Options, Device, Tuned]] = {}
-#: What compiles inside calls left behind for the caller: what to warn of, and errors by whose they
-#: are.
-_left: deque[tuple[str, ...]] = deque()
-_errors: deque[tuple[Whose, StitchError]] = deque()
-#: Who takes its errors itself: nobody else raises them.
-_takers: WeakSet[Cuda] = WeakSet()
-
-
-@dataclass(frozen=True)
-class Whose:
-    """A marked function, as the name of its module tells: names are spelt as JAX spells them."""
-
-    name: str
-    token: str
-
-    @classmethod
-    def of(cls, name: str, token: str) -> Whose:
-        return cls(re.sub(r"[^\w.-]", "_", name), token)
 
 
 class _Marked:
@@ -153,13 +133,12 @@ class Cuda:
         marked = _marked_function(fun, marked_name(self.name, self.token))
         marked.recoveries.add(self.recovery)
         self.own = self.jitted = jit(marked, **keywords)
-        self.whose = Whose.of(self.name, self.token)
-        _takers.add(self)
+        self.whose = behind.known(self.name, self.token)
 
     def call(self, /, *args: Any, **kwargs: Any) -> Any:
         result = self.recovery.call(self.jitted, args, kwargs)
-        if _left or _errors:
-            _settle(self.whose, self.tell)
+        if behind.reasons or behind.errors:
+            behind.settle(self.whose, self.tell)
         return result
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
@@ -180,7 +159,7 @@ class Cuda:
 
         with xla_pass.collect(self.token) as events:
             found = self.recovery.compile(stitched, unstitched)
-        _settle(self.whose, self.tell)
+        behind.settle(self.whose, self.tell)
         return found
 
     def _unstitched(self, events: Sequence[Event]) -> Stitched:
@@ -207,15 +186,15 @@ def _inside_xla(module: bytes, token: str) -> bytes | None:
     try:
         return _stitched(module, token, name)
     except StitchError as error:
-        _errors.append((Whose.of(name, token), error))
+        behind.leave_error(name, token, error)
         raise
     except Exception as error:  # XLA's threads are no place for it: the caller hears of it
         why = reason(error)
         if _marked[token][0].fallback == "error":
             asked_for = StitchError(f"{name} could not be stitched: {why}")
-            _errors.append((Whose.of(name, token), asked_for))
+            behind.leave_error(name, token, asked_for)
         else:
-            _left.append((name, why))
+            behind.leave_reason(name, why)
         raise
 
 
@@ -241,7 +220,7 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
         )
     xla_pass.publish(result)
     if (why := left(result)) is not None:
-        _left.append((name, *why))
+        behind.leave_reason(name, *why)
     if not result.stitches:
         return None
     try:
@@ -249,15 +228,3 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
     except Exception:  # only explain() of a later process needs it
         logger.debug("%s was not kept", name, exc_info=True)
     return result.module
-
-
-def _settle(whose: Whose, tell: Callable[..., None] = warn) -> None:
-    """Tells the reasons that the pass left behind, whosever they are, and raises the first error of
-    `whose`, or of functions that are gone. Errors of others wait for them."""
-    while _left:
-        tell(*_left.popleft())
-    others = {taker.whose for taker in list(_takers)} - {whose}
-    for found in list(_errors):
-        if found[0] not in others:
-            _errors.remove(found)
-            raise found[1]

@@ -123,7 +123,7 @@ def warn(name: str, why: str, part: str = "") -> None:
 
 class Once:
     """`warn` for one function: the first reason is said, however often it is traced; explain() has
-    those of each program. What is told of others (see `road_cuda._settle`) does not count for it.
+    those of each program. What is told of others (see `behind.settle`) does not count for it.
     """
 
     def __init__(self) -> None:

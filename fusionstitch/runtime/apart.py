@@ -32,6 +32,7 @@ class _Job(Generic[T]):
     def __init__(self, work: Callable[[], T]):
         self.work = work
         self.stop = False
+        self.caller = threading.get_ident()
         self.done = threading.Lock()
         self.done.acquire()
         self.found: list[T | Failed] = []
@@ -86,6 +87,11 @@ def alone(work: Callable[[], T]) -> T:
     if isinstance(found, Failed):
         raise found.error
     return found
+
+
+def caller() -> int:
+    """The thread that waits for this work, by its ident; this one where none does."""
+    return threading.get_ident() if _here.job is None else _here.job.caller
 
 
 def checks() -> Callable[[], None]:

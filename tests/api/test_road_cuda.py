@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,9 +15,10 @@ import pytest
 
 import fusionstitch as fs
 from codegen.tuning import Tuning
-from fusionstitch import builders, recall, road_cuda
+from fusionstitch import behind, builders, recall, road_cuda
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.runtime import artifact, cuda, xla_pass
+from fusionstitch.runtime.apart import alone
 from fusionstitch.runtime.cache import Database, Store
 from fusionstitch.tuning.record import Entry, Record, record_key, versions
 from fusionstitch.tuning.tuned import store
@@ -36,8 +39,8 @@ def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
-    road_cuda._left.clear()
-    road_cuda._errors.clear()
+    behind.reasons.clear()
+    behind.errors.clear()
 
 
 def marked(jitted: Any) -> tuple[bytes, str]:
@@ -56,8 +59,8 @@ def test_the_pass_stitches_marked_modules(nvrtc: ModuleType) -> None:
     assert stitched is not None
     assert b"fusionstitch_launch" in stitched
     assert road_cuda._inside_xla(module, "0123") is None  # a mark of nobody in this process
-    assert not road_cuda._left
-    assert not road_cuda._errors
+    assert not behind.reasons
+    assert not behind.errors
 
 
 def test_options_and_device_are_in_the_mark() -> None:
@@ -133,10 +136,10 @@ def test_failures_are_left_for_the_caller(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(StitchError):
         road_cuda._inside_xla(module, token)
     with pytest.raises(StitchError, match="asked for"):
-        road_cuda._settle(whose)
-    road_cuda._left.append(("mixed", "Something was missing."))
+        behind.settle(whose)
+    behind.reasons.append(("mixed", "Something was missing."))
     with pytest.warns(FusionStitchWarning, match="mixed runs as under jax.jit: Something was"):
-        road_cuda._settle(whose)
+        behind.settle(whose)
 
 
 def test_errors_wait_for_the_function_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,18 +161,87 @@ def test_errors_wait_for_the_function_that_they_are_of(monkeypatch: pytest.Monke
             road_cuda._inside_xla(module, road.token)
     one, other = roads
     with pytest.raises(StitchError, match="_other_ was asked for"):
-        road_cuda._settle(other.whose)
-    road_cuda._settle(other.whose)
+        behind.settle(other.whose)
+    behind.settle(other.whose)
     with pytest.raises(StitchError, match="mixed was asked for"):
-        road_cuda._settle(one.whose)
-    assert not road_cuda._errors
+        behind.settle(one.whose)
+    assert not behind.errors
 
 
-def test_errors_of_functions_that_are_gone_are_raised_by_whoever_comes_next() -> None:
+def test_errors_wait_for_the_thread_that_compiled() -> None:
+    """Two functions of one name look alike to the pass, and compile at the same time."""
     road = fs.jit(mixed)._fusionstitch.road
-    road_cuda._errors.append((road_cuda.Whose("gone", "0"), StitchError("It was asked for.")))
+    left, settled = threading.Barrier(3, timeout=60), threading.Barrier(3, timeout=60)
+    heard: dict[str, str] = {}
+
+    def compiles(why: str) -> None:
+        alone(lambda: behind.leave_error("mixed", road.token, StitchError(why)))  # as the pass is
+        left.wait()
+        settled.wait()
+        with pytest.raises(StitchError) as raised:
+            behind.settle(road.whose)
+        heard[why] = str(raised.value)
+
+    threads = [threading.Thread(target=compiles, args=(why,)) for why in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    left.wait()
+    behind.settle(road.whose)  # nothing of this thread's
+    settled.wait()
+    for thread in threads:
+        thread.join()
+    assert heard == {"first": "first", "second": "second"}
+    assert not behind.errors
+
+
+def test_errors_of_threads_that_have_ended_are_raised_by_the_next_call() -> None:
+    road = fs.jit(mixed)._fusionstitch.road
+    error = StitchError("It was asked for.")
+    thread = threading.Thread(target=behind.leave_error, args=("mixed", road.token, error))
+    thread.start()
+    thread.join()
     with pytest.raises(StitchError, match="It was asked for"):
-        road_cuda._settle(road.whose)
+        behind.settle(road.whose)
+    behind.settle(road.whose)
+
+
+def test_calls_and_compiles_raise_their_own_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(x: jax.Array) -> jax.Array:
+        return mixed(x) + 1.0
+
+    jitted, another = fs.jit(mixed), fs.jit(other)
+    x = jnp.ones(SPEC.shape)
+    token = jitted._fusionstitch.road.token if jitted(x) is not None else ""
+    for again in (lambda: jitted(x), lambda: jitted.lower(SPEC).compile()):
+        behind.leave_error("mixed", token, StitchError("It was asked for."))
+        another(x)
+        another.lower(SPEC).compile()
+        with pytest.raises(StitchError, match="It was asked for"):
+            again()
+        again()
+
+
+def test_errors_that_nobody_collects_do_not_pile_up() -> None:
+    road = fs.jit(mixed)._fusionstitch.road
+    for step in range(5):
+        behind.leave_error("mixed", road.token, StitchError(f"Step {step}."))
+    assert len(behind.errors) == 1
+    with pytest.raises(StitchError, match="Step 4"):
+        behind.settle(road.whose)
+
+
+def test_errors_of_functions_that_are_gone_are_told_as_warnings() -> None:
+    def brief(x: jax.Array) -> jax.Array:
+        return x + 1.0
+
+    road, gone = fs.jit(mixed)._fusionstitch.road, fs.jit(brief)
+    behind.leave_error("brief", gone._fusionstitch.road.token, StitchError("It was asked for."))
+    behind.settle(road.whose)  # it may still be called
+    del gone
+    gc.collect()
+    with pytest.warns(FusionStitchWarning, match="brief runs as under jax.jit: It was asked for"):
+        behind.settle(road.whose)
+    assert not behind.errors
 
 
 class Refused:

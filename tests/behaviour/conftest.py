@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, road_cuda
+from fusionstitch import behind, builders
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.cache import Store
 from hlo.verdict import allow
@@ -33,8 +33,8 @@ def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
-    road_cuda._left.clear()
-    road_cuda._errors.clear()
+    behind.reasons.clear()
+    behind.errors.clear()
     return fs.jit
 
 

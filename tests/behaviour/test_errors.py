@@ -15,7 +15,7 @@ from jax.experimental import checkify
 from jax.extend.core import Primitive
 
 import fusionstitch as fs
-from fusionstitch import road_cuda
+from fusionstitch import behind
 from fusionstitch.errors import FusionStitchWarning
 from tests.behaviour.same import assert_same, outcome
 from tests.behaviour.table import Jit, mixed
@@ -232,7 +232,7 @@ def test_reasons_that_the_pass_leaves_are_told_once_per_function(marked: Jit) ->
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for rows in (1, 2, 3):
-            road_cuda._left.append(("mixed", "Something was missing."))
+            behind.reasons.append(("mixed", "Something was missing."))
             jitted(X[:rows])
     assert len(seen) == 1
 
@@ -243,7 +243,7 @@ def test_a_reason_of_another_function_is_not_taken_for_its_own(marked: Jit) -> N
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for name in ("other", "mixed", "mixed"):
-            road_cuda._left.append((name, "Something was missing."))
+            behind.reasons.append((name, "Something was missing."))
             jitted(X)
     assert [str(w.message).split()[0] for w in seen] == ["other", "mixed"]
 

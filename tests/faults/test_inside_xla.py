@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, recall, road_cuda
+from fusionstitch import behind, builders, recall, road_cuda
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, ToolchainError
 from fusionstitch.runtime import cuda, nvrtc, xla_pass
 from fusionstitch.runtime.cache import Store
@@ -43,11 +43,11 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
-    road_cuda._left.clear()
-    road_cuda._errors.clear()
+    behind.reasons.clear()
+    behind.errors.clear()
     yield Place(monkeypatch, tmp_path / "cache", tmp_path)
-    road_cuda._left.clear()
-    road_cuda._errors.clear()
+    behind.reasons.clear()
+    behind.errors.clear()
 
 
 def called(**options: Any) -> tuple[bytes | None, np.ndarray, Any]:
@@ -186,8 +186,8 @@ def test_what_fails_is_left_to_xla(name: str, place: Place, nvrtc: ModuleType) -
         assert "mixed runs as under jax.jit" in str(warning.message)
         with pytest.raises((StitchError, OptionError)):
             called(fallback="error")
-    road_cuda._left.clear()
-    road_cuda._errors.clear()
+    behind.reasons.clear()
+    behind.errors.clear()
     assert called(fallback="error")[0] is not None
 
 
