@@ -272,6 +272,16 @@ def variance(x):
     return squares / n
 
 
+def recurrence(x, y):
+    """What x -> p x + q, one after the other, make of 0.5: the order counts."""
+
+    def join(a, b):
+        return a[0] * b[0], a[1] * b[0] + b[1]
+
+    inits = (np.float32(1), np.float32(0.5))
+    return lax.reduce((jnp.tanh(x), y), inits, join, (1,))[1]
+
+
 def pool(x):
     return lax.reduce_window(x * 2, -np.float32(np.inf), lax.max, (1, 3, 3), (1, 2, 1), "SAME")
 
@@ -284,6 +294,8 @@ def running_sum(x):
 
 
 add("argmax", lambda x: jnp.argmax(x * 2, 1), normal(9, 100), shows=(JOIN, LANES))
+add("recurrence", recurrence, normal(9, 700), normal(9, 700), shows=(JOIN, SHARED))
+add("recurrence_of_many", recurrence, normal(2, 20_000), normal(2, 20_000), shows=(JOIN, GRID))
 add("argmax_block", lambda x: jnp.argmax(x * 2, 1), normal(3, 3000), shows=(JOIN, BLOCK))
 add("argmax_columns", lambda x: jnp.argmin(x * 2, 0), normal(200, 9), shows=JOIN)
 add("argmax_split", lambda x: jnp.argmax(x * 2), normal(1 << 17), shows=(JOIN, GRID))
