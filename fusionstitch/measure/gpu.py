@@ -1,4 +1,4 @@
-"""The meter of a GPU: stitched kernels under graph replay, XLA's by the profiler."""
+"""The meter of a GPU: stitched kernels under graph replay, XLA's between readings of the clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import logging
 import statistics
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -17,7 +16,7 @@ from costmodel.devices import Device
 from fusionstitch import builders
 from fusionstitch.accuracy import difference
 from fusionstitch.errors import FusionStitchError, MeasureError
-from fusionstitch.measure import activity, buffers, probes, replay
+from fusionstitch.measure import activity, buffers, probes, replay, side_by_side
 from fusionstitch.runtime.apart import apart
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.outcome import Failed
@@ -28,12 +27,10 @@ from hlo.literals import NUMPY_DTYPES
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Runs of XLA's program under the profiler: whole cycles through the sets, about this many.
-XLA_RUNS = 24
+#: Copies of XLA's program in a row, at least.
+XLA_COPIES = 12
 #: Launches of a kernel of about 2 ms before anything is measured.
 WARM_LAUNCHES = 20
-#: Times taken of the calls in flight.
-IN_FLIGHT_ROUNDS = 3
 #: Bytes that the kernel copies from which the gap between kernels is taken.
 GAP_BYTES = 1 << 20
 
@@ -41,9 +38,8 @@ GAP_BYTES = 1 << 20
 class GpuMeter:
     """Times on one JAX device, with the sets of arguments of the last pattern kept.
 
-    Both sides are given as if inside a CUDA graph. Graph replay gives the period of a stitched
-    kernel. XLA's program is taken at its best: the durations of its kernels by the profiler, with
-    `gap_us` for each, or the time per call with many calls in flight where that is shorter.
+    Both sides run inside CUDA graphs. Graph replay gives the period of a stitched kernel; XLA's
+    program is run several times in a row (`measure/side_by_side.py`).
     """
 
     def __init__(self, device: Any, profile: Device):
@@ -133,41 +129,13 @@ class GpuMeter:
 
     def xla_us(self, module: bytes) -> float:
         def run() -> float:
-            from fusionstitch.original import plain_jit
-            from fusionstitch.runtime.portable import as_function
-
             entry = from_proto(module).entry
-            shapes = [p.shape for p in entry.parameters]
-            sets = self._sets(shapes, entry.root.shape.elements)
-            jitted = plain_jit()(as_function(module, "alone"))
-            compiled = jitted.lower(*sets[0]).compile()
-            return self._program_us(lambda i: compiled(*sets[i % len(sets)]), len(sets))
+            shapes = (*(p.shape for p in entry.parameters), *entry.root.shape.elements)
+            sets = buffers.sets_for(sum(shape.bytes for shape in shapes), self.profile)
+            program = side_by_side.Program("alone", module, max(XLA_COPIES, 2 * sets), sets)
+            return side_by_side.times_us([program], self.device, self.profile)[0]
 
         return self._measured(run)
-
-    def _program_us(self, call: Callable[[int], Any], cycle: int) -> float:
-        """Microseconds of one call's kernels and copies, each with a gap."""
-        import jax
-
-        count = -(-XLA_RUNS // cycle) * cycle
-
-        def calls() -> None:
-            for number in range(count):
-                result = call(number)
-            jax.block_until_ready(result)
-
-        calls()
-        in_flight = []
-        for _ in range(IN_FLIGHT_ROUNDS):
-            start = time.perf_counter()
-            calls()
-            in_flight.append((time.perf_counter() - start) / count * 1e6)
-        events = activity.recorded(calls, self.ordinal)
-        if not events:
-            raise MeasureError("The profiler recorded no kernel of XLA's program.")
-        durations = sum(us for _, us in events) / count + len(events) / count * self.gap_us
-        logger.info("XLA: %.2f us by kernel, %.2f us in flight", durations, min(in_flight))
-        return min(durations, *in_flight)
 
     def _sets(self, read: Sequence[Shape], written: Sequence[Shape]) -> list[list[Any]]:
         """Sets of inputs of these shapes, as many as one run's traffic asks for."""

@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from costmodel.devices import Device
+from fusionstitch import builders
+from fusionstitch.errors import MeasureError
 from fusionstitch.measure import buffers, probes
 from fusionstitch.original import plain_jit
+from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
 from fusionstitch.runtime.portable import as_function
 from hlo.exporter import Preparation, Replacement, export
@@ -46,10 +49,12 @@ class Program:
 
 
 def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[float]:
-    """Microseconds of one copy of each program: the least of several runs, less what the clock
-    takes."""
+    """Microseconds of one copy of each program: of each copy the least of several runs, of these
+    the median, less what the clock takes. Raises MeasureError where kernels cannot be launched."""
     import jax
 
+    if not (ready := cuda.register_launcher(builders.store())):
+        raise MeasureError(f"The GPU's clock cannot be read: {ready.reason}")
     with jax.enable_x64(True):
         places = _Places(programs)
         arrays = buffers.inputs(places.shapes, device)
@@ -75,7 +80,7 @@ class _Places:
     def __init__(self, programs: Sequence[Program]):
         counts: dict[Shape, int] = {}
         for program in programs:
-            for shape in set(program.operands):
+            for shape in dict.fromkeys(program.operands):
                 needed = program.sets * program.operands.count(shape)
                 counts[shape] = max(counts.get(shape, 0), needed)
         self._first: dict[Shape, int] = {}
