@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from codegen.inplace import one_to_one
@@ -28,12 +29,16 @@ def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[in
     """
     homes = _homes(module, pattern.graph)
     reserved = set(homes.values())
+    before = _before(pattern)
+    donated = {entry.parameter_number for entry in _donated(module)}
+    if pattern.graph.proto_id != module.entry.proto_id:
+        donated = set(range(len(pattern.graph.parameters)))
     pairs = []
     for output, operand in kernel.in_place:
         value = pattern.inputs[operand]
         place, home = _place(value), homes.get(_buffer(pattern.outputs[output]).id)
         fits = place == home if home or place in reserved else True
-        if fits and _dies(module, pattern, value):
+        if fits and _dies(pattern.graph, value, before, donated):
             pairs.append((output, operand))
     return one_to_one(pairs)
 
@@ -52,11 +57,17 @@ def overwrites(module: Module, pattern: Pattern) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
+def _before(pattern: Pattern) -> int:
+    """Bitset of the ops of a pattern and of all that it waits for."""
     graph = pattern.graph
     inside = pattern.bits | sum(1 << op.id for op in pattern.ops)
-    inside |= ancestors(graph, sum(1 << op.id for op in pattern.inputs))
-    if value is graph.root or any(not inside >> u.id & 1 for u in graph.users[value.id]):
+    return inside | ancestors(graph, sum(1 << op.id for op in pattern.inputs))
+
+
+def _dies(graph: Graph, value: Op, before: int, donated: Container[int]) -> bool:
+    """Whether nothing but the ops `before` reads the buffer of a value, which is no constant and no
+    parameter but a `donated` one."""
+    if value is graph.root or any(not before >> u.id & 1 for u in graph.users[value.id]):
         return False
     while value.opcode in _SAME_BUFFER:
         value, reader = value.operands[0], value
@@ -65,9 +76,7 @@ def _dies(module: Module, pattern: Pattern, value: Op) -> bool:
             return False
     if value.opcode in ("constant", "opaque-constant"):
         return False
-    if value.opcode != "parameter" or graph.proto_id != module.entry.proto_id:
-        return True
-    return value.attrs["index"] in {e.parameter_number for e in _donated(module)}
+    return value.opcode != "parameter" or value.attrs["index"] in donated
 
 
 def _homes(module: Module, graph: Graph) -> dict[int, Place]:
