@@ -251,16 +251,16 @@ def _regroups(join: _Join, place: int | None, a: Values, b: Values, c: Values) -
 
 
 def _associates(join: _Join) -> bool:
-    """Whether a join regroups: in all cases there are where these are few, where it is tried else,
-    wherever it gives numbers."""
-    if join.exact and _picks(join.body):
-        values = [_values(dtype) for dtype in join.dtypes]
-        if int(np.prod([len(v) for v in values])) ** 3 <= _MOST_CASES:
-            a, b, c = _cases(values, 3, None)
-            return join.same(join(join(a, b), c), join(a, join(b, c)))
-    join.exact = False
-    rng = np.random.default_rng(0)
-    a, b, c = (_partial(rng, join) for _ in range(3))
+    """Whether a join regroups: in all cases there are where these are few, where it is tried
+    else."""
+    values = [_values(dtype) for dtype in join.dtypes]
+    if _picks(join.body) and int(np.prod([len(v) for v in values])) ** 3 <= _MOST_CASES:
+        join.exact = True
+        a, b, c = _cases(values, 3, None)
+    elif (tried := _samples(join)) is not None:
+        a, b, c = tried
+    else:
+        return False
     return join.same(join(join(a, b), c), join(a, join(b, c)))
 
 
@@ -342,15 +342,21 @@ def _named(body: Graph, names: dict[Hashable, int], turn: int) -> Mapping[Op, in
 
 
 def _sampled(join: _Join) -> bool:
-    """Whether a body commutes, regroups, and takes an init more for nothing, where it is tried: on
-    elements and on what it makes of two of them."""
+    """Whether a body commutes, regroups, and takes an init more for nothing, where it is tried."""
+    if (tried := _samples(join)) is None:
+        return False
+    a, b, c = tried
+    return _regroups(join, None, a, b, c) and _starts_freely(join, None, a, b)
+
+
+def _samples(join: _Join) -> tuple[Values, Values, Values] | None:
+    """What a body is tried on, elements and what it makes of two of them; None where it hardly
+    gives numbers."""
     join.exact = False
     rng = np.random.default_rng(0)
     a, b, c = (_partial(rng, join) for _ in range(3))
     finite = [np.isfinite(x.astype(np.float64)).mean() for x in join(a, b)]
-    return (
-        min(finite) > 1 / 4 and _regroups(join, None, a, b, c) and _starts_freely(join, None, a, b)
-    )
+    return (a, b, c) if min(finite) > 1 / 4 else None
 
 
 def _partial(rng: np.random.Generator, join: _Join) -> Values:

@@ -130,7 +130,7 @@ class Monoids:
             raise CodegenError(f"Kernels cannot reduce as {op.name}: leave it to XLA. {why}")
         inputs, inits = _halves(op)
         if _long(op):
-            return in_runs(op, lambda dtype, last: self.run(op, dtype, last))
+            return in_runs(op, inputs, inits, lambda dtype, last: self.run(op, dtype, last))
         if len(inputs) == 1:
             start = literal(splat(inits[0]), inits[0].dtype)
             attrs = {**op.attrs, "reducer": self.monoid(op, op.dtype, start)}

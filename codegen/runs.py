@@ -32,12 +32,10 @@ def extents(n: int) -> tuple[int, int]:
     return -(-n // each), each
 
 
-def in_runs(op: Op, joining: Joining) -> list[Op]:
-    """The ops that stand for a reduce of one value; of several, those for the record of all: its
-    first member is not one of them."""
+def in_runs(op: Op, inputs: Sequence[Op], inits: Sequence[Op], joining: Joining) -> list[Op]:
+    """The ops that stand for a reduce of one of the `inputs`; of several, those for the record of
+    all: its first member is not one of them."""
     chain = Chain(op)
-    half = len(op.operands) // 2
-    inputs, inits = op.operands[:half], op.operands[half:]
     dims, summed = inputs[0].dims, sorted(op.attrs["dimensions"])
     kept = [d for d in range(len(dims)) if d not in summed]
     n = math.prod(dims[d] for d in summed)

@@ -35,21 +35,30 @@ PROGRAMS = [
 
 
 @pytest.fixture
-def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+def ticking(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, ...]]]:
+    """The dims of what each kind of reading waits for."""
+    read: list[list[tuple[int, ...]]] = []
+
     def clock(profile: Any, values: Any) -> bytes:
+        read.append([value.shape for value in values])
         given = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
         lowered = jax.jit(lambda earlier, *_: earlier + jnp.uint64(1000), keep_unused=True)
         return lowered.lower(*given).compiler_ir("hlo").as_serialized_hlo_module_proto()
 
     monkeypatch.setattr(side_by_side, "_clock", clock)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
+    return read
 
 
-def test_a_copy_takes_what_passes_beyond_the_clock_s_own(ticking: None) -> None:
+def test_a_copy_takes_what_passes_beyond_the_clock_s_own(
+    ticking: list[list[tuple[int, ...]]],
+) -> None:
     assert side_by_side.times_us(PROGRAMS, jax.devices()[0], H200) == [0.0, 0.0]
+    # nothing; the one result; both, each whole
+    assert ticking == [[()], [(), (8, 6)], [(), (8, 6), ()]]
 
 
-def test_every_copy_stands_between_two_readings(ticking: None) -> None:
+def test_every_copy_stands_between_two_readings(ticking: Any) -> None:
     with jax.enable_x64(True):
         places = side_by_side._Places(PROGRAMS)
         clocks = side_by_side._Clocks(H200)

@@ -124,6 +124,11 @@ def test_laws(name):
     assert laws_of(the_reduce(fun, np.ones((3, 5), np.float32))) == wanted
 
 
+def test_a_body_that_gives_no_numbers_is_not_taken_to_regroup():
+    fun = by(lambda a, b: (a - a) / (b - b), ZERO)
+    assert laws_of(the_reduce(fun, np.ones((3, 5), np.float32))) == IN_ORDER
+
+
 @pytest.mark.parametrize("name", BODIES)
 def test_how_long_rows_may_be(name):
     """Any body's may have so many elements, longer ones take one that regroups."""
