@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hlo import schema
 from hlo.errors import ImportModuleError
 from hlo.text_attributes import CALLED, READERS, read_frontend, unquoted
-from hlo.text_lines import Block, Document, Line, closing, split_text, split_top
+from hlo.text_lines import Block, Document, Line, closing, fault, split_text, split_top
 from hlo.text_values import integers, read_literal, read_shape
 
 _ALIAS_KINDS = {"may-alias": 1, "must-alias": 2}
@@ -25,61 +25,116 @@ _IGNORED_IN_MODULE = frozenset(
         *("allow_spmd_sharding_propagation_to_output", "is_scheduled", "buffer_donor"),
     }
 )
+#: What reading a malformed part raises.
+_MALFORMED = (ValueError, LookupError, TypeError, ArithmeticError)
 
 
 def text_to_proto(text: str) -> bytes:
     """The module as a serialized HloModuleProto.
 
     Reads the opcodes of the semantics table and control flow, gathers, scatters, sorts, windows,
-    custom calls and collectives without attributes of their own.
-    Raises ImportModuleError that names the line or the attribute it cannot read.
+    custom calls and collectives without attributes of their own. Names may be used again in
+    another computation, and the last computation is the entry where none is marked, as for XLA.
+    Raises ImportModuleError that names the line and what on it cannot be read.
     """
     try:
         data: bytes = _Builder(split_text(text)).module.SerializeToString(deterministic=True)
-    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+    except _MALFORMED as error:
         raise ImportModuleError(
             f"HLO text: the module contradicts itself ({type(error).__name__}: {error})."
         ) from None
     return data
 
 
+def _once(what: str, named: Sequence[Line | Block]) -> None:
+    seen: set[str] = set()
+    for one in named:
+        if one.name in seen:
+            raise fault(one.number, f"there is {what} {one.name} already")
+        seen.add(one.name)
+
+
+def _unique_names(document: Document, entry: Block) -> dict[tuple[str, str], str]:
+    """A name in the module for each name of an instruction in its computation.
+
+    A text may use a name in several computations. The entry's are kept, then whichever comes
+    first; others get a number that makes a name not written anywhere.
+    """
+    written = {line.name for block in document.blocks for line in block.lines}
+    found: dict[tuple[str, str], str] = {}
+    taken: set[str] = set()
+    numbers: dict[str, int] = {}
+    for block in sorted(document.blocks, key=lambda block: block is not entry):
+        for line in block.lines:
+            name = line.name
+            while name in taken or (name != line.name and name in written):
+                numbers[line.name] = numbers.get(line.name, 0) + 1
+                name = f"{line.name}.{numbers[line.name]}"
+            taken.add(name)
+            found[block.name, line.name] = name
+    return found
+
+
 class _Builder:
     def __init__(self, document: Document):
         self.module = schema.HloModule(name=document.name, id=1)
         self.computations = {block.name: n for n, block in enumerate(document.blocks, 1)}
-        entries = [block.name for block in document.blocks if block.is_entry]
-        if len(entries) != 1:
-            raise ImportModuleError(f"HLO text has {len(entries)} ENTRY computations, not one.")
-        self.module.entry_computation_name = entries[0]
-        self.module.entry_computation_id = self.computations[entries[0]]
+        _once("a computation", document.blocks)
+        entry = self.entry(document)
+        self.names = _unique_names(document, entry)
+        self.module.entry_computation_name = entry.name
+        self.module.entry_computation_id = self.computations[entry.name]
         for block in document.blocks:
             self.read_block(block)
-        self.read_host_shape(document.attributes.get("entry_computation_layout"))
+        program = self.module.computations[self.module.entry_computation_id - 1].program_shape
+        self.module.host_program_shape.CopyFrom(program)
         for key, value in document.attributes.items():
-            if key == "input_output_alias":
-                self.read_alias(value)
-            elif key == "frontend_attributes":
-                read_frontend(self.module, value)
-            elif key not in _IGNORED_IN_MODULE and key != "entry_computation_layout":
-                raise ImportModuleError(f"HLO text: module attribute {key}={value} is not known.")
+            try:
+                self.read_attribute(key, value)
+            except _MALFORMED as error:
+                raise fault(document.number, f"module attribute {key}={value}: {error}") from None
         self.read_frames(document.tables)
+
+    def entry(self, document: Document) -> Block:
+        if not document.blocks:
+            raise fault(document.number, "the module holds no computation")
+        marked = [block for block in document.blocks if block.is_entry]
+        if len(marked) > 1:
+            raise fault(marked[1].number, f"{marked[1].name} is a second ENTRY computation")
+        return marked[0] if marked else document.blocks[-1]
+
+    def read_attribute(self, key: str, value: str) -> None:
+        if key == "entry_computation_layout":
+            self.read_host_shape(value)
+        elif key == "input_output_alias":
+            self.read_alias(value)
+        elif key == "frontend_attributes":
+            read_frontend(self.module, value)
+        elif key not in _IGNORED_IN_MODULE:
+            raise ValueError("it is not known")
 
     def read_block(self, block: Block) -> None:
         number = self.computations[block.name]
         computation = self.module.computations.add(name=block.name, id=number)
-        self.ids = {line.name: (number << 32) + n for n, line in enumerate(block.lines, 1)}
-        for line in block.lines:
+        _once("an instruction", block.lines)
+        roots = [line for line in block.lines if line.is_root]
+        if len(roots) > 1:
+            raise fault(roots[1].number, f"{roots[1].name} is a second ROOT of {block.name}")
+        self.ids: dict[str, int] = {}
+        for place, line in enumerate(block.lines, 1):
             instruction = computation.instructions.add(
-                name=line.name, opcode=line.opcode, id=self.ids[line.name]
+                name=self.names[block.name, line.name],
+                opcode=line.opcode,
+                id=(number << 32) + place,
             )
             try:
                 self.read_line(instruction, line)
-            except (ValueError, LookupError, ArithmeticError) as error:
-                raise ImportModuleError(f"HLO text: {line.name} cannot be read: {error}.") from None
-            if line.is_root or line is block.lines[-1]:
-                computation.root_id = computation.root_id or instruction.id
-            if line.is_root:
-                computation.root_id = instruction.id
+            except _MALFORMED as error:
+                raise fault(
+                    line.number, f"{line.name} ({line.opcode}) cannot be read: {error}"
+                ) from None
+            self.ids[line.name] = instruction.id
+        computation.root_id = self.ids[(roots or block.lines)[-1].name]
         by_id = {i.id: i for i in computation.instructions}
         shape = computation.program_shape
         parameters = [i for i in computation.instructions if i.opcode == "parameter"]
@@ -95,9 +150,7 @@ class _Builder:
         elif line.opcode == "parameter":
             instruction.parameter_number = int(line.operands)
         else:
-            # operands may be printed with their shapes in front
-            names = [part.split()[-1].lstrip("%") for part in split_top(line.operands)]
-            instruction.operand_ids.extend(self.id_of(name) for name in names)
+            instruction.operand_ids.extend(map(self.operand, split_top(line.operands)))
         if line.opcode == "dot":
             instruction.precision_config.operand_precision.extend([0, 0])
         called: dict[str, list[int]] = {}
@@ -112,16 +165,23 @@ class _Builder:
             elif key in READERS:
                 READERS[key](instruction, value)
             else:
-                raise ImportModuleError(
-                    f"HLO text: {line.name} ({line.opcode}): attribute {key}={value} is not known; "
-                    "pass the module as an HloModuleProto or StableHLO instead."
+                raise ValueError(
+                    f"attribute {key}={value} is not known; pass the module as an HloModuleProto "
+                    "or StableHLO instead"
                 )
         for key in CALLED:
             instruction.called_computation_ids.extend(called.get(key, ()))
 
+    def operand(self, text: str) -> int:
+        """An operand's id; its shape may be printed in front of its name."""
+        *shape, name = text.split()
+        if shape and not shape[-1].endswith(("]", "}", ")")):
+            raise ValueError(f"{text[:80]!r} is no operand")
+        return self.id_of(name.lstrip("%"))
+
     def id_of(self, name: str) -> int:
         if name not in self.ids:
-            raise ValueError(f"{name} is not an instruction of its computation")
+            raise ValueError(f"{name} is not an instruction above it in its computation")
         return self.ids[name]
 
     def called(self, name: str) -> int:
@@ -130,17 +190,13 @@ class _Builder:
             raise ValueError(f"computation {name} is missing")
         return self.computations[name]
 
-    def read_host_shape(self, layout: str | None) -> None:
+    def read_host_shape(self, layout: str) -> None:
         host = self.module.host_program_shape
-        entry = self.module.computations[self.module.entry_computation_id - 1]
-        host.CopyFrom(entry.program_shape)
-        if layout is not None:
-            layout = layout[1:-1]
-            end = closing(layout, 0)
-            parts = split_top(layout[1:end])
-            del host.parameters[:]
-            host.parameters.extend(map(read_shape, parts))
-            host.result.CopyFrom(read_shape(layout[end + 1 :].removeprefix("->")))
+        layout = layout[1:-1]
+        end = closing(layout, 0)
+        del host.parameters[:]
+        host.parameters.extend(map(read_shape, split_top(layout[1:end])))
+        host.result.CopyFrom(read_shape(layout[end + 1 :].removeprefix("->")))
 
     def read_alias(self, text: str) -> None:
         for entry in split_top(text.strip()[1:-1]):
@@ -157,11 +213,10 @@ class _Builder:
         index = self.module.stack_frame_index
         for table, field in _FRAME_TABLES.items():
             for row in tables.get(table, ()):
-                _, _, value = row.partition(" ")
-                if value.startswith('"'):
-                    getattr(index, field).append(unquoted(value))
+                if row.startswith('"'):
+                    getattr(index, field).append(unquoted(row))
                     continue
-                numbers = dict(pair.split("=") for pair in value.strip("{}").split())
+                numbers = dict(pair.split("=") for pair in row.strip("{}").split())
                 frame = getattr(index, field).add()
                 for key in frame.DESCRIPTOR.fields_by_name:
                     setattr(frame, key, int(numbers.get(key, 0)))

@@ -10,12 +10,11 @@ import numpy as np
 
 from hlo import schema
 from hlo.edit import fill_shape
-from hlo.errors import ImportModuleError
 from hlo.graph import Shape
 from hlo.literals import NUMPY_DTYPES, fill_literal
 from hlo.text_lines import closing, split_top
 
-_ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([\d,]*)(?::[^}]*)?\})?$")
+_ARRAY = re.compile(r"([a-z]\w*)\s*\[([^\]]*)\]\s*(?:\{([\d,\s]*)(?::[^}]*)?\})?$")
 _ATOM = re.compile(r"[^\s{},()]+")
 
 
@@ -25,7 +24,7 @@ def integers(text: str) -> list[int]:
 
 
 def read_shape(text: str) -> Any:
-    """A ShapeProto; layouts that are not written are row-major."""
+    """A ShapeProto; layouts that are not written are row-major. ValueError says what is wrong."""
     text = text.strip()
     proto = schema.Shape()
     if text.startswith("("):
@@ -35,12 +34,10 @@ def read_shape(text: str) -> Any:
         return proto
     match = _ARRAY.match(text)
     if match is None or match[1] not in schema.PRIMITIVE_NUMBERS:
-        raise ImportModuleError(f"HLO text: {text!r} is no shape this version knows.")
+        raise ValueError(f"{text!r} is no shape this version knows")
     dims = [part.strip() for part in match[2].split(",") if part.strip()]
     if any(d.startswith("<=") for d in dims):
-        raise ImportModuleError(
-            f"HLO text: {text!r} has a dynamic dimension; export with static shapes."
-        )
+        raise ValueError(f"{text!r} has a dynamic dimension; export with static shapes")
     fill_shape(proto, Shape(match[1], tuple(int(d) for d in dims)))
     if match[3]:
         proto.layout.minor_to_major[:] = integers(match[3])
@@ -48,15 +45,14 @@ def read_shape(text: str) -> Any:
 
 
 def read_literal(text: str, shape: Any, literal: Any) -> None:
-    """Writes the value between the brackets of `constant(...)` into a LiteralProto."""
+    """Writes the value between the brackets of `constant(...)` into a LiteralProto; ValueError
+    says what is wrong."""
     name = schema.PRIMITIVE_TYPES[shape.element_type]
     dtype = NUMPY_DTYPES.get(name)
     if dtype is None:
-        raise ImportModuleError(f"HLO text: constants of type {name} cannot be read.")
+        raise ValueError(f"constants of type {name} cannot be read")
     if "..." in text:
-        raise ImportModuleError(
-            "HLO text: a constant is elided; print the module with print_large_constants=True."
-        )
+        raise ValueError("the constant is elided; print the module with print_large_constants=True")
     dims = tuple(shape.dimensions)
     if dtype.kind == "c":
         pairs = re.findall(r"\(([^,()]+),([^()]+)\)", text)
@@ -64,7 +60,7 @@ def read_literal(text: str, shape: Any, literal: Any) -> None:
     else:
         flat = np.array([_atom(atom, dtype) for atom in _ATOM.findall(text)], dtype)
     if flat.size != math.prod(dims):
-        raise ImportModuleError(f"HLO text: {text[:60]!r} holds {flat.size} elements, not {dims}.")
+        raise ValueError(f"{text[:60]!r} holds {flat.size} elements, not {dims}")
     fill_literal(literal, flat.reshape(dims), _row_major(name, dims))
 
 

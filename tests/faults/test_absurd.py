@@ -211,10 +211,10 @@ def test_what_is_large_but_right_is_read() -> None:
 N = 200_000
 HEAD = "HloModule m\n\nENTRY e {\n  "
 TEXTS: dict[str, tuple[str, str]] = {
-    "nothing but a name": ("HloModule m\n\nFileNames\n", "0 ENTRY computations"),
+    "nothing but a name": ("HloModule m\n\nFileNames\n", "line 3: 'FileNames' stands"),
     "an end inside": (HEAD + "x = f32[4] parameter(0)\n", "ends inside computation"),
     "lines that never close": (HEAD + "x = f32[4] add(\n" * N, "more than 100 deep"),
-    "one line that never closes": (HEAD + "x = f32[4] add(\n" + "a, b\n" * N, "ends inside"),
+    "one line that never closes": (HEAD + "x = f32[4] add(\n" + "a, b\n" * N, "not closed"),
     "brackets": (HEAD + "x = f32[4] add(" + "(" * N + "\n}\n", "more than 100 deep"),
     "a tuple of tuples": (HEAD + f"x = {'(' * N}f32[]{')' * N} tuple()\n}}\n", "100 deep"),
     "comments that never end": (HEAD + "/*" * N + "\n}\n", "HLO text"),
@@ -235,7 +235,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "an unknown shape": (HEAD + "x = g32[] parameter(0)\n}\n", "no shape this version knows"),
     "an empty computation": (HEAD + "\n}\n", "HLO text"),
     "two of one name": (
-        HEAD + "x = f32[] parameter(0)\n  x = f32[] parameter(1)\n}\n", "not unique",
+        HEAD + "x = f32[] parameter(0)\n  x = f32[] parameter(1)\n}\n", "an instruction x already",
     ),
     "StableHLO of nothing": ("module {\n}\n", "no function `main`"),
     "StableHLO of brackets": ("module {\n" + "(" * N, "nests brackets"),

@@ -8,6 +8,7 @@ import pytest
 from hlo.errors import ImportModuleError
 from hlo.evaluate import evaluate
 from hlo.importer import from_proto, parse
+from hlo.inline import inline_calls
 from hlo.text import text_to_proto
 from hlo.verify import verify_module
 
@@ -107,25 +108,99 @@ def test_operands_may_carry_their_shapes():
     np.testing.assert_array_equal(got, [0, 0])
 
 
+def test_names_repeated_in_two_computations_are_told_apart():
+    text = """HloModule m
+
+f {
+  x = f32[2]{0} parameter(0)
+  x.1 = f32[2]{0} add(x, x)
+  ROOT z = f32[2]{0} multiply(x.1, x)
+}
+
+ENTRY e {
+  x = f32[2]{0} parameter(0)
+  z = f32[2]{0} call(x), to_apply=f
+  ROOT y = f32[2]{0} subtract(z, x)
+}
+"""
+    data = text_to_proto(text)
+    verify_module(data)
+    module = from_proto(data)
+    assert [[op.name for op in graph] for graph in module.graphs] == [
+        ["x.2", "x.1", "z.1"],
+        ["x", "z", "y"],
+    ]
+    [got] = evaluate(from_proto(inline_calls(data)).entry, [np.array([1, 3], np.float32)])
+    np.testing.assert_array_equal(got, [1, 15])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HloModule m ENTRY e { p = f32[2] parameter(0) ROOT t = f32[2] tanh(p) }",
+        "HloModule m\nENTRY e\n{\np = f32[2] parameter(0)\nROOT\nt =\nf32 [2]\ntanh(\np)}\n",
+        "HloModule m\nENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT t = f32[2]{0} tanh(p) }",
+        "HloModule m\nENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT t = f32[2]{0} tanh(p)}",
+        "HloModule m\ne {\n  p = f32[2] parameter(0)\n  t = f32[2] tanh(p)\n}\n",
+        "HloModule m\n// {\nENTRY e { // }\np = f32[2] parameter(0)\nt = f32[2] tanh(p) /* }\n */}",
+        "HloModule m\nENTRY %e (p: f32[2]) -> f32[2] { p = f32[2] parameter(0)\nROOT t = f32[2]"
+        ' tanh(f32[2] %p) }, execution_thread="main"',
+        "HloModule m\r\n\r\nENTRY e {\r\n p = f32[2] parameter(0)\r\n t = f32[2] tanh(p)\r\n}\r\n",
+    ],
+)  # fmt: skip
+def test_line_ends_mean_nothing(text):
+    """XLA's own reader takes each of these for the same module."""
+    assert text_to_proto(text) == text_to_proto(module(TANH).replace("main", "e"))
+
+
+def test_a_brace_in_a_string_closes_nothing():
+    body = '  p = f32[2]{0} parameter(0)\n  ROOT t = f32[2]{0} tanh(p),\nmetadata={op_name="} }"} }'
+    data = text_to_proto(f"HloModule m\n\nENTRY e {{\n{body}\n")
+    assert from_proto(data).entry.root.source.op_name == "} }"
+
+
+def test_the_last_computation_is_the_entry_where_none_is_marked():
+    text = module(TANH) + "\nlast {\n" + P + "  ROOT c = f32[2]{0} call(p), to_apply=main\n}\n"
+    assert from_proto(text_to_proto(text.replace("ENTRY ", ""))).entry.name == "last"
+    assert from_proto(text_to_proto(text)).entry.name == "main"
+
+
 P = "  p = f32[2]{0} parameter(0)\n"
+TANH = P + "  ROOT t = f32[2]{0} tanh(p)"
 BAD = {
     "not with HloModule": "module {\n}",
-    "it is empty": "\n",
-    "0 ENTRY computations": "HloModule m\n\nf {\n  ROOT p = f32[] parameter(0)\n}\n",
-    "attribute foo=1 is not known": module(P + "  ROOT t = f32[2]{0} tanh(p), foo=1"),
-    "q is not an instruction": module(P + "  ROOT t = f32[2]{0} tanh(q)"),
-    "computation g is missing": module(P + "  ROOT t = f32[2]{0} call(p), to_apply=g"),
-    "no shape this version knows": module("  ROOT p = q7[2]{0} parameter(0)"),
+    "not with HloModule and a name": "HloModule\n\nENTRY f {\n" + P + "}\n",
+    "it is empty": "\n// nothing /* but\n",
+    "line 1: the module holds no computation": "HloModule m",
+    "line 6: g is a second ENTRY": "HloModule m\n\nENTRY f {\n" + P + "}\nENTRY g {\n" + P + "}\n",
+    "line 5: .* attribute foo=1 is not known": module(TANH + ", foo=1"),
+    "line 5: attribute metadata is given twice": module(TANH + ", metadata={}, metadata={}"),
+    "line 5: .*q is not an instruction": module(P + "  ROOT t = f32[2]{0} tanh(q)"),
+    "line 4: .*p is not an instruction above it": module("  t = f32[2]{0} tanh(p)\n" + P),
+    "line 5: .*'p p' is no operand": module(P + "  ROOT t = f32[2]{0} add(p p)"),
+    "line 5: .*computation g is missing": module(P + "  ROOT t = f32[2]{0} call(p), to_apply=g"),
+    "line 5: there is an instruction p already": module(P + P + "  ROOT t = f32[2]{0} tanh(p)"),
+    "line 6: there is a computation f": "HloModule m\n\nENTRY f {\n" + P + "}\nf {\n" + P + "}",
+    "line 5: t is a second ROOT": module("ROOT" + P + "  ROOT t = f32[2] tanh(p)"),
+    "line 4: .*no shape this version knows": module("  ROOT p = q7[2]{0} parameter(0)"),
+    "line 5: a shape is missing at 'tanh": module(P + "  ROOT t = tanh(p)"),
     "dynamic dimension": module("  ROOT p = f32[<=2]{0} parameter(0)"),
     "print_large_constants=True": module("  ROOT c = f32[99]{0} constant({...})"),
     "holds 1 elements": module("  ROOT c = f32[2]{0} constant({1})"),
     "constants of type s4": module("  ROOT c = s4[] constant(1)"),
-    "is no instruction": module("  nonsense"),
-    "has no opcode": module("  x = f32[2]{0}"),
-    "ends inside": "HloModule m\n\nENTRY f {\n  ROOT p = f32[] parameter(0)\n",
-    "module attribute odd=1": module(P + "  ROOT t = f32[2]{0} tanh(p)", ", odd=1"),
-    "stands outside": "HloModule m\n\nROOT p = f32[] parameter(0)\n",
-    "sharding {devices": module(P + "  ROOT t = f32[2]{0} tanh(p), sharding={devices=[2]0,1}"),
+    "line 4: 'nonsense' is no instruction": module("  nonsense"),
+    "line 4: x has no opcode": module("  x = f32[2]{0}"),
+    "line 4: computation f holds no": "HloModule m\n\nENTRY f {\n}\n",
+    "line 5: .*ends inside computation f": "HloModule m\n\nENTRY f {\n" + P,
+    "line 5: a bracket is not closed": module(P + "  ROOT t = f32[2]{0} tanh(p"),
+    "line 4: a bracket is not closed in '.p} }'": module("  t = f32[2]{0} tanh(p}\n"),
+    "line 1: module attribute odd=1": module(TANH, ", odd=1"),
+    "line 1: .*input_output_alias={a}": module(TANH, ", input_output_alias={a}"),
+    "line 3: 'ROOT p = f32.*stands outside": "HloModule m\n\nROOT p = f32[] parameter(0)\n",
+    "line 7: 'more' stands outside": module(TANH) + "more",
+    "line 6: '}' stands outside": module(TANH + " }"),
+    "line 6: 'p = .*stands outside": module("/* two\nlines */" + P + "}" + TANH),
+    "sharding {devices": module(TANH + ", sharding={devices=[2]0,1}"),
 }  # fmt: skip
 
 
