@@ -11,6 +11,7 @@ from hlo.attributes import READERS, finish
 from hlo.calls import MAX_NESTING, callees_first
 from hlo.checks import check
 from hlo.errors import ImportModuleError
+from hlo.frames import Frames
 from hlo.graph import Graph, Module, Op, Shape, Source, topological
 from hlo.literals import to_numpy
 from hlo.semantics import has_effect
@@ -62,12 +63,11 @@ def from_message(proto: Any) -> Module:
 
 class _Reader:
     def __init__(self, proto: Any):
-        self.frames = proto.stack_frame_index
+        self.frames = Frames(proto.stack_frame_index)
         self.graphs: dict[int, Graph] = {}
         self.row_major: set[int] = set()
         self.shapes: dict[tuple[int, tuple[int, ...]], Shape] = {}
         self.sources: dict[tuple[str, str, int], Source] = {}
-        self.lines: dict[int, tuple[str, int]] = {}
 
     def read(self, computation: Any) -> Graph:
         ops: dict[int, Op] = {}
@@ -161,25 +161,14 @@ class _Reader:
         return found
 
     def source(self, metadata: Any) -> Source:
-        file, line = metadata.source_file, metadata.source_line
-        if not file and metadata.stack_frame_id:
-            file, line = self.line(metadata.stack_frame_id)
+        file, line = self.frames.place(metadata.stack_frame_id)
+        if not file:
+            file, line = metadata.source_file, metadata.source_line
         key = (metadata.op_name, file, line)
         found = self.sources.get(key)
         if found is None:
             found = self.sources[key] = Source(foreign.line(key[0]), foreign.line(file), line)
         return found
-
-    def line(self, frame: int) -> tuple[str, int]:
-        """File and line of a 1-based stack frame id; ("", 0) when the index does not hold it."""
-        if frame not in self.lines:
-            try:
-                location = self.frames.stack_frames[frame - 1].file_location_id
-                place = self.frames.file_locations[location - 1]
-                self.lines[frame] = (self.frames.file_names[place.file_name_id - 1], place.line)
-            except IndexError:
-                self.lines[frame] = ("", 0)
-        return self.lines[frame]
 
 
 def _row_major(shape: Any) -> bool:

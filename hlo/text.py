@@ -220,3 +220,5 @@ class _Builder:
                 frame = getattr(index, field).add()
                 for key in frame.DESCRIPTOR.fields_by_name:
                     setattr(frame, key, int(numbers.get(key, 0)))
+                if table == "StackFrames":  # in text, the frame without a caller says 1
+                    frame.parent_frame_id = max(frame.parent_frame_id - 1, 0)

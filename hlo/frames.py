@@ -1,0 +1,120 @@
+"""Which line of a call stack is the user's: the innermost outside of Python, JAX and libraries."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sysconfig
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+#: Frames of one stack that are looked at. JAX records 100.
+_DEEPEST = 256
+#: Folders of installed packages and of the standard library, also those of another machine.
+_INSTALLED = re.compile(
+    r"/(?:site-packages|dist-packages|__pypackages__|lib(?:64)?/(?:python|pypy)\d[\d.]*)/"
+)
+_PACKAGE = re.compile(r".*/(?:site|dist)-packages/([^/]+)")
+#: What interpreters and notebooks call text that came from no file. Other names in angle brackets
+#: are code that Python or a library wrote.
+_TYPED_IN = re.compile(
+    r"<(?:stdin|string|console|input|(?:i?python-)?input-[^>]*|doctest [^>]*|cell[^>]*)>"
+)
+#: Part of the names of the methods that `dataclasses` writes, from a "<string>".
+_WRITTEN = "__create_fn__"
+_OUR_FLOORS = ("fusionstitch", "codegen", "costmodel", "hlo")
+
+
+class Frame(NamedTuple):
+    """One line of a call stack."""
+
+    file: str
+    function: str
+    line: int
+
+
+class Frames:
+    """The stack frames of a module, by the 1-based ids that its instructions name."""
+
+    def __init__(self, index: Any):
+        self.index = index
+        self.found: dict[int, tuple[str, int]] = {}
+
+    def place(self, ident: int) -> tuple[str, int]:
+        """The user's file and line among a frame and its callers; ("", 0) if there is none."""
+        if ident not in self.found:
+            frame = users(self.stack(ident))
+            self.found[ident] = (frame.file, frame.line) if frame else ("", 0)
+        return self.found[ident]
+
+    def stack(self, ident: int) -> list[Frame]:
+        """A frame and its callers, innermost first, as far as the tables go."""
+        index, frames = self.index, list[Frame]()
+        while ident > 0 and len(frames) < _DEEPEST:
+            try:
+                frame = index.stack_frames[ident - 1]
+                place = index.file_locations[frame.file_location_id - 1]
+                file = index.file_names[place.file_name_id - 1]
+            except IndexError:
+                break
+            function = place.function_name_id - 1
+            known = 0 <= function < len(index.function_names)
+            frames.append(Frame(file, index.function_names[function] if known else "", place.line))
+            ident = frame.parent_frame_id
+        return frames
+
+
+def users(stack: list[Frame]) -> Frame | None:
+    """The innermost frame that is the user's, of a stack from inside out; None for an empty one.
+
+    What lies in no folder of installed packages is the user's, packages installed in place among
+    it. A program that is installed itself is its outermost package.
+    """
+    for frame in stack:
+        if is_users(frame):
+            return frame
+    packages = [_package(frame.file) for frame in stack]
+    program = next((package for package in reversed(packages) if package), None)
+    return stack[packages.index(program)] if stack else None
+
+
+def is_users(frame: Frame) -> bool:
+    """Whether a line lies outside of Python, JAX, this package and what is installed."""
+    if frame.file.startswith("<"):
+        return _TYPED_IN.fullmatch(frame.file) is not None and _WRITTEN not in frame.function
+    if frame.function == "<module>" and _slashed(frame.file).startswith(_scripts()):
+        return False  # the file that an installer writes to start a program
+    return not _is_library(frame.file)
+
+
+@cache
+def _is_library(file: str) -> bool:
+    path = _slashed(file)
+    return _INSTALLED.search(path) is not None or path.startswith(_folders())
+
+
+@cache
+def _folders() -> tuple[str, ...]:
+    """The folders of this Python, of JAX wherever it is installed, and of this package."""
+    here = Path(__file__).parent.parent
+    found = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found += [str(here / floor) for floor in _OUR_FLOORS]
+    for name in ("jax", "jaxlib"):
+        spec = importlib.util.find_spec(name)
+        found += list((spec and spec.submodule_search_locations) or ())
+    return tuple(f"{_slashed(folder).rstrip('/')}/" for folder in found if folder)
+
+
+@cache
+def _scripts() -> str:
+    return f"{_slashed(sysconfig.get_path('scripts')).rstrip('/')}/"
+
+
+def _package(file: str) -> str | None:
+    found = _PACKAGE.match(_slashed(file))
+    return found[1] if found else None
+
+
+def _slashed(path: str) -> str:
+    return path.replace("\\", "/")
