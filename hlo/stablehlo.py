@@ -101,12 +101,13 @@ def _read(source: str | bytes) -> tuple[str, list[_Array], list[_Array], tuple[i
     from jax.extend import mlir
     from jax.extend.lowering import JaxIrContext, upstream_dialects
     from jax.extend.mlir import ir
-    from jax.extend.mlir.dialects import stablehlo
+    from jax.extend.mlir.dialects import chlo, stablehlo
 
     context = JaxIrContext()
     context.append_dialect_registry(upstream_dialects)
     context.load_all_available_dialects()
     stablehlo.register_dialect(context)
+    chlo.register_dialect(context)  # JAX lowers square, erf and others to it
     with context:
         module: Any
         if isinstance(source, bytes):

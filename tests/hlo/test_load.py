@@ -65,6 +65,14 @@ def test_donation_is_kept_through_stablehlo():
     assert entry.parameter_number == 0
 
 
+def test_stablehlo_may_hold_operations_of_chlo():
+    lowered = jax.jit(lambda x: jnp.square(jax.lax.erf(x))).lower(X)
+    proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    [want] = evaluate(from_proto(proto).entry, [X])
+    [got] = evaluate(from_proto(load(lowered.as_text())).entry, [X])
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 def test_wide_types_pass_through_stablehlo():
     with jax.enable_x64(True):
         lowered = jax.jit(lambda x, y: (x * 2, ~y)).lower(np.float64(1), np.ones(3, np.uint64))
