@@ -11,8 +11,9 @@ from pathlib import Path
 
 import jax
 
+from codegen import scatter_sums
 from hlo.semantics import SEMANTICS, Kind
-from tests.coverage.running import Outcome, Status, all_groups
+from tests.coverage.running import Outcome, Status, all_groups, large_statuses
 from tests.coverage.table import EVERY, FLOAT8, FOUR_BITS, MORE_FLOAT8
 
 #: Releases of JAX lower some functions to other ops.
@@ -83,10 +84,12 @@ def page() -> str:
         "",
         "In the tables: **+** all cases of this op and type are in a kernel; **XLA** none is;",
         "**+/XLA** some are; empty: never seen. The floats of one byte are computed with in f32,",
-        "and the result of each op is rounded to them.",
+        "and the result of each op is rounded to them. **Real sizes** are those of",
+        "[the section below](#at-real-sizes), under the default scorer.",
     ]
     for family, (title, _) in FAMILIES.items():
-        lines += ["", f"## {title}", "", *_table([s for s in found if s.case.family == family])]
+        lines += ["", f"## {title}", "", *_table(family, found)]
+    lines += ["", "## At real sizes", "", *_real_sizes()]
     lines += ["", "## Left to XLA, and why", "", *_reasons(found)]
     lines += [
         "",
@@ -119,18 +122,43 @@ def _short(dtype: str) -> str:
     return dtype.replace(head, SHORT[head], 1).replace("f8_", "f8")
 
 
-def _table(found: Sequence[Status]) -> list[str]:
+def _table(family: str, every: Sequence[Status]) -> list[str]:
+    found = [s for s in every if s.case.family == family]
+    large = [s for s in large_statuses() if s.case.family == family]
     present = {s.case.dtype for s in found}
     order = (*EVERY, *FLOAT8, *MORE_FLOAT8, *FOUR_BITS)
     types = [t for t in order if t in present] + sorted(present - set(order))
-    rows = [f"| op | {' | '.join(map(_short, types))} |", "|---" * (len(types) + 1) + "|"]
+    heads = [*map(_short, types), *(["real sizes"] if large else [])]
+    rows = [f"| op | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for op in sorted({s.case.op for s in found}):
-        cells = []
-        for dtype in types:
-            outcomes = {s.outcome for s in found if (s.case.op, s.case.dtype) == (op, dtype)}
-            cells.append("/".join(o.value for o in Outcome if o in outcomes and o.value))
+        here = [s for s in found if s.case.op == op]
+        cells = [_cell(s for s in here if s.case.dtype == dtype) for dtype in types]
+        cells += [_cell(s for s in large if s.case.op == op)] if large else []
         rows.append(f"| {op} | {' | '.join(cells)} |")
     return rows
+
+
+def _cell(found: Iterable[Status]) -> str:
+    outcomes = {s.outcome for s in found}
+    return "/".join(o.value for o in Outcome if o in outcomes and o.value)
+
+
+def _real_sizes() -> list[str]:
+    return [
+        "Planned in f32 for an H200 with the default scorer, which decides by the model; nothing",
+        "of it is run. A scatter or a segment sum whose updates may meet in one element is",
+        "stitched by comparing every update with every element of the result: in a fixed order,",
+        f"without atomics. It is refused above {scatter_sums.MOST:,} comparisons (index vectors",
+        "times elements of the result), and the model prefers XLA's scatter before that, unless",
+        "the elements are few. There is no other way yet for it to be in a kernel.",
+        "",
+        "| op | sizes | stitched | why not |",
+        "|---|---|---|---|",
+        *(
+            f"| {s.case.op} | {s.case.name.partition(': ')[2]} | {s.outcome.value} | {s.reason} |"
+            for s in large_statuses()
+        ),
+    ]
 
 
 def _reasons(found: Sequence[Status]) -> list[str]:

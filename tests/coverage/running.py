@@ -18,10 +18,12 @@ from fusionstitch.accuracy import relative_error
 from fusionstitch.patterns.pattern import free_bits
 from hlo.graph import Graph, Op
 from hlo.semantics import Kind, kind_of
-from tests.coverage.table import Case, groups
+from tests.coverage.table import Case, groups, large_cases
 
 #: The paper's scorer takes every pattern that saves a kernel, so what is left is left for a reason.
 OPTIONS = fs.Options(backend="emulate", scorer="paper")
+#: What is too large to be run is planned as it would be by default.
+LARGE_OPTIONS = fs.Options(backend="emulate", device="h200")
 #: Below the general floor: what a few roundings of f64 may add up to.
 F64_FLOOR = 1e-13
 
@@ -64,18 +66,20 @@ class Group:
             lowered = traced.lower(lowering_platforms=(platform,))
         return lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
 
-    def statuses(self) -> list[Status]:
+    def statuses(self, options: fs.Options = OPTIONS) -> list[Status]:
         """What planning and code generation make of every case."""
-        result = core.stitch(self.module("cuda"), OPTIONS, builders.profile(OPTIONS), None)
+        result = core.stitch(self.module("cuda"), options, builders.profile(options), None)
         left = {name: fallback.reason for fallback in result.fallbacks for name in fallback.ops}
         plan = result.plans[-1]  # callees come first
         inside = {op for chosen in plan.chosen for op in chosen.pattern.ops}
         inside = {op for op in inside if op.name not in left}
         why = dict(left)
-        for rejected in plan.rejected:
-            if len(rejected.ops) == 1:
-                why.setdefault(rejected.ops[0].name, rejected.reason)
-        roots = iter(plan.graph.root.operands)
+        # why an op is in no kernel at all, then why a pattern that holds it is none
+        for rejected in sorted(plan.rejected, key=lambda one: len(one.ops)):
+            for op in rejected.ops:
+                why.setdefault(op.name, rejected.reason)
+        root = plan.graph.root
+        roots = iter(root.operands if root.opcode == "tuple" else [root])
         found = []
         for case in self.cases.values():
             with jax.enable_x64(self.wide):
@@ -130,6 +134,8 @@ def _status(
     reason = ""
     if outside:
         named = [op for op in outside if op.name in why] or outside
+        # what an update reads is left with it
+        named.sort(key=lambda op: kind_of(op.opcode) is not Kind.UPDATE)
         reason = why.get(named[0].name, "XLA's kernels are as few.")
     outcome = Outcome.LEFT if outside else Outcome.STITCHED if ops else Outcome.GONE
     return Status(case, outcome, reason, frozenset(op.opcode for op in ops))
@@ -156,3 +162,9 @@ def _where(mine: np.ndarray, xla: np.ndarray) -> str:
 @functools.cache
 def all_groups() -> dict[str, Group]:
     return {name: Group(cases) for name, cases in groups()}
+
+
+@functools.cache
+def large_statuses() -> tuple[Status, ...]:
+    """What becomes of the cases that are never run, each planned as a program of its own."""
+    return tuple(s for c in large_cases().values() for s in Group([c]).statuses(LARGE_OPTIONS))

@@ -71,6 +71,8 @@ class Case:
 
 
 CASES: dict[str, Case] = {}
+#: Cases of shapes alone, too large to be run.
+LARGE: dict[str, Case] = {}
 
 
 def add(
@@ -87,6 +89,13 @@ def add(
     assert name not in CASES, name
     wide |= any(leaf.dtype.name in WIDE for leaf in jax.tree.leaves(args))
     CASES[name] = Case(name, family, op, dtype, fun, args, wide)
+
+
+def add_large(family: str, op: str, fun: Callable[..., Any], *args: Any, sizes: str) -> None:
+    """Enters a case of f32 whose arguments are shapes, and which `sizes` describes."""
+    name = f"{op}: {sizes}"
+    assert name not in LARGE, name
+    LARGE[name] = Case(name, family, op, "float32", fun, args, wide=False)
 
 
 _turn = itertools.cycle(SHAPES)
@@ -141,6 +150,12 @@ def cases() -> dict[str, Case]:
     for family in FAMILIES:
         importlib.import_module(f"tests.coverage.{family}")
     return CASES
+
+
+def large_cases() -> dict[str, Case]:
+    """What is planned for its sizes and never run."""
+    importlib.import_module("tests.coverage.sizes")
+    return LARGE
 
 
 def groups(most: int = 36) -> Iterator[tuple[str, list[Case]]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from codegen import scatter_sums
 from hlo.semantics import SEMANTICS, Kind
-from tests.coverage import limits
+from tests.coverage import limits, running
 from tests.coverage.running import Outcome
 from tests.coverage.table import cases
 
@@ -33,6 +34,22 @@ def test_what_is_left_to_xla_has_a_reason() -> None:
     left = [s for s in limits.statuses() if s.outcome is Outcome.LEFT]
     assert left
     assert all(s.reason.endswith(".") for s in left)
+
+
+def test_what_is_said_of_scatters_holds_at_real_sizes() -> None:
+    """The default scorer decides: few segments are stitched, many are not, and the page says so."""
+    found = {s.case.name: s for s in running.large_statuses()}
+    assert found["segment_sum: 65,536 updates, 64 segments"].outcome is Outcome.STITCHED
+    refused = found["segment_sum: 65,536 rows of 64, 1,024 segments"]
+    assert refused.outcome is Outcome.LEFT
+    assert refused.reason == "Its updates are too many to be compared with every element."
+    at, over = (found[f"segment_sum: 1,000,000 updates, {n} segments"] for n in (16, 17))
+    assert 16_000_000 <= scatter_sums.MOST < 17_000_000
+    assert over.reason == refused.reason != at.reason
+    rows = limits.PAGE.read_text().splitlines()
+    [row] = [row for row in rows if row.startswith("| segment_sum | +")]
+    assert row.endswith("| +/XLA |")
+    assert all(any(name.partition(": ")[2] in row for row in rows) for name in found)
 
 
 def test_the_page_of_limits_is_what_the_table_gives() -> None:
