@@ -27,7 +27,8 @@ def from_proto(data: bytes) -> Module:
 
     Each graph holds what its root, ops with side effects and parameters need, in the order that
     `Graph` documents. A constant whose elements are not read (see `to_numpy`) and a bitcast between
-    layouts get opcodes of their own ("opaque-constant", "layout-bitcast"), and are left to XLA.
+    layouts or types get opcodes of their own ("opaque-constant", "layout-bitcast"), and are left to
+    XLA.
     What the module says about itself in free text (names, scopes, files) is made fit to print.
     Raises ImportModuleError on bytes that are no HloModuleProto or contradict themselves.
     """
@@ -124,8 +125,9 @@ class _Reader:
             value = None if op.shape.is_tuple else to_numpy(proto.literal, op.shape)
             op.opcode = "opaque-constant" if value is None else "constant"
             op.attrs = {} if value is None else {"value": value}
-        elif op.opcode == "bitcast" and not self.row_major.issuperset(
-            (proto.id, *proto.operand_ids)
+        elif op.opcode == "bitcast" and not (
+            self.row_major.issuperset((proto.id, *proto.operand_ids))
+            and all(x.shape.dtype == op.shape.dtype for x in operands)
         ):
             op.opcode = "layout-bitcast"
         else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hlo import schema
 from hlo.errors import ImportModuleError
-from hlo.text_attributes import CALLED, READERS, read_frontend, unquoted
+from hlo.text_attributes import CALLED, READERS, read_frontend, read_string
 from hlo.text_lines import Block, Document, Line, closing, fault, split_text, split_top
 from hlo.text_values import integers, read_literal, read_shape
 
@@ -209,16 +209,23 @@ class _Builder:
                 kind=_ALIAS_KINDS[kind[0]] if kind else 1,
             )
 
-    def read_frames(self, tables: Mapping[str, tuple[str, ...]]) -> None:
-        index = self.module.stack_frame_index
+    def read_frames(self, tables: Mapping[str, tuple[tuple[int, str], ...]]) -> None:
         for table, field in _FRAME_TABLES.items():
-            for row in tables.get(table, ()):
-                if row.startswith('"'):
-                    getattr(index, field).append(unquoted(row))
-                    continue
-                numbers = dict(pair.split("=") for pair in row.strip("{}").split())
-                frame = getattr(index, field).add()
-                for key in frame.DESCRIPTOR.fields_by_name:
-                    setattr(frame, key, int(numbers.get(key, 0)))
-                if table == "StackFrames":  # in text, the frame without a caller says 1
-                    frame.parent_frame_id = max(frame.parent_frame_id - 1, 0)
+            rows = getattr(self.module.stack_frame_index, field)
+            for number, row in tables.get(table, ()):
+                try:
+                    if field.endswith("names"):
+                        rows.append(read_string(row))
+                    else:
+                        self.read_frame(rows, row)
+                except _MALFORMED:
+                    raise fault(number, f"{row[:80]!r} is no row of {table}") from None
+
+    def read_frame(self, rows: Any, row: str) -> None:
+        numbers = dict(pair.split("=") for pair in row.strip("{}").replace(",", " ").split())
+        frame = rows.add()
+        for key in frame.DESCRIPTOR.fields_by_name:
+            value = int(numbers.get(key, 0))
+            if key == "parent_frame_id":  # in text, a frame without a caller says 1
+                value = max(value - 1, 0)
+            setattr(frame, key, value)

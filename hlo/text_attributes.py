@@ -36,6 +36,13 @@ def unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text.strip()[1:-1])
 
 
+def read_string(text: str) -> str:
+    """The text of a string; ValueError for what is none."""
+    if not text.startswith('"'):
+        raise ValueError(f"{text[:80]!r} is no string")
+    return unquoted(text)
+
+
 def _flag(field: str) -> Callable[[Any, str], None]:
     return lambda proto, text: setattr(proto, field, text == "true")
 

@@ -61,12 +61,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Document:
-    """A whole module; `tables` holds sections such as FileNames, row by row, `number` the line
-    that it begins on."""
+    """A whole module; `tables` holds sections such as FileNames, row by row with their lines,
+    `number` the line that it begins on."""
 
     name: str
     attributes: dict[str, str]
-    tables: dict[str, tuple[str, ...]]
+    tables: dict[str, tuple[tuple[int, str], ...]]
     blocks: tuple[Block, ...]
     number: int
 
@@ -218,7 +218,7 @@ def split_text(text: str) -> Document:
             f"This is no HLO text: it begins with {cursor.rest()}, not with HloModule and a name."
         )
     attributes = cursor.attributes()
-    tables: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, tuple[tuple[int, str], ...]] = {}
     blocks: list[Block] = []
     while cursor.at < len(cursor.text):
         if (header := _HEADER.match(cursor.text, cursor.at)) is not None:
@@ -235,9 +235,10 @@ def _bare(found: re.Match[str]) -> str:
     return found[1] or "\n" * found[0].count("\n") or " "
 
 
-def _rows(cursor: _Cursor) -> Iterator[str]:
+def _rows(cursor: _Cursor) -> Iterator[tuple[int, str]]:
     while cursor.take(_ROW) is not None:
-        yield cursor.value()
+        number = cursor.number()
+        yield number, cursor.value()
 
 
 def _block(cursor: _Cursor, header: re.Match[str]) -> Block:

@@ -9,6 +9,7 @@ from jax import lax
 from hlo.errors import ImportModuleError
 from hlo.graph import Shape
 from hlo.importer import from_proto, parse
+from hlo.schema import PRIMITIVE_NUMBERS
 
 X = jnp.ones((4, 6))
 
@@ -183,6 +184,14 @@ def test_layout_bitcasts_are_left_alone():
     reshape.opcode = "bitcast"
     assert from_proto(proto.SerializeToString()).entry.root.opcode == "bitcast"
     reshape.shape.layout.minor_to_major[:] = [0, 1]
+    assert from_proto(proto.SerializeToString()).entry.root.opcode == "layout-bitcast"
+
+
+def test_bitcasts_between_types_are_left_alone():
+    """What XLA compiled may hold them: a sort compares floats by their bits."""
+    proto = parse(lower(jnp.tanh, X))
+    proto.computations[0].instructions[1].opcode = "bitcast"
+    proto.computations[0].instructions[1].shape.element_type = PRIMITIVE_NUMBERS["s32"]
     assert from_proto(proto.SerializeToString()).entry.root.opcode == "layout-bitcast"
 
 

@@ -21,6 +21,7 @@ def test_text_gives_the_same_graphs(program):
     hlo = lower(program).compiler_ir("hlo")
     data = text_to_proto(hlo.as_hlo_text())
     verify_module(data)
+    assert text_to_proto(hlo.as_hlo_text().replace("\n", " ")) == data
     got, want = from_proto(data), from_proto(hlo.as_serialized_hlo_module_proto())
     for g, w in zip(got.graphs, want.graphs, strict=True):
         assert repr(g) == repr(w)
@@ -165,7 +166,24 @@ def test_the_last_computation_is_the_entry_where_none_is_marked():
     assert from_proto(text_to_proto(text)).entry.name == "main"
 
 
+def test_a_frame_without_a_caller_says_1():
+    tables = """FileNames
+1 "f.py"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=7 end_line=7 column=2 parent_frame_id=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=1 parent_frame_id=2}
+"""
+    index = parse(text_to_proto(f"HloModule m\n\n{tables}\n{MAIN}")).stack_frame_index
+    assert [frame.parent_frame_id for frame in index.stack_frames] == [0, 1]
+    assert (list(index.file_names), index.file_locations[0].line) == (["f.py"], 7)
+
+
 P = "  p = f32[2]{0} parameter(0)\n"
+MAIN = f"ENTRY main {{\n{P}}}\n"
 TANH = P + "  ROOT t = f32[2]{0} tanh(p)"
 BAD = {
     "not with HloModule": "module {\n}",
@@ -200,6 +218,9 @@ BAD = {
     "line 7: 'more' stands outside": module(TANH) + "more",
     "line 6: '}' stands outside": module(TANH + " }"),
     "line 6: 'p = .*stands outside": module("/* two\nlines */" + P + "}" + TANH),
+    "line 4: .* is no row of Stack": "HloModule m\n\nStackFrames\n1 {file 1}\n" + MAIN,
+    "line 4: .* is no row of FileNames": "HloModule m\n\nFileNames\n1 {file=1}\n" + MAIN,
+    "line 3: 'FileNames' stands outside": "HloModule m\n\nFileNames\n" + MAIN.replace("ENTRY ", ""),
     "sharding {devices": module(TANH + ", sharding={devices=[2]0,1}"),
 }  # fmt: skip
 
