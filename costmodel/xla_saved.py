@@ -6,7 +6,10 @@ the whole graph, less what it needs once the pattern's values come from elsewher
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Sequence
 from itertools import chain
 
 from costmodel.xla_fusions import XlaPlan, xla_fusions
@@ -70,6 +73,24 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
         wanted &= ~needed
         saved[number] = kernel.us - _remainder_us(plan, number, rest, needed, below, above)
     return saved
+
+
+def saved_together(plan: XlaPlan, sets: Sequence[int]) -> list[float]:
+    """Microseconds that XLA saves by each of several disjoint sets of ops, all of them computed by
+    somebody else: of each kernel no more than its time, however many sets claim a part of it.
+
+    What several sets spare a kernel is looked at once, and shared as their claims are: each alone
+    may claim the same reads, where any of them makes the kernel read one value instead of many.
+    """
+    claims = [saved_by_kernel(plan, bits) for bits in sets]
+    everything = functools.reduce(operator.or_, sets, 0)
+    shares = [0.0] * len(sets)
+    for number, us in saved_by_kernel(plan, everything).items():
+        claimed = {i: max(0.0, each[number]) for i, each in enumerate(claims) if number in each}
+        total = sum(claimed.values())
+        for i, claim in claimed.items():
+            shares[i] += us * (claim / total if total else 1 / len(claimed))
+    return shares
 
 
 def saved_by_fusing_again(

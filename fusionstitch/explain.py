@@ -65,8 +65,8 @@ def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]
         f"{facts.threads} threads a block, {facts.shared_bytes} bytes shared)"
     )
     yield (
-        f"    wins {chosen.score_us:.2f} us: modelled {chosen.modelled_us:.2f} us against "
-        f"{chosen.xla_us:.2f} us of XLA; found by {pattern.rule}"
+        f"    wins {chosen.wins_us:.2f} us: modelled {chosen.modelled_us:.2f} us against "
+        f"{chosen.spared_us:.2f} us of XLA; found by {pattern.rule}"
     )
     yield f"    ops: {names(pattern.ops, _SHOWN_OPS)}"
     if places := source_lines(pattern.ops):

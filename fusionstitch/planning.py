@@ -14,6 +14,7 @@ from fusionstitch.errors import reason
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.recompute import recomputed
+from fusionstitch.plan.checker import verify_times
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.planner import plan
 from fusionstitch.plan.scores import Measure
@@ -71,6 +72,7 @@ def plan_graph(
             in_loop=in_loop,
             offered=other.families,
         )
-        if again.modelled_us < found.modelled_us:
-            found = replace(again, xla_us=found.xla_us, given=graph)
+        if again.modelled_us < min(found.modelled_us, found.xla_us, again.xla_us):
+            found = again.instead_of(graph, found.xla_us)
+            verify_times(found)
     return found

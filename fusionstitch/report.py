@@ -177,7 +177,7 @@ def modelled_times(stitched: Stitched) -> tuple[float, float]:
     for plan in stitched.plans:
         n = repeats.get(plan.program, 0)
         xla += n * plan.xla_us
-        lost = sum(c.xla_us - c.modelled_us for c in _dropped(stitched, plan))
+        lost = sum(c.wins_us for c in _dropped(stitched, plan))
         ours += n * (plan.modelled_us + lost)
     return xla, ours
 
@@ -192,6 +192,7 @@ def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
             "ops": [op.name for op in one.chosen.pattern.ops],
             "scope": one.chosen.facts.scope,
             "score_us": one.chosen.score_us,
+            "wins_us": one.chosen.wins_us,
             "template": one.kernel.template,
             "shared_bytes": one.kernel.shared_bytes,
             "registers": one.built.registers if one.built else None,

@@ -114,7 +114,7 @@ def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
         str(len(one["ops"])),
         _bytes(one["shared_bytes"]),
         registers,
-        _us(one["score_us"]),
+        _us(one["wins_us"]),
     )
 
 

@@ -7,11 +7,14 @@ import math
 from collections.abc import Sequence
 
 from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.plan import Plan
 from hlo.errors import VerifyError
 from hlo.graph import Graph, Op, ids
 from hlo.semantics import Kind, kind_of
 from hlo.verdict import Verdict, allow, forbid
 
+#: Share of a sum within which sums count as equal.
+_ROUNDING = 1e-6
 _NEVER_MEMBERS = frozenset({Kind.STRUCTURE, Kind.PARTITION, Kind.SOURCE})
 
 
@@ -68,6 +71,34 @@ def verify_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[floa
     verdict = check_plan(graph, patterns, scores)
     if not verdict:
         raise VerifyError(f"The plan of {graph.name} is not legal: {verdict}. Please report this.")
+
+
+def check_times(plan: Plan) -> Verdict:
+    """Whether the times of a plan add up, XLA's and ours: a whole takes at least as long as its
+    parts, and what the patterns leave to XLA takes as long on both sides."""
+    left = []
+    for whole, parts in (
+        (plan.xla_us, [one.spared_us for one in plan.chosen]),
+        (plan.modelled_us, [one.modelled_us for one in plan.chosen]),
+    ):
+        if not all(map(math.isfinite, (whole, *parts))):
+            return forbid("A time is no number.", whole=whole)
+        left.append(whole - math.fsum(parts))
+        if left[-1] < -_ROUNDING * sum(map(abs, parts)):
+            return forbid("A plan is modelled to take less than its parts.", us=whole)
+    if abs(left[0] - left[1]) > _ROUNDING * max(plan.xla_us, plan.modelled_us):
+        return forbid("What is left to XLA differs between both sides.", xla=left[0], ours=left[1])
+    return allow()
+
+
+def verify_times(plan: Plan) -> None:
+    """Raises VerifyError where `check_times` forbids."""
+    verdict = check_times(plan)
+    if not verdict:
+        raise VerifyError(
+            f"The times of the plan of {plan.graph.name} do not add up: {verdict}. "
+            "Please report this."
+        )
 
 
 def _needs(graph: Graph) -> dict[int, list[int]]:

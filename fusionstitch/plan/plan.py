@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from costmodel.facts import KernelFacts
 from fusionstitch.patterns.pattern import Pattern
@@ -14,13 +14,20 @@ from hlo.verdict import Verdict
 class Chosen:
     """A pattern of the plan. `xla_us` is what XLA's kernels for the same ops are estimated (or
     measured) to take, `modelled_us` the same of the stitched kernel, `score_us` what the scorer
-    says is won."""
+    says is won. `spared_us` is what XLA is spared by this pattern beside the others of the plan,
+    of which none claims what another one does: these add up, unlike `xla_us`."""
 
     pattern: Pattern
     score_us: float
     modelled_us: float
     xla_us: float
     facts: KernelFacts
+    spared_us: float
+
+    @property
+    def wins_us(self) -> float:
+        """What the plan wins by this pattern: all of them together are what the plan wins."""
+        return self.spared_us - self.modelled_us
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,8 @@ class Plan:
     """The fusion plan of one graph: disjoint convex patterns whose contraction is a DAG.
 
     `cuts` counts the constraints that cycles cost. `xla_us` is the estimate for the whole graph
-    left to XLA, `modelled_us` for the graph with the plan carried out. `given` is the graph that
+    left to XLA, `modelled_us` for the graph with the plan carried out: on both sides what XLA
+    computes either way, and the patterns' `spared_us` or `modelled_us`. `given` is the graph that
     was to be planned where `graph` holds copies of some of its ops (patterns/recompute.py).
     """
 
@@ -76,3 +84,11 @@ class Plan:
     def program(self) -> Graph:
         """The graph that was to be planned."""
         return self.given or self.graph
+
+    def instead_of(self, graph: Graph, xla_us: float) -> Plan:
+        """The plan of a graph with copies as a plan of the `graph` that was given, for which XLA
+        takes `xla_us`, more than the plan leaves to it: the copies spare XLA nothing."""
+        left = self.modelled_us - sum(one.modelled_us for one in self.chosen)
+        share = (xla_us - left) / (self.xla_us - left)
+        chosen = tuple(replace(one, spared_us=one.spared_us * share) for one in self.chosen)
+        return replace(self, chosen=chosen, xla_us=xla_us, given=graph)

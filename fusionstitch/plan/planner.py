@@ -15,13 +15,13 @@ from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
-from costmodel.xla_saved import saved_by_kernel, saved_us
+from costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
-from fusionstitch.plan.checker import verify_plan
+from fusionstitch.plan.checker import verify_plan, verify_times
 from fusionstitch.plan.ilp import Program, Solution, SolverLimits
 from fusionstitch.plan.merging import neighbours
 from fusionstitch.plan.plan import Chosen, Plan, Rejected, Stats
@@ -257,27 +257,22 @@ class _Search:
         return weak
 
     def result(self, solution: Solution, xla: XlaPlan) -> Plan:
-        chosen = []
-        for number in solution.chosen:
-            facts, score = self.facts[self.keys[number]], self.scores[number]
-            assert isinstance(facts, KernelFacts)
-            chosen.append(
-                Chosen(self.patterns[number], score.gain_us, score.ours_us, score.xla_us, facts)
-            )
+        spared = saved_together(xla, [self.patterns[i].bits for i in solution.chosen])
+        left = xla.us - sum(spared)
+        pairs = zip(solution.chosen, spared, strict=True)
+        chosen = tuple(self._chosen(number, us, xla) for number, us in pairs)
         beaten = sorted(self.scores.keys() - set(solution.chosen))
         for number in beaten:
             gain = self.scores[number].gain_us
             self._reject(number, "Other patterns over its ops win more.", ("score_us", gain))
         verify_plan(self.graph, [c.pattern for c in chosen], [c.score_us for c in chosen])
-        saved = sum(saved_us(xla, c.pattern.bits) for c in chosen)
-        stitched = xla.us - saved + sum(c.modelled_us for c in chosen)
-        return Plan(
+        found = Plan(
             graph=self.graph,
-            chosen=tuple(chosen),
+            chosen=chosen,
             rejected=tuple(self.rejected),
             cuts=solution.cuts,
-            xla_us=xla.us,
-            modelled_us=stitched,
+            xla_us=left + sum(c.spared_us for c in chosen),
+            modelled_us=left + sum(c.modelled_us for c in chosen),
             stats=Stats(
                 candidates=len(self.patterns),
                 inspected=self.inspected,
@@ -286,3 +281,15 @@ class _Search:
                 optimal=solution.optimal,
             ),
         )
+        verify_times(found)
+        return found
+
+    def _chosen(self, number: int, spared_us: float, xla: XlaPlan) -> Chosen:
+        """A pattern that spares XLA `spared_us` of its modelled time, in the scorer's currency."""
+        pattern, score = self.patterns[number], self.scores[number]
+        facts = self.facts[self.keys[number]]
+        assert isinstance(facts, KernelFacts)
+        modelled = saved_us(xla, pattern.bits)
+        if modelled > 0:
+            spared_us *= score.xla_us / modelled  # 1 unless XLA's time was measured
+        return Chosen(pattern, score.gain_us, score.ours_us, score.xla_us, facts, spared_us)

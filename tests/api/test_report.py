@@ -39,6 +39,21 @@ def test_of_a_function() -> None:
     assert "fewer kernels" in str(report)
 
 
+@pytest.mark.parametrize("scorer", ["model", "paper"])
+def test_what_the_patterns_win_is_what_the_program_wins(scorer: str) -> None:
+    def several(x: jax.Array) -> jax.Array:
+        for _ in range(3):
+            x = jnp.sort(mixed(x), axis=0)
+        return x
+
+    shape = jax.ShapeDtypeStruct((256, 384), jnp.float32)
+    report = fs.report(several, shape, device="h200", options=fs.Options(scorer=scorer))
+    wins = [pattern["wins_us"] for pattern in report.patterns]
+    assert len(wins) > 1
+    assert sum(wins) == pytest.approx(report.modelled_xla_us - report.modelled_us)
+    assert all(f"{us:.1f} us" in str(report) for us in wins)
+
+
 @pytest.mark.parametrize(("ours", "said"), [(1 << 20, False), (3 << 20, True)])
 def test_says_where_stitching_takes_memory(ours: int, said: bool) -> None:
     plain = fs.report(mixed, X, options=EMULATE)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from costmodel.devices import device
 from costmodel.graph_work import GraphWork
 from costmodel.xla_fusions import Hero, XlaPlan, xla_fusions
-from costmodel.xla_saved import covers_kernel, saved_by_kernel, saved_us
+from costmodel.xla_saved import covers_kernel, saved_by_kernel, saved_together, saved_us
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from hlo.graph import Graph, Op, ids
@@ -263,6 +264,33 @@ def test_what_is_left_of_a_kernel_may_run_behind_all_of_a_pattern() -> None:
     assert not kernel.written >> early.id & 1
     left = saved_by_kernel(found, 1 << middle.id)
     assert all(us > -H200.launch_us for us in left.values())
+
+
+@given(random_graphs(), st.data())
+def test_no_kernel_is_saved_twice(graph: Graph, data: st.DataObject) -> None:
+    """However the ops are dealt out, all of them together save all there is, and some no more."""
+    found = _xla(graph)
+    sets = [0, 0, 0]
+    for i in ids(found.bits):
+        sets[data.draw(st.integers(0, 2))] |= 1 << i
+    assert sum(saved_together(found, sets)) == pytest.approx(found.us)
+    assert sum(saved_together(found, sets[:2])) <= found.us + 1e-9
+    assert saved_together(found, sets[:1]) == pytest.approx([saved_us(found, sets[0])])
+
+
+def test_what_two_patterns_spare_the_same_kernel_is_shared() -> None:
+    """Either value alone spares the kernel most of what it reads; both spare it little more."""
+    b = Builder()
+    dims = (1024, 1024)
+    x = b.binary("maximum", b.parameter(dims), b.splat(0.0, dims))
+    first = b.add(b.add(x, b.parameter(dims)), b.parameter(dims))
+    second = b.add(b.add(first, b.parameter(dims)), b.parameter(dims))
+    found = _xla(b.graph(b.exp(second)))
+    sets = [1 << first.id | 1 << first.operands[0].id, 1 << second.id]
+    alone = [saved_us(found, bits) for bits in sets]
+    together = saved_together(found, sets)
+    assert sum(together) == pytest.approx(saved_us(found, sets[0] | sets[1]))
+    assert together != pytest.approx(alone)
 
 
 # ---- gathers and scatters ------------------------------------------------------------------------

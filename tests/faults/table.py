@@ -441,7 +441,8 @@ _PASSES = (
     *("core.graph_key", "core.planning.plan_graph", "core.canonical_key", "core.kernel_name"),
     *("core.region", "core.generate", "core.export", "core.verify_module", "core._repeated"),
     *("planning.plan", "plan.planner.candidates", "plan.planner.fusible_ops", "plan.ilp.pack"),
-    *("plan.planner.verify_plan", "plan.planner.packing", "plan.scores.facts_us"),
+    *("plan.planner.verify_plan", "plan.planner.verify_times", "plan.planner.packing"),
+    "plan.scores.facts_us",
     *("plan.ilp.contracted_cycle", "dump.kernels"),
 )
 _faults(

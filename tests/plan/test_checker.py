@@ -6,8 +6,11 @@ import math
 
 import pytest
 
+from costmodel.facts import KernelFacts
+from costmodel.work import Work
 from fusionstitch.patterns.pattern import Pattern
-from fusionstitch.plan.checker import check_plan, verify_plan
+from fusionstitch.plan.checker import check_plan, check_times, verify_plan, verify_times
+from fusionstitch.plan.plan import Chosen, Plan
 from hlo.errors import VerifyError
 from hlo.graph import Graph, Op
 from tests.graphs import Builder
@@ -106,3 +109,37 @@ def test_verify_raises() -> None:
     graph, (_, first, _, last) = _chain()
     with pytest.raises(VerifyError, match=r"The plan of main is not legal: A pattern is not conv"):
         verify_plan(graph, [_pattern(graph, first, last)], [1.0])
+
+
+def _timed(xla_us: float, modelled_us: float, *parts: tuple[float, float]) -> Plan:
+    """A plan with these times; `parts` are (spared, modelled) of each pattern."""
+    graph, (_, first, _, _) = _chain()
+    facts = KernelFacts(Work())
+    chosen = tuple(
+        Chosen(_pattern(graph, first), 1.0, ours, spared, facts, spared) for spared, ours in parts
+    )
+    return Plan(graph, chosen, xla_us=xla_us, modelled_us=modelled_us)
+
+
+def test_times_that_add_up() -> None:
+    assert check_times(_timed(10.0, 10.0))
+    assert check_times(_timed(10.0, 4.0, (7.0, 2.0), (3.0, 2.0)))
+    assert check_times(_timed(10.0, 12.0, (2.0, 4.0))), "the paper's scorer may choose it"
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (_timed(200.0, 44.7, (120.0, 60.0), (146.2, 50.9)), "less than its parts"),
+        (_timed(10.0, 3.0, (8.0, 2.0), (3.0, 1.0)), "less than its parts"),
+        (_timed(10.0, 4.0, (7.0, 2.0)), "differs between both sides"),
+        (_timed(10.0, math.nan, (7.0, 2.0)), "no number"),
+        (_timed(10.0, 5.0, (math.inf, 2.0)), "no number"),
+    ],
+)
+def test_times_that_do_not(plan: Plan, why: str) -> None:
+    verdict = check_times(plan)
+    assert not verdict
+    assert why in verdict.reason
+    with pytest.raises(VerifyError, match="do not add up"):
+        verify_times(plan)

@@ -294,6 +294,40 @@ def test_a_pattern_that_only_an_estimate_favours_is_turned_down() -> None:
     assert len(only.pattern.ops) == 3
 
 
+def test_patterns_do_not_claim_what_others_claim() -> None:
+    """XLA's kernels each read all that a running sum has added so far. A pattern for any partial
+    sum spares the kernels behind it what is read up to there, but only one of them does."""
+    b = Builder()
+    total = b.parameter((4096, 4096))
+    for _ in range(5):  # scalars come first, so that partial sums count as cheap
+        total = b.mul(total, b.broadcast(b.parameter(()), total.dims))
+    sums = []
+    for _ in range(10):
+        norm = b.reduce(b.exp(total), (1,))
+        total = b.add(total, b.sort(b.like(norm, total, (1,))))
+        sums.append(total)
+    graph = b.graph(total)
+    wanted = [1 << op.id for op in sums]
+    works = GraphWork(graph, free_bits(graph), H200)
+    xla = xla_fusions(works, fusible_ops(graph, H200).bits)
+
+    class Greedy(ModelScorer):
+        """Takes partial sums alone."""
+
+        def bound(self, pattern: Pattern) -> float:
+            return 100.0 if pattern.bits in wanted else 0.0
+
+        def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
+            return True
+
+    found = plan(graph, H200, Options(), kernel_of, scorer=Greedy(works, xla), offered=wanted)
+    assert len(found.chosen) > 3
+    assert found.xla_us == pytest.approx(xla.us)
+    assert sum(c.xla_us for c in found.chosen) > sum(c.spared_us for c in found.chosen)
+    assert found.modelled_us >= sum(c.modelled_us for c in found.chosen)
+    assert found.xla_us - found.modelled_us == pytest.approx(sum(c.wins_us for c in found.chosen))
+
+
 def test_the_paper_s_classes_of_patterns() -> None:
     b = Builder()
     x = b.parameter((8, 8))
