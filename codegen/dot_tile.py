@@ -238,7 +238,10 @@ def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
 
 
 def suits_tensor(group: Group, nest: Nest) -> bool:
-    """True if every dot of the nest multiplies floats, one operand by rows, the other not."""
+    """True if every dot of the nest multiplies floats, one operand by rows, the other not, and the
+    device has tensor cores for that."""
+    if not group.device.float_tensors:
+        return False
     inner = group.axes.size(nest.inner)
     longest = MOST_STEPS * TENSOR_LANES * 4 // 3
     if not TENSOR_DEPTH <= inner <= (inner if group.streamed else longest):

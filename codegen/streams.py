@@ -40,8 +40,11 @@ class Chain:
 
 
 def find_chains(graph: Graph, device: Device) -> list[Chain]:
-    """The dots of `graph` that sum along elements which dots give, and can be streamed."""
+    """The dots of `graph` that sum along elements which dots give, and can be streamed: by tensor
+    cores."""
     found: list[Chain] = []
+    if not device.float_tensors:
+        return found
     given: set[int] = set()
     for op in graph.ops[:-1]:
         if not _sums(op) or op.id in given:

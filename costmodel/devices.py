@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +69,57 @@ class Device:
     bandwidth_threads: float = 400.0
     barrier_block_us: float = 0.3
 
+    @property
+    def capability(self) -> int:
+        """The compute capability, 10 major + minor: what the device can do follows from it."""
+        return int(self.sm_arch.removeprefix("sm_"))
 
-@functools.cache
+    @property
+    def float_tensors(self) -> bool:
+        """Whether tensor cores multiply f32 (as tf32) and bf16: older ones take f16 alone."""
+        return self.capability >= 80
+
+
 def device(name: str) -> Device:
     """The profile `name` (h200, h100, a100, v100, l4, emulated), or that of a file `name`.json.
 
-    Raises OptionError for a name without a profile, listing those there are, and for a file that
-    holds none.
+    Names are taken in any case, and as the driver gives them ("NVIDIA H200"). Raises OptionError
+    for a name without a profile, listing those there are, and for a file that holds none.
     """
     if name.endswith(".json"):
-        return load(Path(name))
-    folder = resources.files("costmodel") / "profiles"
-    path = folder / f"{name}.json"
-    if not path.is_file():
-        known = ", ".join(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".json")))
+        return _file(name)
+    found = named(name)
+    if found is None:
+        known = ", ".join(names())
         raise OptionError(f"No device profile is named {name!r}. Choose one of: {known}.")
-    return from_fields(json.loads(path.read_text()))
+    return found
+
+
+def named(kind: str) -> Device | None:
+    """The profile whose name is a word of `kind`, such as "NVIDIA A100-SXM4-80GB"."""
+    words = re.split(r"[\s_-]+", kind.lower())
+    return next((_named(name) for name in names() if name in words), None)
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The profiles there are, sorted."""
+    files = [path.name for path in _folder().iterdir()]
+    return tuple(sorted(name[:-5] for name in files if name.endswith(".json")))
+
+
+@functools.cache
+def _named(name: str) -> Device:
+    return from_fields(json.loads((_folder() / f"{name}.json").read_text()))
+
+
+@functools.cache
+def _file(name: str) -> Device:
+    return load(Path(name))
+
+
+def _folder() -> Traversable:
+    return resources.files("costmodel") / "profiles"
 
 
 def from_fields(fields: Mapping[str, Any]) -> Device:

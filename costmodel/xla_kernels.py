@@ -141,14 +141,14 @@ def _gemm_us(op: Op, work: Work, works: GraphWork, written: int) -> float:
 
 def _gemm_unit(op: Op, device: Device) -> float:
     """FLOP/s of the unit a library runs this dot on: by default f32 goes through TF32 from sm_80,
-    at half the bf16 rate; "high" takes three such products, "highest" the FMA units."""
+    at half the bf16 rate; "high" takes three such products, "highest" the FMA units, as f32 and
+    bf16 do on older devices."""
     dtype = op.operands[0].dtype
     if dtype == "f64":
         return device.fp64_flops
-    if dtype in ("bf16", "f16"):
+    if dtype == "f16" or (dtype == "bf16" and device.float_tensors):
         return device.tensor_bf16_flops
-    has_tf32 = int(device.sm_arch.removeprefix("sm_")) >= 80
-    if not has_tf32 or op.attrs.get("precision") == "highest":
+    if not device.float_tensors or op.attrs.get("precision") == "highest":
         return device.fp32_flops
     tf32 = device.tensor_bf16_flops / 2
     return tf32 / 3 if op.attrs.get("precision") == "high" else tf32

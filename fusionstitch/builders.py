@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,15 +11,17 @@ from codegen.kernel import Kernel
 from costmodel import devices
 from costmodel.devices import Device
 from costmodel.facts import SCOPES
+from costmodel.properties import dotted, from_properties
 from fusionstitch import env
 from fusionstitch.core import Builder, Built
 from fusionstitch.options import Options
+from fusionstitch.runtime import driver
 from fusionstitch.runtime.cache import Store
+from hlo import foreign
 from hlo.errors import OptionError, ToolchainError
 from hlo.verdict import Verdict, allow, forbid
 
-#: Profile by a word of the GPU's name as the driver gives it; the first that fits counts.
-_KINDS = {"H200": "h200", "H100": "h100", "A100": "a100", "V100": "v100", "L4": "l4"}
+logger = logging.getLogger(__name__)
 
 
 @functools.cache
@@ -73,22 +76,24 @@ def cuda(device: Device, options: Options) -> Builder:
 
 
 def gpu() -> Verdict:
-    """Whether JAX runs on an NVIDIA GPU here, with its kind; initializes JAX's backends."""
+    """Whether JAX runs on an NVIDIA GPU here, with its kind and number; initializes JAX's
+    backends."""
     import jax
 
     if jax.default_backend() != "gpu":
         return forbid(
             f"JAX's default backend is {jax.default_backend()!r}, so there is no GPU to stitch for."
         )
-    return allow("JAX has a GPU", kind=jax.devices()[0].device_kind)
+    kind, number = jax.devices()[0].device_kind, jax.local_devices()[0].local_hardware_id
+    return allow("JAX has a GPU", kind=kind, number=number or 0)
 
 
 def profile(options: Options) -> Device:
     """The profile to plan for: the one asked for, else the GPU's, else "emulated". One without
     clusters where `options.scope` is narrower.
 
-    FUSIONSTITCH_PROFILE replaces that of the GPU. Raises OptionError for a GPU that no profile
-    fits.
+    FUSIONSTITCH_PROFILE replaces that of the GPU. Raises OptionError for a GPU that kernels cannot
+    be written for, or that nothing is known about.
     """
     found = _profile(options)
     clusters = SCOPES.index(options.scope) >= SCOPES.index("cluster")
@@ -103,11 +108,36 @@ def _profile(options: Options) -> Device:
         return devices.device("emulated")
     if (file := env.PROFILE.get()) is not None:
         return devices.load(file)
-    kind = str(dict(found.facts)["kind"])
-    for word, name in _KINDS.items():
-        if word in kind.upper().replace("-", " ").split():
-            return devices.device(name)
-    raise OptionError(
-        f"There is no device profile for {kind!r}. Make one with `fusionstitch calibrate --output "
-        'FILE` and set FUSIONSTITCH_PROFILE to it, or name the nearest: Options(device="h100").'
+    facts = dict(found.facts)
+    return _of_gpu(str(facts["kind"]), int(str(facts.get("number", 0))))
+
+
+@functools.cache
+def _of_gpu(kind: str, number: int) -> Device:
+    """The profile of its name, if that is what the driver describes: names are shared by cards of
+    several sizes and by parts of cards. Otherwise one from the driver's description, once told."""
+    measured = devices.named(kind)
+    try:
+        stated = driver.properties(number)
+    except OptionError as error:
+        if measured is not None:
+            return measured
+        raise OptionError(
+            f"There is no device profile for {kind!r}: {error} Make one with `fusionstitch "
+            "calibrate --output FILE` and set FUSIONSTITCH_PROFILE to it, or name the nearest: "
+            'Options(device="h100").'
+        ) from None
+    size = stated.sm_count, stated.capability
+    if measured is not None and (measured.sm_count, measured.capability) == size:
+        return measured
+    profile = from_properties(stated)
+    logger.warning(
+        "%s has no measured device profile: one from its properties is used (%d multiprocessors of "
+        "compute capability %s, %.0f GB/s). `fusionstitch calibrate --output FILE` measures it; "
+        "FUSIONSTITCH_PROFILE names the file.",
+        foreign.line(kind),
+        profile.sm_count,
+        dotted(profile.capability),
+        profile.dram_bytes_per_s / 1e9,
     )
+    return profile

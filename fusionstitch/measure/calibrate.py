@@ -19,6 +19,7 @@ from typing import Any
 from codegen.kernel import Kernel
 from costmodel import devices
 from costmodel.devices import Device
+from costmodel.properties import cluster_limit, large_tensor_bytes, profile_name
 from fusionstitch import builders
 from fusionstitch.errors import MeasureError, OptionError
 from fusionstitch.measure import gpu, probes, replay
@@ -39,8 +40,6 @@ LIMITS: Mapping[str, str] = {
     "shared_per_block": "MaxSharedMemoryPerBlockOptin",
     "l2_bytes": "L2CacheSize",
 }
-#: The compute capability from which on blocks form clusters, and how many may on every device.
-CLUSTERS_SINCE, CLUSTER_LIMIT = 90, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +60,7 @@ RATES: Mapping[str, Rate] = {
     ),
     "int32_ops": Rate("unsigned", "threadIdx.x + i", "x = (x << 3 | x >> 29) ^ 0x9e3779b9u;", 2),
 }
-#: Lends what is not measured to a GPU of a kind without a profile.
+#: Lends what is not measured to a GPU that nothing is known about.
 NEAREST = "h100"
 _ROUNDS = 15
 _STEPS = 4096
@@ -99,7 +98,7 @@ def meter(number: int = 0) -> gpu.GpuMeter:
     if not 0 <= number < len(meters):
         raise MeasureError(f"There is no GPU {number}: this machine has {len(meters)} of its kind.")
     kind = meters[number].name
-    name = known.name if known else kind.lower().replace("nvidia ", "").replace(" ", "-")
+    name = known.name if known else profile_name(kind)
     return gpu.GpuMeter(meters[number].device, _limits(base, meters[number].ordinal, name))
 
 
@@ -128,7 +127,7 @@ def _limits(base: Device, ordinal: int, name: str) -> Device:
         ours: int(device.attributes[theirs]) for ours, theirs in LIMITS.items()
     }
     capability = device.compute_capability
-    limits["cluster_limit"] = CLUSTER_LIMIT if int(capability) >= CLUSTERS_SINCE else 1
+    limits["cluster_limit"] = cluster_limit(int(capability))
     return dataclasses.replace(base, name=name, sm_arch=f"sm_{capability}", **limits)
 
 
@@ -147,7 +146,7 @@ class _Calibration:
         barrier = self.barrier_us(1)
         more = (self.barrier_us(_LOADED) - barrier) / (_LOADED - 1)
         rates: dict[str, Any] = {name: self.rate(name, rate) for name, rate in RATES.items()}
-        kept = "those of the built-in profile" if self.known else f"the {NEAREST}'s"
+        kept = "those of the profile there was" if self.known else f"the {NEAREST}'s"
         measured = (
             f"fusionstitch calibrate on one {meter.name}, {datetime.date.today().isoformat()}, "
             f"{versions()}. Limits are the driver's; the tensor rate and what a loop's call costs "
@@ -163,7 +162,7 @@ class _Calibration:
             bandwidth_threads=round(self.bandwidth_threads(dram)),
             grid_barrier_us=round(barrier, 3),
             barrier_block_us=round(more, 3),
-            large_tensor_bytes=max(1, round(dram * launch * 1e-6 / 2**18)) * 2**18,
+            large_tensor_bytes=large_tensor_bytes(dram, launch),
             measured=measured,
             **rates,
         )

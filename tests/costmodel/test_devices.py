@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costmodel.devices import Device, device
+from costmodel.devices import Device, device, named
 from hlo.errors import OptionError
 
 NAMES = ("a100", "emulated", "h100", "h200", "l4", "v100")
@@ -31,6 +31,26 @@ def test_profiles(name: str) -> None:
 def test_only_the_profiles_listed_here_exist() -> None:
     with pytest.raises(OptionError, match=f"Choose one of: {', '.join(NAMES)}\\."):
         device("tpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("h200", "h200"),
+        ("H200", "h200"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("nvidia l4", "l4"),
+        ("Emulated", "emulated"),
+    ],
+)
+def test_names_in_any_case(text: str, name: str) -> None:
+    assert device(text) is device(name)
+
+
+@pytest.mark.parametrize("text", ["GH200", "L40S", "", "h20", "NVIDIA"])
+def test_a_name_is_a_whole_word(text: str) -> None:
+    assert named(text) is None
 
 
 def test_the_emulated_device_plans_like_an_h200_with_few_multiprocessors() -> None:
