@@ -38,7 +38,7 @@ _LATER = 20
 _LATER_S = 5.0
 
 #: A function, and what it is called with, each argument list a shape of its own.
-Program = tuple[Callable[..., Any], Sequence[tuple[np.ndarray, ...]]]
+Program = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]
 
 
 def chain(ops: int) -> Program:
@@ -77,6 +77,17 @@ def shapes(count: int) -> Program:
     return lambda x: jax.nn.softmax(x * 2.0) + x, [(_floats(8, 16 + n),) for n in range(count)]
 
 
+def transformer(layers: int) -> Program:
+    """The training step of the example at its full size, with so many layers."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import transformer as example
+    from common import Random
+
+    draw = Random()
+    params = example.init(draw, layers, width=64, length=32, words=256)
+    return example.step, [(params, draw.integers(4, 33, high=256))]
+
+
 def _stitched(x: Any) -> Any:
     """Rows beside columns, which XLA has several kernels for."""
     import jax
@@ -94,6 +105,7 @@ CASES: Mapping[str, Callable[[], Program]] = {
     **{f"{n} inputs": lambda n=n: inputs(n) for n in (300, 1_000, 3_000)},
     **{f"constant of {n} MB": lambda n=n: constant(n) for n in (1, 8, 100, 600)},
     f"{_SHAPES} shapes": lambda: shapes(_SHAPES),
+    **{f"transformer of {n} layers": lambda n=n: transformer(n) for n in (4, 36)},
 }
 
 

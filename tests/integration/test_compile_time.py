@@ -15,6 +15,7 @@ from common import Random
 import fusionstitch as fs
 from codegen import groups
 from fusionstitch import builders, core, counting
+from tests.steps import planned
 
 #: Each side counts with the best of so many runs: other work on the machine only adds time.
 RUNS = 2
@@ -64,15 +65,15 @@ def test_planning_and_code_generation_take_about_as_long_as_xla(
 
 
 @pytest.mark.slow
-def test_ten_thousand_ops_plan_in_seconds() -> None:
-    data = module(lowered(layers=36))
+def test_ten_thousand_ops_take_steps_in_proportion() -> None:
+    """What they take in seconds is for `python -m benchmarks.scaling transformer`."""
     options = fs.Options(backend="emulate")
-    start = time.perf_counter()
-    result = core.stitch(data, options, builders.profile(options), None)
-    assert time.perf_counter() - start < 30.0
-    assert sum(len(plan.graph) for plan in result.plans) > 8_000
+    few, many = (planned(module(lowered(layers)), options) for layers in (9, 36))
+    ops, more = (sum(len(plan.program) for plan in p.result.plans) for p in (few, many))
+    assert more > 8_000
+    assert many.steps * ops < few.steps * more
     # equal layers have equal kernels
-    assert len(result.kernels) < 20 < len(result.stitches)
+    assert len(many.result.kernels) < 20 < len(many.result.stitches)
 
 
 def test_what_repeats_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,49 @@
+"""What planning a program costs, in steps: a test must not read the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fusionstitch import builders, core
+from fusionstitch.options import Options
+from fusionstitch.plan import planner
+from hlo import graph
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What came of a program; `steps` are the ops visited in sets of ops, and the candidates."""
+
+    result: core.Stitched
+    steps: int
+
+
+def planned(data: bytes, options: Options) -> Planned:
+    """Plans a module and generates its kernels, counting."""
+    steps = 0
+    positions, add = graph._positions, planner._Search.add
+
+    class Counted:
+        def __call__(self, bits: int) -> tuple[int, ...]:
+            nonlocal steps
+            steps += bits.bit_count()
+            found: tuple[int, ...] = positions(bits)
+            return found
+
+        def cache_clear(self) -> None:
+            positions.cache_clear()
+
+    def added(self: Any, patterns: Any, refused: Any) -> None:
+        nonlocal steps
+        steps += len(patterns) + len(refused)
+        add(self, patterns, refused)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(graph, "_positions", Counted())
+        patched.setattr(planner._Search, "add", added)
+        result = core.stitch(data, options, builders.profile(options), None)
+    assert not result.fallbacks
+    return Planned(result, steps)
