@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hlo.brief import brief, count, listed
 from hlo.graph import Shape
 
 
@@ -33,3 +34,15 @@ class Kernel:
     cluster: int = 1
     #: facts for the report: shared bytes without sharing, allocations, requests, scopes, ...
     facts: tuple[tuple[str, object], ...] = ()
+
+    def __post_init__(self) -> None:
+        listed(self, "inputs", "outputs", "scratch", "in_place", "facts")
+
+    def __repr__(self) -> str:
+        lines = self.source.count("\n")
+        return brief(
+            f"Kernel {self.name}: {count(self.inputs, 'input')}, {count(self.outputs, 'output')}, "
+            f"{count(self.grid, 'block')} of {count(self.block, 'thread')}, "
+            f"{count(self.shared_bytes, 'byte')} shared, "
+            f"{count(lines, 'line')} of source"
+        )

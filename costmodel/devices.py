@@ -12,6 +12,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from hlo.brief import brief, count
 from hlo.errors import OptionError
 
 
@@ -78,6 +79,12 @@ class Device:
     def float_tensors(self) -> bool:
         """Whether tensor cores multiply f32 (as tf32) and bf16: older ones take f16 alone."""
         return self.capability >= 80
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Device {self.name}: {self.sm_arch}, {count(self.sm_count, 'multiprocessor')}, "
+            f"{self.dram_bytes_per_s / 1e9:.0f} GB/s, {self.fp32_flops / 1e12:.1f} TFLOP/s"
+        )
 
 
 def device(name: str) -> Device:

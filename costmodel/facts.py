@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from costmodel.work import Work
+from hlo.brief import brief, count
 
 #: What the intermediates of a kernel may cross, the narrowest first.
 SCOPES = ("thread", "warp", "block", "cluster", "grid")
@@ -58,6 +59,13 @@ class KernelFacts:
     alone: tuple[tuple[Work, ...], ...] = ()
     walks: tuple[tuple[Walk, ...], ...] = ()
     facts: tuple[tuple[str, object], ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(
+            f"KernelFacts: {self.scope} scope, {count(self.threads, 'thread')} a block, "
+            f"{count(self.shared_bytes, 'byte')} shared, {count(self.registers, 'register')}, "
+            f"{count(self.phases or (self.work,), 'phase')}"
+        )
 
     def warmed(self, read: int, written: int, unread: int = 0) -> KernelFacts:
         """The same kernel where `read` bytes of its inputs and `written` of its outputs stay in L2,

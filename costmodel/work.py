@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from costmodel.prices import FLOAT, INTEGER
+from hlo.brief import brief
 from hlo.graph import FLOATS, FLOATS8, INTEGERS, ITEM_BYTES, Op, Shape
 from hlo.semantics import Kind, kind_of, spec_of
 
@@ -46,6 +47,10 @@ class Work:
     dot_chain: int = 0
     phases: int = 1
     blocks: int = 0
+
+    def __repr__(self) -> str:
+        known = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return brief(f"Work {', '.join(f'{name} {amount}' for name, amount in known if amount)}")
 
     def __add__(self, other: Work) -> Work:
         """Both in one launch, side by side: amounts and blocks add up, phases overlap."""

@@ -16,6 +16,7 @@ from fusionstitch.original import jit_again, jit_for_us, plain_jit
 from fusionstitch.original import replaced as _original
 from fusionstitch.roads import Road, choose, name_of
 from fusionstitch.stages import Call, Lowered, Traced
+from hlo.brief import brief
 from hlo.verdict import Verdict, allow, forbid
 
 #: What only jax.export passes to `Traced.lower`: it saves the user's program, for any machine.
@@ -102,7 +103,7 @@ class Jitted:
 
     def __repr__(self) -> str:
         try:
-            return f"<fusionstitch.jit of {self._fusionstitch.fun!r}>"
+            return brief(f"fusionstitch.jit of {self._fusionstitch.fun!r}")
         except Exception:  # as jax.jit's: an object need not have a text
             return "<fusionstitch.jit>"
 

@@ -31,6 +31,7 @@ from fusionstitch.runtime.apart import apart, check
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.tuning.tuned import NOTHING, Tuned
+from hlo.brief import Listed, brief, count, listed
 from hlo.detached import attach, detach
 from hlo.errors import CodegenError, StitchError, ToolchainError, VerifyError
 from hlo.exporter import Preparation, Replacement, export
@@ -52,6 +53,10 @@ class Built:
     registers: int | None = None
     log: str = ""
 
+    def __repr__(self) -> str:
+        registers = "" if self.registers is None else f", {count(self.registers, 'register')}"
+        return brief(f"Built {self.artifact!r}{registers}")
+
 
 #: Builds kernels, in order; a kernel that the toolchain refused has its error in its place.
 Builder = Callable[[Sequence[Kernel]], Sequence[Built | ToolchainError]]
@@ -64,6 +69,13 @@ class Fallback:
     ops: tuple[str, ...]
     reason: str
 
+    def __post_init__(self) -> None:
+        listed(self, "ops")
+
+    def __repr__(self) -> str:
+        what = count(self.ops, "op") if self.ops else "the whole program"
+        return brief(f"Fallback: {what}. {self.reason}")
+
 
 @dataclass(frozen=True, eq=False)
 class Stitch:
@@ -75,6 +87,10 @@ class Stitch:
     chosen: Chosen
     kernel: Kernel
     built: Built | None
+
+    def __repr__(self) -> str:
+        built = "" if self.built else ", not built"
+        return brief(f"Stitch: {count(self.chosen.pattern.ops, 'op')} in {self.kernel.name}{built}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,22 +109,31 @@ class Stitched:
     stitches: tuple[Stitch, ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
     timings: dict[str, float] = field(default_factory=dict)
-    given: bytes = field(default=b"", repr=False)
+    given: bytes = b""
+
+    def __post_init__(self) -> None:
+        listed(self, "plans", "stitches", "fallbacks")
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Stitched {self.name} for {self.device.name}: {count(self.stitches, 'pattern')} in "
+            f"{count(self.kernels, 'kernel')}, {count(self.fallbacks, 'fallback')}"
+        )
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The distinct kernels, in the order of their first use."""
-        return tuple({s.kernel.name: s.kernel for s in self.stitches}.values())
+        return Listed({s.kernel.name: s.kernel for s in self.stitches}.values())
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
         """What was built from `kernels`."""
         built = {s.kernel.name: s.built.artifact for s in self.stitches if s.built}
-        return tuple(built.values())
+        return Listed(built.values())
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
-        return tuple(r for plan in self.plans for r in plan.rejected)
+        return Listed(r for plan in self.plans for r in plan.rejected)
 
 
 def stitch(

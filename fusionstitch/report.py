@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.options import Options
+from hlo.brief import Facts, Listed, brief, listed
 
 if TYPE_CHECKING:
     from fusionstitch.core import Stitched
@@ -52,12 +53,25 @@ class Report:
     max_rel_error_xla: float | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("patterns", "rejected", "fallbacks"):
+            object.__setattr__(self, name, Listed(map(Facts, getattr(self, name))))
+        listed(self, "notes")
+
+    def __repr__(self) -> str:
+        one = self.kernels
+        return brief(
+            f"Report of {self.workload} on {self.device} ({self.backend}): {self.ops} ops, "
+            f"{one['fusionstitch']} kernels, {one['xla']} under XLA, {one['unfused']} op by op; "
+            "print it for the rest"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, ready for JSON."""
         data = dataclasses.asdict(self)
         for private in ("modelled_xla_us", "max_rel_error_xla", "notes"):
             del data[private]
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in data.items()}
+        return {key: _plain(value) for key, value in data.items()}
 
     def __str__(self) -> str:
         from fusionstitch.report_text import text
@@ -143,6 +157,13 @@ def report_trial(trial: Trial) -> Report:
         max_rel_error_xla=trial.error_xla,
         notes=trial.notes,
     )
+
+
+def _plain(value: Any) -> Any:
+    """A value of `to_dict` as JSON knows it."""
+    if isinstance(value, tuple):
+        return [dict(one) if isinstance(one, dict) else one for one in value]
+    return value
 
 
 def _repeated(stitched: Stitched) -> dict[Any, int]:

@@ -141,7 +141,9 @@ class Emulated:
         result, run = self.stitch(self.jit(flat), values, program.jaxpr)
         if _has_tokens(program.jaxpr):  # JAX before 0.12 lowers no jit in a jit that returns one
             return flat(*values)
-        content = hashlib.sha256(result.module + repr(result.fallbacks).encode()).hexdigest()
+        content = hashlib.sha256(
+            result.module + repr([(*f.ops, f.reason) for f in result.fallbacks]).encode()
+        ).hexdigest()
         name = f"{self.name}_stitched_{content[:16]}"
         self.known[name] = result
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hlo.brief import brief
+
 if TYPE_CHECKING:
     from codegen.kernel import Kernel
     from fusionstitch.core import Fallback, Stitched
@@ -23,6 +25,9 @@ class Call:
     options: Options
     jit_keywords: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return brief(f"Call of {getattr(self.fun, '__name__', type(self.fun).__name__)}")
+
 
 class _Delegate:
     """Attributes that are not found here are those of JAX's stage."""
@@ -39,7 +44,7 @@ class _Delegate:
         return sorted({*super().__dir__(), *dir(self._stage)})
 
     def __repr__(self) -> str:
-        return f"fusionstitch {type(self).__name__} of {self._stage!r}"
+        return brief(f"fusionstitch {type(self).__name__} of {self._stage!r}")
 
 
 class Traced(_Delegate):
@@ -96,6 +101,10 @@ class Compiled(_Program):
         self._call = call
         self._find = stitched
         self._found: Stitched | None = None
+
+    def __repr__(self) -> str:
+        found = self._found  # nothing is looked up, let alone planned again, for a line of text
+        return super().__repr__() if found is None else brief(f"fusionstitch Compiled: {found!r}")
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._stage(*args, **kwargs)

@@ -19,6 +19,7 @@ from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
 from fusionstitch.stages import Call, Compiled
 from fusionstitch.tuning import tuned
+from hlo.brief import brief
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,9 @@ class Trial:
     error: float | None = None
     error_xla: float | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return brief(f"Trial of {self.name} ({self.backend}): {self.stitched!r}")
 
 
 def run(call: Call, name: str = "") -> Trial:

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from hlo import foreign
+from hlo.brief import MOST, Listed, brief, count
+
 T = TypeVar("T")
 
 #: Bytes of one element by HLO type name. `pred` is stored as one byte.
@@ -88,6 +91,9 @@ class Shape:
             return f"({', '.join(map(str, self.elements))})"
         return f"{self.dtype}[{','.join(map(str, self.dims))}]"
 
+    def __repr__(self) -> str:
+        return brief(f"Shape {self}")
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -96,6 +102,9 @@ class Source:
     op_name: str = ""
     file: str = ""
     line: int = 0
+
+    def __repr__(self) -> str:
+        return brief(f"Source {self.file}:{self.line} {foreign.line(self.op_name, MOST // 2)}")
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -129,6 +138,9 @@ class Op:
         return self.shape.dims
 
     def __repr__(self) -> str:
+        return foreign.line(str(self), MOST)
+
+    def __str__(self) -> str:
         args = ", ".join(o.name or f"%{o.id}" for o in self.operands)
         return f"{self.name or f'%{self.id}'} = {self.shape} {self.opcode}({args})"
 
@@ -154,7 +166,7 @@ class Graph:
     ):
         self.name = name
         self.aliases: Mapping[int, int] = aliases or {}
-        self.ops: tuple[Op, ...] = tuple(ops)
+        self.ops: tuple[Op, ...] = Listed(ops)
         self.root = root
         self.proto_id = proto_id
         #: what functions of this graph found (see `of_graph`)
@@ -216,7 +228,10 @@ class Graph:
         return len(self.ops)
 
     def __repr__(self) -> str:
-        body = "\n".join(f"  {op!r}" for op in self.ops)
+        return brief(f"Graph {self.name}: {count(self.ops, 'op')}")
+
+    def __str__(self) -> str:
+        body = "\n".join(f"  {op}" for op in self.ops)
         return f"{self.name} {{\n{body}\n  root {self.root.name}\n}}"
 
 
@@ -242,6 +257,9 @@ class Module:
     graphs: tuple[Graph, ...]
     entry: Graph
     proto: Any
+
+    def __repr__(self) -> str:
+        return brief(f"Module {self.name}: {count(self.graphs, 'graph')}, entry {self.entry!r}")
 
     @functools.cached_property
     def loop_bodies(self) -> frozenset[int | None]:

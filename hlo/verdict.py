@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hlo.brief import brief
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -19,6 +21,9 @@ class Verdict:
 
     def __bool__(self) -> bool:
         return self.ok
+
+    def __repr__(self) -> str:
+        return brief(f"Verdict: {'allowed' if self.ok else 'forbidden'}. {self}")
 
     def __str__(self) -> str:
         facts = ", ".join(f"{name} {value}" for name, value in self.facts)

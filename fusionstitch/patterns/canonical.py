@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlo.brief import Listed
 from hlo.graph import Graph, Op, of_graph
 from hlo.literals import content
 
@@ -48,7 +49,7 @@ def canonical_order(graph: Graph, ops: Sequence[Op], outputs: Sequence[Op]) -> O
         else:
             order.setdefault(op.id, op)
             stack.pop()
-    return Order(tuple(order.values()), tuple(inputs.values()), tuple(ranked))
+    return Order(Listed(order.values()), Listed(inputs.values()), Listed(ranked))
 
 
 def canonical_key(pattern: Pattern) -> str:

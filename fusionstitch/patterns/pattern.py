@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from fusionstitch.patterns.canonical import Order, canonical_order, order_key
+from hlo.brief import brief, count
 from hlo.graph import INTEGERS, Graph, Op, ids, of_graph
 from hlo.rewrite import splat
 from hlo.semantics import Kind, kind_of
@@ -34,6 +35,12 @@ class Pattern:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pattern) and self.graph is other.graph and self.bits == other.bits
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Pattern: {count(self.ops, 'op')} of {self.graph.name}, "
+            f"{count(self.inputs, 'input')}, {count(self.outputs, 'output')}, found by {self.rule}"
+        )
 
     @property
     def ops(self) -> tuple[Op, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from costmodel.facts import KernelFacts
 from fusionstitch.patterns.pattern import Pattern
+from hlo.brief import Listed, brief, count, listed
 from hlo.graph import Graph, Op, ids
 from hlo.verdict import Verdict
 
@@ -29,6 +30,13 @@ class Chosen:
         """What the plan wins by this pattern: all of them together are what the plan wins."""
         return self.spared_us - self.modelled_us
 
+    def __repr__(self) -> str:
+        return brief(
+            f"Chosen: {count(self.pattern.ops, 'op')} of {self.pattern.graph.name}, "
+            f"{self.facts.scope} scope, modelled {self.modelled_us:.2f} us against "
+            f"{self.xla_us:.2f} us of XLA, scored {self.score_us:.2f} us"
+        )
+
 
 @dataclass(frozen=True)
 class Rejected:
@@ -40,9 +48,12 @@ class Rejected:
     reason: str
     facts: tuple[tuple[str, object], ...] = ()
 
+    def __repr__(self) -> str:
+        return brief(f"Rejected: {count(self.ops, 'op')} of {self.graph.name}. {self.reason}")
+
     @property
     def ops(self) -> tuple[Op, ...]:
-        return tuple(self.graph.ops[i] for i in ids(self.bits))
+        return Listed(self.graph.ops[i] for i in ids(self.bits))
 
     @property
     def verdict(self) -> Verdict:
@@ -79,6 +90,16 @@ class Plan:
     modelled_us: float = 0.0
     stats: Stats = field(default_factory=Stats)
     given: Graph | None = None
+
+    def __post_init__(self) -> None:
+        listed(self, "chosen", "rejected")
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Plan of {self.graph.name}: {count(self.graph.ops, 'op')}, "
+            f"{count(self.chosen, 'pattern')}, {len(self.rejected):,} rejected, modelled "
+            f"{self.modelled_us:.1f} us against {self.xla_us:.1f} us of XLA"
+        )
 
     @property
     def program(self) -> Graph:

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hlo.brief import brief, count
+
 #: The custom call target of stitched kernels, on every platform.
 TARGET = "fusionstitch_launch"
 #: That of the one call of a module which loads the images of all kernels, and does nothing else.
@@ -35,6 +37,12 @@ class Artifact:
     block: int
     shared_bytes: int
     cooperative: bool
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Artifact {self.entry} in {self.key}: {count(self.image, 'byte')}, "
+            f"{count(self.grid, 'block')} of {count(self.block, 'thread')}"
+        )
 
     def config(self) -> bytes:
         """The text of an MLIR dictionary attribute, for a call's backend_config."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch.tuning.record import Record
+from hlo.brief import brief, count, listed
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Result:
     record: Record | None
     points: tuple[tuple[float, float], ...] = ()
     error: str = ""
+
+    def __repr__(self) -> str:
+        said = f"{self.record.us:.2f} us, XLA {self.record.xla_us:.2f} us" if self.record else ""
+        schedules = count(self.points, "schedule")
+        return brief(f"Result {self.name}: {self.count} times, {schedules}, {said or self.error}")
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,15 @@ class TuneReport:
     seconds: float
     results: tuple[Result, ...]
     complete: bool
+
+    def __post_init__(self) -> None:
+        listed(self, "results")
+
+    def __repr__(self) -> str:
+        return brief(
+            f"TuneReport of {self.workload}: {count(self.results, 'pattern')} tuned on {self.gpu} "
+            f"({self.device}) in {self.seconds:.0f} s"
+        )
 
     @property
     def rank_correlation(self) -> float | None:

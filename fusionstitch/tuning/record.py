@@ -13,6 +13,7 @@ from typing import Any
 from codegen.tuning import Tuning
 from fusionstitch.errors import CodegenError, OptionError
 from fusionstitch.options import Options
+from hlo.brief import brief
 
 #: Version of the files; others are refused.
 FORMAT = 1
@@ -36,6 +37,12 @@ class Record:
     complete: bool
     name: str
     gpu: str
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Record {self.name} on {self.gpu}: {self.us:.2f} us, XLA {self.xla_us:.2f} us, "
+            f"{self.tuning}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "tuning": self.tuning.to_dict()}

@@ -24,7 +24,7 @@ def test_text_gives_the_same_graphs(program):
     assert text_to_proto(hlo.as_hlo_text().replace("\n", " ")) == data
     got, want = from_proto(data), from_proto(hlo.as_serialized_hlo_module_proto())
     for g, w in zip(got.graphs, want.graphs, strict=True):
-        assert repr(g) == repr(w)
+        assert str(g) == str(w)
         for a, b in zip(g, w, strict=True):
             assert a.attrs.keys() == b.attrs.keys()
             assert [c.name for c in a.called] == [c.name for c in b.called]

@@ -1,0 +1,66 @@
+"""What a REPL shows of our objects: one line that says what it is and the counts that matter.
+
+A plan, a kernel or a report holds thousands of ops, texts and bytes. Whoever wants those asks for
+a field, prints the object, or calls `explain()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any, TypeVar
+
+from hlo import foreign
+
+T_co = TypeVar("T_co", covariant=True)
+
+#: Characters of a `repr`, the brackets apart.
+MOST = 240
+
+
+def brief(text: str) -> str:
+    """`text` as a `repr`, whoever wrote what it quotes."""
+    return f"<{foreign.line(text, MOST)}>"
+
+
+def count(things: Sized | int, noun: str) -> str:
+    """Such as "1 op", "7 ops"."""
+    number = things if isinstance(things, int) else len(things)
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class Listed(tuple[T_co, ...]):
+    """A tuple that a REPL shows by its length and its first element, unless all of it is short."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        shown, length = [], 0
+        for one in self:
+            shown.append(repr(one))
+            length += len(shown[-1]) + 2
+            if length > MOST:
+                return f"({foreign.line(shown[0], MOST)}, ... {len(self):,} in all)"
+        return f"({', '.join(shown)}{',' * (len(shown) == 1)})"
+
+
+class Facts(dict[str, Any]):
+    """A dict of which a REPL shows collections by their lengths and texts by their beginnings."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"{{{foreign.line(', '.join(f'{k!r}: {_value(v)}' for k, v in self.items()), MOST)}}}"
+        )
+
+
+def _value(value: object) -> str:
+    if isinstance(value, (list, tuple, dict)):
+        return f"({len(value):,})"
+    return repr(value) if not isinstance(value, str) else repr(foreign.line(value, 60))
+
+
+def listed(instance: object, *names: str) -> None:
+    """Makes tuples of a frozen dataclass `Listed`, in its `__post_init__`."""
+    for name in names:
+        object.__setattr__(instance, name, Listed(getattr(instance, name)))
