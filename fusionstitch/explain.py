@@ -16,11 +16,17 @@ _SHOWN_OPS = 12
 _SHOWN_LINES = 4
 _SHOWN_REJECTED = 40
 
+NOTHING = (
+    "Nothing was stitched: the program ran through jax.jit alone (no GPU in use).\n"
+    "FUSIONSTITCH_BACKEND=emulate runs stitched kernels on the CPU; `fusionstitch report --device "
+    "h200` plans for a GPU that is not here."
+)
+
 
 def explain(stitched: Stitched | None) -> str:
     """Patterns with ops, source lines, scope, template and score; rejections with reasons."""
     if stitched is None:
-        return "Nothing was stitched: the program ran through jax.jit alone (no GPU in use)."
+        return NOTHING
     lines = [
         f"{foreign.line(stitched.name) or 'program'} for {stitched.device.name}: "
         f"{_count(len(stitched.stitches), 'pattern')} in {_count(len(stitched.kernels), 'kernel')}"
