@@ -195,8 +195,16 @@ def _emit(parsed: argparse.Namespace) -> int:
     from fusionstitch import trial
     from fusionstitch.emitted import write
 
-    for path in write(trial.plan(_call(parsed)), parsed.output):
+    stitched = trial.plan(_call(parsed))
+    paths = write(stitched, parsed.output)
+    for path in paths:
         _say(path)
+    if not paths:
+        _say(
+            f"{_workload(parsed.target)} for {stitched.device.name}: no kernel, so no file was "
+            "written. `fusionstitch explain` with the same arguments says why.",
+            "stderr",
+        )
     return 0
 
 

@@ -16,7 +16,9 @@ _SHOWN_OPS = 16
 
 def write(stitched: Stitched, folder: Path) -> list[Path]:
     """One .cu per distinct kernel, headed by what it is and how to launch it, and the device
-    headers they include. Returns the paths of the kernels."""
+    headers they include. Returns the paths of the kernels; without a kernel nothing is written."""
+    if not stitched.kernels:
+        return []
     first = {one.kernel.name: one for one in reversed(stitched.stitches)}
     texts = {f"{k.name}.cu": _text(first[k.name], stitched) for k in stitched.kernels}
     headers = resources.files("codegen") / "cuda"

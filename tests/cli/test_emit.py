@@ -1,0 +1,129 @@
+"""What `fusionstitch emit` writes is what a user's compiler takes, as it is and beside his own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fusionstitch import cli
+
+PROGRAM = """
+import jax, jax.numpy as jnp
+
+def norms(x, scale):
+    mean = x.mean(-1, keepdims=True)
+    y = (x - mean) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * scale
+    return y, y.sum(0), (y * x).sum(0)
+
+def target(function, *args):
+    return lambda: (function, args)
+
+halves = target(norms, jnp.ones((512, 256), jnp.bfloat16), jnp.ones(256, jnp.bfloat16))
+
+def grid():
+    def fun(x, w):
+        s = jax.nn.softmax(x @ w)
+        return s * (s * s).sum(0)
+    return fun, (jnp.ones((64, 32)), jnp.ones((32, 48)))
+
+def integers():
+    def fun(key, x):
+        return x + jax.random.bernoulli(key, 0.5, x.shape) * x.sum(0), x.argmax(-1)
+    return fun, (jax.random.key(0), jnp.ones((64, 96)))
+
+def nothing():
+    return jnp.sort, (jnp.ones((64, 48)),)
+"""
+NAMES = ("halves", "grid", "integers")
+#: What a host program includes in front: some of it has types and names of its own.
+BEFORE = (
+    *("cstdint", "cmath", "cstdio", "vector", "cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h"),
+    *("cooperative_groups.h",),
+)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def emit(program: str, name: str, folder: Path, device: str = "h200") -> list[Path]:
+    target = ["emit", f"{program}:{name}", "--scorer", "paper", "--device", device]
+    assert cli.main([*target, "-o", str(folder)]) == 0
+    paths = sorted(folder.glob("*.cu"))
+    assert paths
+    return paths
+
+
+def test_no_kernel_is_said(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    target = f"{program}:nothing"
+    assert cli.main(["emit", target, "--device", "h200", "-o", str(folder)]) == 0
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert "program:nothing for h200: no kernel, so no file was written." in found.err
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nvrtc_takes_the_files(program: str, name: str, tmp_path: Path, nvrtc: ModuleType) -> None:
+    for path in emit(program, name, tmp_path / "out"):
+        [(entry, _)] = nvrtc.compile(path.read_text("utf-8"), "sm_90").resources
+        assert entry == path.stem
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_files_name_no_type_of_the_host_s_headers(
+    program: str, name: str, tmp_path: Path, host_compiler: str
+) -> None:
+    """As nvcc's host pass reads them: the standard's integer types come from the standard."""
+    for path in emit(program, name, tmp_path / "out"):
+        command = [host_compiler, "-E", "-x", "c++", "-std=c++17", str(path)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        ours, seen = True, 0
+        for line in text.splitlines():
+            if marker := re.match(r'# \d+ "([^"]*)"', line):
+                ours = Path(marker[1]).is_relative_to(tmp_path)
+            elif ours:
+                seen += 1
+                assert not re.search(r"typedef\b.*\bu?int\d+_t;", line), line
+            elif re.search(r"typedef\b.*\bint64_t;", line):
+                seen += 1000
+        assert seen > 1000  # the text of the files, and the standard's type
+
+
+needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", NAMES)
+def test_nvcc_takes_the_files_by_the_command_that_they_name(
+    program: str, name: str, tmp_path: Path
+) -> None:
+    for path in emit(program, name, tmp_path / "out"):
+        found = re.search(r"nvcc -std=\S+ -arch=\S+", path.read_text("utf-8"))
+        assert found is not None
+        nvcc([*found[0].split(), "-ptx", path.name], path.parent)
+
+
+@needs_nvcc
+def test_nvcc_takes_a_file_within_a_host_program(program: str, tmp_path: Path) -> None:
+    path = emit(program, "grid", tmp_path / "out")[0]
+    includes = "".join(f"#include <{name}>\n" for name in BEFORE)
+    main = f"int main() {{ return (void*){path.stem} == nullptr; }}\n"
+    (path.parent / "main.cu").write_text(f'{includes}#include "{path.name}"\n{main}')
+    nvcc(["nvcc", "-std=c++17", "-arch=sm_90", "-c", "main.cu"], path.parent)
+
+
+def nvcc(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
