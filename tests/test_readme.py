@@ -29,7 +29,8 @@ OTHERS = [line for line in LINES if line and line not in COMMANDS]
 def run(arguments: list[str], folder: Path, **environment: str) -> str:
     """What a process of a new user prints; it may use no variable of ours that is not given."""
     kept = {name: value for name, value in os.environ.items() if "FUSIONSTITCH" not in name}
-    kept |= {"PYTHONPATH": str(ROOT), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    found = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    kept |= {"PYTHONPATH": found, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     kept |= {"FUSIONSTITCH_CACHE_DIR": os.environ["FUSIONSTITCH_CACHE_DIR"], **environment}
     done = subprocess.run(
         [sys.executable, *arguments],
