@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from costmodel.devices import Device, device
 from hlo.errors import OptionError
@@ -66,6 +67,11 @@ UNITS: Mapping[int, Units] = {
 LEAST_CAPABILITY = min(UNITS)
 #: That of the first devices whose blocks form clusters, and how many may on every one of them.
 CLUSTERS_SINCE, CLUSTER_LIMIT = 90, 8
+#: What a profile takes over from the properties.
+STATED = (
+    *("sm_count", "warp_size", "max_threads_per_block", "max_threads_per_sm"),
+    *("max_blocks_per_sm", "registers_per_sm", "shared_per_sm", "shared_per_block", "l2_bytes"),
+)
 #: L2 is so much faster than DRAM at least.
 L2_OVER_DRAM = 1.5
 #: What lends launches, barriers and the form of the copy curve.
@@ -98,16 +104,7 @@ def from_properties(found: Properties) -> Device:
     return replace(
         base,
         name=profile_name(found.name),
-        sm_arch=f"sm_{found.capability}",
-        sm_count=found.sm_count,
-        warp_size=found.warp_size,
-        max_threads_per_block=found.max_threads_per_block,
-        max_threads_per_sm=found.max_threads_per_sm,
-        max_blocks_per_sm=found.max_blocks_per_sm,
-        registers_per_sm=found.registers_per_sm,
-        shared_per_sm=found.shared_per_sm,
-        shared_per_block=found.shared_per_block,
-        l2_bytes=found.l2_bytes,
+        **limits(found),
         dram_bytes_per_s=_rounded(dram),
         l2_bytes_per_s=_rounded(l2),
         fp32_flops=_rounded(clocks * unit.fp32 * 2),
@@ -117,7 +114,6 @@ def from_properties(found: Properties) -> Device:
         tensor_bf16_flops=_rounded(clocks * unit.tensor),
         large_tensor_bytes=large_tensor_bytes(dram, base.launch_us),
         bandwidth_curve=scaled_curve(base, found.l2_bytes, l2, dram),
-        cluster_limit=cluster_limit(found.capability) if found.clusters else 1,
         measured=f"not measured: from the properties of one {found.name}, compute capability "
         f"{dotted(found.capability)}; launch, barrier and loop times are the {MODEL}'s.",
     )
@@ -128,9 +124,15 @@ def units(capability: int) -> Units:
     return UNITS[max(known for known in UNITS if known <= capability)]
 
 
-def cluster_limit(capability: int) -> int:
-    """How many blocks may form a cluster on every device of this compute capability."""
-    return CLUSTER_LIMIT if capability >= CLUSTERS_SINCE else 1
+def limits(found: Properties) -> dict[str, Any]:
+    """The fields of a profile that the driver states as they are, or that follow from what the
+    architecture allows."""
+    clusters = found.clusters and found.capability >= CLUSTERS_SINCE
+    return {
+        "sm_arch": f"sm_{found.capability}",
+        "cluster_limit": CLUSTER_LIMIT if clusters else 1,
+        **{name: getattr(found, name) for name in STATED},
+    }
 
 
 def large_tensor_bytes(dram: float, launch_us: float) -> int:

@@ -19,27 +19,16 @@ from typing import Any
 from codegen.kernel import Kernel
 from costmodel import devices
 from costmodel.devices import Device
-from costmodel.properties import cluster_limit, large_tensor_bytes, profile_name
+from costmodel.properties import large_tensor_bytes, limits, profile_name
 from fusionstitch import builders
 from fusionstitch.errors import MeasureError, OptionError
 from fusionstitch.measure import gpu, probes, replay
 from fusionstitch.options import Options
+from fusionstitch.runtime import driver
 from fusionstitch.tuning.record import versions
 
 #: Bytes copied per point of the curve: 4 KB to 2 GiB, or what fits into a third of the memory.
 SIZES = tuple(4096 << shift for shift in range(20))
-#: Multiprocessor, thread and memory limits: our names and the driver's.
-LIMITS: Mapping[str, str] = {
-    "sm_count": "MultiProcessorCount",
-    "warp_size": "WarpSize",
-    "max_threads_per_block": "MaxThreadsPerBlock",
-    "max_threads_per_sm": "MaxThreadsPerMultiProcessor",
-    "max_blocks_per_sm": "MaxBlocksPerMultiprocessor",
-    "registers_per_sm": "MaxRegistersPerMultiprocessor",
-    "shared_per_sm": "MaxSharedMemoryPerMultiprocessor",
-    "shared_per_block": "MaxSharedMemoryPerBlockOptin",
-    "l2_bytes": "L2CacheSize",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +88,8 @@ def meter(number: int = 0) -> gpu.GpuMeter:
         raise MeasureError(f"There is no GPU {number}: this machine has {len(meters)} of its kind.")
     kind = meters[number].name
     name = known.name if known else profile_name(kind)
-    return gpu.GpuMeter(meters[number].device, _limits(base, meters[number].ordinal, name))
+    stated = limits(driver.properties(meters[number].ordinal))
+    return gpu.GpuMeter(meters[number].device, dataclasses.replace(base, name=name, **stated))
 
 
 def to_json(profile: Device) -> str:
@@ -116,19 +106,6 @@ def _base() -> Device | None:
         return builders.profile(Options(backend="auto"))
     except OptionError:
         return None
-
-
-def _limits(base: Device, ordinal: int, name: str) -> Device:
-    """`base` with the limits that the driver states."""
-    import cupy
-
-    device = cupy.cuda.Device(ordinal)
-    limits: dict[str, Any] = {
-        ours: int(device.attributes[theirs]) for ours, theirs in LIMITS.items()
-    }
-    capability = device.compute_capability
-    limits["cluster_limit"] = cluster_limit(int(capability))
-    return dataclasses.replace(base, name=name, sm_arch=f"sm_{capability}", **limits)
 
 
 @dataclasses.dataclass

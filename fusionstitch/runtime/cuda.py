@@ -12,7 +12,7 @@ from pathlib import Path
 from codegen.kernel import Kernel
 from codegen.launchable import launchable
 from costmodel.devices import Device
-from fusionstitch.runtime import handlers, images, nvrtc, toolchain, workplace
+from fusionstitch.runtime import driver, handlers, images, nvrtc, toolchain, workplace
 from fusionstitch.runtime.apart import checks
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
@@ -167,7 +167,7 @@ def image_count() -> int:
 
 def _register(store: Store | None) -> Verdict:
     try:
-        ctypes.CDLL("libcuda.so.1")
+        driver.library()
         launcher(store, lambda image: _loaded.append(_load(image)))
     except OSError as error:
         return forbid(f"The CUDA driver cannot be loaded: {error}")
