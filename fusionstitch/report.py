@@ -27,9 +27,11 @@ class Report:
     `kernels` are per run, loop bodies counted as often as they run; on a GPU XLA's are counted in
     what it compiled, elsewhere they are modelled. `time_us` are wall times of a call, medians of
     interleaved, chained runs. `modelled_us` is the model's time of the stitched program,
-    `traffic_bytes` crosses DRAM. `max_rel_error` is the largest relative L2 error of an output
-    against a float64 run. `memory_bytes` is the device memory of a call at its peak, arguments and
-    results included. `compile_s` are seconds: XLA's whole compile next to our passes.
+    `modelled_xla_us` that of XLA's; `traffic_bytes` crosses DRAM. `max_rel_error` is the largest
+    relative L2 error of an output against a float64 run, `max_rel_error_xla` that of XLA's own
+    code. Each of the `patterns` names its kernel and the user's lines that it comes from.
+    `memory_bytes` is the device memory of a call at its peak, arguments and results included.
+    `compile_s` are seconds: XLA's whole compile next to our passes.
     """
 
     workload: str
@@ -48,7 +50,6 @@ class Report:
     memory_bytes: dict[str, int | None]
     compile_s: dict[str, float | None]
     fallbacks: tuple[dict[str, Any], ...]
-    #: for the text only
     modelled_xla_us: float = 0.0
     max_rel_error_xla: float | None = None
     notes: tuple[str, ...] = ()
@@ -68,9 +69,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, ready for JSON."""
-        data = dataclasses.asdict(self)
-        for private in ("modelled_xla_us", "max_rel_error_xla", "notes"):
-            del data[private]
+        from fusionstitch.report_text import all_notes
+
+        data = {**dataclasses.asdict(self), "notes": all_notes(self)}
         return {key: _plain(value) for key, value in data.items()}
 
     def __str__(self) -> str:
@@ -111,6 +112,7 @@ def report_call(call: Call, name: str = "") -> Report:
 def report_trial(trial: Trial) -> Report:
     """The report of a trial."""
     from fusionstitch import counting
+    from fusionstitch.explain import source_lines
 
     stitched, program = trial.stitched, counting.entry(trial.module)
     unfused = counting.unfused(program)
@@ -142,7 +144,12 @@ def report_trial(trial: Trial) -> Report:
         traffic_bytes={"unfused": unfused.bytes, "fusionstitch": ours.bytes},
         patterns=tuple(_patterns(stitched)),
         rejected=tuple(
-            {"ops": [op.name for op in r.ops], "reason": str(r.verdict)} for r in stitched.rejected
+            {
+                "ops": [op.name for op in r.ops],
+                "source": source_lines(r.ops),
+                "reason": str(r.verdict),
+            }
+            for r in stitched.rejected
         ),
         max_rel_error=trial.error,
         memory_bytes={"xla": trial.xla_bytes, "fusionstitch": trial.stitched_bytes},
@@ -204,6 +211,7 @@ def modelled_times(stitched: Stitched) -> tuple[float, float]:
 
 
 def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
+    from fusionstitch.explain import source_lines
     from fusionstitch.plan.scores import kind_of_pattern
 
     return [
@@ -214,6 +222,10 @@ def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
             "scope": one.chosen.facts.scope,
             "score_us": one.chosen.score_us,
             "wins_us": one.chosen.wins_us,
+            "modelled_us": one.chosen.modelled_us,
+            "xla_us": one.chosen.xla_us,
+            "kernel": one.kernel.name,
+            "source": source_lines(one.chosen.pattern.ops),
             "template": one.kernel.template,
             "shared_bytes": one.kernel.shared_bytes,
             "registers": one.built.registers if one.built else None,

@@ -35,8 +35,13 @@ def text(report: Report) -> str:
     for one in report.fallbacks:
         counted[one["reason"]] = counted.get(one["reason"], 0) + 1
     lines += [f"left to XLA: {n} times: {why}" for why, n in counted.items()]
-    lines += [f"note: {note}" for note in (*report.notes, *_more_memory(report))]
+    lines += [f"note: {note}" for note in all_notes(report)]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def all_notes(report: Report) -> tuple[str, ...]:
+    """The report's own, and what its numbers give cause to say."""
+    return (*report.notes, *_more_memory(report))
 
 
 def _more_memory(report: Report) -> list[str]:

@@ -54,21 +54,17 @@ KEYS = {
     "modelled_us": None,
     "traffic_bytes": ["unfused", "fusionstitch"],
     "patterns": [
-        "id",
-        "kind",
-        "ops",
-        "scope",
-        "score_us",
-        "wins_us",
-        "template",
-        "shared_bytes",
-        "registers",
+        *("id", "kind", "ops", "scope", "score_us", "wins_us", "modelled_us", "xla_us"),
+        *("kernel", "source", "template", "shared_bytes", "registers"),
     ],
-    "rejected": ["ops", "reason"],
+    "rejected": ["ops", "source", "reason"],
     "max_rel_error": None,
     "memory_bytes": ["xla", "fusionstitch"],
     "compile_s": ["xla", "plan", "codegen", "toolchain"],
     "fallbacks": ["ops", "reason"],
+    "modelled_xla_us": None,
+    "max_rel_error_xla": None,
+    "notes": None,
 }
 
 

@@ -1,0 +1,91 @@
+"""What the texts of `report` and `explain` say is in the JSON too."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fusionstitch as fs
+from fusionstitch import cli, report_text
+from fusionstitch.report import Report
+from tests.cli.test_cli import PROGRAM
+
+#: Fields of a report, and how the text writes them.
+SHOWN = (
+    *("modelled_us", "modelled_xla_us", "max_rel_error", "max_rel_error_xla", "ops", "device"),
+    *("workload", "notes"),
+)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return f"{path}:train_step"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main([*arguments, "--backend", "emulate", "--scorer", "paper"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_report_s(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], host_compiler: str
+) -> None:
+    path = tmp_path / "report.json"
+    text = printed(capsys, "report", target, "--json", str(path))
+    data = json.loads(path.read_text())
+    assert set(SHOWN) <= set(data)
+    assert f"{data['workload']} on {data['device']}" in text
+    assert f", {data['ops']} ops" in text
+    row = re.search(r"^modelled time +(\S+) us +(\S+) us$", text, re.MULTILINE)
+    assert row is not None
+    assert row.groups() == (f"{data['modelled_xla_us']:.1f}", f"{data['modelled_us']:.1f}")
+    assert f"error               {data['max_rel_error']:.1e} (" in text
+    assert f"XLA alone {data['max_rel_error_xla']:.1e})" in text
+    assert data["notes"]
+    assert [f"note: {note}" for note in data["notes"]] == [
+        line for line in text.splitlines() if line.startswith("note: ")
+    ]
+    for one in data["patterns"]:
+        row = re.search(rf"^{one['id']} .*$", text, re.MULTILINE)
+        assert row is not None
+        assert row[0].split()[1:4] == [one["kind"], one["scope"], str(len(one["ops"]))]
+        assert row[0].endswith(f"{one['wins_us']:.1f} us")
+
+
+def test_the_plan_s(target: str, capsys: pytest.CaptureFixture[str], host_compiler: str) -> None:
+    data = json.loads(printed(capsys, "report", target, "--json", "-"))
+    text = printed(capsys, "explain", target)
+    assert data["patterns"]
+    for one in data["patterns"]:
+        assert f"pattern {one['id']}: {one['kernel']} ({one['kind']}, {one['scope']} scope" in text
+        assert (
+            f"wins {one['wins_us']:.2f} us: modelled {one['modelled_us']:.2f} us against "
+            f"{one['xla_us']:.2f} us of XLA" in text
+        )
+        assert one["source"]
+        assert f"from: {', '.join(one['source'][:4])}" in text
+        assert all(line in text for line in one["template"].splitlines())
+    assert data["rejected"]
+    for one in data["rejected"]:
+        reason = re.sub(r" \([^()]*\)$", "", one["reason"])  # facts follow, spelt otherwise
+        assert f": {reason}" in text
+        assert not one["source"] or f" at {one['source'][0]}" in text
+
+
+def test_every_field_of_a_report_is_in_its_data() -> None:
+    import jax.numpy as jnp
+
+    report = fs.report(lambda x: x.sum(), jnp.ones(9), options=fs.Options(backend="emulate"))
+    assert set(report.to_dict()) == {field.name for field in dataclasses.fields(Report)}
+    more: Any = {"xla": 1 << 20, "fusionstitch": 3 << 20}
+    larger = dataclasses.replace(report, memory_bytes=more)
+    assert larger.to_dict()["notes"] == list(report_text.all_notes(larger))
+    assert "more device memory" in larger.to_dict()["notes"][-1]
+    json.dumps(larger.to_dict(), allow_nan=False)
