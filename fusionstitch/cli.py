@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchError
@@ -26,12 +26,18 @@ logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code: 0, 2 for what the user can put right, else 1."""
+    """Runs one command; returns its exit code: 0, 2 for what the user can put right or has
+    interrupted, else 1."""
     parsed = _parser().parse_args(arguments)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     run: Callable[[argparse.Namespace], int] = parsed.run
     try:
+        if run is not _doctor:  # which goes on, to list what is wrong
+            env.LOG.get()
         return run(parsed)
+    except KeyboardInterrupt:
+        _say("fusionstitch: interrupted", "stderr")
+        return _EXIT_USER_ERROR
     except FusionStitchError as error:
         _say(f"fusionstitch: {error}", "stderr")
         return _EXIT_USER_ERROR
@@ -57,8 +63,16 @@ def _say(text: object, stream: str = "stdout") -> None:
         print(said, file=file, flush=True)
 
 
+class _Parser(argparse.ArgumentParser):
+    """One that says in one line what it does not take."""
+
+    def error(self, message: str) -> NoReturn:
+        _say(f"{self.prog}: {message}. {self.prog} --help lists what it takes.", "stderr")
+        raise SystemExit(_EXIT_USER_ERROR)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="fusionstitch",
         description="Stitches memory-bound ops of JAX programs into single CUDA kernels.",
     )
@@ -69,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         "file.py:name or package.module:name, where name() returns (function, arguments); "
         "or a file of HLO text, StableHLO or an HloModuleProto"
     )
-    target = argparse.ArgumentParser(add_help=False)
+    target = _Parser(add_help=False)
     target.add_argument("target", metavar="TARGET", help=what)
     target.add_argument("--device", help="profile to plan for, such as h200; need not be here")
     target.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
@@ -209,11 +223,14 @@ def _emit(parsed: argparse.Namespace) -> int:
 
 
 def _tune(parsed: argparse.Namespace) -> int:
+    from costmodel import devices
     from fusionstitch import builders
     from fusionstitch.tune import export_results, import_results, tune_call
 
     if not (parsed.targets or parsed.taken or parsed.export):
         raise FusionStitchError("Name a target to tune, or use --import or --export.")
+    if parsed.device is not None:
+        devices.device(parsed.device)  # a wrong name is not to be found out after all the tuning
     if parsed.taken is not None:
         device, count = import_results(parsed.taken)
         _say(f"{count} results for {device} taken from {parsed.taken}")
@@ -283,6 +300,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
     from fusionstitch.doctor import examine
 
     _say(examine())
+    env.LOG.get()
     return 0
 
 

@@ -165,8 +165,16 @@ class _Formatter(logging.Formatter):
 
 
 def configure_logging() -> None:
-    """Sends the log of the four floors to stderr at the level FUSIONSTITCH_LOG asks for."""
-    if (level := LOG.get()) == "off":
+    """Sends the log of the four floors to stderr at the level FUSIONSTITCH_LOG asks for.
+
+    A level that is not allowed logs nothing here: `import fusionstitch` is not to fail for it.
+    What is done with the package does, as for the other variables (`check`).
+    """
+    try:
+        level = LOG.get()
+    except OptionError:
+        return
+    if level == "off":
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter("%(name)s %(levelname)s: %(message)s"))

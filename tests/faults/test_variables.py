@@ -70,19 +70,25 @@ def test_an_empty_value_is_unset_and_doctor_lists_a_wrong_one(
     monkeypatch.setenv(name, value)
     if name == "FUSIONSTITCH_BACKEND":
         return  # doctor's own options need it
-    assert cli.main(["doctor"]) == 0
+    assert cli.main(["doctor"]) == (2 if name == "FUSIONSTITCH_LOG" else 0)
     assert "is not allowed: set it to" in capsys.readouterr().out
 
 
-def test_the_level_of_the_log_is_checked_at_import() -> None:
+def test_the_level_of_the_log_is_checked_at_the_first_call_and_not_at_import() -> None:
+    script = """
+import fusionstitch as fs
+print("imported")
+fs.jit(lambda x: x + 1)(1.0)
+"""
     done = subprocess.run(
-        [sys.executable, "-c", "import fusionstitch"],
-        env={"FUSIONSTITCH_LOG": "loud", "PYTHONPATH": ":".join(sys.path)},
+        [sys.executable, "-c", script],
+        env={"FUSIONSTITCH_LOG": "loud", "PYTHONPATH": ":".join(sys.path), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode != 0
+    assert done.stdout == "imported\n"
     assert "FUSIONSTITCH_LOG='loud' is not allowed: set it to off, warning, info or debug" in (
         done.stderr
     )
