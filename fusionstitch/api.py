@@ -16,6 +16,7 @@ from fusionstitch.original import jit_again, jit_for_us, plain_jit
 from fusionstitch.original import replaced as _original
 from fusionstitch.roads import Road, choose, name_of
 from fusionstitch.stages import Call, Lowered, Traced
+from fusionstitch.supported import jax_version
 from hlo.brief import brief
 from hlo.verdict import Verdict, allow, forbid
 
@@ -169,8 +170,11 @@ def install(options: Options | None = None) -> Verdict:
     from fusionstitch import builders
 
     options = Options() if options is None else options
-    if options.backend != "emulate" and not (found := builders.gpu()):
-        verdict = forbid(f"fusionstitch.install() does nothing: {found.reason}")
+    able = jax_version()
+    if able and options.backend != "emulate":
+        able = builders.gpu()
+    if not able:
+        verdict = forbid(f"fusionstitch.install() does nothing: {able.reason}")
         warnings.warn(verdict.reason, FusionStitchWarning, stacklevel=2)
         return verdict
     if not _original:

@@ -299,9 +299,9 @@ def _written(path: Path, text: str) -> None:
 def _doctor(parsed: argparse.Namespace) -> int:
     from fusionstitch.doctor import examine
 
-    _say(examine())
-    env.LOG.get()
-    return 0
+    found = examine()
+    _say(found.text)
+    return _EXIT_USER_ERROR if found.wrong else 0
 
 
 def _cache(parsed: argparse.Namespace) -> int:

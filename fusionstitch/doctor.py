@@ -1,82 +1,221 @@
-"""What this machine has, as `fusionstitch doctor` prints it."""
+"""What this machine has and lacks, as `fusionstitch doctor` prints it.
+
+Whatever is missing, the rest is looked at: nothing but the standard library is imported outside
+the line that tells of it.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 
-from fusionstitch import builders, env
-from fusionstitch.errors import FusionStitchError, reason
-from fusionstitch.options import Options
-from fusionstitch.runtime import nvrtc, toolchain
-from fusionstitch.runtime.cache import Store
+from fusionstitch import env
+from fusionstitch.errors import FusionStitchError
+from hlo.verdict import Verdict
 
-_PACKAGES = ("jax", "jaxlib", "numpy", "pulp", "highspy", "cupy-cuda13x", "cupy-cuda12x")
+if TYPE_CHECKING:
+    from costmodel.devices import Device
+
+#: Modules that stitching cannot do without, and the packages that have them.
+_NEEDED: Mapping[str, str] = {
+    "jax": "jax",
+    "jaxlib": "jaxlib",
+    "numpy": "numpy",
+    "networkx": "networkx",
+    "google.protobuf": "protobuf",
+    "pulp": "pulp",
+    "highspy": "highspy",
+}
+#: CuPy brings NVRTC, which only GPUs need.
+_OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x")
 
 
-def examine() -> str:
+@dataclass(frozen=True)
+class Line:
+    """One thing that was looked at; `wrong` where stitching will not work because of it."""
+
+    name: str
+    value: str
+    wrong: bool = False
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The whole text, and the names of what is wrong."""
+
+    text: str
+    wrong: tuple[str, ...]
+
+
+def examine() -> Examination:
     """Versions, compilers, GPU, cache and environment variables; what is missing says so."""
-    sections: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
+    sections: dict[str, Callable[[], Iterator[Line]]] = {
         "versions": _versions,
         "backends": _backends,
         "cache": _cache,
         "environment": _environment,
     }
-    lines = []
+    texts: list[str] = []
+    wrong: list[str] = []
     for title, section in sections.items():
-        lines.append(title)
-        try:
-            lines += [f"  {name:<26} {value}" for name, value in section()]
-        except FusionStitchError as error:
-            lines.append(f"  {error}")
-    return "\n".join(lines)
+        texts.append(title)
+        for line in section():
+            texts.append(f"{'!' if line.wrong else ' '} {line.name:<26} {line.value}")
+            wrong += [line.name] * line.wrong
+    texts.append(f"to mend: {', '.join(wrong)} (marked !)" if wrong else "nothing is missing")
+    return Examination("\n".join(texts), tuple(wrong))
 
 
-def _versions() -> Iterator[tuple[str, str]]:
+def _versions() -> Iterator[Line]:
     from fusionstitch import __version__
 
-    yield "fusionstitch", __version__
-    yield "python", platform.python_version()
-    for package in _PACKAGES:
+    yield Line("fusionstitch", __version__)
+    yield Line("python", platform.python_version())
+    for module, package in _NEEDED.items():
+        version = _version(package)
         try:
-            yield package, importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            yield package, "not installed"
+            importlib.import_module(module)
+        except Exception as error:  # a broken installation raises what it likes
+            missing = isinstance(error, ModuleNotFoundError) and error.name == module
+            why = f"missing: pip install {package}" if missing else f"broken: {_why(error)}"
+            yield Line(package, why if missing else f"{version}, {why}", wrong=True)
+        else:
+            yield Line(package, version)
+    for package in _OPTIONAL:
+        yield Line(package, _version(package))
 
 
-def _backends() -> Iterator[tuple[str, str]]:
-    gpu = builders.gpu()
-    yield "GPU", str(dict(gpu.facts)["kind"]) if gpu else gpu.reason
-    yield "device profile", _said(lambda: builders.profile(Options(backend="auto")).name)
-    found = nvrtc.available()
-    yield "NVRTC (cuda)", f"{nvrtc.version()}" if found else found.reason
-    yield "C++ (emulate, launcher)", _said(lambda: " ".join(toolchain.compiler()))
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
-def _cache() -> Iterator[tuple[str, str]]:
-    store = Store()
-    entries, size = store.usage()
-    yield "folder", str(store.folder)
-    yield "objects", f"{entries}, {size / 1e6:.1f} MB"
-    yield "persistent", "yes" if store.persistent else "no: kernels are kept in memory only"
+def _backends() -> Iterator[Line]:
+    yield _asked("JAX's version", _supported)
+    yield _asked("JAX's compiler pass", _pass)
+    gpu = _asked("GPU", _gpu)
+    yield gpu
+    if not gpu.wrong:
+        yield _asked("device profile", _profile)
+    used = not gpu.wrong and gpu.value != _NO_GPU
+    yield _asked("NVRTC (cuda)", _nvrtc, needed=used)
+    emulated = _emulated()
+    yield _asked("C++ (emulate, launcher)", _compiler, needed=used or emulated)
 
 
-def _environment() -> Iterator[tuple[str, str]]:
+_NO_GPU = "none: functions run as under jax.jit, unless backend='emulate'"
+
+
+def _supported() -> str:
+    from fusionstitch.supported import jax_version
+
+    found = jax_version()
+    if not found:
+        _refused(found)
+    return f"{dict(found.facts)['version']} is supported"
+
+
+def _pass() -> str:
+    from fusionstitch.runtime import xla_pass
+
+    if not xla_pass.has_door():
+        raise FusionStitchError("jax.extend.xla.register_hlo_module_transformation is missing.")
+    return "jax.extend.xla has it"
+
+
+def _gpu() -> str:
+    from fusionstitch import builders
+
+    found = builders.gpu()
+    return str(dict(found.facts)["kind"]) if found else _NO_GPU
+
+
+def _profile() -> str:
+    found = _device()
+    return f"{found.name}: {found.measured}"
+
+
+def _device() -> Device:
+    from fusionstitch import builders
+    from fusionstitch.options import Options
+
+    # all that the environment may say otherwise, in a way that is not allowed
+    chosen = Options(backend="auto", scorer="model", fallback="xla", numerics="default")
+    return builders.profile(chosen)
+
+
+def _nvrtc() -> str:
+    from fusionstitch import builders
+    from fusionstitch.runtime import nvrtc
+
+    if not (found := nvrtc.available()):
+        _refused(found)
+    version = nvrtc.version()
+    if builders.gpu() and (arch := _device().sm_arch) not in nvrtc.architectures():
+        raise FusionStitchError(f"NVRTC {version} compiles nothing for {arch}: install another.")
+    return version
+
+
+def _compiler() -> str:
+    from fusionstitch.runtime import toolchain
+
+    return " ".join(toolchain.compiler())
+
+
+def _emulated() -> bool:
+    try:
+        return env.BACKEND.get() == "emulate"
+    except FusionStitchError:  # the environment's own line says so
+        return False
+
+
+def _cache() -> Iterator[Line]:
+    try:
+        from fusionstitch.runtime.cache import Store
+
+        store = Store()
+        entries, size = store.usage()
+    except (FusionStitchError, ImportError) as error:
+        yield Line("folder", _why(error), wrong=True)
+        return
+    yield Line("folder", str(store.folder))
+    yield Line("objects", f"{entries}, {size / 1e6:.1f} MB")
+    yield Line("persistent", "yes" if store.persistent else "no: kernels are kept in memory only")
+
+
+def _environment() -> Iterator[Line]:
     for variable in env.VARIABLES:
         text = variable.text
         try:
             variable.get()
-            value = f"{variable.doc}" if text is None else f"= {text}  ({variable.doc})"
         except FusionStitchError as error:
-            value = str(error)
-        yield variable.name, value
+            yield Line(variable.name, str(error), wrong=True)
+        else:
+            value = f"{variable.doc}" if text is None else f"= {text}  ({variable.doc})"
+            yield Line(variable.name, value)
     for name in env.unknown():
-        yield name, "is set but unknown: misspelt?"
+        yield Line(name, "is set but unknown: misspelt?")
 
 
-def _said(what: Callable[[], str]) -> str:
+def _why(error: Exception) -> str:
+    """What an error says, on one line: here it is no defect of ours."""
+    text = str(error) if isinstance(error, FusionStitchError) else repr(error)
+    return " ".join(text.split())
+
+
+def _refused(verdict: Verdict) -> NoReturn:
+    raise FusionStitchError(verdict.reason)
+
+
+def _asked(name: str, what: Callable[[], str], needed: bool = True) -> Line:
+    """A line with what `what` says; with what it raises, which is wrong if it is `needed`."""
     try:
-        return what()
-    except FusionStitchError as error:
-        return reason(error)
+        return Line(name, what())
+    except Exception as error:  # a broken installation raises what it likes
+        return Line(name, _why(error), wrong=needed)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from fusionstitch.core import Fallback, Stitch, Stitched
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
+from fusionstitch.supported import jax_version
 from hlo import foreign
 from hlo.graph import Op
 
@@ -26,7 +27,8 @@ NOTHING = (
 def explain(stitched: Stitched | None) -> str:
     """Patterns with ops, source lines, scope, template and score; rejections with reasons."""
     if stitched is None:
-        return NOTHING
+        version = jax_version()
+        return NOTHING if version else f"Nothing was stitched: {version.reason}"
     lines = [
         f"{foreign.line(stitched.name) or 'program'} for {stitched.device.name}: "
         f"{_count(len(stitched.stitches), 'pattern')} in {_count(len(stitched.kernels), 'kernel')}"

@@ -13,6 +13,7 @@ from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, r
 from fusionstitch.options import Options
 from fusionstitch.runtime.apart import alone, apart
 from fusionstitch.runtime.outcome import Failed
+from fusionstitch.supported import jax_version
 from hlo import foreign
 
 if TYPE_CHECKING:
@@ -54,14 +55,22 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
     """The road for `options` on this machine; initializes JAX's backends.
 
     Where the CUDA road cannot be taken although it was asked for, or although there is a GPU,
-    one warning says why, or a StitchError under fallback="error". Raises OptionError for an
-    environment variable that is not allowed.
+    one warning says why, or a StitchError under fallback="error"; so on either road if this JAX is
+    not supported, once a process. Raises OptionError for an environment variable that is not
+    allowed.
     """
     from fusionstitch import builders
+
+    alone(env.check)
+    if not (version := jax_version()):
+        if options.backend != "auto" or builders.gpu():
+            if options.fallback == "error":
+                raise StitchError(version.reason)
+            warn_once("every function", version.reason)
+        return Plain(plain)
     from fusionstitch.road_cuda import Cuda, Prepared, prepare
     from fusionstitch.road_emulated import Emulated
 
-    alone(env.check)
     _hide_own_frames()
     if options.backend == "emulate":
         return Emulated(fun, plain, jit, keywords, options)
@@ -119,6 +128,17 @@ def warn(name: str, why: str, part: str = "") -> None:
     """Says that a program runs unstitched; `part` is " in part" where some of it is stitched."""
     said = foreign.lines(f"{name} runs as under jax.jit{part}: {why}")
     warnings.warn(said, FusionStitchWarning, stacklevel=2)
+
+
+#: What `warn_once` has said.
+_said: set[str] = set()
+
+
+def warn_once(name: str, why: str) -> None:
+    """`warn` for what concerns the whole process."""
+    if why not in _said:
+        _said.add(why)
+        warn(name, why)
 
 
 class Once:

@@ -11,13 +11,14 @@ from typing import Any
 from fusionstitch import accuracy, arguments, builders, core, counting, memory, progress, timing
 from fusionstitch.api import Jitted
 from fusionstitch.core import Stitched
-from fusionstitch.errors import OptionError, reason
+from fusionstitch.errors import OptionError, StitchError, reason
 from fusionstitch.options import Options
 from fusionstitch.original import plain_jit
 from fusionstitch.runtime import nvrtc
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
 from fusionstitch.stages import Call, Compiled
+from fusionstitch.supported import jax_version
 from fusionstitch.tuning import tuned
 from hlo.brief import brief
 
@@ -77,6 +78,8 @@ def plan(call: Call) -> Stitched:
 
 
 def _program(call: Call, name: str = "") -> _Program:
+    if not (version := jax_version()):
+        raise StitchError(version.reason)
     fun, args, kwargs = arguments.bind_static(call.fun, call.args, call.kwargs, call.jit_keywords)
     name = name or getattr(fun, "__name__", type(fun).__name__)
     return _Program(name, fun, args, kwargs, call.options, _backend(call.options))

@@ -36,12 +36,15 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
     """Tunes a call; `name` is the workload's, by default the function's."""
     from fusionstitch import builders, progress
     from fusionstitch.api import Jitted
-    from fusionstitch.errors import MeasureError
+    from fusionstitch.errors import MeasureError, StitchError
     from fusionstitch.measure import gpu
     from fusionstitch.runtime.apart import alone
     from fusionstitch.runtime.cache import Database
+    from fusionstitch.supported import jax_version
     from fusionstitch.tuning.run import tune_module
 
+    if not (version := jax_version()):
+        raise StitchError(version.reason)
     options = call.options.replace(backend="auto")
     if options.scorer in ("measured", "mixed"):
         options = options.replace(scorer="model")

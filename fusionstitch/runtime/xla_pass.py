@@ -250,6 +250,11 @@ def _door() -> Any:
     return xla if hasattr(xla, "register_hlo_module_transformation") else None
 
 
+def has_door() -> bool:
+    """Whether this JAX has the pass."""
+    return _door() is not None
+
+
 def available(platform: str = "cuda") -> Verdict:
     """Whether this JAX has the pass and a device of `platform`; initializes JAX's backends."""
     if _door() is None:

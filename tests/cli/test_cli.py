@@ -212,7 +212,7 @@ def test_bad_environment(
 def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FUSIONSTITCH_SCORER", "bogus")
     monkeypatch.setenv("FUSIONSTITCH_BAKEND", "cuda")
-    assert cli.main(["doctor"]) == 0
+    assert cli.main(["doctor"]) == 2
     text = capsys.readouterr().out
     assert jax.__version__ in text
     assert "FUSIONSTITCH_SCORER='bogus' is not allowed" in text

@@ -1,0 +1,33 @@
+"""The versions of JAX that this package works with."""
+
+from __future__ import annotations
+
+import re
+
+from hlo.verdict import Verdict, allow, forbid
+
+#: The first that it works with, and the first that it does not (as pyproject.toml says).
+SINCE, BEFORE = (0, 10, 2), (0, 13)
+
+
+def jax_version() -> Verdict:
+    """Whether the JAX here is one of them; needs nothing of it but its version."""
+    import jax
+
+    found = jax.__version__
+    if SINCE <= numbers(found) < BEFORE:
+        return allow("JAX is supported", version=found)
+    return forbid(
+        f"JAX {found} is not supported: fusionstitch works with JAX {_dotted(SINCE)} and newer, "
+        f"below {_dotted(BEFORE)}."
+    )
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: (0, 13, 0) of "0.13.0.dev20270101"."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,103 @@
+"""`fusionstitch doctor`: what is missing is named, the rest is told, the exit code says so."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from fusionstitch import builders, cli, doctor
+from fusionstitch.runtime import nvrtc, toolchain, xla_pass
+from hlo.errors import ToolchainError
+from hlo.verdict import allow, forbid
+
+#: Runs the command where modules named as the arguments are not installed.
+WITHOUT = """
+import runpy, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+missing = sys.argv[1:]
+sys.meta_path.insert(0, Missing())
+sys.argv = ["fusionstitch", "doctor"]
+runpy.run_module("fusionstitch", run_name="__main__")
+"""
+
+
+def examined(*marked: str) -> str:
+    """The text, whose lines of these names are marked and no others."""
+    found = doctor.examine()
+    lines = re.findall(r"^! (.{26})", found.text, re.MULTILINE)
+    assert [line.strip() for line in lines] == [name[:26] for name in marked] == list(found.wrong)
+    return found.text
+
+
+@pytest.fixture(autouse=True)
+def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "compiler", lambda: ("c++",))
+
+
+def test_nothing_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    text = examined()
+    assert f"{jax.__version__} is supported" in text
+    assert "jax.extend.xla has it" in text
+    assert text.endswith("nothing is missing")
+    assert cli.main(["doctor"]) == 0
+    assert capsys.readouterr().out.strip() == text
+
+
+@pytest.mark.parametrize("module", ["networkx", "google.protobuf", "jax"])
+def test_a_missing_module_is_named_and_the_rest_told(module: str) -> None:
+    command = [sys.executable, "-c", WITHOUT, module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "")
+    package = doctor._NEEDED[module]
+    assert f"! {package:<26} missing: pip install {package}\n" in done.stdout
+    for told in ("python ", "numpy ", "FUSIONSTITCH_BACKEND ", "C++ (emulate", "objects "):
+        assert f"  {told}" in done.stdout, told
+    assert f"to mend: {package}, " in done.stdout
+
+
+def test_an_unsupported_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "__version__", "0.7.2")
+    monkeypatch.setattr(xla_pass, "_door", lambda: None)
+    text = examined("JAX's version", "JAX's compiler pass")
+    assert "works with JAX 0.10.2 and newer, below 0.13" in text
+    assert "register_hlo_module_transformation is missing" in text
+    assert text.endswith("to mend: JAX's version, JAX's compiler pass (marked !)")
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_what_only_a_gpu_needs(monkeypatch: pytest.MonkeyPatch, gpu: bool) -> None:
+    def missing() -> tuple[str, ...]:
+        raise ToolchainError("There is no C++ compiler.")
+
+    if gpu:
+        monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
+    monkeypatch.setattr(nvrtc, "available", lambda: forbid("NVRTC cannot be loaded."))
+    monkeypatch.setattr(toolchain, "compiler", missing)
+    text = examined(*(("NVRTC (cuda)", "C++ (emulate, launcher)") if gpu else ()))
+    assert "NVRTC cannot be loaded." in text
+    assert "There is no C++ compiler." in text
+    monkeypatch.setenv("FUSIONSTITCH_BACKEND", "emulate")
+    assert "C++ (emulate, launcher)" in doctor.examine().wrong
+
+
+def test_a_compiler_that_does_not_know_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
+    monkeypatch.setattr(nvrtc, "available", lambda: allow("faked"))
+    monkeypatch.setattr(nvrtc, "version", lambda: "11.0")
+    monkeypatch.setattr(nvrtc, "architectures", lambda: ("sm_75", "sm_80"))
+    assert "NVRTC 11.0 compiles nothing for sm_90: install another." in examined("NVRTC (cuda)")
+
+
+def test_a_value_that_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_SCORER", "bogus")
+    monkeypatch.setenv("FUSIONSTITCH_BAKEND", "cuda")  # may belong to another program
+    assert "is set but unknown" in examined("FUSIONSTITCH_SCORER")
