@@ -6,9 +6,10 @@ import dataclasses
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from codegen.generate import CodegenOptions, generate
 from codegen.kernel import Kernel
@@ -21,9 +22,9 @@ from fusionstitch.naming import graph_key, kernel_name
 from fusionstitch.options import Options
 from fusionstitch.patterns.canonical import canonical_key
 from fusionstitch.patterns.like_terms import joined_sums
-from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.patterns.pattern import Pattern
-from fusionstitch.plan.findings import Comparison
+from fusionstitch.patterns.recompute import recomputed
+from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import Measure
 from fusionstitch.planning import GraphPlanner
@@ -64,10 +65,20 @@ class Built:
 #: Builds kernels, in order; a kernel that the toolchain refused has its error in its place.
 Builder = Callable[[Sequence[Kernel]], Sequence[Built | ToolchainError]]
 
-#: The kernels of patterns as they would be in the program; None for those that cannot be built.
-Make = Callable[[Sequence[Pattern]], Sequence[tuple[Kernel, Artifact] | None]]
-#: Revises the plans of a module's graphs by what was measured of their patterns, which it returns.
-Judge = Callable[[Module, Make, Sequence[GraphPlanner]], Mapping[str, Comparison]]
+
+@dataclass(frozen=True, eq=False)
+class Workpiece:
+    """A module at the time when it is planned. `literals` were taken out of it (`hlo.detached`);
+    `make` gives the kernels of patterns as the program would have them, None for those that cannot
+    be built."""
+
+    module: Module
+    literals: Sequence[bytes]
+    make: Callable[[Sequence[Pattern]], Sequence[tuple[Kernel, Artifact] | None]]
+
+
+#: Revises the plans of a module's graphs by what is measured of their patterns, which it returns.
+Judge = Callable[[Workpiece, Sequence[GraphPlanner]], Evidence]
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,7 @@ class Stitched:
     fallbacks: tuple[Fallback, ...] = ()
     timings: dict[str, float] = field(default_factory=dict)
     given: bytes = b""
-    evidence: Mapping[str, Comparison] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=Evidence)
 
     def __post_init__(self) -> None:
         listed(self, "plans", "stitches", "fallbacks")
@@ -205,7 +216,7 @@ class _Run:
     #: by structure and duties
     kernels: dict[str, Kernel | str] = field(default_factory=dict)
     #: what the plans rest on besides the model
-    evidence: Mapping[str, Comparison] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=Evidence)
     #: the literals that no pass reads, while they are out of the module
     literals: tuple[bytes, ...] = ()
 
@@ -270,19 +281,25 @@ class _Run:
                 planners.append((graph, known[key]))
         if self.judge is not None:
             with self.timed("measure"):
-                self.evidence = self.judge(module, self.make, list(known.values()))
+                work = Workpiece(module, self.literals, partial(self.make, module))
+                self.evidence = self.judge(work, list(known.values()))
         return tuple(_moved(planner.plan, graph, self.device) for graph, planner in planners)
 
-    def make(self, patterns: Sequence[Pattern]) -> list[tuple[Kernel, Artifact] | None]:
-        """The kernels of patterns, built; None for one that has none."""
+    def make(
+        self, module: Module, patterns: Sequence[Pattern]
+    ) -> list[tuple[Kernel, Artifact] | None]:
+        """The kernels that patterns of `module` get, built; None for one that has none."""
         assert self.builder is not None
-        kernels = [self.kernel(pattern, ()) for pattern in patterns]
+        kernels = [self.kernel(pattern, overwrites(module, pattern)) for pattern in patterns]
         wanted = list(dict.fromkeys(k for k in kernels if isinstance(k, Kernel)))
         built = dict(zip(wanted, self.builder(wanted), strict=True))
-        found = []
+        found: list[tuple[Kernel, Artifact] | None] = []
         for kernel in kernels:
             one = built[kernel] if isinstance(kernel, Kernel) else None
-            found.append((kernel, one.artifact) if isinstance(one, Built) else None)
+            if isinstance(kernel, Kernel) and isinstance(one, Built):
+                found.append((kernel, one.artifact))
+            else:
+                found.append(None)
         return found
 
     def generate(self, module: Module, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
@@ -298,8 +315,8 @@ class _Run:
         dump.kernels(dict.fromkeys(kernel for _, kernel in written))
         return written
 
-    def kernel(self, pattern: Pattern, over: Sequence[int]) -> Kernel | str:
-        """The kernel of a pattern that may overwrite the inputs `over`, or why there is none."""
+    def kernel(self, pattern: Pattern, over: tuple[tuple[int, int], ...]) -> Kernel | str:
+        """The kernel of a pattern whose outputs overwrite inputs (`over`), or why there is none."""
         key = canonical_key(pattern)
         if over:
             key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()

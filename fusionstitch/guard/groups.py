@@ -10,6 +10,7 @@ from costmodel.xla_fusions import XlaPlan
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Chosen, Plan
 from hlo.graph import ids
+from hlo.semantics import Kind, kind_of
 
 #: Ops of a group at most. In a longer chain of patterns that share kernels with the next one, each
 #: is compared alone, the others taken for stitched.
@@ -19,20 +20,23 @@ MOST_OPS = 400
 @dataclass(frozen=True, eq=False)
 class Group:
     """`chosen` patterns of one graph, and `near`: their ops and those of all kernels that XLA would
-    have for any of them. `xla_us` is what these kernels are modelled to take."""
+    have for any of them. `xla_us` is what these kernels are modelled to take. The inputs of `near`
+    numbered in `cold` are out of L2 when they are read."""
 
     near: Pattern
     chosen: tuple[Chosen, ...]
     xla_us: float
+    cold: frozenset[int]
 
     @property
     def key(self) -> str:
-        """A hash of the structure: equal keys, equal times."""
+        """A hash of the structure and of `cold`: equal keys, equal times."""
         place = {op.id: number for number, op in enumerate(self.near.ops)}
         members = [
             sorted(place[i] for i in ids(one.pattern.bits) if i in place) for one in self.chosen
         ]
-        return hashlib.sha256(f"{self.near.key} {sorted(members)}".encode()).hexdigest()
+        text = f"{self.near.key} {sorted(members)} {sorted(self.cold)}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def bits(self) -> frozenset[int]:
@@ -59,11 +63,22 @@ def grouped(plan: Plan, xla: XlaPlan) -> list[Group]:
 
 
 def _group(plan: Plan, xla: XlaPlan, members: Sequence[int], near: int, kernels: set[int]) -> Group:
+    pattern = Pattern(plan.graph, near, "compared")
     return Group(
-        near=Pattern(plan.graph, near, "compared"),
+        near=pattern,
         chosen=tuple(plan.chosen[n] for n in members),
         xla_us=sum(xla.kernels[k].us for k in sorted(kernels)),
+        cold=_cold(pattern, xla.works.device.l2_bytes),
     )
+
+
+def _cold(near: Pattern, l2_bytes: int) -> frozenset[int]:
+    """The inputs that L2 cannot have kept: what is given to the graph, if that is too much for it.
+    What the graph computes in front of them is still there, as far as it fits."""
+    given = [op for op in near.graph if kind_of(op.opcode) is Kind.STRUCTURE]
+    if sum(op.shape.bytes for op in given if not op.shape.is_tuple) <= l2_bytes:
+        return frozenset()
+    return frozenset(n for n, op in enumerate(near.inputs) if op in given)
 
 
 def _touched(xla: XlaPlan, bits: int) -> set[int]:

@@ -11,6 +11,9 @@ from fusionstitch.plan.findings import Comparison, Findings
 from fusionstitch.plan.scores import Score
 from fusionstitch.planning import GraphPlanner
 
+#: Whether a pattern with this score has to be measured.
+Doubts = Callable[[Pattern, Score], bool]
+
 #: How often plans are made again, and patterns measured for one program at most.
 ROUNDS = 3
 PATTERNS = 16
@@ -20,12 +23,11 @@ PATTERNS = 16
 class Guard:
     """What judges plans by evidence.
 
-    `doubts` says of a pattern and its score whether it has to be measured, `known` gives what was
-    measured before, `measure` measures groups and gives what it could, both by `Group.key`.
-    `used` collects what the plans rest on.
+    `known` gives what was measured of a group before, `measure` measures groups and gives what it
+    could, by `Group.key`; so does `used`, what the plans rest on.
     """
 
-    doubts: Callable[[Pattern, Score], bool]
+    doubts: Doubts
     known: Callable[[Group], Comparison | None]
     measure: Callable[[Sequence[Group]], Mapping[str, Comparison]]
     used: dict[str, Comparison] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class Guard:
 class _Judged:
     """A graph's planner with what was found out about its patterns."""
 
-    def __init__(self, planner: GraphPlanner, doubts: Callable[[Pattern, Score], bool]):
+    def __init__(self, planner: GraphPlanner, doubts: Doubts):
         self.planner = planner
         self.doubts = doubts
         self._start()

@@ -9,26 +9,28 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 
+from codegen.kernel import Kernel
 from costmodel.devices import Device
 from costmodel.model_errors import errors
-from fusionstitch.core import Judge, Make
-from fusionstitch.errors import FusionStitchError
+from fusionstitch.core import Judge, Workpiece
+from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.guard.groups import Group
-from fusionstitch.guard.guard import Guard
-from fusionstitch.guard.sides import Sides, sides
-from fusionstitch.measure.gpu import GpuMeter, meters
+from fusionstitch.guard.guard import Doubts, Guard
+from fusionstitch.guard.sides import sides
+from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
-from fusionstitch.plan.findings import Comparison
+from fusionstitch.plan.findings import Comparison, Evidence
 from fusionstitch.plan.scores import Score, is_complex, kind_of_pattern
 from fusionstitch.planning import GraphPlanner
+from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.record import versions
-from hlo.graph import Module
+from fusionstitch.tuning.tuned import Tuned
 
 logger = logging.getLogger(__name__)
 
-#: Microseconds (ours, XLA's) of each; raises MeasureError where nothing can be measured.
+#: Microseconds (ours, XLA's) of each; raises MeasureError where nothing can be measured just then.
 Compare = Callable[[Sequence[Sides]], Sequence[tuple[float, float]]]
 
 
@@ -37,55 +39,64 @@ def _beyond_proof(pattern: Pattern, score: Score) -> bool:
 
 
 #: Which patterns `Options.scorer` wants measured.
-_DOUBTS: Mapping[str, Callable[[Pattern, Score], bool]] = {
+_DOUBTS: Mapping[str, Doubts] = {
     "guarded": _beyond_proof,
     "measured": lambda pattern, score: True,
     "mixed": lambda pattern, score: is_complex(pattern),
 }
 
 
-def judge_for(options: Options, device: Device) -> Judge | None:
+def judge_for(options: Options, device: Device, tuned: Tuned) -> Judge | None:
     """What judges the plans of a program as `options.scorer` asks; None: nothing does.
 
     Nothing is measured for a program of several processes, which must get the same plan in each:
     there the model's proof alone counts.
     """
-    if (doubts := _DOUBTS.get(options.scorer)) is None:
+    if options.scorer not in _DOUBTS:
         return None
     import jax
 
     if jax.process_count() > 1:
-        return recorded(options, {})
+        return recorded(options, tuned, {})
 
-    def judge(
-        module: Module, make: Make, planners: Sequence[GraphPlanner]
-    ) -> Mapping[str, Comparison]:
-        compare = _meter(device).sides_us
-        live = Live(module, options, device, make, compare, _database())
-        guard = Guard(doubts, live.known, live.measure)
+    def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
+        live = Live(work, options, device, _compare_on(device), _database())
+        guard = Guard(doubts_of(options, tuned), live.known, live.measure)
         guard.settle(planners)
-        return guard.used
+        return Evidence(guard.used, live.whole)
 
     return judge
 
 
-def recorded(options: Options, evidence: Mapping[str, Comparison]) -> Judge:
+def recorded(options: Options, tuned: Tuned, evidence: Mapping[str, Comparison]) -> Judge | None:
     """Judges by `evidence`, and measures nothing."""
-    doubts = _DOUBTS[options.scorer]
+    if options.scorer not in _DOUBTS:
+        return None
 
-    def judge(
-        module: Module, make: Make, planners: Sequence[GraphPlanner]
-    ) -> Mapping[str, Comparison]:
-        guard = Guard(doubts, lambda group: evidence.get(group.key), lambda groups: {})
+    def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
+        guard = Guard(
+            doubts_of(options, tuned), lambda group: evidence.get(group.key), lambda groups: {}
+        )
         guard.settle(planners)
-        return guard.used
+        return Evidence(guard.used)
 
     return judge
 
 
-@functools.cache
-def _meter(device: Device) -> GpuMeter:
-    return meters(device)[0]
+def doubts_of(options: Options, tuned: Tuned) -> Doubts:
+    """What has to be measured; what tuning measured is not in doubt."""
+    doubts = _DOUBTS[options.scorer]
+    return lambda pattern, score: tuned.find(pattern, options) is None and doubts(pattern, score)
+
+
+def _compare_on(device: Device) -> Compare:
+    from fusionstitch.measure import gpu
+
+    @functools.cache
+    def meter() -> gpu.GpuMeter:
+        return gpu.meters(device)[0]
+
+    return lambda pairs: meter().sides_us(pairs)
 
 
 @functools.cache
@@ -94,19 +105,21 @@ def _database() -> Database:
 
 
 class Live:
-    """Compares groups of patterns of one module, each once per device, versions and XLA's flags."""
+    """Compares groups of patterns of one module, each once per device, versions and XLA's flags.
+
+    It is not `whole` once something could not be measured for a reason that may pass.
+    """
 
     def __init__(
         self,
-        module: Module,
+        work: Workpiece,
         options: Options,
         device: Device,
-        make: Make,
         compare: Compare,
         database: Database,
     ):
-        self.module, self.device, self.database = module, device, database
-        self.make, self.compare = make, compare
+        self.work, self.device, self.database, self.compare = work, device, database, compare
+        self.whole = True
         self._where = f"{options.numerics} {options.sharing} {versions()} {xla_flags()}"
 
     def known(self, group: Group) -> Comparison | None:
@@ -119,29 +132,35 @@ class Live:
 
     def measure(self, groups: Sequence[Group]) -> Mapping[str, Comparison]:
         """Runs both sides of each, and keeps the times."""
-        built = {group.key: pair for group in groups if (pair := self._sides(group)) is not None}
+        patterns = dict.fromkeys(one.pattern for group in groups for one in group.chosen)
+        made = dict(zip(patterns, self.work.make(list(patterns)), strict=True))
+        built = [
+            (group, pair) for group in groups if (pair := self._sides(group, made)) is not None
+        ]
         if not built:
             return {}
         try:
-            times = self.compare(list(built.values()))
-        except FusionStitchError as error:
+            times = self.compare([pair for _, pair in built])
+        except MeasureError as error:
             logger.info("patterns are modelled, not measured: %s", error)
+            self.whole = False
             return {}
         found = {}
-        of = {group.key: group for group in groups}
-        for key, (ours, theirs) in zip(built, times, strict=True):
-            found[key] = Comparison(ours, theirs, len(of[key].chosen))
-            self.database.put_timing(self._key(of[key]), self.device.name, ours, {"xla_us": theirs})
+        for (group, _), (ours, theirs) in zip(built, times, strict=True):
+            found[group.key] = Comparison(ours, theirs, len(group.chosen))
+            meta = {"xla_us": theirs}
+            self.database.put_timing(self._key(group), self.device.name, ours, meta)
         return found
 
-    def _sides(self, group: Group) -> Sides | None:
+    def _sides(
+        self, group: Group, made: Mapping[Pattern, tuple[Kernel, Artifact] | None]
+    ) -> Sides | None:
         patterns = [one.pattern for one in group.chosen]
-        made = self.make(patterns)
-        if any(one is None for one in made):
+        built = [(pattern, *one) for pattern in patterns if (one := made[pattern]) is not None]
+        if len(built) < len(patterns):
             return None
-        built = [(p, *one) for p, one in zip(patterns, made, strict=True) if one is not None]
         try:
-            return sides(self.module, group, built, self.device)
+            return sides(self.work, group, built)
         except FusionStitchError as error:
             logger.info("a pattern is modelled, not measured: %s", error)
             return None

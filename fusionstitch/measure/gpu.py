@@ -18,9 +18,9 @@ from costmodel.devices import Device
 from fusionstitch import builders
 from fusionstitch.accuracy import difference
 from fusionstitch.errors import FusionStitchError, MeasureError
-from fusionstitch.guard.sides import Sides
 from fusionstitch.measure import activity, buffers, probes, replay, side_by_side
 from fusionstitch.measure.contexts import defaults
+from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.runtime.apart import apart
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.outcome import Failed

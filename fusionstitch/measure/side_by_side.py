@@ -36,10 +36,22 @@ CLOCKS = 8
 
 
 @dataclass(frozen=True)
+class Sides:
+    """Two programs that do the same: HloModuleProto bytes of both, with equal parameters and
+    results. The parameters `cold` are out of L2 when they are read."""
+
+    theirs: bytes
+    ours: bytes
+    cold: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Program:
-    """HloModuleProto bytes, `copies` of which are run in a row. The operands `cold` (None: all) come
-    in `sets` sets that take turns; the others, and all with one set, are in L2 from the second copy
-    on, as far as they fit."""
+    """HloModuleProto bytes, `copies` of which are run in a row.
+
+    The operands `cold` (None: all) come in `sets` sets that take turns; the others, and all with
+    one set, are in L2 from the second copy on, as far as they fit.
+    """
 
     name: str
     module: bytes

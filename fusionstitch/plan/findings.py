@@ -29,6 +29,15 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What plans rest on besides the model: comparisons by what was compared. It is not `whole`
+    where something could not be measured just then, because the GPU was busy, say."""
+
+    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
+    whole: bool = True
+
+
+@dataclass(frozen=True)
 class _Ratio:
     """Measured times over modelled ones, as logarithms: of XLA's kernels, and of stitched ones."""
 

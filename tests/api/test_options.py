@@ -15,7 +15,7 @@ from fusionstitch.errors import OptionError
 
 def test_defaults() -> None:
     options = fs.Options()
-    assert (options.backend, options.scorer, options.fallback) == ("auto", "model", "xla")
+    assert (options.backend, options.scorer, options.fallback) == ("auto", "guarded", "xla")
     assert options.exploratory
     assert options.packing
     assert options.sharing
@@ -47,7 +47,7 @@ def test_replace_names_what_is_unknown() -> None:
 
 
 def test_token_is_the_content() -> None:
-    assert fs.Options().token == fs.Options(scorer="model").token
+    assert fs.Options().token == fs.Options(scorer="guarded").token
     tokens = {
         fs.Options(**change).token  # type: ignore[arg-type]
         for change in ({}, {"sharing": False}, {"numerics": "strict"}, {"device": "a100"})

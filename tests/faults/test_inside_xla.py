@@ -132,7 +132,7 @@ LEFT: dict[str, Callable[[Place], Any]] = {
     "the builder raises": _returns("builders.cuda", _fails(KeyError("lost"))),
     "the core raises": _raises("core.stitch", SystemError("broken")),
     "the progress line raises": _raises("progress.line", ValueError("closed file")),
-    "measuring raises": _raises("tuning.live.measure_for", RuntimeError("no device")),
+    "measuring raises": _raises("guard.live.judge_for", RuntimeError("no device")),
     "publishing raises": _raises("runtime.xla_pass.publish", AttributeError("local")),
     "the thread for NVRTC cannot start": _raises(
         "runtime.nvrtc.prepare", RuntimeError("can't start new thread")
