@@ -75,18 +75,16 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> None:
 
 def look(module: bytes, token: str) -> Kept | None:
     """What an earlier process made of a marked module, if it is known. Nothing is looked up while
-    kernels are to be dumped."""
+    kernels are to be dumped. Whatever is wrong with an entry is raised."""
     if env.DUMP_DIR.get() is not None:
         return None
     store = builders.store()
-    program, _, became = (store.get(_key(module, token)) or b"").partition(b"\n")
-    if not program or (data := store.get(f"program-{program.decode('ascii', 'replace')}")) is None:
+    named, _, became = (store.get(_key(module, token)) or b"").partition(b"\n")
+    program = named.decode("ascii", "replace")
+    data = store.get(f"program-{program}") if named else None
+    if data is None or hashlib.sha256(data).hexdigest() != program:
         return None
-    try:
-        return Kept(zlib.decompress(became) if became else None, data)
-    except zlib.error as error:
-        logger.debug("a kept program cannot be read: %s", reason(error))
-        return None
+    return Kept(zlib.decompress(became) if became else None, data)
 
 
 def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:

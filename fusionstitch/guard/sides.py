@@ -13,7 +13,7 @@ from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading
 from hlo.detached import attach
 from hlo.edit import entry_of
 from hlo.exporter import Preparation, Replacement, export
-from hlo.extract import extract, instruction
+from hlo.extract import extract, instruction_of
 from hlo.graph import Graph, Op
 from hlo.importer import from_proto
 
@@ -26,7 +26,7 @@ def sides(
     theirs = extract(work.module, near.graph, near.inputs, near.outputs, f"near_{group.key[:8]}")
     part = from_proto(theirs)
     border = {
-        instruction(op, near.graph.aliases): parameter
+        instruction_of(op, near.graph.aliases): parameter
         for op, parameter in zip(near.inputs, part.entry.parameters, strict=True)
     }
     there = {i.id for i in entry_of(part.proto).instructions}
@@ -48,7 +48,7 @@ def _call(
     """The pattern's call in the part, whose instructions have the ids they had in the whole."""
 
     def moved(op: Op) -> Op:
-        ident = instruction(op, graph.aliases)
+        ident = instruction_of(op, graph.aliases)
         return border.get(ident) or Op(op.opcode, op.shape, name=op.name, origin=ident)
 
     return Replacement(

@@ -25,7 +25,7 @@ def test_defaults() -> None:
     ("name", "value", "message"),
     [
         ("backend", "gpu", r"Options.backend is 'gpu'; choose one of 'auto', 'cuda', 'emulate'\."),
-        ("scorer", None, "choose one of 'model', 'paper', 'measured'"),
+        ("scorer", None, "choose one of 'guarded', 'model', 'paper', 'measured'"),
         ("fallback", "raise", "choose one of 'xla', 'error'"),
         ("numerics", "exact", "choose one of 'default', 'strict', 'fast'"),
         ("sharing", 1, "Options.sharing is 1; it takes True or False"),

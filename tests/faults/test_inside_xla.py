@@ -39,6 +39,7 @@ EXPECTED = np.asarray(jax.jit(mixed)(X))
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     store = Store(tmp_path / "cache")
+    monkeypatch.setenv("FUSIONSTITCH_SCORER", "model")  # no GPU here can be asked
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
