@@ -158,6 +158,7 @@ class Live:
         patterns = [one.pattern for one in group.chosen]
         built = [(pattern, *one) for pattern in patterns if (one := made[pattern]) is not None]
         if len(built) < len(patterns):
+            self.whole = False
             return None
         try:
             return sides(self.work, group, built)

@@ -273,8 +273,10 @@ class _Search:
             self.values[number] = score.gain_us
         else:
             self.scores.pop(number, None)
-            times = (("modelled_us", score.ours_us), ("xla_us", score.xla_us))
-            self._reject(number, score.reason, *times)
+            times = {"modelled_us": score.ours_us, "xla_us": score.xla_us}
+            if (found := self.findings.measured.get(self.patterns[number].bits)) is not None:
+                times |= {"measured_us": found.ours_us, "measured_xla_us": found.xla_us}
+            self._reject(number, score.reason, *times.items())
 
     def score(self, pattern: Pattern) -> Score:
         """The score of a chosen pattern."""
