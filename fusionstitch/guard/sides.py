@@ -33,7 +33,9 @@ def sides(
     calls = [_call(part.entry, near.graph, border, there, *one) for one in built]
     load = Preparation("load", LOAD_TARGET, loading_config([a for _, _, a in built]))
     ours = export(part, calls, load)
-    return Sides(attach(theirs, work.literals), attach(ours, work.literals), group.cold)
+    return Sides(
+        attach(theirs, work.literals), attach(ours, work.literals), group.cold, group.xla_us
+    )
 
 
 def _call(

@@ -33,8 +33,9 @@ T = TypeVar("T")
 
 #: Copies of XLA's program in a row, at least.
 XLA_COPIES = 12
-#: Copies of each side of a comparison.
-COPIES = 5
+#: Copies of each side of a comparison: the first, and as many more as take about so long, so that
+#: little is compiled where little time is needed.
+COPIES, ENOUGH_US = 5, 100.0
 #: The part of the free memory that measuring may take.
 MEMORY_SHARE = 0.25
 #: Launches of a kernel of about 2 ms before anything is measured.
@@ -153,9 +154,7 @@ class GpuMeter:
         def run() -> list[tuple[float, float]]:
             self._kept = ((), [])
             programs = [
-                self._program(module, pair.cold)
-                for pair in pairs
-                for module in (pair.ours, pair.theirs)
+                self._program(module, pair) for pair in pairs for module in (pair.ours, pair.theirs)
             ]
             self._make_room(programs)
             times = side_by_side.times_us(programs, self.device, self.profile)
@@ -163,10 +162,11 @@ class GpuMeter:
 
         return self._measured(run)
 
-    def _program(self, module: bytes, cold: frozenset[int]) -> side_by_side.Program:
-        program = side_by_side.Program("side", module, COPIES, 1, cold)
-        size = sum(program.operands[number].bytes for number in cold)
-        sets = min(COPIES, buffers.sets_for(size, self.profile)) if size else 1
+    def _program(self, module: bytes, pair: Sides) -> side_by_side.Program:
+        copies = min(COPIES, 1 + math.ceil(ENOUGH_US / max(1.0, pair.about_us)))
+        program = side_by_side.Program("side", module, copies, 1, pair.cold)
+        size = sum(program.operands[number].bytes for number in pair.cold)
+        sets = min(copies, buffers.sets_for(size, self.profile)) if size else 1
         return dataclasses.replace(program, sets=sets)
 
     def _make_room(self, programs: Sequence[side_by_side.Program]) -> None:
