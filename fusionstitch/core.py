@@ -9,21 +9,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from codegen.generate import CodegenOptions, generate
 from codegen.kernel import Kernel
 from codegen.region import region
 from codegen.tuning import DEFAULT
 from costmodel.devices import Device
-from fusionstitch import dump, planning
+from fusionstitch import dump
 from fusionstitch.errors import reason
 from fusionstitch.naming import graph_key, kernel_name
 from fusionstitch.options import Options
 from fusionstitch.patterns.canonical import canonical_key
 from fusionstitch.patterns.like_terms import joined_sums
+from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.recompute import recomputed
+from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import Measure
+from fusionstitch.planning import GraphPlanner
 from fusionstitch.progress import Step, silent
 from fusionstitch.reuse import in_place, overwrites
 from fusionstitch.runtime import xla_pass
@@ -60,6 +64,21 @@ class Built:
 
 #: Builds kernels, in order; a kernel that the toolchain refused has its error in its place.
 Builder = Callable[[Sequence[Kernel]], Sequence[Built | ToolchainError]]
+
+
+@dataclass(frozen=True, eq=False)
+class Workpiece:
+    """A module at the time when it is planned. `literals` were taken out of it (`hlo.detached`);
+    `make` gives the kernels of patterns as the program would have them, None for those that cannot
+    be built."""
+
+    module: Module
+    literals: Sequence[bytes]
+    make: Callable[[Sequence[Pattern]], Sequence[tuple[Kernel, Artifact] | None]]
+
+
+#: Revises the plans of a module's graphs by what is measured of their patterns, which it returns.
+Judge = Callable[[Workpiece, Sequence[GraphPlanner]], Evidence]
 
 
 @dataclass(frozen=True)
@@ -99,7 +118,7 @@ class Stitched:
 
     `module` are HloModuleProto bytes; those that came in when nothing was stitched. `plans` holds
     one plan per graph that runs as kernels, callees first. `timings` are seconds per pass. `given`
-    is the module that came in.
+    is the module that came in, `evidence` what was measured for the plans (see `Judge`).
     """
 
     name: str
@@ -110,6 +129,7 @@ class Stitched:
     fallbacks: tuple[Fallback, ...] = ()
     timings: dict[str, float] = field(default_factory=dict)
     given: bytes = b""
+    evidence: Evidence = field(default_factory=Evidence)
 
     def __post_init__(self) -> None:
         listed(self, "plans", "stitches", "fallbacks")
@@ -146,19 +166,20 @@ def stitch(
     step: Step = silent,
     tuned: Tuned = NOTHING,
     measure: Measure | None = None,
+    judge: Judge | None = None,
 ) -> Stitched:
     """Plans `data` (HloModuleProto bytes) for `device` and replaces each pattern by a custom call.
 
     Without a builder kernels are generated but not built, and the module stays as it is. With
     `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
     `tuned` are the results of tuning to follow; `measure`, by default their times, is asked for
-    measured times of patterns.
+    measured times of patterns. `judge` revises the plans by what it measures.
     Under fallback="xla" nothing of ours is raised: what fails is left to XLA with the reason kept
     in `fallbacks`. Under "error" a StitchError says what failed. What the caller's signal handlers
     raise meanwhile is raised at once.
     """
     measure = measure or tuned.times(options)
-    run = _Run(data, options, device, builder, aliasing, step, tuned, measure)
+    run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge)
     found = apart(run.stitch)
     if not isinstance(found, Failed):
         return found
@@ -188,9 +209,14 @@ class _Run:
     step: Step
     tuned: Tuned
     measure: Measure | None
+    judge: Judge | None
     name: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
+    #: by structure and duties
+    kernels: dict[str, Kernel | str] = field(default_factory=dict)
+    #: what the plans rest on besides the model
+    evidence: Evidence = field(default_factory=Evidence)
     #: the literals that no pass reads, while they are out of the module
     literals: tuple[bytes, ...] = ()
 
@@ -212,6 +238,7 @@ class _Run:
             tuple(self.fallbacks),
             self.timings,
             self.data,
+            self.evidence,
         )
 
     def read(self) -> Module:
@@ -240,45 +267,67 @@ class _Run:
 
     def plan(self, module: Module) -> tuple[Plan, ...]:
         """One plan per graph; graphs that are equal but for names are planned once."""
-        known: dict[tuple[str, bool], Plan] = {}
-        plans = []
+        known: dict[tuple[str, bool], GraphPlanner] = {}
+        planners = []
         with self.timed("plan"):
             repeated = _repeated(module)
             for graph in module.stitchable:
                 in_loop = graph in repeated
                 key = graph_key(graph), in_loop
                 if key not in known:
-                    known[key] = planning.plan_graph(
+                    known[key] = GraphPlanner(
                         graph, self.device, self.options, in_loop, self.tuned, self.measure
                     )
-                plans.append(_moved(known[key], graph, self.device))
-        return tuple(plans)
+                planners.append((graph, known[key]))
+        if self.judge is not None:
+            with self.timed("measure"):
+                work = Workpiece(module, self.literals, partial(self.make, module))
+                self.evidence = self.judge(work, list(known.values()))
+        return tuple(_moved(planner.plan, graph, self.device) for graph, planner in planners)
+
+    def make(
+        self, module: Module, patterns: Sequence[Pattern]
+    ) -> list[tuple[Kernel, Artifact] | None]:
+        """The kernels that patterns of `module` get, built; None for one that has none."""
+        assert self.builder is not None
+        kernels = [self.kernel(pattern, overwrites(module, pattern)) for pattern in patterns]
+        wanted = list(dict.fromkeys(k for k in kernels if isinstance(k, Kernel)))
+        built = dict(zip(wanted, self.builder(wanted), strict=True))
+        found: list[tuple[Kernel, Artifact] | None] = []
+        for kernel in kernels:
+            one = built[kernel] if isinstance(kernel, Kernel) else None
+            if isinstance(kernel, Kernel) and isinstance(one, Built):
+                found.append((kernel, one.artifact))
+            else:
+                found.append(None)
+        return found
 
     def generate(self, module: Module, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
         """A kernel per pattern; patterns of equal structure and equal duties share it."""
-        known: dict[str, Kernel | str] = {}
         written = []
         with self.timed("codegen"):
             for one in chosen:
-                pattern = one.pattern
-                over = overwrites(module, pattern)
-                key = canonical_key(pattern)
-                if over:
-                    key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
-                if key not in known:
-                    check()
-                    name = kernel_name(pattern.ops, key)
-                    part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
-                    settings = self.tuned.settings(pattern, self.options)
-                    settings = dataclasses.replace(settings, overwrites=over)
-                    known[key] = _generated(part, self.device, settings)
-                kernel = known[key]
+                kernel = self.kernel(one.pattern, overwrites(module, one.pattern))
                 if isinstance(kernel, Kernel):
                     written.append((one, kernel))
                 else:
                     self.leave(one, kernel)
         dump.kernels(dict.fromkeys(kernel for _, kernel in written))
         return written
+
+    def kernel(self, pattern: Pattern, over: tuple[tuple[int, int], ...]) -> Kernel | str:
+        """The kernel of a pattern whose outputs overwrite inputs (`over`), or why there is none."""
+        key = canonical_key(pattern)
+        if over:
+            key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
+        if key not in self.kernels:
+            check()
+            name = kernel_name(pattern.ops, key)
+            part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
+            settings = self.tuned.settings(pattern, self.options)
+            settings = dataclasses.replace(settings, overwrites=over)
+            self.kernels[key] = _generated(part, self.device, settings)
+        return self.kernels[key]
 
     def build(self, written: Sequence[tuple[Chosen, Kernel]]) -> tuple[Stitch, ...]:
         kernels = list(dict.fromkeys(kernel for _, kernel in written))

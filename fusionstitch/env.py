@@ -91,13 +91,13 @@ def _path(name: str, doc: str) -> Variable[Path | None]:
 
 
 BACKENDS = ("auto", "cuda", "emulate")
-SCORERS = ("model", "paper", "measured", "mixed")
+SCORERS = ("guarded", "model", "paper", "measured", "mixed")
 FALLBACKS = ("xla", "error")
 NUMERICS = ("default", "strict", "fast")
 LOG_LEVELS = ("off", "warning", "info", "debug")
 
 BACKEND = _choice("BACKEND", "auto", BACKENDS, "Default of Options.backend.")
-SCORER = _choice("SCORER", "model", SCORERS, "Default of Options.scorer.")
+SCORER = _choice("SCORER", "guarded", SCORERS, "Default of Options.scorer.")
 FALLBACK = _choice("FALLBACK", "xla", FALLBACKS, "Default of Options.fallback.")
 NUMERIC = _choice("NUMERICS", "default", NUMERICS, "Default of Options.numerics.")
 LOG = _choice("LOG", "off", LOG_LEVELS, "Level of the log on stderr, read at import.")

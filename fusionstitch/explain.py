@@ -76,6 +76,12 @@ def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]
         f"    wins {chosen.wins_us:.2f} us: modelled {chosen.modelled_us:.2f} us against "
         f"{chosen.spared_us:.2f} us of XLA; found by {pattern.rule}"
     )
+    if (found := chosen.measured) is not None:
+        beside = f", with {found.patterns - 1} more" if found.patterns > 1 else ""
+        yield (
+            f"    measured{beside}: {found.ours_us:.2f} us against {found.xla_us:.2f} us of XLA's "
+            "kernels around it"
+        )
     yield f"    ops: {names(pattern.ops, _SHOWN_OPS)}"
     if places := source_lines(pattern.ops):
         more = len(places) - _SHOWN_LINES

@@ -33,9 +33,12 @@ class Options:
     backend     "cuda", "emulate" (kernels on the host: slow, for correctness and reading), or
                 "auto": cuda where JAX has a GPU, plain jax.jit elsewhere
     scorer      what a pattern is worth: "model" (against an estimate of XLA's own fusions),
-                "paper" (the paper's f(P), against unfused ops), "measured" (every pattern is run
-                while compiling, once per machine), "mixed" (the paper's: only complex patterns
-                are run). Results of tuning come before all of them
+                "guarded" (the model, and what it cannot prove is run beside XLA's kernels while
+                compiling, once per machine), "measured" (whatever is chosen is run so), "mixed"
+                (the paper's: complex patterns are run so), "paper" (the paper's f(P), against
+                unfused ops). Results of tuning come before all of them. Nothing is run for a GPU
+                that is not in use, nor in programs of several processes, where "guarded" takes
+                what the model proves
     exploratory also search patterns by Algorithm 2, not only by Algorithm 1
     packing     also put ops without a data dependence into one kernel
     sharing     reuse shared memory by Algorithm 4

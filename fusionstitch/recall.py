@@ -1,39 +1,65 @@
-"""Plans of programs that come out of XLA's persistent cache, where the pass does not run.
+"""Programs that an earlier process stitched: what became of them, and why.
 
-Each module is kept as it was before stitching, under the keys of its kernels: the same module and
-options give the same plan, so planning it once more says what the compiled program holds.
+A stitched module is kept under the hash of the one it was made from, so that the next process plans
+nothing. The one it was made from is kept, too, with what was measured for it: that and the options
+give the same plan, whenever somebody asks for it; it is found by the kernels in the compiled text,
+also where XLA took the program out of its own persistent cache and the pass did not run.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
+import os
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from costmodel import devices
-from fusionstitch import builders, core
+from fusionstitch import builders, core, env
 from fusionstitch.core import Stitched
 from fusionstitch.errors import reason
 from fusionstitch.options import Options
+from fusionstitch.plan.findings import Comparison
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import alone
 from fusionstitch.tuning import tuned
+from hlo import schema
 from hlo.detached import detach
 
 logger = logging.getLogger(__name__)
 
 #: Programs remembered per kernel, the newest first.
 _PROGRAMS = 16
+#: Of zlib: images hardly become smaller.
+_LEVEL = 1
 
 
-def keep(module: bytes, options: Options, result: Stitched) -> None:
-    """Remembers the module that `result` was made from."""
+@dataclass(frozen=True)
+class Kept:
+    """A program as an earlier process left it: `module` is what XLA gets instead of the one it
+    offers, None to leave that alone; `program` is what it was made from, for its plan."""
+
+    module: bytes | None
+    program: bytes
+
+
+def keep(module: bytes, token: str, options: Options, result: Stitched) -> None:
+    """Remembers what `result` was made from; what it became, too, unless that may be another thing
+    the next time."""
     store = builders.store()
-    head = {"options": dataclasses.asdict(options), "profile": dataclasses.asdict(result.device)}
+    head = {
+        "options": dataclasses.asdict(options),
+        "profile": dataclasses.asdict(result.device),
+        "evidence": {
+            key: dataclasses.asdict(found) for key, found in result.evidence.comparisons.items()
+        },
+    }
     read, _ = detach(module)  # what planning does not look at would take most of the time and space
     data = json.dumps(head, sort_keys=True).encode() + b"\n" + zlib.compress(read)
     program = hashlib.sha256(data).hexdigest()
@@ -42,6 +68,23 @@ def keep(module: bytes, options: Options, result: Stitched) -> None:
         known = (store.get(f"programs-{key}") or b"").decode("ascii", "replace").split()
         newest = [program, *(other for other in known if other != program)][:_PROGRAMS]
         store.put(f"programs-{key}", " ".join(newest).encode())
+    if result.evidence.whole and not result.fallbacks:
+        became = zlib.compress(result.module, _LEVEL) if result.stitches else b""
+        store.put(_key(module, token), program.encode() + b"\n" + became)
+
+
+def look(module: bytes, token: str) -> Kept | None:
+    """What an earlier process made of a marked module, if it is known. Nothing is looked up while
+    kernels are to be dumped. Whatever is wrong with an entry is raised."""
+    if env.DUMP_DIR.get() is not None:
+        return None
+    store = builders.store()
+    named, _, became = (store.get(_key(module, token)) or b"").partition(b"\n")
+    program = named.decode("ascii", "replace")
+    data = store.get(f"program-{program}") if named else None
+    if data is None or hashlib.sha256(data).hexdigest() != program:
+        return None
+    return Kept(zlib.decompress(became) if became else None, data)
 
 
 def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
@@ -56,6 +99,8 @@ def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
         event = events[0]
     if event is not None and isinstance(event.result, Stitched):
         return event.result
+    if event is not None and isinstance(event.result, Kept):
+        return alone(partial(_read, event.result.program))
     return alone(partial(_again, keys)) if keys else None
 
 
@@ -67,16 +112,61 @@ def _again(keys: Sequence[str]) -> Stitched | None:
     common = [p for p in lists[0] if all(p in other for other in lists[1:])]
     for program in common:
         if (data := store.get(f"program-{program}")) is not None:
-            try:
-                return _planned(data)
-            except Exception as error:  # another version kept it in another form
-                logger.debug("a kept program cannot be read: %s", reason(error))
+            found = _read(data)
+            if found is not None:
+                return found
     return None
 
 
-def _planned(data: bytes) -> Stitched:
-    head, _, packed = data.partition(b"\n")
+def _read(program: bytes) -> Stitched | None:
+    try:
+        return _planned(program)
+    except Exception as error:  # another version kept it in another form
+        logger.debug("a kept program cannot be read: %s", reason(error))
+        return None
+
+
+def _planned(program: bytes) -> Stitched:
+    from fusionstitch.guard import live
+
+    head, _, packed = program.partition(b"\n")
     facts = json.loads(head)
     device = devices.from_fields(facts["profile"])
     module, options = zlib.decompress(packed), Options(**facts["options"])
-    return core.stitch(module, options, device, None, tuned=tuned.load(device))
+    evidence = {key: Comparison(**found) for key, found in facts["evidence"].items()}
+    results = tuned.load(device)
+    judge = live.recorded(options, results, evidence)
+    return core.stitch(module, options, device, None, tuned=results, judge=judge)
+
+
+def _key(module: bytes, token: str) -> str:
+    """What decides what becomes of a module: it, what its mark covers, the code here, and what else
+    XLA would have made of it."""
+    from fusionstitch.guard.live import xla_flags
+
+    outline = schema.Outline.FromString(module)
+    outline.ClearField("id")  # counts the modules of a process
+    content = hashlib.sha256(outline.SerializeToString(deterministic=True))
+    content.update(f"{token} {_code()} {xla_flags()} {_several()}".encode())
+    return f"stitched-{content.hexdigest()}"
+
+
+@functools.cache
+def _code() -> str:
+    """Changes with this package's files: a checkout has one version for many states."""
+    here = Path(__file__).parents[1]
+    files = [
+        file
+        for folder in ("fusionstitch", "codegen", "costmodel", "hlo")
+        for file in sorted((here / folder).rglob("*"))
+        if file.suffix in (".py", ".json", ".cc", ".h")
+    ]
+    stats = [(str(file.relative_to(here)), os.stat(file)) for file in files]
+    told = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def _several() -> bool:
+    import jax
+
+    return jax.process_count() > 1

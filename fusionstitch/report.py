@@ -224,6 +224,7 @@ def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
             "wins_us": one.chosen.wins_us,
             "modelled_us": one.chosen.modelled_us,
             "xla_us": one.chosen.xla_us,
+            "measured_us": one.chosen.measured and dataclasses.asdict(one.chosen.measured),
             "kernel": one.kernel.name,
             "source": source_lines(one.chosen.pattern.ops),
             "template": one.kernel.template,

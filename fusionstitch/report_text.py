@@ -97,11 +97,15 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return [lines[0], "-" * len(lines[0]), *lines[1:]]
 
 
+#: Of each pattern; "measured" is stitched / XLA, of all patterns that were compared together.
+_TIMES = ("modelled", "XLA", "measured")
+
+
 def _patterns(report: Report) -> list[str]:
     if not report.patterns:
         return ["no pattern was worth stitching: see the reasons in explain()"]
     rows: list[tuple[str, ...]] = [
-        ("pattern", "kind", "scope", "ops", "shared", "registers", "wins")
+        ("pattern", "kind", "scope", "ops", "shared", "registers", *_TIMES, "wins")
     ]
     rows += [_pattern(one) for one in report.patterns[:_MAX_PATTERNS]]
     lines = _table(rows)
@@ -119,8 +123,15 @@ def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
         str(len(one["ops"])),
         _bytes(one["shared_bytes"]),
         registers,
+        *_beside_xla(one),
         _us(one["wins_us"]),
     )
+
+
+def _beside_xla(one: dict[str, Any]) -> tuple[str, ...]:
+    found = one["measured_us"]
+    measured = f"{found['ours_us']:.1f} / {found['xla_us']:.1f} us" if found else ""
+    return _us(one["modelled_us"]), _us(one["modelled_us"] + one["wins_us"]), measured
 
 
 def _compile(report: Report) -> str:

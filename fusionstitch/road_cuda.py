@@ -20,6 +20,7 @@ from fusionstitch.roads import Find, Jit, Lower, Once, left, name_of, warn
 if TYPE_CHECKING:
     from costmodel.devices import Device
     from fusionstitch.core import Stitched
+    from fusionstitch.recall import Kept
     from fusionstitch.runtime.xla_pass import Event
     from fusionstitch.tuning.tuned import Tuned
 
@@ -199,32 +200,48 @@ def _inside_xla(module: bytes, token: str) -> bytes | None:
 
 
 def _stitched(module: bytes, token: str, name: str) -> bytes | None:
-    from fusionstitch import builders, core, recall
+    from fusionstitch import builders, core
+    from fusionstitch.guard.live import judge_for
     from fusionstitch.runtime import nvrtc, xla_pass
-    from fusionstitch.tuning import live
 
+    if (kept := _kept(module, token)) is not None:
+        xla_pass.publish(kept)
+        return kept.module
     options, device, tuned = _marked[token]
     nvrtc.prepare()
     with progress.line(name) as step:
-        builder = builders.cuda(device, options)
-        measure = live.measure_for(module, options, device, builder, tuned)
         result = core.stitch(
             module,
             options,
             device,
-            builder,
+            builders.cuda(device, options),
             aliasing=True,
             step=step,
             tuned=tuned,
-            measure=measure,
+            judge=judge_for(options, device, tuned),
         )
     xla_pass.publish(result)
     if (why := left(result)) is not None:
         behind.leave_reason(name, *why)
-    if not result.stitches:
-        return None
+    _keep(module, token, options, result)
+    return result.module if result.stitches else None
+
+
+def _kept(module: bytes, token: str) -> Kept | None:
+    """What an earlier process made of a module; a cache that fails costs time alone."""
+    from fusionstitch import recall
+
     try:
-        recall.keep(module, options, result)
-    except Exception:  # only explain() of a later process needs it
-        logger.debug("%s was not kept", name, exc_info=True)
-    return result.module
+        return recall.look(module, token)
+    except Exception:
+        logger.debug("a kept program was not read", exc_info=True)
+        return None
+
+
+def _keep(module: bytes, token: str, options: Options, result: Stitched) -> None:
+    from fusionstitch import recall
+
+    try:
+        recall.keep(module, token, options, result)
+    except Exception:
+        logger.debug("%s was not kept", result.name, exc_info=True)

@@ -46,7 +46,7 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
     if not (version := jax_version()):
         raise StitchError(version.reason)
     options = call.options.replace(backend="auto")
-    if options.scorer in ("measured", "mixed"):
+    if options.scorer not in ("model", "paper"):
         options = options.replace(scorer="model")
     if not builders.gpu():
         gpu.meters(builders.profile(options))

@@ -34,8 +34,8 @@ def extract(
     computation = next(c for c in proto.computations if c.id == graph.proto_id)
     by_id = {i.id: i for i in computation.instructions}
     fresh, names = FreshIds(proto, computation), FreshNames(proto)
-    border = {_instruction(op, graph.aliases): number for number, op in enumerate(inputs)}
-    needed = _between(by_id, border, [_instruction(op, graph.aliases) for op in outputs], graph)
+    border = {instruction_of(op, graph.aliases): number for number, op in enumerate(inputs)}
+    needed = _between(by_id, border, [instruction_of(op, graph.aliases) for op in outputs], graph)
     kept = [by_id[ident] for ident in needed]
     for instruction in kept:
         del instruction.control_predecessor_ids[:]
@@ -47,10 +47,10 @@ def extract(
         parameter = _add(computation, names(f"input_{number}"), "parameter", fresh(), op.shape)
         parameter.parameter_number = number
         parameters.append(parameter)
-        instead[_instruction(op, graph.aliases)] = parameter.id
+        instead[instruction_of(op, graph.aliases)] = parameter.id
     root = computation.instructions.add(name=names("outputs"), opcode="tuple", id=fresh())
     fill_shape(root.shape, _tuple(outputs))
-    root.operand_ids.extend(_instruction(op, graph.aliases) for op in outputs)
+    root.operand_ids.extend(instruction_of(op, graph.aliases) for op in outputs)
     for instruction in (*kept, root):
         operands = [_resolved(i, graph.aliases) for i in instruction.operand_ids]
         instruction.operand_ids[:] = [instead.get(i, i) for i in operands]
@@ -63,7 +63,9 @@ def extract(
     return bytes(proto.SerializeToString(deterministic=True))
 
 
-def _instruction(op: Op, aliases: Mapping[int, int]) -> int:
+def instruction_of(op: Op, aliases: Mapping[int, int]) -> int:
+    """The id of the instruction that gives `op`, where `aliases` are its graph's. Extracting keeps
+    it, except for inputs. Raises VerifyError for an op without one."""
     if op.origin is None:
         raise VerifyError(f"{op!r} stands for no instruction, so its pattern cannot be taken out.")
     return _resolved(op.origin, aliases)

@@ -100,10 +100,12 @@ _MESSAGES: Mapping[str, str] = {
     "schedule 7 Schedule, input_output_alias 8 HloInputOutputAlias, "
     "stack_frame_index 17 StackFrameIndex, frontend_attributes 19 FrontendAttributes",
     "Hlo": "hlo_module 1 HloModule",
-    # as much of a module as it takes to find its literals, which stay bytes
+    # as much of a module as it takes to tell it from others and to find its literals, which stay
+    # bytes
     "OutlineInstruction": "name 1 string, opcode 2 string, literal 8 bytes",
     "OutlineComputation": "name 1 string, instructions 2 OutlineInstruction*",
-    "Outline": "name 1 string, entry_computation_name 2 string, computations 3 OutlineComputation*",
+    "Outline": "name 1 string, entry_computation_name 2 string, "
+    "computations 3 OutlineComputation*, id 5 int64",
 }
 
 #: Names of XLA's PrimitiveType enum as they are written in HLO text.

@@ -28,19 +28,25 @@ def sets_for(size: int, device: Device) -> int:
 def inputs(shapes: Sequence[Shape], device: Any) -> list[Any]:
     """Arrays of `shapes` on a JAX device: floats from 0.1 to 1, integers below 2.
 
-    So logarithms and quotients are ordinary numbers, and most integers are valid indices.
+    So logarithms and quotients are ordinary numbers, and most integers are valid indices. Arrays
+    of one shape are copies of the first.
     """
     import jax
 
     draw = np.random.default_rng(0)
+    first: dict[Shape, Any] = {}
     made = []
     for shape in shapes:
+        if shape in first:
+            made.append(jax.device_put(first[shape], device, may_alias=False))
+            continue
         dtype = np.dtype(NUMPY_DTYPES[shape.dtype])
         if dtype.kind in "biu":
             values = draw.integers(0, 2, _PERIOD).astype(dtype)
         else:
             values = draw.uniform(0.1, 1.0, _PERIOD).astype(dtype)
-        made.append(jax.device_put(np.resize(values, shape.dims), device))
+        first[shape] = jax.device_put(np.resize(values, shape.dims), device)
+        made.append(first[shape])
     return made
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
+import math
 import statistics
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +19,8 @@ from fusionstitch import builders
 from fusionstitch.accuracy import difference
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.measure import activity, buffers, probes, replay, side_by_side
+from fusionstitch.measure.contexts import defaults
+from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.runtime.apart import apart
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.outcome import Failed
@@ -29,6 +33,11 @@ T = TypeVar("T")
 
 #: Copies of XLA's program in a row, at least.
 XLA_COPIES = 12
+#: Copies of each side of a comparison: the first, and as many more as take about so long, so that
+#: little is compiled where little time is needed.
+COPIES, ENOUGH_US = 5, 100.0
+#: The part of the free memory that measuring may take.
+MEMORY_SHARE = 0.25
 #: Launches of a kernel of about 2 ms before anything is measured.
 WARM_LAUNCHES = 20
 #: Bytes that the kernel copies from which the gap between kernels is taken.
@@ -139,6 +148,38 @@ class GpuMeter:
 
         return self._measured(run)
 
+    def sides_us(self, pairs: Sequence[Sides]) -> list[tuple[float, float]]:
+        """(ours, XLA's) of each pair, all of them run side by side."""
+
+        def run() -> list[tuple[float, float]]:
+            self._kept = ((), [])
+            programs = [
+                self._program(module, pair) for pair in pairs for module in (pair.ours, pair.theirs)
+            ]
+            self._make_room(programs)
+            times = side_by_side.times_us(programs, self.device, self.profile)
+            return list(zip(times[::2], times[1::2], strict=True))
+
+        return self._measured(run)
+
+    def _program(self, module: bytes, pair: Sides) -> side_by_side.Program:
+        copies = min(COPIES, 1 + math.ceil(ENOUGH_US / max(1.0, pair.about_us)))
+        program = side_by_side.Program("side", module, copies, 1, pair.cold)
+        size = sum(program.operands[number].bytes for number in pair.cold)
+        sets = min(copies, buffers.sets_for(size, self.profile)) if size else 1
+        return dataclasses.replace(program, sets=sets)
+
+    def _make_room(self, programs: Sequence[side_by_side.Program]) -> None:
+        """Raises MeasureError where the device has too little memory left."""
+        stats = self.device.memory_stats() or {}
+        free = stats.get("bytes_limit", math.inf) - stats.get("bytes_in_use", 0)
+        needed = max(
+            sum(s.bytes * p.turns(n) for n, s in enumerate(p.operands)) + p.result_bytes
+            for p in programs
+        )
+        if MEMORY_SHARE * free < needed:
+            raise MeasureError(f"Measuring takes {needed} bytes of {free} that are free.")
+
     def _sets(self, read: Sequence[Shape], written: Sequence[Shape]) -> list[list[Any]]:
         """Sets of inputs of these shapes, as many as one run's traffic asks for."""
         shapes = tuple(read)
@@ -186,11 +227,9 @@ class GpuMeter:
 
     def _measured(self, run: Callable[[], T]) -> T:
         """Runs it alone on this device; whatever goes wrong becomes a MeasureError."""
-        import jax
 
         def alone() -> T:
-            # the types are those of the module, whatever the thread's configuration
-            with self._lock, jax.enable_x64(True):
+            with self._lock, defaults(self.device):
                 return run()
 
         found = apart(alone)

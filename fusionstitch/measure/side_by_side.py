@@ -27,21 +27,47 @@ from hlo.graph import Shape
 from hlo.importer import from_proto
 
 #: Runs of the executable: the first ones record graphs and warm what is to be warm.
-WARM_RUNS = 3
-RUNS = 9
+WARM_RUNS = 5
+RUNS = 15
+#: A run that takes so many times the least of all shares the GPU with somebody.
+BUSY = 1.5
 #: Readings with nothing between them.
 CLOCKS = 8
 
 
 @dataclass(frozen=True)
+class Sides:
+    """Two programs that do the same: HloModuleProto bytes of both, with equal parameters and
+    results. The parameters `cold` are out of L2 when they are read; XLA's is modelled to take
+    `about_us`."""
+
+    theirs: bytes
+    ours: bytes
+    cold: frozenset[int]
+    about_us: float
+
+
+@dataclass(frozen=True)
 class Program:
-    """HloModuleProto bytes, `copies` of which are run in a row, on `sets` sets of operands in turn
-    (one: the operands of every copy but the first are in L2, as far as they fit)."""
+    """HloModuleProto bytes, `copies` of which are run in a row.
+
+    The operands `cold` (None: all) come in `sets` sets that take turns; the others, and all with
+    one set, are in L2 from the second copy on, as far as they fit.
+    """
 
     name: str
     module: bytes
     copies: int
     sets: int = 1
+    cold: frozenset[int] | None = None
+
+    @functools.cached_property
+    def result_bytes(self) -> int:
+        return from_proto(self.module).entry.root.shape.bytes
+
+    def turns(self, number: int) -> int:
+        """In how many sets an operand comes."""
+        return self.sets if self.cold is None or number in self.cold else 1
 
     @functools.cached_property
     def operands(self) -> tuple[Shape, ...]:
@@ -49,8 +75,9 @@ class Program:
 
 
 def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[float]:
-    """Microseconds of one copy of each program: of each copy the least of several runs, of these
-    the median, less what the clock takes. Raises MeasureError where kernels cannot be launched."""
+    """Microseconds of one copy of each program: of each copy but the first, which warms what is to
+    be warm, the least of several runs, of these the median, less what the clock takes. Raises
+    MeasureError where kernels cannot be launched, and where the GPU had other work meanwhile."""
     import jax
 
     if not (ready := cuda.register_launcher(builders.store())):
@@ -66,10 +93,13 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
         ]
     # of each copy in each run
     passed = np.diff(np.stack(read[WARM_RUNS:]), axis=1) / 1e3
+    whole = passed.sum(axis=1)
+    if np.median(whole) > BUSY * whole.min():
+        raise MeasureError("The GPU is busy: equal runs took very different times.")
     alone, *ends = np.cumsum([CLOCKS, *(program.copies for program in programs)])
     nothing = np.median(passed[:, :alone])
     return [
-        float(np.median(passed[:, start:end].min(axis=0)) - nothing)
+        float(np.median(passed[:, min(start + 1, end - 1) : end].min(axis=0)) - nothing)
         for start, end in zip([alone, *ends], ends, strict=False)
     ]
 
@@ -80,9 +110,11 @@ class _Places:
     def __init__(self, programs: Sequence[Program]):
         counts: dict[Shape, int] = {}
         for program in programs:
-            for shape in dict.fromkeys(program.operands):
-                needed = program.sets * program.operands.count(shape)
-                counts[shape] = max(counts.get(shape, 0), needed)
+            needed: dict[Shape, int] = {}
+            for number, shape in enumerate(program.operands):
+                needed[shape] = needed.get(shape, 0) + program.turns(number)
+            for shape, count in needed.items():
+                counts[shape] = max(counts.get(shape, 0), count)
         self._first: dict[Shape, int] = {}
         self.shapes: list[Shape] = []
         for shape, count in counts.items():
@@ -91,11 +123,11 @@ class _Places:
 
     def of(self, program: Program, copy: int) -> Iterator[int]:
         used: dict[Shape, int] = {}
-        for shape in program.operands:
-            number = used.get(shape, 0)
-            used[shape] = number + 1
-            turn = (copy % program.sets) * program.operands.count(shape)
-            yield self._first[shape] + turn + number
+        for number, shape in enumerate(program.operands):
+            before = used.get(shape, 0)
+            turns = program.turns(number)
+            used[shape] = before + turns
+            yield self._first[shape] + before + copy % turns
 
 
 def _all(

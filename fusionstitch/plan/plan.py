@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from costmodel.facts import KernelFacts
 from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.findings import Comparison
 from hlo.brief import Listed, brief, count, listed
 from hlo.graph import Graph, Op, ids
 from hlo.verdict import Verdict
@@ -16,7 +17,8 @@ class Chosen:
     """A pattern of the plan. `xla_us` is what XLA's kernels for the same ops are estimated (or
     measured) to take, `modelled_us` the same of the stitched kernel, `score_us` what the scorer
     says is won. `spared_us` is what XLA is spared by this pattern beside the others of the plan,
-    of which none claims what another one does: these add up, unlike `xla_us`."""
+    of which none claims what another one does: these add up, unlike `xla_us`. `measured` is what
+    was measured to judge it, if anything was."""
 
     pattern: Pattern
     score_us: float
@@ -24,6 +26,7 @@ class Chosen:
     xla_us: float
     facts: KernelFacts
     spared_us: float
+    measured: Comparison | None = None
 
     @property
     def wins_us(self) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
@@ -17,11 +18,12 @@ from costmodel.graph_work import GraphWork
 from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
 from costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
 from fusionstitch.options import Options
-from fusionstitch.patterns.candidates import POINTER_BYTES, candidates, collect
+from fusionstitch.patterns.candidates import POINTER_BYTES, Candidates, candidates, collect
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
 from fusionstitch.plan.checker import verify_plan, verify_times
+from fusionstitch.plan.findings import Findings
 from fusionstitch.plan.ilp import Program, Solution, SolverLimits
 from fusionstitch.plan.merging import neighbours
 from fusionstitch.plan.plan import Chosen, Plan, Rejected, Stats
@@ -64,47 +66,97 @@ def plan(
     in_loop: bool = False,
     offered: Sequence[int] = (),
 ) -> Plan:
+    """The fusion plan of `graph` on `device`, see `Planner`."""
+    return Planner(
+        graph,
+        device,
+        options,
+        inspect,
+        measure=measure,
+        scorer=scorer,
+        in_loop=in_loop,
+        offered=offered,
+    ).plan()
+
+
+class Planner:
     """The fusion plan of `graph` on `device`; `offered` are candidates that no generator makes.
 
     `inspect` is asked once per distinct structure. `measure` gives the measured times of a pattern,
     None where there are none (paper 4.3). `scorer` replaces what options.scorer names. `in_loop`
-    says that the graph is the body of a while loop. Raises PlanError if cycle cuts do not end,
-    VerifyError if the plan fails its check.
+    says that the graph is the body of a while loop. Its methods raise PlanError if cycle cuts do
+    not end, VerifyError if the plan fails its check.
     """
-    fusible = fusible_ops(graph, device)
-    works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
-    hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
-    xla = xla_fusions(works, fusible.bits | hosts)
-    model = ModelScorer(works, xla, in_loop)
-    limits = SolverLimits(max_nodes=options.max_solver_nodes)
-    search = _Search(graph, inspect, scorer or make_scorer(options, model, measure), limits)
-    search.rejected = [
-        Rejected(graph, 1 << op.id, "op", v.reason, v.facts) for op, v in fusible.refused
-    ]
-    units = [kernel.bits for kernel in xla.kernels]
-    found = candidates(graph, fusible.bits, units, device, options)
-    search.add(found.patterns, found.refused)
-    further = ((bits & fusible.bits, "offered") for bits in offered)
-    own = collect(graph, fusible.bits, further, device, options, frozenset(search.index))
-    search.add(own.patterns, own.refused)
-    solution = search.run()
-    pointers = device.parameter_bytes // POINTER_BYTES
-    for _ in range(MERGE_ROUNDS if options.packing else 0):
-        chosen = [search.patterns[i].bits for i in solution.chosen]
-        rest = [unit & fusible.bits & ~_union(chosen) for unit in units]
 
-        def unions(chosen: list[int] = chosen, rest: list[int] = rest) -> Iterator[tuple[int, str]]:
-            pieces = chosen + [unit for unit in rest if unit]
-            yield from packing(graph, pieces, pointers, options.max_pattern_ops)
-            yield from neighbours(graph, chosen)
+    def __init__(
+        self,
+        graph: Graph,
+        device: Device,
+        options: Options,
+        inspect: Inspect,
+        *,
+        measure: Measure | None = None,
+        scorer: Scorer | None = None,
+        in_loop: bool = False,
+        offered: Sequence[int] = (),
+    ):
+        self.graph, self.device, self.options = graph, device, options
+        self.in_loop = in_loop
+        fusible = fusible_ops(graph, device)
+        works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
+        hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
+        self.fusible = fusible.bits
+        self.xla = xla_fusions(works, fusible.bits | hosts)
+        model = ModelScorer(works, self.xla, in_loop)
+        limits = SolverLimits(max_nodes=options.max_solver_nodes)
+        chooses = scorer or make_scorer(options, model, measure)
+        self.search = search = _Search(graph, inspect, chooses, limits)
+        search.rejected = [
+            Rejected(graph, 1 << op.id, "op", v.reason, v.facts) for op, v in fusible.refused
+        ]
+        found = candidates(graph, fusible.bits, self.units, device, options)
+        search.add(found.patterns, found.refused)
+        own = self._collect((bits & fusible.bits, "offered") for bits in offered)
+        search.add(own.patterns, own.refused)
 
-        seen = frozenset(search.index)
-        merged = collect(graph, fusible.bits, unions(), device, options, seen)
-        if not merged.patterns:
-            break
-        search.add(merged.patterns, ())
+    @property
+    def units(self) -> list[int]:
+        """What XLA's kernels hold."""
+        return [kernel.bits for kernel in self.xla.kernels]
+
+    @property
+    def extra_us(self) -> float:
+        """What a custom call costs more than a kernel of XLA's where the graph runs."""
+        return self.device.loop_call_us if self.in_loop else 0.0
+
+    def plan(self) -> Plan:
+        """The plan by the scores alone."""
+        search, options = self.search, self.options
         solution = search.run()
-    return search.result(search.settle(solution, xla), xla)
+        pointers = self.device.parameter_bytes // POINTER_BYTES
+        for _ in range(MERGE_ROUNDS if options.packing else 0):
+            chosen = [search.patterns[i].bits for i in solution.chosen]
+            rest = [unit & self.fusible & ~_union(chosen) for unit in self.units]
+            pieces = chosen + [unit for unit in rest if unit]
+            unions = chain(
+                packing(self.graph, pieces, pointers, options.max_pattern_ops),
+                neighbours(self.graph, chosen),
+            )
+            merged = self._collect(unions)
+            if not merged.patterns:
+                break
+            search.add(merged.patterns, ())
+            solution = search.run()
+        return search.result(search.settle(solution, self.xla), self.xla)
+
+    def revise(self, findings: Findings) -> Plan:
+        """The plan of the same candidates, as `findings` judge them."""
+        self.search.judge_by(findings)
+        return self.search.result(self.search.run(), self.xla)
+
+    def _collect(self, sets: Iterator[tuple[int, str]]) -> Candidates:
+        seen = frozenset(self.search.index)
+        return collect(self.graph, self.fusible, sets, self.device, self.options, seen)
 
 
 def make_scorer(options: Options, model: ModelScorer, measure: Measure | None) -> Scorer:
@@ -139,6 +191,9 @@ class _Search:
     confirmed: set[int] = field(default_factory=set)
     facts: dict[str, KernelFacts | Verdict] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
+    #: what the scorer said of those in `scores`, before `findings` judged it
+    said: dict[int, Score] = field(default_factory=dict)
+    findings: Findings = field(default_factory=Findings)
     inspected: int = 0
     inspected_ops: int = 0
 
@@ -162,9 +217,12 @@ class _Search:
                 self._reject(number, "Even the best kernel would win nothing.", ("bound_us", bound))
 
     def _reject(self, number: int, reason: str, *facts: tuple[str, object]) -> None:
-        pattern = self.patterns[number]
         self.values.pop(number, None)
-        self.rejected.append(Rejected(self.graph, pattern.bits, pattern.rule, reason, facts))
+        self.rejected.append(self._rejected(number, reason, *facts))
+
+    def _rejected(self, number: int, reason: str, *facts: tuple[str, object]) -> Rejected:
+        pattern = self.patterns[number]
+        return Rejected(self.graph, pattern.bits, pattern.rule, reason, facts)
 
     def run(self) -> Solution:
         """Solves until every chosen pattern has its true score, and is confirmed."""
@@ -204,13 +262,35 @@ class _Search:
         if isinstance(facts, Verdict):
             self._reject(number, facts.reason, *facts.facts)
             return
-        score = self.scorer.score(pattern, facts)
+        self._take(number, self.scorer.score(pattern, facts))
+
+    def _take(self, number: int, score: Score) -> None:
+        """Keeps a candidate with what the scorer says if it wins."""
+        self.said[number] = score
+        score = self.findings.judged(self.patterns[number], score)
         if score.wins:
             self.scores[number] = score
             self.values[number] = score.gain_us
         else:
-            times = (("modelled_us", score.ours_us), ("xla_us", score.xla_us))
-            self._reject(number, score.reason, *times)
+            self.scores.pop(number, None)
+            times = {"modelled_us": score.ours_us, "xla_us": score.xla_us}
+            if (found := self.findings.measured.get(self.patterns[number].bits)) is not None:
+                times |= {"measured_us": found.ours_us, "measured_xla_us": found.xla_us}
+            self._reject(number, score.reason, *times.items())
+
+    def score(self, pattern: Pattern) -> Score:
+        """The score of a chosen pattern."""
+        return self.scores[self.index[pattern.bits]]
+
+    def told(self, bits: int) -> Score:
+        """What the scorer said of it."""
+        return self.said[self.index[bits]]
+
+    def judge_by(self, findings: Findings) -> None:
+        """Scores what has been scored anew, and from now on, as `findings` judge it."""
+        self.findings = findings
+        for number in list(self.scores):
+            self._take(number, self.said[number])
 
     def _confirm(self, number: int, others: int) -> bool:
         """Whether a chosen pattern wins on closer look, which is taken once."""
@@ -261,15 +341,19 @@ class _Search:
         left = xla.us - sum(spared)
         pairs = zip(solution.chosen, spared, strict=True)
         chosen = tuple(self._chosen(number, us, xla) for number, us in pairs)
-        beaten = sorted(self.scores.keys() - set(solution.chosen))
-        for number in beaten:
-            gain = self.scores[number].gain_us
-            self._reject(number, "Other patterns over its ops win more.", ("score_us", gain))
+        beaten = [
+            self._rejected(
+                number,
+                "Other patterns over its ops win more.",
+                ("score_us", self.scores[number].gain_us),
+            )
+            for number in sorted(self.scores.keys() - set(solution.chosen))
+        ]
         verify_plan(self.graph, [c.pattern for c in chosen], [c.score_us for c in chosen])
         found = Plan(
             graph=self.graph,
             chosen=chosen,
-            rejected=tuple(self.rejected),
+            rejected=(*self.rejected, *beaten),
             cuts=solution.cuts,
             xla_us=left + sum(c.spared_us for c in chosen),
             modelled_us=left + sum(c.modelled_us for c in chosen),
@@ -292,4 +376,7 @@ class _Search:
         modelled = saved_us(xla, pattern.bits)
         if modelled > 0:
             spared_us *= score.xla_us / modelled  # 1 unless XLA's time was measured
-        return Chosen(pattern, score.gain_us, score.ours_us, score.xla_us, facts, spared_us)
+        measured = self.findings.measured.get(pattern.bits)
+        return Chosen(
+            pattern, score.gain_us, score.ours_us, score.xla_us, facts, spared_us, measured
+        )

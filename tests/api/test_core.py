@@ -133,13 +133,13 @@ def test_loop_bodies_are_stitched_and_equal_ones_planned_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planned: list[str] = []
-    plan_graph = core.planning.plan_graph
+    planner = core.GraphPlanner
 
     def counted(graph: Any, *rest: Any) -> Any:
         planned.append(graph.name)
-        return plan_graph(graph, *rest)
+        return planner(graph, *rest)
 
-    monkeypatch.setattr(core.planning, "plan_graph", counted)
+    monkeypatch.setattr(core, "GraphPlanner", counted)
 
     def loops(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         def run(x: jax.Array) -> jax.Array:
@@ -205,7 +205,7 @@ def test_a_defect_in_planning_leaves_the_program_alone(monkeypatch: pytest.Monke
     def fail(*_: Any) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr(core.planning, "plan_graph", fail)
+    monkeypatch.setattr(core, "GraphPlanner", fail)
     data = module(mixed, (16, 24))
     assert stitch(data).module == data
     with pytest.raises(StitchError, match="Defect in fusionstitch: KeyError: 'lost'"):

@@ -15,7 +15,7 @@ from fusionstitch.errors import OptionError
 
 def test_defaults() -> None:
     options = fs.Options()
-    assert (options.backend, options.scorer, options.fallback) == ("auto", "model", "xla")
+    assert (options.backend, options.scorer, options.fallback) == ("auto", "guarded", "xla")
     assert options.exploratory
     assert options.packing
     assert options.sharing
@@ -25,7 +25,7 @@ def test_defaults() -> None:
     ("name", "value", "message"),
     [
         ("backend", "gpu", r"Options.backend is 'gpu'; choose one of 'auto', 'cuda', 'emulate'\."),
-        ("scorer", None, "choose one of 'model', 'paper', 'measured'"),
+        ("scorer", None, "choose one of 'guarded', 'model', 'paper', 'measured'"),
         ("fallback", "raise", "choose one of 'xla', 'error'"),
         ("numerics", "exact", "choose one of 'default', 'strict', 'fast'"),
         ("sharing", 1, "Options.sharing is 1; it takes True or False"),
@@ -47,7 +47,7 @@ def test_replace_names_what_is_unknown() -> None:
 
 
 def test_token_is_the_content() -> None:
-    assert fs.Options().token == fs.Options(scorer="model").token
+    assert fs.Options().token == fs.Options(scorer="guarded").token
     tokens = {
         fs.Options(**change).token  # type: ignore[arg-type]
         for change in ({}, {"sharing": False}, {"numerics": "strict"}, {"device": "a100"})

@@ -35,6 +35,7 @@ def mixed(x: jax.Array) -> jax.Array:
 @pytest.fixture(autouse=True)
 def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     store = Store(tmp_path / "cache")
+    monkeypatch.setenv("FUSIONSTITCH_SCORER", "model")  # no GPU here can be asked
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())

@@ -29,6 +29,7 @@ def emulated(host_compiler: str) -> Callable[..., Any]:
 def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     """`fs.jit` as on a GPU up to the pass: functions are marked, and XLA compiles for the CPU."""
     store = Store(tmp_path / "cache")
+    monkeypatch.setenv("FUSIONSTITCH_SCORER", "model")  # no GPU here can be asked
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())

@@ -55,7 +55,7 @@ KEYS = {
     "traffic_bytes": ["unfused", "fusionstitch"],
     "patterns": [
         *("id", "kind", "ops", "scope", "score_us", "wins_us", "modelled_us", "xla_us"),
-        *("kernel", "source", "template", "shared_bytes", "registers"),
+        *("measured_us", "kernel", "source", "template", "shared_bytes", "registers"),
     ],
     "rejected": ["ops", "source", "reason"],
     "max_rel_error": None,

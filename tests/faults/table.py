@@ -438,9 +438,9 @@ _ERRORS: list[BaseException] = [
 ]  # fmt: skip
 _PASSES = (
     *("core.inline_calls", "core.from_message", "core.xla_pass.unmark", "core.simplify_module"),
-    *("core.graph_key", "core.planning.plan_graph", "core.canonical_key", "core.kernel_name"),
+    *("core.graph_key", "core.GraphPlanner", "core.canonical_key", "core.kernel_name"),
     *("core.region", "core.generate", "core.export", "core.verify_module", "core._repeated"),
-    *("planning.plan", "plan.planner.candidates", "plan.planner.fusible_ops", "plan.ilp.pack"),
+    *("planning.Planner", "plan.planner.candidates", "plan.planner.fusible_ops", "plan.ilp.pack"),
     *("plan.planner.verify_plan", "plan.planner.verify_times", "plan.planner.packing"),
     "plan.scores.facts_us",
     *("plan.ilp.contracted_cycle", "dump.kernels"),

@@ -39,6 +39,7 @@ EXPECTED = np.asarray(jax.jit(mixed)(X))
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     store = Store(tmp_path / "cache")
+    monkeypatch.setenv("FUSIONSTITCH_SCORER", "model")  # no GPU here can be asked
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
@@ -132,7 +133,7 @@ LEFT: dict[str, Callable[[Place], Any]] = {
     "the builder raises": _returns("builders.cuda", _fails(KeyError("lost"))),
     "the core raises": _raises("core.stitch", SystemError("broken")),
     "the progress line raises": _raises("progress.line", ValueError("closed file")),
-    "measuring raises": _raises("tuning.live.measure_for", RuntimeError("no device")),
+    "measuring raises": _raises("guard.live.judge_for", RuntimeError("no device")),
     "publishing raises": _raises("runtime.xla_pass.publish", AttributeError("local")),
     "the thread for NVRTC cannot start": _raises(
         "runtime.nvrtc.prepare", RuntimeError("can't start new thread")

@@ -78,9 +78,9 @@ def test_sets_are_taken_in_turns_and_equal_shapes_shared() -> None:
     assert [s.dims for s in places.shapes] == [(8, 6)] * 4 + [(6,)] * 2
     assert [list(places.of(one, copy)) for copy in range(2)] == [[0, 4], [0, 4]]
     assert [list(places.of(other, copy)) for copy in range(3)] == [
-        [0, 1, 4],
-        [2, 3, 5],
-        [0, 1, 4],
+        [0, 2, 4],
+        [1, 3, 5],
+        [0, 2, 4],
     ]
 
 
@@ -107,3 +107,53 @@ def test_times_of_two_programs_on_a_gpu() -> None:
     ]
     one, other = side_by_side.times_us(programs, jax.devices()[0], H200)
     assert 0 < one < other
+
+
+def test_only_what_is_cold_comes_in_sets() -> None:
+    one = Program("tried", PROGRAMS[1].module, 3, 2, frozenset({1}))
+    places = side_by_side._Places([one])
+    assert [s.dims for s in places.shapes] == [(8, 6)] * 3 + [(6,)]
+    assert [list(places.of(one, copy)) for copy in range(3)] == [[0, 1, 3], [0, 2, 3], [0, 1, 3]]
+
+
+def test_times_are_those_of_all_copies_but_the_first(
+    ticking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readings in which each copy takes as many microseconds as its number, beyond the clock."""
+    counts = [side_by_side.CLOCKS, *(one.copies for one in PROGRAMS)]
+    spent = np.concatenate([[0], *(np.arange(count) for count in counts)])
+    spent[: 1 + side_by_side.CLOCKS] = 0
+    shown = np.cumsum(1000 * (1 + spent)).astype(np.uint64)
+    monkeypatch.setattr(side_by_side, "_all", lambda *_: jnp.asarray(shown))
+    assert side_by_side.times_us(PROGRAMS, jax.devices()[0], H200) == [1.5, 2.0]
+
+
+def test_a_gpu_that_others_use_is_told_by_its_runs(
+    ticking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = side_by_side.CLOCKS + sum(one.copies for one in PROGRAMS)
+    runs = iter(range(99))
+
+    def read(*_: Any) -> np.ndarray:
+        slow = 1 + (next(runs) % 3 > 0)
+        return np.arange(readings + 1, dtype=np.uint64) * np.uint64(1000 * slow)
+
+    class Compiled:
+        __call__ = staticmethod(read)
+
+    monkeypatch.setattr(side_by_side, "plain_jit", lambda: lambda run: _Stage(Compiled()))
+    with pytest.raises(MeasureError, match="busy"):
+        side_by_side.times_us(PROGRAMS, jax.devices()[0], H200)
+
+
+class _Stage:
+    """What jax.jit makes of a function, up to what runs."""
+
+    def __init__(self, compiled: Any):
+        self._compiled = compiled
+
+    def lower(self, *_: Any) -> _Stage:
+        return self
+
+    def compile(self) -> Any:
+        return self._compiled

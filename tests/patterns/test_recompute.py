@@ -13,11 +13,12 @@ import pytest
 import fusionstitch as fs
 from codegen import streams
 from costmodel.devices import device
-from fusionstitch import builders, planning
+from fusionstitch import builders
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import Candidates
 from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan import planner, scores
+from fusionstitch.planning import GraphPlanner
 from hlo.graph import Graph, ids
 from tests.codegen.regions import lowered
 
@@ -82,7 +83,7 @@ def test_copies_stand_for_no_instruction_and_originals_are_all_there() -> None:
 @pytest.mark.parametrize("fun", [attention, jax.grad(loss, (0, 1))], ids=["forward", "gradient"])
 def test_every_family_is_a_kernel_where_rows_are_many(fun: Any) -> None:
     """And the products of weights stay with XLA."""
-    plan = planning.plan_graph(graph(fun), H200, Options())
+    plan = GraphPlanner(graph(fun), H200, Options()).plan
     dots = [opcodes(plan.graph, c.pattern.bits).count("dot") for c in plan.chosen]
     assert sorted(n for n in dots if n) == ([2] if fun is attention else [2, 3, 4])
     assert (plan.given is not None) == (fun is not attention)

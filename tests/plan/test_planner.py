@@ -14,7 +14,6 @@ from costmodel.graph_work import GraphWork
 from costmodel.work import fused_work
 from costmodel.xla_fusions import FUSED_INTO, xla_fusions
 from costmodel.xla_saved import saved_by_fusing_again
-from fusionstitch import planning
 from fusionstitch.options import Options
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits
@@ -29,6 +28,7 @@ from fusionstitch.plan.scores import (
     is_complex,
     kind_of_pattern,
 )
+from fusionstitch.planning import GraphPlanner
 from hlo.graph import Graph, Op
 from hlo.verdict import Verdict, forbid
 from tests.graphs import Builder, adam, layernorm_backward, random_graphs, softmax
@@ -387,7 +387,7 @@ def test_steps_of_a_recurrence_between_large_products_are_planned_alike() -> Non
         i, f, o, u = (b.slice(z, (0, 512 * n), (64, 512 * n + 512)) for n in range(4))
         c = b.add(b.mul(c, b.tanh(f)), b.mul(b.tanh(i), b.tanh(u)))
         h = b.mul(b.tanh(c), b.tanh(o))
-    found = planning.plan_graph(b.graph(h), H200, Options())
+    found = GraphPlanner(b.graph(h), H200, Options()).plan
     held = [[op.opcode for op in c.pattern.ops] for c in found.chosen]
     assert sum("concatenate" in ops and "tanh" in ops for ops in held) == 5
     assert not any("dot" in ops for ops in held)

@@ -1,0 +1,106 @@
+"""What is measured together: chosen patterns, and XLA's kernels around them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costmodel.xla_fusions import XlaPlan
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.plan import Chosen, Plan
+from hlo.graph import ids
+from hlo.semantics import Kind, kind_of
+
+#: Ops of a group at most. In a longer chain of patterns that share kernels with the next one, each
+#: is compared alone, the others taken for stitched.
+MOST_OPS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """`chosen` patterns of one graph, and `near`: their ops and those of all kernels that XLA would
+    have for any of them. `xla_us` is what these kernels are modelled to take. The inputs of `near`
+    numbered in `cold` are out of L2 when they are read."""
+
+    near: Pattern
+    chosen: tuple[Chosen, ...]
+    xla_us: float
+    cold: frozenset[int]
+
+    @property
+    def key(self) -> str:
+        """A hash of the structure and of `cold`: equal keys, equal times."""
+        place = {op.id: number for number, op in enumerate(self.near.ops)}
+        members = [
+            sorted(place[i] for i in ids(one.pattern.bits) if i in place) for one in self.chosen
+        ]
+        text = f"{self.near.key} {sorted(members)} {sorted(self.cold)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def bits(self) -> frozenset[int]:
+        """The patterns."""
+        return frozenset(one.pattern.bits for one in self.chosen)
+
+
+def grouped(plan: Plan, xla: XlaPlan) -> list[Group]:
+    """The chosen patterns of a plan; those that share a kernel of XLA's are in one group."""
+    touched = [_touched(xla, one.pattern.bits) for one in plan.chosen]
+    groups = []
+    for members in _connected(touched):
+        kernels = set().union(*(touched[n] for n in members))
+        near = _union([plan.chosen[n].pattern.bits for n in members])
+        near |= _union([xla.kernels[k].bits for k in kernels])
+        if near.bit_count() <= MOST_OPS or len(members) == 1:
+            groups.append(_group(plan, xla, members, near, kernels))
+            continue
+        for n in members:
+            others = _union([plan.chosen[m].pattern.bits for m in members if m != n])
+            near = plan.chosen[n].pattern.bits | _union([xla.kernels[k].bits for k in touched[n]])
+            groups.append(_group(plan, xla, [n], near & ~others, touched[n]))
+    return groups
+
+
+def _group(plan: Plan, xla: XlaPlan, members: Sequence[int], near: int, kernels: set[int]) -> Group:
+    pattern = Pattern(plan.graph, near, "compared")
+    return Group(
+        near=pattern,
+        chosen=tuple(plan.chosen[n] for n in members),
+        xla_us=sum(xla.kernels[k].us for k in sorted(kernels)),
+        cold=_cold(pattern, xla.works.device.l2_bytes),
+    )
+
+
+def _cold(near: Pattern, l2_bytes: int) -> frozenset[int]:
+    """The inputs that L2 cannot have kept: what is given to the graph, if that is too much for it.
+    What the graph computes in front of them is still there, as far as it fits."""
+    given = [op for op in near.graph if kind_of(op.opcode) is Kind.STRUCTURE]
+    if sum(op.shape.bytes for op in given if not op.shape.is_tuple) <= l2_bytes:
+        return frozenset()
+    return frozenset(n for n, op in enumerate(near.inputs) if op in given)
+
+
+def _touched(xla: XlaPlan, bits: int) -> set[int]:
+    """XLA's kernels that would change without `bits`: an op that several of them compute is cheap,
+    and each goes on computing it."""
+    homes = [xla.homes.get(i, ()) for i in ids(bits)]
+    return {numbers[0] for numbers in homes if len(numbers) == 1}
+
+
+def _connected(touched: Sequence[set[int]]) -> list[list[int]]:
+    """The patterns by the kernels they share, in order."""
+    found: list[tuple[list[int], set[int]]] = []
+    for number, kernels in enumerate(touched):
+        joined = [one for one in found if one[1] & kernels]
+        members = sorted([number, *(n for one in joined for n in one[0])])
+        found = [one for one in found if one not in joined]
+        found.append((members, kernels.union(*(one[1] for one in joined))))
+    return [members for members, _ in sorted(found, key=lambda one: one[0])]
+
+
+def _union(sets: Sequence[int]) -> int:
+    found = 0
+    for bits in sets:
+        found |= bits
+    return found

@@ -1,0 +1,107 @@
+"""Which chosen patterns are measured, and the plans that follow from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fusionstitch.guard.groups import Group, grouped
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.findings import Comparison, Findings
+from fusionstitch.plan.scores import Score
+from fusionstitch.planning import GraphPlanner
+
+#: Whether a pattern with this score has to be measured.
+Doubts = Callable[[Pattern, Score], bool]
+
+#: How often plans are made again, and patterns measured for one program at most.
+ROUNDS = 3
+PATTERNS = 16
+
+
+@dataclass(eq=False)
+class Guard:
+    """What judges plans by evidence.
+
+    `known` gives what was measured of a group before, `measure` measures groups and gives what it
+    could, by `Group.key`; so does `used`, what the plans rest on.
+    """
+
+    doubts: Doubts
+    known: Callable[[Group], Comparison | None]
+    measure: Callable[[Sequence[Group]], Mapping[str, Comparison]]
+    used: dict[str, Comparison] = field(default_factory=dict)
+
+    def settle(self, planners: Sequence[GraphPlanner]) -> None:
+        """Revises plans until what they hold is beyond doubt, or was measured and won.
+
+        After the last round patterns in doubt leave; so do those that could not be measured.
+        """
+        left = PATTERNS
+        judged = [_Judged(planner, self.doubts) for planner in planners]
+        for _ in range(ROUNDS):
+            doubted = [(one, group) for one in judged for group in one.doubted()]
+            if not doubted:
+                return
+            left -= self._find([group for _, group in doubted], left)
+            heard = [one for one, group in doubted if one.hear(group, self.used.get(group.key))]
+            for one in dict.fromkeys(heard):
+                one.planner.revise(one.findings)
+            if not heard:
+                break
+        for one in judged:
+            if one.doubted():
+                one.findings.doubts = self.doubts
+                one.planner.revise(one.findings)
+
+    def _find(self, groups: Sequence[Group], most: int) -> int:
+        """Gets comparisons of groups, of the dearest first; returns the patterns measured."""
+        asked: dict[str, Group] = {}
+        for group in sorted(groups, key=lambda group: -group.xla_us):
+            if group.key in self.used or group.key in asked:
+                continue
+            if (found := self.known(group)) is not None:
+                self.used[group.key] = found
+            elif len(group.chosen) <= most - sum(len(one.chosen) for one in asked.values()):
+                asked[group.key] = group
+        if asked:
+            self.used.update(self.measure(list(asked.values())))
+        return sum(len(group.chosen) for group in asked.values())
+
+
+class _Judged:
+    """A graph's planner with what was found out about its patterns."""
+
+    def __init__(self, planner: GraphPlanner, doubts: Doubts):
+        self.planner = planner
+        self.doubts = doubts
+        self._start()
+
+    def _start(self) -> None:
+        self.graph = self.planner.planner.graph
+        self.findings = Findings()
+        #: the sets of patterns that were compared
+        self.compared: set[frozenset[int]] = set()
+
+    def doubted(self) -> list[Group]:
+        """The groups of the plan that the model does not prove and that were not compared."""
+        if self.graph is not self.planner.planner.graph:  # the other graph's plan is better now
+            self._start()
+        search = self.planner.planner.search
+        return [
+            group
+            for group in grouped(self.planner.plan, self.planner.planner.xla)
+            if group.bits not in self.compared
+            and any(self.doubts(one.pattern, search.score(one.pattern)) for one in group.chosen)
+        ]
+
+    def hear(self, group: Group, found: Comparison | None) -> bool:
+        """Takes in what was found about a group, if anything was."""
+        if found is None:
+            return False
+        planner = self.planner.planner
+        said = {bits: planner.search.told(bits) for bits in sorted(group.bits)}
+        rest = max(0.0, group.xla_us - sum(score.xla_us for score in said.values()))
+        self.findings.add(found, said, rest, planner.extra_us * len(said))
+        self.compared.add(group.bits)
+        return True

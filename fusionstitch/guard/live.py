@@ -1,0 +1,175 @@
+"""The guard on this machine's GPU, with what it measured kept for later programs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from codegen.kernel import Kernel
+from costmodel.devices import Device
+from costmodel.model_errors import errors
+from fusionstitch.core import Judge, Workpiece
+from fusionstitch.errors import FusionStitchError, MeasureError
+from fusionstitch.guard.groups import Group
+from fusionstitch.guard.guard import Doubts, Guard
+from fusionstitch.guard.sides import sides
+from fusionstitch.measure.side_by_side import Sides
+from fusionstitch.options import Options
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.findings import Comparison, Evidence
+from fusionstitch.plan.scores import Score, is_complex, kind_of_pattern
+from fusionstitch.planning import GraphPlanner
+from fusionstitch.runtime.artifact import Artifact
+from fusionstitch.runtime.cache import Database
+from fusionstitch.tuning.record import versions
+from fusionstitch.tuning.tuned import Tuned
+
+logger = logging.getLogger(__name__)
+
+#: Microseconds (ours, XLA's) of each; raises MeasureError where nothing can be measured just then.
+Compare = Callable[[Sequence[Sides]], Sequence[tuple[float, float]]]
+
+
+def _beyond_proof(pattern: Pattern, score: Score) -> bool:
+    return score.gain_us <= errors()[kind_of_pattern(pattern.ops)] * score.xla_us
+
+
+#: Which patterns `Options.scorer` wants measured.
+_DOUBTS: Mapping[str, Doubts] = {
+    "guarded": _beyond_proof,
+    "measured": lambda pattern, score: True,
+    "mixed": lambda pattern, score: is_complex(pattern),
+}
+
+
+def judge_for(options: Options, device: Device, tuned: Tuned) -> Judge | None:
+    """What judges the plans of a program as `options.scorer` asks; None: nothing does.
+
+    Nothing is measured for a program of several processes, which must get the same plan in each:
+    there the model's proof alone counts.
+    """
+    if options.scorer not in _DOUBTS:
+        return None
+    import jax
+
+    if jax.process_count() > 1:
+        return recorded(options, tuned, {})
+
+    def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
+        live = Live(work, options, device, _compare_on(device), _database())
+        guard = Guard(doubts_of(options, tuned), live.known, live.measure)
+        guard.settle(planners)
+        return Evidence(guard.used, live.whole)
+
+    return judge
+
+
+def recorded(options: Options, tuned: Tuned, evidence: Mapping[str, Comparison]) -> Judge | None:
+    """Judges by `evidence`, and measures nothing."""
+    if options.scorer not in _DOUBTS:
+        return None
+
+    def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
+        guard = Guard(
+            doubts_of(options, tuned), lambda group: evidence.get(group.key), lambda groups: {}
+        )
+        guard.settle(planners)
+        return Evidence(guard.used)
+
+    return judge
+
+
+def doubts_of(options: Options, tuned: Tuned) -> Doubts:
+    """What has to be measured; what tuning measured is not in doubt."""
+    doubts = _DOUBTS[options.scorer]
+    return lambda pattern, score: tuned.find(pattern, options) is None and doubts(pattern, score)
+
+
+def _compare_on(device: Device) -> Compare:
+    from fusionstitch.measure import gpu
+
+    @functools.cache
+    def meter() -> gpu.GpuMeter:
+        return gpu.meters(device)[0]
+
+    return lambda pairs: meter().sides_us(pairs)
+
+
+@functools.cache
+def _database() -> Database:
+    return Database()
+
+
+class Live:
+    """Compares groups of patterns of one module, each once per device, versions and XLA's flags.
+
+    It is not `whole` once something could not be measured for a reason that may pass.
+    """
+
+    def __init__(
+        self,
+        work: Workpiece,
+        options: Options,
+        device: Device,
+        compare: Compare,
+        database: Database,
+    ):
+        self.work, self.device, self.database, self.compare = work, device, database, compare
+        self.whole = True
+        self._where = f"{options.numerics} {options.sharing} {versions()} {xla_flags()}"
+
+    def known(self, group: Group) -> Comparison | None:
+        """What was measured before."""
+        found = self.database.get_timing(self._key(group), self.device.name)
+        theirs = found.meta.get("xla_us") if found is not None else None
+        if found is None or not isinstance(theirs, float) or not 0 < theirs < math.inf:
+            return None
+        return Comparison(found.us, theirs, len(group.chosen))
+
+    def measure(self, groups: Sequence[Group]) -> Mapping[str, Comparison]:
+        """Runs both sides of each, and keeps the times."""
+        patterns = dict.fromkeys(one.pattern for group in groups for one in group.chosen)
+        made = dict(zip(patterns, self.work.make(list(patterns)), strict=True))
+        built = [
+            (group, pair) for group in groups if (pair := self._sides(group, made)) is not None
+        ]
+        if not built:
+            return {}
+        try:
+            times = self.compare([pair for _, pair in built])
+        except MeasureError as error:
+            logger.info("patterns are modelled, not measured: %s", error)
+            self.whole = False
+            return {}
+        found = {}
+        for (group, _), (ours, theirs) in zip(built, times, strict=True):
+            found[group.key] = Comparison(ours, theirs, len(group.chosen))
+            meta = {"xla_us": theirs}
+            self.database.put_timing(self._key(group), self.device.name, ours, meta)
+        return found
+
+    def _sides(
+        self, group: Group, made: Mapping[Pattern, tuple[Kernel, Artifact] | None]
+    ) -> Sides | None:
+        patterns = [one.pattern for one in group.chosen]
+        built = [(pattern, *one) for pattern in patterns if (one := made[pattern]) is not None]
+        if len(built) < len(patterns):
+            self.whole = False
+            return None
+        try:
+            return sides(self.work, group, built)
+        except FusionStitchError as error:
+            logger.info("a pattern is modelled, not measured: %s", error)
+            return None
+
+    def _key(self, group: Group) -> str:
+        return f"guard-{hashlib.sha256(f'{group.key} {self._where}'.encode()).hexdigest()}"
+
+
+def xla_flags() -> str:
+    """What changes the code that XLA makes in this process."""
+    return " ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))

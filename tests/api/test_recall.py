@@ -1,0 +1,161 @@
+"""A later process plans nothing: it takes what became of a module, and explains it the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import fusionstitch as fs
+from fusionstitch import behind, builders, core, recall, road_cuda
+from fusionstitch.explain import explain
+from fusionstitch.guard import live
+from fusionstitch.runtime import cuda, xla_pass
+from fusionstitch.runtime import nvrtc as nvrtc_module
+from fusionstitch.runtime.cache import Database, Store
+from hlo import schema
+from hlo.errors import ToolchainError
+from hlo.verdict import allow
+from tests.guard.both import Both
+
+SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
+GUARDED = fs.Options(scorer="guarded")
+
+
+def mixed(x: jax.Array) -> jax.Array:
+    s = jax.nn.softmax(x)
+    return s * (s * x).sum(0)
+
+
+def alone(x: jax.Array) -> jax.Array:
+    return jnp.sort(x)
+
+
+@pytest.fixture(autouse=True)
+def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvrtc: ModuleType) -> Both:
+    """A GPU that is not there; what measures on it, by a rule."""
+    store, database = Store(tmp_path / "cache"), Database(tmp_path / "cache")
+    both = Both(lambda n: (3.0, 6.0), runs=False)
+    monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
+    monkeypatch.setattr(builders, "store", lambda: store)
+    monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
+    monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
+    monkeypatch.setattr(live, "_compare_on", lambda device: both)
+    monkeypatch.setattr(live, "_database", lambda: database)
+    monkeypatch.setattr(live, "errors", lambda: dict.fromkeys(("reduction", "elemwise"), 9.0))
+    behind.reasons.clear()
+    return both
+
+
+class Planned:
+    """Counts the modules that are planned."""
+
+    def __init__(self, patch: pytest.MonkeyPatch):
+        self.count, self._plain = 0, core.stitch
+        patch.setattr(core, "stitch", self)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        self.count += 1
+        return self._plain(*args, **keywords)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
+    return Planned(monkeypatch)
+
+
+def compiled(
+    fun: Callable[..., Any], options: fs.Options = GUARDED, number: int = 0
+) -> tuple[bytes | None, list[xla_pass.Event]]:
+    """What XLA gets for the `number`th module of a process, and what was told of it."""
+    lowered = fs.jit(fun, options=options)._fusionstitch.road.jitted.lower(SPEC)
+    proto = schema.HloModule.FromString(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+    proto.id = number
+    module = proto.SerializeToString()
+    found = xla_pass.read_mark(module)
+    assert found is not None
+    with xla_pass.collect(found[1]) as events:
+        stitched = xla_pass._stitch(module, road_cuda._inside_xla, *found)
+    return stitched, events
+
+
+def shown(stitched: bytes | None, events: list[xla_pass.Event]) -> str:
+    keys = xla_pass._keys_of(stitched) if stitched else ()
+    calls = [f'custom_call_target="fusionstitch_launch", {{key = "{key}"}}' for key in keys]
+    return explain(recall.find("\n".join(calls), events))
+
+
+@pytest.mark.parametrize("fun", [mixed, alone])
+def test_a_module_is_planned_once(fun: Any, planned: Planned, compare: Both) -> None:
+    first = compiled(fun)
+    assert (planned.count, compare.count) == (1, int(fun is mixed))
+    second = compiled(fun, number=7)
+    assert (planned.count, compare.count) == (1, int(fun is mixed))
+    assert second[0] == first[0]
+    assert (second[0] is None) == (fun is alone)
+    assert shown(*second) == shown(*first)
+    assert ("measured: 3.00 us against 6.00 us" in shown(*second)) == (fun is mixed)
+
+
+def test_the_plan_of_what_xla_kept_is_that_of_what_was_measured(compare: Both) -> None:
+    stitched, events = compiled(mixed)
+    assert shown(stitched, []) == shown(stitched, events)
+    assert compare.count == 1
+
+
+@pytest.mark.parametrize("change", ["flags", "options", "code", "processes"])
+def test_what_decides_the_result_is_in_the_key(
+    change: str, planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled(mixed)
+    if change == "flags":
+        monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false")
+    if change == "code":
+        monkeypatch.setattr(recall, "_code", lambda: "another")
+    if change == "processes":
+        monkeypatch.setattr(jax, "process_count", lambda: 2)
+    compiled(mixed, GUARDED.replace(numerics="strict") if change == "options" else GUARDED)
+    assert planned.count == 2
+
+
+def test_kernels_that_are_to_be_dumped_are_made(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiled(mixed)
+    monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(tmp_path / "dump"))
+    compiled(mixed)
+    assert planned.count == 2
+    assert list((tmp_path / "dump").iterdir())
+
+
+def test_nothing_is_kept_of_what_may_go_better(
+    planned: Planned, compare: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise ToolchainError("There is no space left on the device.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nvrtc_module, "compile", full)
+        assert compiled(mixed)[0] is None
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "rule", None)  # the GPU is busy
+        assert compiled(mixed)[0] is None
+    behind.reasons.clear()
+    assert compiled(mixed)[0] is not None
+    assert planned.count == 3
+
+
+def test_programs_of_several_processes_take_what_the_model_proves(
+    compare: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled(mixed)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert compiled(mixed)[0] is None  # whatever is known
+    monkeypatch.setattr(live, "errors", lambda: dict.fromkeys(("reduction", "elemwise"), 0.0))
+    assert compiled(mixed, GUARDED.replace(sharing=False))[0] is not None
+    assert compare.count == 1

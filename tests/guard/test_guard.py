@@ -1,0 +1,167 @@
+"""Plans follow what was measured: losers leave, winners stay, the unmeasured is not trusted."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fusionstitch import core
+from fusionstitch.guard import live
+from fusionstitch.guard.guard import PATTERNS, ROUNDS
+from fusionstitch.options import Options
+from fusionstitch.plan import findings
+from fusionstitch.runtime.cache import Database
+from fusionstitch.tuning.tuned import NOTHING
+from tests.guard.both import H200, Both, guarded, lowered
+
+SPEC = jax.ShapeDtypeStruct((1024, 512), jnp.float32)
+
+
+def mixed(x: jax.Array) -> jax.Array:
+    s = jax.nn.softmax(x)
+    return s * (s * x).sum(0)
+
+
+def several(*xs: jax.Array) -> list[jax.Array]:
+    """Patterns that have nothing in common: sorts keep them apart."""
+    for n, x in enumerate(xs):
+        xs = (*xs[:n], jnp.sort(mixed(x), 0), *xs[n + 1 :])
+    return [mixed(x) for x in xs]
+
+
+MIXED = lowered(mixed, SPEC)
+
+
+def chosen(found: core.Stitched) -> list[Any]:
+    return [one for plan in found.plans for one in plan.chosen]
+
+
+def reasons(found: core.Stitched) -> set[str]:
+    return {one.reason for one in found.rejected}
+
+
+def by_the_model(data: bytes, **options: Any) -> core.Stitched:
+    return core.stitch(data, Options(scorer="model", fallback="error", **options), H200, None)
+
+
+def test_winners_stay_with_what_they_win(database: Database) -> None:
+    both = Both(lambda n: (3.0, 6.0), runs=False)
+    found = guarded(MIXED, both, database)
+    [one], [modelled] = chosen(found), chosen(by_the_model(MIXED))
+    assert one.pattern.bits == modelled.pattern.bits
+    assert (one.score_us, one.measured) == (3.0, findings.Comparison(3.0, 6.0))
+    assert (one.modelled_us, one.xla_us) == (modelled.modelled_us, modelled.xla_us)
+    assert both.count == 1
+    assert found.evidence.whole
+
+
+def test_losers_leave(database: Database) -> None:
+    both = Both(lambda n: (9.0, 9.0), runs=False)
+    found = guarded(MIXED, both, database)
+    assert not chosen(found)
+    assert not found.stitches
+    assert findings.SLOWER in reasons(found)
+    assert 1 <= len(both.seen) <= ROUNDS
+
+
+def test_a_gain_within_what_times_scatter_by_is_none(database: Database) -> None:
+    assert not chosen(guarded(MIXED, Both(lambda n: (99.0, 100.0), runs=False), database))
+    other = Both(lambda n: (97.0, 100.0), runs=False)
+    assert not other.seen
+    # kept by the database: what was measured once stays
+    assert not chosen(guarded(MIXED, other, database))
+    assert not other.seen
+
+
+def test_nothing_is_measured_without_doubt(database: Database) -> None:
+    both = Both(runs=False)
+    found = guarded(MIXED, both, database, doubts=lambda pattern, score: False)
+    assert not both.seen
+    assert [one.score_us for one in chosen(found)] == [
+        one.score_us for one in chosen(by_the_model(MIXED))
+    ]
+
+
+def test_what_cannot_be_measured_now_leaves_and_is_not_kept(database: Database) -> None:
+    found = guarded(MIXED, Both(None), database)
+    assert not chosen(found)
+    assert findings.UNPROVEN in reasons(found)
+    assert not found.evidence.whole
+    again = Both(lambda n: (3.0, 6.0), runs=False)
+    assert len(chosen(guarded(MIXED, again, database))) == 1
+    assert again.count == 1
+
+
+def test_what_is_known_is_not_measured_again(database: Database) -> None:
+    first = guarded(MIXED, Both(runs=False), database)
+    both = Both(runs=False)
+    second = guarded(MIXED, both, database)
+    assert not both.seen
+    assert [k.source for k in second.kernels] == [k.source for k in first.kernels]
+    assert second.evidence == first.evidence
+
+
+@pytest.mark.parametrize("count", [2, PATTERNS + 2])
+def test_so_many_are_measured_and_no_more(count: int, database: Database) -> None:
+    """Of several patterns the dearest first, equal ones once; what is not reached leaves."""
+    specs = [jax.ShapeDtypeStruct((1024 + 64 * n, 512), jnp.float32) for n in range(count)]
+    data = lowered(several, *specs)
+    found = guarded(data, Both(lambda n: (3.0, 6.0), runs=False), database, packing=False)
+    measured = sum(one.patterns for one in found.evidence.comparisons.values())
+    assert measured == min(count, PATTERNS)
+    assert all(one.measured for one in chosen(found))
+    left = [one for one in found.rejected if one.reason == findings.UNPROVEN]
+    assert bool(left) == (count > PATTERNS)
+    assert found.evidence.whole  # another process would not reach them either
+
+
+@pytest.mark.parametrize("share", [0.9, 2.0])
+def test_a_call_in_a_body_has_to_win_what_it_costs(share: float, database: Database) -> None:
+    def loop(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda c: c.sum() < 9.0, lambda c: mixed(c) + 1, x)
+
+    data = lowered(loop, jax.ShapeDtypeStruct((4096, 2048), jnp.float32))
+    won = share * H200.loop_call_us
+    found = chosen(guarded(data, Both(lambda n: (50.0, 50.0 + won), runs=False), database))
+    wins = [pytest.approx(won - H200.loop_call_us)] if share > 1 else []
+    assert [one.score_us for one in found] == wins
+
+
+def test_the_model_s_proof_is_the_table_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    [one] = chosen(by_the_model(MIXED))
+    score = findings.Score(one.score_us, one.modelled_us, one.xla_us)
+    share = one.score_us / one.xla_us
+    doubts = live.doubts_of(Options(scorer="guarded"), NOTHING)
+    for error, doubted in ((share - 0.01, False), (share + 0.01, True)):
+        monkeypatch.setattr(
+            live, "errors", lambda e=error: dict.fromkeys(("elemwise", "reduction", "gemm"), e)
+        )
+        assert doubts(one.pattern, score) is doubted
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_verdicts_give_a_plan_that_evidence_alone_gives_again(
+    seed: int, database: Database
+) -> None:
+    """Its patterns that were doubted have all won."""
+    specs = [jax.ShapeDtypeStruct((512 + 64 * n, 384), jnp.float32) for n in range(3)]
+
+    def fun(*xs: jax.Array) -> Any:
+        made = several(*xs)
+        return [m - m.mean(1, keepdims=True) for m in made], sum(m.sum() for m in made)
+
+    data, draw = lowered(fun, *specs), random.Random(seed)
+    times = [(draw.uniform(1, 9), draw.uniform(1, 9)) for _ in range(200)]
+    found = guarded(data, Both(lambda n: times[n], runs=False), database)
+    for one in chosen(found):
+        assert one.measured is not None
+        assert one.measured.ours_us < one.measured.xla_us
+    options = Options(scorer="measured", fallback="error")
+    judge = live.recorded(options, NOTHING, found.evidence.comparisons)
+    again = core.stitch(data, options, H200, None, judge=judge)
+    assert [k.source for k in again.kernels] == [k.source for k in found.kernels]
+    assert [c.measured for c in chosen(again)] == [c.measured for c in chosen(found)]
