@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from codegen.kernel import Kernel
 from codegen.launchable import launchable
 from costmodel.devices import Device
-from fusionstitch.runtime import driver, handlers, images, nvrtc, toolchain, workplace
+from fusionstitch.runtime import driver, handlers, images, nvrtc, prebuilt, toolchain, workplace
 from fusionstitch.runtime.apart import checks
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
@@ -149,7 +148,8 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def register_launcher(store: Store | None = None) -> Verdict:
-    """Teach JAX the custom call on CUDA, once per process; compiles the handler on first use.
+    """Teach JAX the custom call on CUDA, once per process; compiles the handler where the
+    package brings none for this jaxlib.
 
     Forbids, with the reason, where there is no CUDA driver or no host compiler.
     """
@@ -178,27 +178,8 @@ def _register(store: Store | None) -> Verdict:
 
 
 def launcher(store: Store | None = None, accept: Callable[[bytes], None] | None = None) -> bytes:
-    """The launcher's shared object for this JAX; `accept` as in `toolchain.compile_shared`.
-
-    Raises ToolchainError without a host compiler.
-    """
-    import jax
-
-    include, here = Path(jax.ffi.include_dir()), Path(__file__).parent
-    return toolchain.compile_shared(
-        (here / "launcher_cuda.cc").read_text("utf-8"),
-        flags=("-O2", "-ldl"),
-        include=(include, here),
-        depends=_texts(
-            [here / "calls.h", here / "held.h", *sorted(include.glob("xla/ffi/api/*.h"))]
-        ),
-        store=store,
-        accept=accept,
-    )
-
-
-def _texts(paths: Iterable[Path]) -> str:
-    return "\n".join(path.read_text("utf-8") for path in paths)
+    """The launcher's shared object for this JAX, as `toolchain.launcher` gives it."""
+    return toolchain.launcher(prebuilt.CUDA, store, accept)
 
 
 def _load(image: bytes) -> ctypes.CDLL:

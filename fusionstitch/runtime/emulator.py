@@ -1,4 +1,4 @@
-"""The emulator's library: built from launcher_cpu.cc on first use, loaded, known to XLA."""
+"""The emulator's library: brought by the package or built on first use, loaded, known to XLA."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fusionstitch.runtime import cache, handlers
-from fusionstitch.runtime.toolchain import MemoryStore, Store, compile_shared
+from fusionstitch.runtime import cache, handlers, prebuilt, toolchain
+from fusionstitch.runtime.toolchain import MemoryStore, Store
 from hlo.errors import ToolchainError
-
-_FLAGS = ("-O2", "-w", "-ldl")
-_CHECKS = ("emulator_checks.h", "emulator_order.h", "emulator_shadow.h")
-_EMULATOR = ("emulator.h", "emulator_sync.h", *_CHECKS, "fibers.h")
-_SOURCES = ("launcher_cpu.cc", "calls.h", "held.h", *_EMULATOR)
 
 #: Where kernels go when a caller names no store: nothing outlives the process.
 process_store = MemoryStore()
@@ -61,18 +55,11 @@ def header_folder() -> Path:
 @functools.cache
 def header_digest() -> str:
     """A content hash of those headers."""
-    return _digest(sorted(p for p in header_folder().iterdir() if p.suffix in (".h", ".cuh")))
-
-
-def _digest(paths: Sequence[Path]) -> str:
+    paths = sorted(p for p in header_folder().iterdir() if p.suffix in (".h", ".cuh"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def _build(store: Store) -> ctypes.CDLL:
-    import jax.ffi
-
-    here = Path(__file__).parent
-    sources = [here / name for name in _SOURCES]
     loaded: list[ctypes.CDLL] = []
 
     def accept(image: bytes) -> None:
@@ -83,14 +70,7 @@ def _build(store: Store) -> ctypes.CDLL:
             _failed.append(error)
             raise
 
-    compile_shared(
-        sources[0].read_text(),
-        flags=_FLAGS,
-        include=(here, header_folder(), Path(jax.ffi.include_dir())),
-        depends=f"jax {jax.__version__} {_digest(sources)} {header_digest()}",
-        store=store,
-        accept=accept,
-    )
+    toolchain.launcher(prebuilt.CPU, store, accept)
     return loaded[-1]
 
 

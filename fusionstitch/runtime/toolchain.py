@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -17,14 +18,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from fusionstitch.runtime import cpu, images, workplace
+from fusionstitch.runtime import cpu, images, prebuilt, workplace
 from fusionstitch.runtime.apart import check
+from fusionstitch.runtime.prebuilt import Launcher
 from hlo.errors import ToolchainError
+
+logger = logging.getLogger(__name__)
 
 #: Compilers that are looked for when the environment variable CXX is not set.
 COMPILERS = ("g++", "c++", "clang++")
 
-_BASE_FLAGS = ("-std=c++17", "-fPIC", "-shared")
 _SHOWN_LINES, _SHOWN_BYTES = 30, 1 << 20
 _ANOTHER = "Name another one in the environment variable CXX."
 #: Seconds a compiler may take: a unit of many kernels needs a minute on a slow machine.
@@ -195,7 +198,7 @@ def compile_shared(
     again. Where no compiler builds it, what any compiler built for this machine will do. Raises
     ToolchainError with the compiler's first messages when it refuses.
     """
-    all_flags = (*_BASE_FLAGS, *flags)
+    all_flags = (*prebuilt.SHARED, *flags)
     content = (source, depends, platform.machine(), *all_flags)
     by_any = _key("by-any-", *content, cpu.model())
     try:
@@ -205,7 +208,7 @@ def compile_shared(
         key = _key("host-", *content, version, *command, own)
         if (kept := _kept(store, key, accept)) is not None:
             return kept
-        image = _built(source, command, all_flags, include)
+        image = build(source, command, all_flags, include)
         if accept is not None:
             accept(image)
     except ToolchainError:
@@ -218,7 +221,37 @@ def compile_shared(
     return image
 
 
-def _built(
+def launcher(
+    which: Launcher,
+    store: Store | None = None,
+    accept: Callable[[bytes], None] | None = None,
+) -> bytes:
+    """A launcher for the jaxlib that is here: that of the package where it fits, else compiled and
+    kept as by `compile_shared`, with the same `accept`.
+
+    Raises ToolchainError without a host compiler where one is needed.
+    """
+    import jax.ffi
+
+    ffi = Path(jax.ffi.include_dir())
+    if (image := prebuilt.image(which, ffi)) is not None:
+        try:
+            if accept is not None:
+                accept(image)
+            return image
+        except ToolchainError as error:  # built for another C library
+            logger.info("The package's %s is compiled again: %s", which.name, error)
+    return compile_shared(
+        which.source.read_text("utf-8"),
+        flags=which.flags,
+        include=which.folders(ffi),
+        depends=which.depends(ffi),
+        store=store,
+        accept=accept,
+    )
+
+
+def build(
     source: str, command: Sequence[str], flags: Sequence[str], include: Sequence[Path]
 ) -> bytes:
     """The image, whole; raises ToolchainError."""

@@ -105,6 +105,7 @@ _faults(
 def _unloaded(place: Place) -> None:
     place.patch.setattr(emulator, "_loaded", [])
     place.patch.setattr(emulator, "_failed", [])
+    place.returns("fusionstitch.runtime.prebuilt.image", None)  # else nothing is built
 
 
 _faults(

@@ -106,6 +106,7 @@ def _no_launcher(script: str) -> Callable[[Place], None]:
     def inject(place: Place) -> None:
         place.patch.setattr(cuda, "register_launcher", REGISTER)
         place.patch.setattr(cuda, "_registered", None)
+        place.returns("fusionstitch.runtime.prebuilt.image", None)
         plain = ctypes.CDLL
         place.patch.setattr(
             ctypes, "CDLL", lambda name: None if name == "libcuda.so.1" else plain(name)
