@@ -89,7 +89,7 @@ def schedules(graph: Graph, profile: Device) -> dict[Kernel, Tuning]:
 def prepared(workload: Workload, profile: Device) -> list[tuple[Kernel, Tuning, Any]]:
     """The schedules of a program that can be built, with what came of building them."""
     from fusionstitch import builders
-    from fusionstitch.core import Built
+    from fusionstitch.built import Built
     from fusionstitch.options import Options
 
     found = schedules(whole(workload), profile)

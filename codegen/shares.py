@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import networkx as nx
-
 from hlo.graph import Graph, Op, ids
 
 
@@ -19,6 +17,8 @@ def shares(graph: Graph, sums: Sequence[Op]) -> dict[int, float]:
     different arrays together 1. Sums down the same rows work in the same blocks."""
     if len(sums) < 2:
         return {}
+    import networkx as nx  # on first use: few programs need it, and it takes a while to load
+
     arrays = {op.id: _arrays(graph, op) for op in sums}
     together = nx.Graph((op, ("array", i)) for op, read in arrays.items() for i in read)
     clusters = [[i for i in found if i in arrays] for found in nx.connected_components(together)]

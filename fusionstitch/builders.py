@@ -6,20 +6,23 @@ import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from codegen.kernel import Kernel
 from costmodel import devices
 from costmodel.devices import Device
 from costmodel.facts import SCOPES
 from costmodel.properties import dotted, from_properties
 from fusionstitch import env
-from fusionstitch.core import Builder, Built
+from fusionstitch.built import Builder, Built
 from fusionstitch.options import Options
 from fusionstitch.runtime import driver
 from fusionstitch.runtime.cache import Store
 from hlo import foreign
 from hlo.errors import OptionError, ToolchainError
 from hlo.verdict import Verdict, allow, forbid
+
+if TYPE_CHECKING:
+    from codegen.kernel import Kernel
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from codegen.region import region
 from codegen.tuning import DEFAULT
 from costmodel.devices import Device
 from fusionstitch import dump
+from fusionstitch.built import Builder, Built
 from fusionstitch.errors import reason
 from fusionstitch.naming import graph_key, kernel_name
 from fusionstitch.options import Options
@@ -37,7 +38,7 @@ from fusionstitch.runtime.outcome import Failed
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 from hlo.brief import Listed, brief, count, listed
 from hlo.detached import attach, detach
-from hlo.errors import CodegenError, StitchError, ToolchainError, VerifyError
+from hlo.errors import CodegenError, StitchError, VerifyError
 from hlo.exporter import Preparation, Replacement, export
 from hlo.graph import Graph, Module
 from hlo.importer import from_message, parse
@@ -47,23 +48,6 @@ from hlo.simplify import simplify_module
 from hlo.verify import verify_module
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Built:
-    """A kernel's artifact; registers per thread and log where the compiler reports them."""
-
-    artifact: Artifact
-    registers: int | None = None
-    log: str = ""
-
-    def __repr__(self) -> str:
-        registers = "" if self.registers is None else f", {count(self.registers, 'register')}"
-        return brief(f"Built {self.artifact!r}{registers}")
-
-
-#: Builds kernels, in order; a kernel that the toolchain refused has its error in its place.
-Builder = Callable[[Sequence[Kernel]], Sequence[Built | ToolchainError]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,19 +151,21 @@ def stitch(
     tuned: Tuned = NOTHING,
     measure: Measure | None = None,
     judge: Judge | None = None,
+    ahead: Callable[[], object] = lambda: None,
 ) -> Stitched:
     """Plans `data` (HloModuleProto bytes) for `device` and replaces each pattern by a custom call.
 
     Without a builder kernels are generated but not built, and the module stays as it is. With
     `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
     `tuned` are the results of tuning to follow; `measure`, by default their times, is asked for
-    measured times of patterns. `judge` revises the plans by what it measures.
+    measured times of patterns. `judge` revises the plans by what it measures. `ahead` is called
+    before each kernel whose text is to be built.
     Under fallback="xla" nothing of ours is raised: what fails is left to XLA with the reason kept
     in `fallbacks`. Under "error" a StitchError says what failed. What the caller's signal handlers
     raise meanwhile is raised at once.
     """
     measure = measure or tuned.times(options)
-    run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge)
+    run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge, ahead)
     found = apart(run.stitch)
     if not isinstance(found, Failed):
         return found
@@ -210,6 +196,7 @@ class _Run:
     tuned: Tuned
     measure: Measure | None
     judge: Judge | None
+    ahead: Callable[[], object]
     name: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
@@ -322,6 +309,8 @@ class _Run:
             key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
         if key not in self.kernels:
             check()
+            if self.builder is not None:
+                self.ahead()
             name = kernel_name(pattern.ops, key)
             part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
             settings = self.tuned.settings(pattern, self.options)

@@ -208,7 +208,11 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
         xla_pass.publish(kept)
         return kept.module
     options, device, tuned = _marked[token]
-    nvrtc.prepare()
+
+    def ahead() -> None:
+        if nvrtc.remembered(builders.store()) is None:
+            nvrtc.prepare()
+
     with progress.line(name) as step:
         result = core.stitch(
             module,
@@ -219,6 +223,7 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
             step=step,
             tuned=tuned,
             judge=judge_for(options, device, tuned),
+            ahead=ahead,
         )
     xla_pass.publish(result)
     if (why := left(result)) is not None:

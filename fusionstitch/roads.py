@@ -68,15 +68,17 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
                 raise StitchError(version.reason)
             warn_once("every function", version.reason)
         return Plain(plain)
-    from fusionstitch.road_cuda import Cuda, Prepared, prepare
-    from fusionstitch.road_emulated import Emulated
 
     _hide_own_frames()
     if options.backend == "emulate":
+        from fusionstitch.road_emulated import Emulated
+
         return Emulated(fun, plain, jit, keywords, options)
     found = builders.gpu()
     if not found and options.backend == "auto":
         return Plain(plain)
+    from fusionstitch.road_cuda import Cuda, Prepared, prepare
+
     if not found:
         why = f"{found.reason} backend='emulate' runs the kernels on the host."
         prepared: Prepared | Failed = Failed(StitchError(why))

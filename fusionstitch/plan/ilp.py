@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pulp
-
 from fusionstitch.patterns.convex import ancestors
 from fusionstitch.plan.cycles import contracted_cycle
 from fusionstitch.plan.frontier import pack
@@ -210,6 +208,8 @@ def _by_highs(
 ) -> tuple[tuple[int, ...], bool]:
     """What the solver returns is checked; anything else than a feasible choice of zeros and ones is
     replaced by the greedy one."""
+    import pulp  # on first use: few programs need it, and it takes a while to load
+
     problem: Any = pulp.LpProblem("plan", pulp.LpMaximize)  # typed otherwise in PuLP 3 and 4
     take = {i: problem.add_variable(f"x{i}", 0, 1, pulp.LpInteger) for i in part}
     problem += pulp.lpSum(weight[i] * take[i] for i in part)

@@ -58,12 +58,18 @@ def build_each(
 ) -> list[Built | ToolchainError]:
     """Like `build`, but with the error of a kernel in its place, so that the others survive.
 
-    Equal sources are compiled once, different ones in parallel; a store spares both. Where NVRTC
-    cannot be loaded, what any version of it built is taken.
+    Equal sources are compiled once, different ones in parallel; a store spares both, and NVRTC is
+    not loaded where it has them all. Where NVRTC cannot be loaded, what any version of it built is
+    taken.
     """
     arch = arch or device.sm_arch
-    there = nvrtc.available()
-    by_any = [nvrtc.key(kernel.source, arch, options, any_version=True) for kernel in kernels]
+    if (version := nvrtc.remembered(store)) is not None:
+        keys = [nvrtc.key(kernel.source, arch, options, version) for kernel in kernels]
+        if (kept := _all_kept(keys, store)) is not None:
+            return [_built(k, key, kept[key], device) for k, key in zip(kernels, keys, strict=True)]
+    if there := nvrtc.available():
+        nvrtc.remember(store)
+    by_any = [nvrtc.key(kernel.source, arch, options, nvrtc.ANY) for kernel in kernels]
     keys = [
         nvrtc.key(kernel.source, arch, options) if there else _built_as(store, one)
         for kernel, one in zip(kernels, by_any, strict=True)
@@ -93,6 +99,17 @@ def build_each(
     return [
         _built(kernel, key, units[key], device) for kernel, key in zip(kernels, keys, strict=True)
     ]
+
+
+def _all_kept(keys: Sequence[str], store: Store | None) -> dict[str, Compiled] | None:
+    """What the store has under each key, or None where one is missing."""
+    found: dict[str, Compiled] = {}
+    for key in dict.fromkeys(keys):
+        unit = _unpack(store.get(key)) if store is not None else None
+        if unit is None:
+            return None
+        found[key] = unit
+    return found
 
 
 def _built_as(store: Store | None, by_any: str) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import importlib.metadata
+import os
 import re
+import sys
 import threading
 from dataclasses import dataclass
 from importlib import resources
@@ -14,6 +17,7 @@ from typing import Any
 from fusionstitch.runtime.apart import apart
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.threads import start
+from fusionstitch.runtime.toolchain import Store
 from hlo.errors import ToolchainError
 from hlo.verdict import Verdict, allow, forbid
 
@@ -81,9 +85,15 @@ def available() -> Verdict:
     return allow("NVRTC is there", version=version())
 
 
+#: What NVRTC has told this process of its version.
+_told: list[str] = []
+
+
 def version() -> str:
     """NVRTC's version as "major.minor". Raises ToolchainError where there is none."""
-    return ".".join(str(part) for part in _require().getVersion())
+    found = ".".join(str(part) for part in _require().getVersion())
+    _told[:] = [found]
+    return found
 
 
 def architectures() -> tuple[str, ...]:
@@ -115,12 +125,52 @@ def headers() -> tuple[tuple[str, str], ...]:
     return tuple((h.name, h.read_text("utf-8")) for h in found if h.name.endswith(".cuh"))
 
 
-def key(source: str, arch: str, options: tuple[str, ...] = (), any_version: bool = False) -> str:
-    """The content hash, in hex, of everything that decides the cubin of `source`; without NVRTC's
-    version, which needs NVRTC, of everything else."""
+#: What brings NVRTC, and where it is looked for besides: all that a remembered version hangs on.
+_BRINGS = (
+    *("cupy", "cupy-cuda12x", "cupy-cuda13x"),
+    *("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13"),
+)
+_PLACES = ("CUDA_PATH", "CUDA_HOME", "LD_LIBRARY_PATH")
+
+
+def remembered(store: Store | None) -> str | None:
+    """NVRTC's version as a process before found it with the packages that are here, so that CuPy
+    need not be loaded to find what is in the store; None where nothing is known."""
+    if _told:
+        return _told[-1]
+    kept = store.get(_origin()) if store is not None else None
+    return None if kept is None else kept.decode("ascii", "replace")
+
+
+def remember(store: Store | None) -> None:
+    """Keeps NVRTC's version for later processes."""
+    now = version().encode()
+    if store is not None and store.get(_origin()) != now:
+        store.put(_origin(), now)
+
+
+@functools.cache
+def _origin() -> str:
+    """The key of the remembered version."""
+    parts = [f"{name}={os.environ.get(name)}" for name in _PLACES]
+    for name in _BRINGS:
+        try:
+            parts.append(f"{name}={importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "nvrtc-version-" + hashlib.sha256("\0".join([sys.prefix, *parts]).encode()).hexdigest()
+
+
+#: Stands for a version in the key of what any version may have built.
+ANY = "any"
+
+
+def key(source: str, arch: str, options: tuple[str, ...] = (), by: str | None = None) -> str:
+    """The content hash, in hex, of everything that decides the cubin of `source`: NVRTC's version
+    among it, by default that of the one that is loaded."""
     digest = hashlib.sha256()
-    versions = ("any",) if any_version else (version(),)
-    parts = ("cuda", *versions, arch, *BASE_OPTIONS, *options, source, *sum(headers(), ()))
+    by = version() if by is None else by
+    parts = ("cuda", by, arch, *BASE_OPTIONS, *options, source, *sum(headers(), ()))
     for part in parts:
         data = part.encode()
         digest.update(b"%d:" % len(data) + data)

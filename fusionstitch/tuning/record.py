@@ -73,10 +73,12 @@ def versions() -> str:
     """What times depend on besides the GPU: our version, JAX's and NVRTC's."""
     import jax
 
-    from fusionstitch import __version__
+    from fusionstitch import __version__, builders
     from fusionstitch.runtime import nvrtc
 
-    compiler = nvrtc.version() if nvrtc.available() else "none"
+    compiler = nvrtc.remembered(builders.store())
+    if compiler is None:
+        compiler = nvrtc.version() if nvrtc.available() else "none"
     return f"fusionstitch {__version__}, jax {jax.__version__}, nvrtc {compiler}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from costmodel.devices import Device
 from fusionstitch import core
-from fusionstitch.core import Builder
+from fusionstitch.built import Builder
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.measure.meter import Meter
 from fusionstitch.naming import kernel_name

@@ -18,7 +18,7 @@ from codegen.region import region
 from codegen.tuning import DEFAULT, Tuning
 from costmodel.devices import Device
 from costmodel.estimate import facts_us
-from fusionstitch.core import Builder, Built
+from fusionstitch.built import Builder, Built
 from fusionstitch.errors import CodegenError, FusionStitchError, MeasureError
 from fusionstitch.measure.meter import Meter, timing_key
 from fusionstitch.naming import kernel_name

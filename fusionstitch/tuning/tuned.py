@@ -78,8 +78,9 @@ def _load(device: Device, database: Database | None) -> Tuned:
             database.close()
     if not entries:
         return NOTHING
-    now = versions()
-    entries.sort(key=lambda entry: entry.versions == now)
+    if len({entry.key for entry in entries}) < len(entries):
+        now = versions()
+        entries.sort(key=lambda entry: entry.versions == now)
     return Tuned({entry.key: entry.record for entry in entries})
 
 

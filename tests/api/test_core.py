@@ -14,7 +14,8 @@ import pytest
 from codegen.kernel import Kernel
 from costmodel.devices import device
 from fusionstitch import builders, core
-from fusionstitch.core import Built, Stitched
+from fusionstitch.built import Built
+from fusionstitch.core import Stitched
 from fusionstitch.errors import CodegenError, StitchError, ToolchainError
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern

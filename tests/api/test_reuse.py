@@ -13,7 +13,7 @@ from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
 from costmodel.devices import device
 from fusionstitch import core, reuse
-from fusionstitch.core import Built
+from fusionstitch.built import Built
 from fusionstitch.options import Options
 from fusionstitch.runtime.artifact import Artifact
 from hlo.graph import Graph

@@ -16,7 +16,7 @@ import fusionstitch as fs
 from codegen.kernel import Kernel
 from costmodel.devices import device
 from fusionstitch import core
-from fusionstitch.core import Built
+from fusionstitch.built import Built
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.options import Options
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact

@@ -465,7 +465,7 @@ _faults(
         )),
         ("HiGHS fails", lambda p: (
             p.returns("fusionstitch.plan.ilp.pack", None),
-            p.raises("fusionstitch.plan.ilp.pulp.HiGHS", OSError("no solver")),
+            p.raises("pulp.HiGHS", OSError("no solver")),
         )),
         ("the builder fails", lambda p: p.returns(
             "fusionstitch.builders.emulated", _raising(ValueError("no"))
@@ -497,7 +497,7 @@ _faults(
     [
         ("HiGHS gives nonsense", lambda p: (
             p.returns("fusionstitch.plan.ilp.pack", None),
-            p.returns("fusionstitch.plan.ilp.pulp.LpProblem.solve", 1),
+            p.returns("pulp.LpProblem.solve", 1),
         )),
         ("inspection fails", lambda p: p.raises("fusionstitch.planning.inspect", KeyError("x"))),
         ("the progress line has no stream", lambda p: p.patch.setattr(sys, "stderr", None)),

@@ -14,7 +14,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch import builders
-from fusionstitch.core import Built
+from fusionstitch.built import Built
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.runtime import nvrtc
 

@@ -116,6 +116,12 @@ def _no_launcher(script: str) -> Callable[[Place], None]:
     return inject
 
 
+def _no_thread(place: Place) -> None:
+    """NVRTC is not loaded yet, and cannot be loaded ahead."""
+    place.patch.setattr(nvrtc, "_told", [])
+    place.raises("fusionstitch.runtime.nvrtc.prepare", RuntimeError("can't start new thread"))
+
+
 #: Faults that leave the program, or its only pattern, to XLA.
 LEFT: dict[str, Callable[[Place], Any]] = {
     "NVRTC is missing": _returns("runtime.nvrtc._binding", None),
@@ -136,9 +142,7 @@ LEFT: dict[str, Callable[[Place], Any]] = {
     "the progress line raises": _raises("progress.line", ValueError("closed file")),
     "measuring raises": _raises("guard.live.judge_for", RuntimeError("no device")),
     "publishing raises": _raises("runtime.xla_pass.publish", AttributeError("local")),
-    "the thread for NVRTC cannot start": _raises(
-        "runtime.nvrtc.prepare", RuntimeError("can't start new thread")
-    ),
+    "the thread for NVRTC cannot start": _no_thread,
     "the launcher is refused": lambda p: p.returns(
         "fusionstitch.runtime.cuda.register_launcher", forbid("There is no compiler.")
     ),

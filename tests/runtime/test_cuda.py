@@ -169,3 +169,32 @@ def test_without_a_driver_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) ->
     verdict = cuda.register_launcher()
     assert not verdict
     assert "libcuda.so.1: cannot open shared object file" in verdict.reason
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not loaded NVRTC yet."""
+    monkeypatch.setattr(nvrtc, "_told", [])
+
+
+@needs_nvrtc
+def test_nvrtc_is_not_loaded_for_what_is_in_the_store(
+    monkeypatch: pytest.MonkeyPatch, unloaded: None
+) -> None:
+    store = MemoryStore()
+    built = cuda.build_each([scaled("k")], H200, store)
+    nvrtc._told.clear()
+    monkeypatch.setattr(nvrtc, "_binding", lambda: pytest.fail("CuPy is loaded"))
+    assert cuda.build_each([scaled("k")], H200, store) == built
+    assert nvrtc.remembered(MemoryStore()) is None
+
+
+@needs_nvrtc
+def test_another_version_than_the_remembered_one_builds(counted: list[str], unloaded: None) -> None:
+    store = MemoryStore()
+    store.put(nvrtc._origin(), b"1.0")
+    [built] = cuda.build_each([scaled("k")], H200, store)
+    assert isinstance(built, Built)
+    assert built.artifact.key == nvrtc.key(scaled("k").source, H200.sm_arch)
+    assert len(counted) == 1
+    assert store.get(nvrtc._origin()) == nvrtc.version().encode()

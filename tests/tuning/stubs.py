@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from codegen.kernel import Kernel
 from costmodel.devices import device
-from fusionstitch.core import Built
+from fusionstitch.built import Built
 from fusionstitch.errors import MeasureError, ToolchainError
 from fusionstitch.options import Options
 from fusionstitch.runtime.artifact import Artifact
