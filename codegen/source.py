@@ -127,6 +127,21 @@ def comment(text: str) -> str:
     return f"{COMMENT} {foreign.line(text)}".rstrip()
 
 
+_COMMENTS = re.compile(rf"^[ \t]*{COMMENT}.*", re.MULTILINE)
+#: By these a line may be no comment that looks like one, or end elsewhere: parts of strings, of
+#: longer comments, of joined lines.
+_UNSURE = re.compile(r'\\|\?\?/|R"|/\*|\r')
+
+
+def uncommented(source: str) -> str:
+    """What a compiler reads of `source`, line by line: comments name the user's files and lines,
+    which change while the code stays. Lines that are comments are empty; all others have their
+    numbers and text. Generated code has no other comments and no strings over several lines;
+    where `source` might have, it stays as it is.
+    """
+    return source if _UNSURE.search(source) else _COMMENTS.sub("", source)
+
+
 def identifier(wanted: str) -> str:
     """A C identifier like `wanted` that is no keyword, no macro, and no name generated code uses
     without asking a `Writer` for it."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from codegen.kernel import Kernel
 from codegen.launchable import launchable
+from codegen.source import uncommented
 from costmodel.devices import Device
 from fusionstitch.runtime import driver, handlers, images, nvrtc, prebuilt, toolchain, workplace
 from fusionstitch.runtime.apart import checks
@@ -58,23 +59,24 @@ def build_each(
 ) -> list[Built | ToolchainError]:
     """Like `build`, but with the error of a kernel in its place, so that the others survive.
 
-    Equal sources are compiled once, different ones in parallel; a store spares both, and NVRTC is
-    not loaded where it has them all. Where NVRTC cannot be loaded, what any version of it built is
-    taken.
+    Sources that are equal but for comments are compiled once, different ones in parallel; a store
+    spares both, and NVRTC is not loaded where it has them all. Where NVRTC cannot be loaded, what
+    any version of it built is taken.
     """
     arch = arch or device.sm_arch
+    sources = [uncommented(kernel.source) for kernel in kernels]
     if (version := nvrtc.remembered(store)) is not None:
-        keys = [nvrtc.key(kernel.source, arch, options, version) for kernel in kernels]
+        keys = [nvrtc.key(source, arch, options, version) for source in sources]
         if (kept := _all_kept(keys, store)) is not None:
             return [_built(k, key, kept[key], device) for k, key in zip(kernels, keys, strict=True)]
     if there := nvrtc.available():
         nvrtc.remember(store)
-    by_any = [nvrtc.key(kernel.source, arch, options, nvrtc.ANY) for kernel in kernels]
+    by_any = [nvrtc.key(source, arch, options, nvrtc.ANY) for source in sources]
     keys = [
-        nvrtc.key(kernel.source, arch, options) if there else _built_as(store, one)
-        for kernel, one in zip(kernels, by_any, strict=True)
+        nvrtc.key(source, arch, options) if there else _built_as(store, one)
+        for source, one in zip(sources, by_any, strict=True)
     ]
-    work = dict(zip(keys, zip((k.source for k in kernels), by_any, strict=True), strict=True))
+    work = dict(zip(keys, zip(sources, by_any, strict=True), strict=True))
     check = checks()
 
     def compiled(key: str) -> Compiled | ToolchainError:

@@ -17,6 +17,7 @@ import numpy as np
 from codegen.inplace import one_to_one
 from codegen.kernel import Kernel
 from codegen.launchable import launchable
+from codegen.source import uncommented
 from costmodel.devices import Device
 from fusionstitch import env
 from fusionstitch.runtime.artifact import Artifact
@@ -71,9 +72,9 @@ def build(
 ) -> list[Artifact]:
     """Compiles all kernels in one translation unit into one image; one artifact per kernel.
 
-    Kernels that differ at most in name are compiled once. Raises ToolchainError, also for a kernel
-    that `device`, the one it was made for, could not launch. Launches of `checked` kernels fail at
-    races and at reads of what nothing wrote; None: as FUSIONSTITCH_CHECK says.
+    Kernels that differ at most in name and comments are compiled once. Raises ToolchainError, also
+    for a kernel that `device`, the one it was made for, could not launch. Launches of `checked`
+    kernels fail at races and at reads of what nothing wrote; None: as FUSIONSTITCH_CHECK says.
     """
     if not kernels:
         return []
@@ -210,8 +211,8 @@ def launch(
 
 
 def _without_name(kernel: Kernel) -> str:
-    """The kernel's source and buffers."""
-    source = re.sub(rf"\b{re.escape(kernel.name)}\b", "@", kernel.source)
+    """What a compiler reads of the kernel's source, and its buffers."""
+    source = re.sub(rf"\b{re.escape(kernel.name)}\b", "@", uncommented(kernel.source))
     return f"{source}{kernel.inputs}{kernel.outputs}{kernel.scratch}"
 
 
@@ -227,7 +228,7 @@ def _translation_unit(kernels: dict[str, Kernel]) -> str:
             f"#define {kernel.name} {entry}",
             f"namespace in_{entry} {{",
             f'#line 1 "{kernel.name}.cu"',
-            kernel.source,
+            uncommented(kernel.source),
             "}",
             f"#undef {kernel.name}",
         ]
