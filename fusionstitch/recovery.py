@@ -67,8 +67,6 @@ class Recovery:
         once more: its arguments were donated and are gone, it has side effects, or other processes
         take part.
         """
-        import jax
-
         if self.failed:
             return self.plain(*args, **kwargs)
         try:
@@ -77,7 +75,7 @@ class Recovery:
                 self._thread.first = False
                 _wait(results)
             return results
-        except jax.errors.JaxRuntimeError as error:
+        except _jax_runtime_error() as error:
             first, self._thread.first = getattr(self._thread, "first", False), False
             if _is_ours(error):
                 what = "Its kernels could not be run"
@@ -145,6 +143,13 @@ def _are_gone(args: Any, kwargs: Any) -> bool:
 
     leaves = jax.tree.leaves((args, kwargs))
     return any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in leaves)
+
+
+def _jax_runtime_error() -> type[Exception]:
+    """Looked for where something failed: each call would pay for it otherwise."""
+    import jax
+
+    return jax.errors.JaxRuntimeError
 
 
 def _wait(results: Any) -> None:
