@@ -11,6 +11,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
@@ -105,10 +106,13 @@ def _backends() -> Iterator[Line]:
         yield _asked("device profile", _profile)
     used = not gpu.wrong and gpu.value != _NO_GPU
     yield _asked("NVRTC (cuda)", _nvrtc, needed=used)
-    emulated = _emulated()
-    yield _asked("C++ (emulate, launcher)", _compiler, needed=used or emulated)
+    launcher = _asked("launcher (cuda)", _launcher, needed=used)
+    yield launcher
+    built = used and launcher.value != _BROUGHT
+    yield _asked("C++ (emulate, launcher)", _compiler, needed=built or _emulated())
 
 
+_BROUGHT = "came with the package"
 _NO_GPU = "none: functions run as under jax.jit, unless backend='emulate'"
 
 
@@ -160,6 +164,15 @@ def _nvrtc() -> str:
     if builders.gpu() and (arch := _device().sm_arch) not in nvrtc.architectures():
         raise FusionStitchError(f"NVRTC {version} compiles nothing for {arch}: install another.")
     return version
+
+
+def _launcher() -> str:
+    import jax.ffi
+
+    from fusionstitch.runtime import prebuilt
+
+    found = prebuilt.image(prebuilt.CUDA, Path(jax.ffi.include_dir()))
+    return "compiled on first use" if found is None else _BROUGHT
 
 
 def _compiler() -> str:
