@@ -79,5 +79,5 @@ jax-tests: $(STAMP) ## JAX's own tests under fs.jit; JAX_TESTS=DIR holds them, w
 	$(BIN)/python -m tests.jax_tests $(JAX_TESTS) --workers $(WORKERS) $(JAX_TESTS_ARGS)
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist fusionstitch/runtime/launchers *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
