@@ -4,6 +4,8 @@ A stitched module is kept under the hash of the one it was made from, so that th
 nothing. The one it was made from is kept, too, with what was measured for it: that and the options
 give the same plan, whenever somebody asks for it; it is found by the kernels in the compiled text,
 also where XLA took the program out of its own persistent cache and the pass did not run.
+
+Where all programs are known the compiler is not loaded: it is imported where something is planned.
 """
 
 from __future__ import annotations
@@ -19,18 +21,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from costmodel import devices
-from fusionstitch import builders, core, env
-from fusionstitch.core import Stitched
+from fusionstitch import builders, env
 from fusionstitch.errors import reason
 from fusionstitch.options import Options
-from fusionstitch.plan.findings import Comparison
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import alone
 from fusionstitch.tuning import tuned
 from hlo import schema
 from hlo.detached import detach
+
+if TYPE_CHECKING:
+    from fusionstitch.core import Stitched
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +97,8 @@ def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
     `events` are those of its compile. Without a kernel in the text, the only event there is tells
     why; with kernels but no event, the program came from a cache and is planned once more.
     """
+    from fusionstitch.core import Stitched
+
     keys = xla_pass.keys_in(text)
     event = xla_pass.find(text, events) if keys else None
     if event is None and not keys and len(events) == 1:
@@ -127,7 +133,9 @@ def _read(program: bytes) -> Stitched | None:
 
 
 def _planned(program: bytes) -> Stitched:
+    from fusionstitch import core
     from fusionstitch.guard import live
+    from fusionstitch.plan.findings import Comparison
 
     head, _, packed = program.partition(b"\n")
     facts = json.loads(head)
@@ -142,12 +150,10 @@ def _planned(program: bytes) -> Stitched:
 def _key(module: bytes, token: str) -> str:
     """What decides what becomes of a module: it, what its mark covers, the code here, and what else
     XLA would have made of it."""
-    from fusionstitch.guard.live import xla_flags
-
     outline = schema.Outline.FromString(module)
     outline.ClearField("id")  # counts the modules of a process
     content = hashlib.sha256(outline.SerializeToString(deterministic=True))
-    content.update(f"{token} {_code()} {xla_flags()} {_several()}".encode())
+    content.update(f"{token} {_code()} {xla_pass.flags()} {_several()}".encode())
     return f"stitched-{content.hexdigest()}"
 
 

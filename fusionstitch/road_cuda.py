@@ -200,13 +200,15 @@ def _inside_xla(module: bytes, token: str) -> bytes | None:
 
 
 def _stitched(module: bytes, token: str, name: str) -> bytes | None:
-    from fusionstitch import builders, core
-    from fusionstitch.guard.live import judge_for
-    from fusionstitch.runtime import nvrtc, xla_pass
+    from fusionstitch.runtime import xla_pass
 
     if (kept := _kept(module, token)) is not None:
         xla_pass.publish(kept)
         return kept.module
+    from fusionstitch import builders, core
+    from fusionstitch.guard.live import judge_for
+    from fusionstitch.runtime import nvrtc
+
     options, device, tuned = _marked[token]
 
     def ahead() -> None:

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import logging
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 
 from codegen.kernel import Kernel
@@ -25,6 +24,7 @@ from fusionstitch.plan.scores import Score, is_complex, kind_of_pattern
 from fusionstitch.planning import GraphPlanner
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
+from fusionstitch.runtime.xla_pass import flags
 from fusionstitch.tuning.record import versions
 from fusionstitch.tuning.tuned import Tuned
 
@@ -120,7 +120,7 @@ class Live:
     ):
         self.work, self.device, self.database, self.compare = work, device, database, compare
         self.whole = True
-        self._where = f"{options.numerics} {options.sharing} {versions()} {xla_flags()}"
+        self._where = f"{options.numerics} {options.sharing} {versions()} {flags()}"
 
     def known(self, group: Group) -> Comparison | None:
         """What was measured before."""
@@ -168,8 +168,3 @@ class Live:
 
     def _key(self, group: Group) -> str:
         return f"guard-{hashlib.sha256(f'{group.key} {self._where}'.encode()).hexdigest()}"
-
-
-def xla_flags() -> str:
-    """What changes the code that XLA makes in this process."""
-    return " ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -108,6 +109,11 @@ def _keys_of(module: bytes) -> tuple[str, ...]:
         if instruction.custom_call_target == TARGET
     ]
     return tuple(dict.fromkeys(key for config in configs for key in _KEY.findall(config)))
+
+
+def flags() -> str:
+    """What changes the code that XLA makes in this process."""
+    return " ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))
 
 
 # ---- what happened ------------------------------------------------------------------------------

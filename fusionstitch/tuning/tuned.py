@@ -10,16 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
+from typing import TYPE_CHECKING
 
-from codegen.generate import CodegenOptions
 from costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.options import Options
-from fusionstitch.patterns.pattern import Pattern
-from fusionstitch.plan.scores import Measure
 from fusionstitch.runtime.apart import alone
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.record import Entry, Record, from_json, record_key, versions
+
+if TYPE_CHECKING:
+    from codegen.generate import CodegenOptions
+    from fusionstitch.patterns.pattern import Pattern
+    from fusionstitch.plan.scores import Measure
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,8 @@ class Tuned:
 
     def settings(self, pattern: Pattern, options: Options) -> CodegenOptions:
         """How the kernel of a pattern is generated."""
+        from codegen.generate import CodegenOptions  # a first call may need no kernels at all
+
         settings = CodegenOptions(options.numerics, options.sharing)
         record = self.find(pattern, options)
         return settings if record is None else replace(settings, tuning=record.tuning)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,21 @@ CALL = """
 import sys, jax, jax.numpy as jnp, fusionstitch as fs
 jax.block_until_ready(fs.jit({fun}, options=fs.Options(backend={backend!r}))(jnp.ones((8, 8))))
 print([m for m in ("networkx", "pulp", "highspy", "cupy") if m in sys.modules])
+"""
+#: As on a GPU up to XLA, which is given what the pass makes of the module.
+MARKED = """
+import sys, jax, jax.numpy as jnp, fusionstitch as fs
+from fusionstitch import builders, road_cuda
+from fusionstitch.runtime import cuda, xla_pass
+from hlo.verdict import allow
+builders.gpu = lambda: allow("faked", kind="NVIDIA H200")
+cuda.register_launcher = lambda store: allow()
+xla_pass.register = lambda callback: allow()
+jitted = fs.jit(lambda x: x @ x, options=fs.Options(scorer="model"))
+road = jitted._fusionstitch.road
+module = road.jitted.lower(jnp.ones((8, 8))).compiler_ir("hlo").as_serialized_hlo_module_proto()
+xla_pass._stitch(module, road_cuda._inside_xla, "f", road.token)
+print("fusionstitch.core" in sys.modules, [m for m in sys.modules if m.startswith("codegen.gen")])
 """
 
 
@@ -34,3 +50,11 @@ def test_without_a_gpu_no_compiler_is_loaded() -> None:
     code = CALL.format(fun="lambda x: x @ x", backend="auto")
     code += "print([m for m in sys.modules if m.startswith(('codegen', 'fusionstitch.core'))])"
     assert loaded(code) == "[]\n[]"
+
+
+def test_a_program_that_is_known_loads_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path / "cache"))
+    assert loaded(MARKED) == "True ['codegen.generate']"
+    assert loaded(MARKED) == "False []"
