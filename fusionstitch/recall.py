@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 _PROGRAMS = 16
 #: Of zlib: images hardly become smaller.
 _LEVEL = 1
+_HERE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -160,16 +161,19 @@ def _key(module: bytes, token: str) -> str:
 @functools.cache
 def _code() -> str:
     """Changes with this package's files: a checkout has one version for many states."""
-    here = Path(__file__).parents[1]
-    files = [
-        file
-        for folder in ("fusionstitch", "codegen", "costmodel", "hlo")
-        for file in sorted((here / folder).rglob("*"))
-        if file.suffix in (".py", ".json", ".cc", ".h")
-    ]
-    stats = [(str(file.relative_to(here)), os.stat(file)) for file in files]
+    stats = [(str(file.relative_to(_HERE)), os.stat(file)) for file in _files()]
     told = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
     return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def _files() -> list[Path]:
+    """All that decides what is stitched, the headers of kernels among it."""
+    return [
+        file
+        for folder in ("fusionstitch", "codegen", "costmodel", "hlo")
+        for file in sorted((_HERE / folder).rglob("*"))
+        if file.suffix in (".py", ".json", ".cc", ".h", ".cuh")
+    ]
 
 
 def _several() -> bool:

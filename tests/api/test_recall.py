@@ -18,6 +18,7 @@ from fusionstitch.guard import live
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.cache import Database, Store
+from fusionstitch.runtime.emulator import header_folder
 from hlo import schema
 from hlo.errors import ToolchainError
 from hlo.verdict import allow
@@ -121,6 +122,10 @@ def test_what_decides_the_result_is_in_the_key(
         monkeypatch.setattr(jax, "process_count", lambda: 2)
     compiled(mixed, GUARDED.replace(numerics="strict") if change == "options" else GUARDED)
     assert planned.count == 2
+
+
+def test_the_headers_of_kernels_are_part_of_the_code() -> None:
+    assert set(header_folder().iterdir()) <= set(recall._files())
 
 
 def test_kernels_that_are_to_be_dumped_are_made(
