@@ -16,6 +16,7 @@ from codegen.cuts import Cut, find_cuts
 from codegen.dominance import DominanceTree
 from codegen.index import Index, constant, variable
 from codegen.maps import Indices, arguments
+from hlo.errors import CodegenError
 from hlo.graph import Graph, Op
 from hlo.semantics import Kind, kind_of, spec_of
 
@@ -28,6 +29,9 @@ LIBRARY_ROUTINE = 8
 DOT_REPEATS = 32
 #: Operations per element from which a value read by several stages is computed once.
 RECOMPUTE_LIMIT = 64
+#: Places at which a stage may compute inlined values, each op at each index counted: values that
+#: are taken from two places of others, level by level (a scan as a tree), double with each level.
+MOST_PLACES = 1 << 11
 #: Rows for which a streamed dot computes an element of an operand once.
 BLOCK_ROWS = 128
 
@@ -321,7 +325,8 @@ def closure(
 ) -> tuple[list[tuple[Op, Indices]], frozenset[int]]:
     """Walks from `root` at (dims, inner) down to inputs and ops in `stops`.
 
-    Returns those leaves, each with the index it is read at, and the ids of the ops passed.
+    Returns those leaves, each with the index it is read at, and the ids of the ops passed. Raises
+    CodegenError where they are passed at more than `MOST_PLACES` places.
     """
     leaves: list[tuple[Op, Indices]] = []
     passed: set[int] = set()
@@ -335,6 +340,11 @@ def closure(
         if (op.id, index) in seen:
             continue
         seen.add((op.id, index))
+        if len(seen) > MOST_PLACES:
+            raise CodegenError(
+                f"{root.name} would compute the values that it reads at more than {MOST_PLACES} "
+                "places: leave it to XLA."
+            )
         if op.id in stops or op.opcode == "parameter":
             leaves.append((op, index))
         else:
