@@ -142,7 +142,7 @@ def _all(
     for _ in range(CLOCKS):
         shown.append(clocks(shown[-1]))
     for program in programs:
-        function = as_function(program.module, program.name)
+        function = _once_traced(program.module, program.name)
         for copy in range(program.copies):
             given = [arrays[place] for place in places.of(program, copy)]
             # no copy begins before the clock behind the last one has been read
@@ -150,6 +150,11 @@ def _all(
             # a program of one result gives no tuple
             shown.append(clocks(now, *jax.tree.leaves(function(*given))))
     return jnp.stack(shown)
+
+
+def _once_traced(module: bytes, name: str) -> Callable[..., Any]:
+    """A function of the module's parameters, whose copies in a program JAX traces but once."""
+    return plain_jit()(as_function(module, name), keep_unused=True)
 
 
 class _Clocks:
@@ -163,7 +168,7 @@ class _Clocks:
         key = tuple((array.dtype, array.shape) for array in arrays)
         if key not in self._modules:
             module = _clock(self.profile, (earlier, *arrays))
-            self._modules[key] = as_function(module, "clock")
+            self._modules[key] = _once_traced(module, "clock")
         return self._modules[key](earlier, *arrays)
 
 

@@ -16,6 +16,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from hlo.errors import ImportModuleError
+from hlo.graph import Shape
 from hlo.importer import from_proto, parse
 from hlo.literals import NUMPY_DTYPES
 
@@ -46,23 +47,10 @@ def as_function(data: bytes, name: str) -> Callable[..., Any]:
     It returns an array, or a tuple where the module's root is one. Raises ImportModuleError as
     `portable_artifact` does, and KeyError for types that NumPy lacks.
     """
-    from fusionstitch.original import plain_jit
-
     entry = from_proto(data).entry
-    results = entry.root.shape.elements if entry.root.shape.is_tuple else (entry.root.shape,)
-
-    def stand_in(*args: Any) -> Any:
-        made = [jax.numpy.zeros(s.dims, NUMPY_DTYPES[s.dtype]) for s in results]
-        return tuple(made) if entry.root.shape.is_tuple else made[0]
-
-    args = [jax.ShapeDtypeStruct(p.dims, NUMPY_DTYPES[p.dtype]) for p in entry.parameters]
-    # its signature is exported; the module takes the place of its body
-    exported = export.export(
-        plain_jit()(stand_in, keep_unused=True),
-        disabled_checks=[export.DisabledSafetyCheck.platform()],
-    )(*args)
+    signature = _signature(tuple(p.shape for p in entry.parameters), entry.root.shape)
     exported = dataclasses.replace(
-        exported, fun_name=name, mlir_module_serialized=portable_artifact(data)
+        signature, fun_name=name, mlir_module_serialized=portable_artifact(data)
     )
 
     def module(*args: Any) -> Any:
@@ -70,6 +58,22 @@ def as_function(data: bytes, name: str) -> Callable[..., Any]:
 
     module.__name__ = module.__qualname__ = re.sub(r"\W", "_", name)
     return module
+
+
+@functools.lru_cache(maxsize=256)
+def _signature(given: tuple[Shape, ...], result: Shape) -> export.Exported:
+    """A function of arrays of these shapes to zeros: a module takes the place of its body."""
+    from fusionstitch.original import plain_jit
+
+    def zeros(*_: Any) -> Any:
+        shapes = result.elements if result.is_tuple else (result,)
+        made = [jax.numpy.zeros(s.dims, NUMPY_DTYPES[s.dtype]) for s in shapes]
+        return tuple(made) if result.is_tuple else made[0]
+
+    return export.export(
+        plain_jit()(zeros, keep_unused=True),
+        disabled_checks=[export.DisabledSafetyCheck.platform()],
+    )(*(jax.ShapeDtypeStruct(s.dims, NUMPY_DTYPES[s.dtype]) for s in given))
 
 
 @functools.cache

@@ -71,6 +71,20 @@ def test_every_copy_stands_between_two_readings(ticking: Any) -> None:
     assert lowered.as_text().count("optimization_barrier") == 3 + 4
 
 
+def test_copies_are_traced_once(ticking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes JAX some 10 ms, a kernel some microseconds."""
+    traced: list[str] = []
+    plain = side_by_side.as_function
+
+    def counted(module: bytes, name: str) -> Any:
+        function = plain(module, name)
+        return lambda *args: traced.append(name) or function(*args)
+
+    monkeypatch.setattr(side_by_side, "as_function", counted)
+    side_by_side.times_us(PROGRAMS, jax.devices()[0], H200)
+    assert sorted(traced) == ["clock"] * 3 + ["tried"] * 2
+
+
 def test_sets_are_taken_in_turns_and_equal_shapes_shared() -> None:
     one, other = PROGRAMS
     places = side_by_side._Places(PROGRAMS)
