@@ -29,9 +29,6 @@ from benchmarks.unseen.table import programs
 
 #: The least speed over XLA's of any program, and the most that compiling may take over XLA's.
 BARS = {"gpu": 0.97, "wall": 0.95, "first": 2.0, "second": 0.1}
-#: A program that takes longer is stopped.
-LIMIT_S = 120.0
-
 Row = dict[str, Any]
 
 
@@ -42,20 +39,19 @@ def rows_of(what: str, names: Sequence[str], cache: str, end: float) -> Iterator
     env |= {"FUSIONSTITCH_CACHE_DIR": cache, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     while left and time.monotonic() < end:
         command = [sys.executable, "-u", "-m", "benchmarks.guard_worker", what, *left]
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
-        assert worker.stdout is not None
         begun = ""
-        for line in worker.stdout:
-            if not line.startswith("{"):
-                continue
-            row = json.loads(line)
-            begun = row.get("begun", "")
-            if not begun:
-                left.remove(row["name"])
-                yield row
-            if time.monotonic() > end:
-                worker.kill()
-        worker.wait()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as worker:
+            assert worker.stdout is not None
+            for line in worker.stdout:
+                if not line.startswith("{"):
+                    continue
+                row = json.loads(line)
+                begun = row.get("begun", "")
+                if not begun:
+                    left.remove(row["name"])
+                    yield row
+                if time.monotonic() > end:
+                    worker.kill()
         if time.monotonic() > end:
             break
         if left:

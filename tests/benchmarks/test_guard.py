@@ -1,0 +1,107 @@
+"""The benchmark of the guard: its programs, its bars, workers that die."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from benchmarks import guard, guard_worker
+from benchmarks.unseen.table import FIELDS, programs
+from benchmarks.workloads import WORKLOADS
+
+MEGABYTES = 200
+
+
+def test_the_programs_are_many_and_of_all_fields() -> None:
+    known = programs()
+    assert len(known) >= 60
+    assert {one.field for one in known.values()} == set(FIELDS)
+    assert not set(known) & {w.target.partition(":")[2] for w in WORKLOADS}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_each_program_can_be_traced(field: str) -> None:
+    for one in programs().values():
+        if one.field == field:
+            args = one.args
+            assert sum(x.nbytes for x in jax.tree.leaves(args)) < MEGABYTES << 20
+            assert jax.tree.leaves(jax.eval_shape(one.fun, *args))
+
+
+def row(name: str, gpu: float, wall: float, spent: float = 1.0) -> dict[str, Any]:
+    """One whose guarded side is so many times as fast as XLA; the model's is half as fast."""
+    times = {"xla": 10.0, "guarded": 10.0 / gpu, "model": 20.0}
+    return {
+        "name": name,
+        "field": "vision",
+        "gpu_us": times,
+        "wall_us": times | {"guarded": 10.0 / wall},
+        "xla_s": 0.5,
+        "guarded_pass_s": spent * 0.5,
+        "model_pass_s": 0.1,
+        "check": {"guarded": 1e-7, "model": 1e-7},
+        **{scorer: {"patterns": 1, "measured": 1} for scorer in ("guarded", "model")},
+    }
+
+
+def test_bars() -> None:
+    rows = [row("fast", 2.0, 2.0), row("slow", 0.5, 0.94, 16.0), {"name": "dead", "failure": "-9"}]
+    again = [row("fast", 1.0, 1.0, 0.001), row("slow", 1.0, 1.0, 4.0)]
+    found = guard.summary(rows, again)
+    assert found["gpu guarded"] == pytest.approx(1.0)
+    assert found["gpu model"] == pytest.approx(0.5)
+    assert (found["first"], found["second"]) == (pytest.approx(4.0), pytest.approx(0.2))
+    assert guard.misses(found) == [
+        "dead failed",
+        "slow: 0.50 times as fast as XLA (gpu)",
+        "slow: 0.94 times as fast as XLA (wall)",
+        "compiling, first process: 4.00 of XLA's, bar 2.0",
+        "compiling, second process: 0.20 of XLA's, bar 0.1",
+    ]
+    assert not guard.misses(guard.summary([row("fast", 1.0, 1.0)], []))
+    lines = guard.table(rows, again).splitlines()
+    assert len(lines) == 5
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_a_worker_that_dies_costs_one_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code = """
+import json, os, sys
+for name in sys.argv[2:]:
+    print("noise")
+    print(json.dumps({"begun": name}), flush=True)
+    if name == "dies":
+        os.kill(os.getpid(), 9)
+    print(json.dumps({"name": name}), flush=True)
+"""
+    stub = tmp_path / "stub.py"
+    stub.write_text(code)
+    plain = guard.subprocess.Popen
+    monkeypatch.setattr(
+        guard.subprocess,
+        "Popen",
+        lambda command, **rest: plain([sys.executable, str(stub), *command[4:]], **rest),
+    )
+    rows = list(guard.rows_of("first", ["a", "dies", "b"], str(tmp_path), time.monotonic() + 60))
+    assert [json.dumps(r) for r in rows] == [
+        '{"name": "a"}',
+        '{"name": "dies", "failure": "the process ended with -9"}',
+        '{"name": "b"}',
+    ]
+    assert list(guard.rows_of("first", ["a"], str(tmp_path), time.monotonic() - 1)) == []
+
+
+def test_runs_are_told_by_the_pauses_between_them() -> None:
+    gap = guard_worker.GAP_NS + 1
+    one = [(0.0, 5.0), (10.0, 5.0), (12.0, 1.0)]
+    other = [(15.0 + gap, 7.0)]
+    assert guard_worker.runs_of([*other, *one]) == [11.0, 7.0]
+    assert guard_worker.runs_of([]) == []
