@@ -7,6 +7,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from codegen.kernel import Kernel
 from costmodel.devices import Device
@@ -27,6 +28,9 @@ from fusionstitch.runtime.cache import Database
 from fusionstitch.runtime.xla_pass import flags
 from fusionstitch.tuning.record import versions
 from fusionstitch.tuning.tuned import Tuned
+
+if TYPE_CHECKING:
+    from fusionstitch.measure.gpu import GpuMeter
 
 logger = logging.getLogger(__name__)
 
@@ -90,13 +94,15 @@ def doubts_of(options: Options, tuned: Tuned) -> Doubts:
 
 
 def _compare_on(device: Device) -> Compare:
+    return lambda pairs: _meter(device).sides_us(pairs)
+
+
+@functools.cache
+def _meter(device: Device) -> GpuMeter:
+    """One for all threads: it measures one thing at a time."""
     from fusionstitch.measure import gpu
 
-    @functools.cache
-    def meter() -> gpu.GpuMeter:
-        return gpu.meters(device)[0]
-
-    return lambda pairs: meter().sides_us(pairs)
+    return gpu.meters(device)[0]
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from codegen.kernel import Kernel
 from costmodel.devices import Device
+from fusionstitch import builders
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import Artifact
 
@@ -80,8 +81,8 @@ def copy(grid: int) -> Kernel:
 
 
 def build(kernels: Sequence[Kernel], device: Device) -> list[Artifact]:
-    """Their artifacts. Raises ToolchainError where NVRTC is missing."""
-    return cuda.build(kernels, device)
+    """Their artifacts, kept as those of all kernels. Raises ToolchainError without NVRTC."""
+    return cuda.build(kernels, device, builders.store())
 
 
 def handwritten(

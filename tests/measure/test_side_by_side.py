@@ -3,6 +3,7 @@ ours here, which shows a microsecond more each time it is read."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from fusionstitch.measure import probes, side_by_side
 from fusionstitch.measure.side_by_side import CLOCKS, Program
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime import nvrtc as nvrtc_module
+from fusionstitch.runtime.artifact import TARGET
+from hlo.importer import parse
 from hlo.verdict import allow, forbid
 
 H200 = device("h200")
@@ -69,6 +72,27 @@ def test_every_copy_stands_between_two_readings(ticking: Any) -> None:
         [shown] = jax.tree.leaves(lowered.out_info)
     assert shown.shape == (1 + CLOCKS + 3 + 4,)
     assert lowered.as_text().count("optimization_barrier") == 3 + 4
+
+
+def test_few_kernels_read_the_clock_behind_any_number_of_arrays(
+    nvrtc: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    plain = probes.build
+    monkeypatch.setattr(
+        probes, "build", lambda ks, device: built.extend(k.name for k in ks) or plain(ks, device)
+    )
+    for count in range(1, 10):
+        values = [jax.ShapeDtypeStruct((count,), jnp.float32)] * count
+        module = parse(side_by_side._clock(H200, [jax.ShapeDtypeStruct((), jnp.int32), *values]))
+        [call] = [
+            instruction
+            for computation in module.computations
+            for instruction in computation.instructions
+            if instruction.custom_call_target == TARGET
+        ]
+        assert len(call.operand_ids) == int(built[-1].rpartition("_")[2]) > count
+    assert sorted(set(built)) == [f"fs_probe_clock_{n}" for n in (16, 2, 4, 8)]
 
 
 def test_copies_are_traced_once(ticking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
