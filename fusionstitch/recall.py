@@ -154,12 +154,12 @@ def _key(module: bytes, token: str) -> str:
     outline = schema.Outline.FromString(module)
     outline.ClearField("id")  # counts the modules of a process
     content = hashlib.sha256(outline.SerializeToString(deterministic=True))
-    content.update(f"{token} {_code()} {xla_pass.flags()} {_several()}".encode())
+    content.update(f"{token} {code()} {xla_pass.flags()} {_several()}".encode())
     return f"stitched-{content.hexdigest()}"
 
 
 @functools.cache
-def _code() -> str:
+def code() -> str:
     """Changes with this package's files: a checkout has one version for many states."""
     stats = [(str(file.relative_to(_HERE)), os.stat(file)) for file in _files()]
     told = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]

@@ -23,6 +23,7 @@ from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison, Evidence
 from fusionstitch.plan.scores import Score, is_complex, kind_of_pattern
 from fusionstitch.planning import GraphPlanner
+from fusionstitch.recall import code
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
 from fusionstitch.runtime.xla_pass import flags
@@ -126,7 +127,7 @@ class Live:
     ):
         self.work, self.device, self.database, self.compare = work, device, database, compare
         self.whole = True
-        self._where = f"{options.numerics} {options.sharing} {versions()} {flags()}"
+        self._where = f"{options.numerics} {options.sharing} {versions()} {code()} {flags()}"
 
     def known(self, group: Group) -> Comparison | None:
         """What was measured before."""

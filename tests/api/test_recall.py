@@ -117,7 +117,7 @@ def test_what_decides_the_result_is_in_the_key(
     if change == "flags":
         monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false")
     if change == "code":
-        monkeypatch.setattr(recall, "_code", lambda: "another")
+        monkeypatch.setattr(recall, "code", lambda: "another")
     if change == "processes":
         monkeypatch.setattr(jax, "process_count", lambda: 2)
     compiled(mixed, GUARDED.replace(numerics="strict") if change == "options" else GUARDED)
