@@ -31,6 +31,8 @@ class Guard:
     known: Callable[[Group], Comparison | None]
     measure: Callable[[Sequence[Group]], Mapping[str, Comparison]]
     used: dict[str, Comparison] = field(default_factory=dict)
+    #: what could not be measured is not tried again
+    missed: set[str] = field(default_factory=set)
 
     def settle(self, planners: Sequence[GraphPlanner]) -> None:
         """Revises plans until what they hold is beyond doubt, or was measured and won.
@@ -58,7 +60,7 @@ class Guard:
         """Gets comparisons of groups, of the dearest first; returns the patterns measured."""
         asked: dict[str, Group] = {}
         for group in sorted(groups, key=lambda group: -group.xla_us):
-            if group.key in self.used or group.key in asked:
+            if group.key in self.used or group.key in asked or group.key in self.missed:
                 continue
             if (found := self.known(group)) is not None:
                 self.used[group.key] = found
@@ -66,6 +68,7 @@ class Guard:
                 asked[group.key] = group
         if asked:
             self.used.update(self.measure(list(asked.values())))
+            self.missed |= asked.keys() - self.used.keys()
         return sum(len(group.chosen) for group in asked.values())
 
 

@@ -16,6 +16,7 @@ from fusionstitch.options import Options
 from fusionstitch.plan import findings
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.tuned import NOTHING
+from hlo.errors import VerifyError
 from tests.guard.both import H200, Both, guarded, lowered
 
 SPEC = jax.ShapeDtypeStruct((1024, 512), jnp.float32)
@@ -165,3 +166,30 @@ def test_any_verdicts_give_a_plan_that_evidence_alone_gives_again(
     again = core.stitch(data, options, H200, None, judge=judge)
     assert [k.source for k in again.kernels] == [k.source for k in found.kernels]
     assert [c.measured for c in chosen(again)] == [c.measured for c in chosen(found)]
+
+
+def test_what_could_not_be_measured_is_not_tried_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two patterns cannot be taken out of the module; the other loses, so that the plan is
+    made again."""
+    specs = [jax.ShapeDtypeStruct((1024 + 512 * n, 512), jnp.float32) for n in range(2)]
+    tried: list[str] = []
+    plain = live.sides
+
+    def refusing(work: Any, group: Any, built: Any) -> Any:
+        tried.append(group.key)
+        if group.near.inputs[0].shape.dims[0] == 1024:
+            raise VerifyError("It stands for no instruction.")
+        return plain(work, group, built)
+
+    monkeypatch.setattr(live, "sides", refusing)
+    both = Both(lambda n: (9.0, 9.0), runs=False)
+    found = guarded(lowered(both_alone, *specs), both, database, packing=False)
+    assert not chosen(found)
+    assert len(tried) == len(set(tried)) >= 2
+    assert {findings.SLOWER, findings.UNPROVEN} <= reasons(found)
+
+
+def both_alone(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return mixed(x), mixed(jnp.sort(y, 0))
