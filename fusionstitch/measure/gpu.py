@@ -173,10 +173,7 @@ class GpuMeter:
         """Raises MeasureError where the device has too little memory left."""
         stats = self.device.memory_stats() or {}
         free = stats.get("bytes_limit", math.inf) - stats.get("bytes_in_use", 0)
-        needed = max(
-            sum(s.bytes * p.turns(n) for n, s in enumerate(p.operands)) + p.result_bytes
-            for p in programs
-        )
+        needed = side_by_side.memory_bytes(programs)
         if MEMORY_SHARE * free < needed:
             raise MeasureError(f"Measuring takes {needed} bytes of {free} that are free.")
 

@@ -104,6 +104,13 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
     ]
 
 
+def memory_bytes(programs: Sequence[Program]) -> int:
+    """What `times_us` takes of the device's memory: all operands at once, the results of one copy
+    and what it computes on the way, for which as much is reckoned again."""
+    operands = sum(shape.bytes for shape in _Places(programs).shapes)
+    return operands + 2 * max(program.result_bytes for program in programs)
+
+
 class _Places:
     """Which of the module's parameters each copy of each program reads; equal shapes share them."""
 

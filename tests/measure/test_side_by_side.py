@@ -147,6 +147,13 @@ def test_times_of_two_programs_on_a_gpu() -> None:
     assert 0 < one < other
 
 
+def test_memory_is_that_of_all_operands_and_of_the_largest_results() -> None:
+    x, y = 4 * 8 * 6, 4 * 6
+    assert side_by_side.memory_bytes(PROGRAMS[:1]) == x + y + 2 * x
+    # two sets of two and one; results of one copy: an array and a number
+    assert side_by_side.memory_bytes(PROGRAMS) == 4 * x + 2 * y + 2 * (x + 4)
+
+
 def test_only_what_is_cold_comes_in_sets() -> None:
     one = Program("tried", PROGRAMS[1].module, 3, 2, frozenset({1}))
     places = side_by_side._Places([one])
