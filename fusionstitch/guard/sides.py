@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from codegen.kernel import Kernel
 from fusionstitch.core import Workpiece
 from fusionstitch.guard.groups import Group
+from fusionstitch.measure.places import below
 from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
@@ -34,7 +35,11 @@ def sides(
     load = Preparation("load", LOAD_TARGET, loading_config([a for _, _, a in built]))
     ours = export(part, calls, load)
     return Sides(
-        attach(theirs, work.literals), attach(ours, work.literals), group.cold, group.xla_us
+        theirs=attach(theirs, work.literals),
+        ours=attach(ours, work.literals),
+        cold=group.cold,
+        below=below(part.entry),
+        about_us=group.xla_us,
     )
 
 

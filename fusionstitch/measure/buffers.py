@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,28 +26,36 @@ def sets_for(size: int, device: Device) -> int:
     return max(1, min(MOST_SETS, -(-L2_SIZES * device.l2_bytes // max(1, size)) + 1))
 
 
-def inputs(shapes: Sequence[Shape], device: Any) -> list[Any]:
-    """Arrays of `shapes` on a JAX device: floats from 0.1 to 1, integers below 2.
+@dataclass(frozen=True)
+class Operand:
+    """An input: integers in it are from 0 to `below`, which is left out."""
 
-    So logarithms and quotients are ordinary numbers, and most integers are valid indices. Arrays
-    of one shape are copies of the first.
+    shape: Shape
+    below: int = 2
+
+
+def inputs(operands: Sequence[Operand], device: Any) -> list[Any]:
+    """Arrays on a JAX device: floats from 0.1 to 1, integers as the operands say.
+
+    So logarithms and quotients are ordinary numbers. Equal operands are copies of the first.
     """
     import jax
 
     draw = np.random.default_rng(0)
-    first: dict[Shape, Any] = {}
+    first: dict[Operand, Any] = {}
     made = []
-    for shape in shapes:
-        if shape in first:
-            made.append(jax.device_put(first[shape], device, may_alias=False))
+    for operand in operands:
+        if operand in first:
+            made.append(jax.device_put(first[operand], device, may_alias=False))
             continue
-        dtype = np.dtype(NUMPY_DTYPES[shape.dtype])
+        dtype = np.dtype(NUMPY_DTYPES[operand.shape.dtype])
         if dtype.kind in "biu":
-            values = draw.integers(0, 2, _PERIOD).astype(dtype)
+            most = 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
+            values = draw.integers(0, min(operand.below, most + 1), _PERIOD).astype(dtype)
         else:
             values = draw.uniform(0.1, 1.0, _PERIOD).astype(dtype)
-        first[shape] = jax.device_put(np.resize(values, shape.dims), device)
-        made.append(first[shape])
+        first[operand] = jax.device_put(np.resize(values, operand.shape.dims), device)
+        made.append(first[operand])
     return made
 
 

@@ -164,8 +164,8 @@ class GpuMeter:
 
     def _program(self, module: bytes, pair: Sides) -> side_by_side.Program:
         copies = min(COPIES, 1 + math.ceil(ENOUGH_US / max(1.0, pair.about_us)))
-        program = side_by_side.Program("side", module, copies, 1, pair.cold)
-        size = sum(program.operands[number].bytes for number in pair.cold)
+        program = side_by_side.Program("side", module, copies, 1, pair.cold, pair.below)
+        size = sum(program.operands[number].shape.bytes for number in pair.cold)
         sets = min(copies, buffers.sets_for(size, self.profile)) if size else 1
         return dataclasses.replace(program, sets=sets)
 
@@ -184,7 +184,7 @@ class GpuMeter:
         count = buffers.sets_for(size, self.profile)
         if self._kept[0] != (shapes, count):
             self._kept = ((), [])  # frees the memory of the last ones first
-            first = buffers.inputs(shapes, self.device)
+            first = buffers.inputs([buffers.Operand(shape) for shape in shapes], self.device)
             sets = [first, *(buffers.copied(first) for _ in range(count - 1))]
             self._kept = ((shapes, count), sets)
         return self._kept[1]

@@ -17,13 +17,13 @@ import numpy as np
 from costmodel.devices import Device
 from fusionstitch import builders
 from fusionstitch.errors import MeasureError
-from fusionstitch.measure import buffers, probes
+from fusionstitch.measure import buffers, places, probes
+from fusionstitch.measure.buffers import Operand
 from fusionstitch.original import plain_jit
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
 from fusionstitch.runtime.portable import as_function
 from hlo.exporter import Preparation, Replacement, export
-from hlo.graph import Shape
 from hlo.importer import from_proto
 
 #: Runs of the executable: the first ones record graphs and warm what is to be warm.
@@ -38,12 +38,13 @@ CLOCKS = 8
 @dataclass(frozen=True)
 class Sides:
     """Two programs that do the same: HloModuleProto bytes of both, with equal parameters and
-    results. The parameters `cold` are out of L2 when they are read; XLA's is modelled to take
-    `about_us`."""
+    results. The parameters `cold` are out of L2 when they are read, integers in them are `below`
+    numbers (see `places`); XLA's is modelled to take `about_us`."""
 
     theirs: bytes
     ours: bytes
     cold: frozenset[int]
+    below: tuple[int, ...]
     about_us: float
 
 
@@ -52,7 +53,8 @@ class Program:
     """HloModuleProto bytes, `copies` of which are run in a row.
 
     The operands `cold` (None: all) come in `sets` sets that take turns; the others, and all with
-    one set, are in L2 from the second copy on, as far as they fit.
+    one set, are in L2 from the second copy on, as far as they fit. Integers in them are `below`
+    these numbers, by default what the module itself indexes.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Program:
     copies: int
     sets: int = 1
     cold: frozenset[int] | None = None
+    below: tuple[int, ...] | None = None
 
     @functools.cached_property
     def result_bytes(self) -> int:
@@ -70,8 +73,11 @@ class Program:
         return self.sets if self.cold is None or number in self.cold else 1
 
     @functools.cached_property
-    def operands(self) -> tuple[Shape, ...]:
-        return tuple(p.shape for p in from_proto(self.module).entry.parameters)
+    def operands(self) -> tuple[Operand, ...]:
+        entry = from_proto(self.module).entry
+        below = places.below(entry) if self.below is None else self.below
+        shapes = (parameter.shape for parameter in entry.parameters)
+        return tuple(Operand(shape, least) for shape, least in zip(shapes, below, strict=True))
 
 
 def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[float]:
@@ -83,9 +89,9 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
     if not (ready := cuda.register_launcher(builders.store())):
         raise MeasureError(f"The GPU's clock cannot be read: {ready.reason}")
     with jax.enable_x64(True):
-        places = _Places(programs)
-        arrays = buffers.inputs(places.shapes, device)
-        run = functools.partial(_all, programs, places, _Clocks(profile))
+        found = _Places(programs)
+        arrays = buffers.inputs(found.operands, device)
+        run = functools.partial(_all, programs, found, _Clocks(profile))
         compiled = plain_jit()(run).lower(np.uint64(0), *arrays).compile()
         read = [
             np.asarray(compiled(np.uint64(0), *arrays)).astype(np.int64)
@@ -107,38 +113,39 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
 def memory_bytes(programs: Sequence[Program]) -> int:
     """What `times_us` takes of the device's memory: all operands at once, the results of one copy
     and what it computes on the way, for which as much is reckoned again."""
-    operands = sum(shape.bytes for shape in _Places(programs).shapes)
+    operands = sum(operand.shape.bytes for operand in _Places(programs).operands)
     return operands + 2 * max(program.result_bytes for program in programs)
 
 
 class _Places:
-    """Which of the module's parameters each copy of each program reads; equal shapes share them."""
+    """Which of the module's parameters each copy of each program reads; equal operands share
+    them."""
 
     def __init__(self, programs: Sequence[Program]):
-        counts: dict[Shape, int] = {}
+        counts: dict[Operand, int] = {}
         for program in programs:
-            needed: dict[Shape, int] = {}
-            for number, shape in enumerate(program.operands):
-                needed[shape] = needed.get(shape, 0) + program.turns(number)
-            for shape, count in needed.items():
-                counts[shape] = max(counts.get(shape, 0), count)
-        self._first: dict[Shape, int] = {}
-        self.shapes: list[Shape] = []
-        for shape, count in counts.items():
-            self._first[shape] = len(self.shapes)
-            self.shapes += [shape] * count
+            needed: dict[Operand, int] = {}
+            for number, operand in enumerate(program.operands):
+                needed[operand] = needed.get(operand, 0) + program.turns(number)
+            for operand, count in needed.items():
+                counts[operand] = max(counts.get(operand, 0), count)
+        self._first: dict[Operand, int] = {}
+        self.operands: list[Operand] = []
+        for operand, count in counts.items():
+            self._first[operand] = len(self.operands)
+            self.operands += [operand] * count
 
     def of(self, program: Program, copy: int) -> Iterator[int]:
-        used: dict[Shape, int] = {}
-        for number, shape in enumerate(program.operands):
-            before = used.get(shape, 0)
+        used: dict[Operand, int] = {}
+        for number, operand in enumerate(program.operands):
+            before = used.get(operand, 0)
             turns = program.turns(number)
-            used[shape] = before + turns
-            yield self._first[shape] + before + copy % turns
+            used[operand] = before + turns
+            yield self._first[operand] + before + copy % turns
 
 
 def _all(
-    programs: Sequence[Program], places: _Places, clocks: _Clocks, start: Any, *arrays: Any
+    programs: Sequence[Program], found: _Places, clocks: _Clocks, start: Any, *arrays: Any
 ) -> Any:
     """What the clock shows: `CLOCKS` + 1 times with nothing between, then behind each copy of each
     program."""
@@ -151,7 +158,7 @@ def _all(
     for program in programs:
         function = _once_traced(program.module, program.name)
         for copy in range(program.copies):
-            given = [arrays[place] for place in places.of(program, copy)]
+            given = [arrays[place] for place in found.of(program, copy)]
             # no copy begins before the clock behind the last one has been read
             given, now = jax.lax.optimization_barrier((given, shown[-1]))
             # a program of one result gives no tuple

@@ -128,7 +128,10 @@ def _recorded(
     """What ran for each program in `RUNS` runs, in order."""
     import jax
 
-    arguments = [buffers.inputs(program.operands, meter.device) for program, _ in built]
+    arguments = [
+        buffers.inputs([buffers.Operand(shape) for shape in program.operands], meter.device)
+        for program, _ in built
+    ]
     for (_, executable), values in zip(built, arguments, strict=True):
         jax.block_until_ready(executable(*values))
 

@@ -70,7 +70,10 @@ def _agree(pair: Sides) -> None:
     inputs = [p.shape for p in from_proto(pair.theirs).entry.parameters]
     assert [p.shape for p in from_proto(pair.ours).entry.parameters] == inputs
     random = np.random.default_rng(0)
-    given = [_some(random, shape.dims, NUMPY_DTYPES[shape.dtype]) for shape in inputs]
+    given = [
+        _some(random, shape.dims, NUMPY_DTYPES[shape.dtype], least)
+        for shape, least in zip(inputs, pair.below, strict=True)
+    ]
     results = [
         [np.asarray(x) for x in jax.tree.leaves(as_function(module, "side")(*given))]
         for module in (pair.theirs, pair.ours)
@@ -83,9 +86,9 @@ def _agree(pair: Sides) -> None:
         )
 
 
-def _some(random: np.random.Generator, dims: tuple[int, ...], dtype: Any) -> np.ndarray:
+def _some(random: np.random.Generator, dims: tuple[int, ...], dtype: Any, least: int) -> np.ndarray:
     if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
-        return random.integers(0, 2, dims).astype(dtype)
+        return random.integers(0, least, dims).astype(dtype)
     return random.standard_normal(dims).astype(dtype)
 
 

@@ -79,3 +79,19 @@ def test_constants_that_planning_does_not_read_are_there(
     found = guarded(lowered(fun, np.ones((64, 384), np.float32)), both, database, scorer="paper")
     assert both.count == 1
     assert len(found.stitches) == 1
+
+
+def test_indices_are_spread_over_what_they_index_on_both_sides(
+    database: Database, host_compiler: str
+) -> None:
+    """Also where the gather is in the kernel alone."""
+
+    def fun(table: jax.Array, tokens: jax.Array) -> jax.Array:
+        x = table[tokens]
+        return (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+
+    both = Both()
+    data = lowered(fun, np.ones((301, 64), np.float32), np.ones((32, 7), np.int32))
+    guarded(data, both, database, scorer="paper")
+    [[pair]] = both.seen
+    assert sorted(pair.below) == [2, 301]

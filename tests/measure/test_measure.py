@@ -29,7 +29,7 @@ def test_large_arguments_are_few_and_small_ones_many() -> None:
 
 def test_arguments_are_ordinary_numbers() -> None:
     shapes = [Shape("f32", (300, 500)), Shape("bf16", (4,)), Shape("s32", (7,)), Shape("pred", ())]
-    made = buffers.inputs(shapes, jax.devices()[0])
+    made = buffers.inputs([buffers.Operand(shape) for shape in shapes], jax.devices()[0])
     assert [(str(x.dtype), x.shape) for x in made] == [
         ("float32", (300, 500)),
         ("bfloat16", (4,)),
@@ -95,7 +95,10 @@ def test_the_grid_of_gemms_tells_shapes_types_and_layouts_apart() -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_gemm_is_a_product_in_its_layout(layout: str, batch: int) -> None:
     gemm = gemms.Gemm("f32", 5, 7, 4, batch, layout)
-    lhs, rhs = (np.asarray(x) for x in buffers.inputs(gemm.operands, jax.devices()[0]))
+    lhs, rhs = (
+        np.asarray(x)
+        for x in buffers.inputs([buffers.Operand(s) for s in gemm.operands], jax.devices()[0])
+    )
     got = xla_programs._compiled(gemm)(lhs, rhs)
     left = lhs.swapaxes(-1, -2) if layout == "tn" else lhs
     right = rhs.swapaxes(-1, -2) if layout == "nt" else rhs
@@ -114,7 +117,10 @@ def test_the_grid_of_reductions_tells_shapes_types_and_reads_apart() -> None:
 @pytest.mark.parametrize(("axis", "reads", "written"), [(0, 1, False), (1, 3, True), (0, 2, False)])
 def test_a_reduction_is_the_sum_of_a_product(axis: int, reads: int, written: bool) -> None:
     reduction = reductions.Reduction("f32", 5, 7, axis, reads, written)
-    operands = [np.asarray(x) for x in buffers.inputs(reduction.operands, jax.devices()[0])]
+    operands = [
+        np.asarray(x)
+        for x in buffers.inputs([buffers.Operand(s) for s in reduction.operands], jax.devices()[0])
+    ]
     got = xla_programs._compiled(reduction)(*operands)
     product = np.prod(operands, axis=0)
     total = got[0] if written else got

@@ -65,7 +65,7 @@ def test_every_copy_stands_between_two_readings(ticking: Any) -> None:
     with jax.enable_x64(True):
         places = side_by_side._Places(PROGRAMS)
         clocks = side_by_side._Clocks(H200)
-        arrays = [jax.ShapeDtypeStruct(s.dims, jnp.float32) for s in places.shapes]
+        arrays = [jax.ShapeDtypeStruct(o.shape.dims, jnp.float32) for o in places.operands]
         lowered = jax.jit(
             lambda start, *xs: side_by_side._all(PROGRAMS, places, clocks, start, *xs)
         ).lower(np.uint64(0), *arrays)
@@ -113,7 +113,7 @@ def test_sets_are_taken_in_turns_and_equal_shapes_shared() -> None:
     one, other = PROGRAMS
     places = side_by_side._Places(PROGRAMS)
     # two of X in each of two sets, one of Y in each
-    assert [s.dims for s in places.shapes] == [(8, 6)] * 4 + [(6,)] * 2
+    assert [o.shape.dims for o in places.operands] == [(8, 6)] * 4 + [(6,)] * 2
     assert [list(places.of(one, copy)) for copy in range(2)] == [[0, 4], [0, 4]]
     assert [list(places.of(other, copy)) for copy in range(3)] == [
         [0, 2, 4],
@@ -157,7 +157,7 @@ def test_memory_is_that_of_all_operands_and_of_the_largest_results() -> None:
 def test_only_what_is_cold_comes_in_sets() -> None:
     one = Program("tried", PROGRAMS[1].module, 3, 2, frozenset({1}))
     places = side_by_side._Places([one])
-    assert [s.dims for s in places.shapes] == [(8, 6)] * 3 + [(6,)]
+    assert [o.shape.dims for o in places.operands] == [(8, 6)] * 3 + [(6,)]
     assert [list(places.of(one, copy)) for copy in range(3)] == [[0, 1, 3], [0, 2, 3], [0, 1, 3]]
 
 

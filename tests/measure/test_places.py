@@ -1,0 +1,61 @@
+"""Integers that index something are spread over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fusionstitch.measure import buffers, places
+from hlo.graph import Shape
+from hlo.importer import from_proto
+from hlo.inline import inline_calls
+
+TABLE, ROWS = jax.ShapeDtypeStruct((5003, 48), jnp.float32), 5003
+TOKENS = jax.ShapeDtypeStruct((64, 7), jnp.int32)
+SMALL = jax.ShapeDtypeStruct((64, 7), jnp.int8)
+
+
+def onehot(table: Any, labels: Any) -> Any:
+    return jax.nn.one_hot(labels, 9).sum() + table.sum()
+
+
+def summed(rows: Any, place: Any) -> Any:
+    return jax.ops.segment_sum(rows, place, 31)
+
+
+@pytest.mark.parametrize(
+    ("fun", "shapes", "below"),
+    [
+        (lambda t, i: t[i], (TABLE, TOKENS), ROWS),
+        (lambda t, i: jnp.take(t, i + 1, axis=0, mode="clip") * 2, (TABLE, TOKENS), ROWS),
+        (lambda t, i: t.at[i].add(1.0), (TABLE, TOKENS), ROWS),
+        (lambda t, i: jnp.take_along_axis(t, i[:1].repeat(5003, 0), 1), (TABLE, TOKENS), 48),
+        (lambda t, i: t[i, i], (TABLE, TOKENS), 48),
+        (lambda t, i: t[i.astype(jnp.int32)], (TABLE, SMALL), ROWS),
+        (summed, (TABLE, jax.ShapeDtypeStruct((5003,), jnp.int32)), 31),
+        (
+            lambda t, i: jax.lax.dynamic_slice(t, (i, 0), (100, 48)),
+            (TABLE, jax.ShapeDtypeStruct((), jnp.int32)),
+            ROWS - 99,
+        ),
+        (onehot, (TABLE, TOKENS), places.LEAST),
+    ],
+)
+def test_the_least_extent_that_is_indexed(fun: Any, shapes: Any, below: int) -> None:
+    ir = jax.jit(fun).lower(*shapes).compiler_ir("hlo")
+    graph = from_proto(inline_calls(ir.as_serialized_hlo_module_proto())).entry
+    assert places.below(graph) == (places.LEAST, below)
+
+
+def test_inputs_are_below() -> None:
+    operands = [buffers.Operand(Shape(dtype, (999,)), 5003) for dtype in ("s32", "s8", "pred")]
+    wide, narrow, flags = map(np.asarray, buffers.inputs(operands, jax.devices()[0]))
+    assert 4000 < wide.max() < 5003
+    assert wide.min() >= 0
+    assert 100 < narrow.max() <= 127
+    assert narrow.min() >= 0
+    assert set(flags.tolist()) == {False, True}
