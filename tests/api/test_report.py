@@ -139,6 +139,9 @@ def test_relative_errors() -> None:
     assert accuracy.relative_error(special.astype(np.float32), special) == 0.0
     assert accuracy.relative_error(np.array([1, 2]), np.array([1, 2])) == 0.0
     assert accuracy.relative_error(np.array([1, 2]), np.array([1, 3])) == float("inf")
+    # as a function that casts its result gives it in float64, too
+    half = np.array([3.0, 4.5]).astype(jnp.bfloat16)
+    assert accuracy.relative_error(half, wanted.astype(jnp.bfloat16)) == 0.1
     assert accuracy.limit(np.dtype(np.float32), 1e-7) == 1e-6
     assert accuracy.limit(np.dtype(np.float32), 1e-3) == 2e-3
     assert accuracy.limit(np.dtype(jnp.bfloat16), 0.0) == 4e-3
