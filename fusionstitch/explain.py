@@ -10,6 +10,7 @@ from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.supported import jax_version
 from hlo import foreign
+from hlo.brief import count
 from hlo.graph import Op
 
 #: Ops and source lines named per pattern; the rest is counted.
@@ -31,7 +32,7 @@ def explain(stitched: Stitched | None) -> str:
         return NOTHING if version else f"Nothing was stitched: {version.reason}"
     lines = [
         f"{foreign.line(stitched.name) or 'program'} for {stitched.device.name}: "
-        f"{_count(len(stitched.stitches), 'pattern')} in {_count(len(stitched.kernels), 'kernel')}"
+        f"{count(stitched.stitches, 'pattern')} in {count(stitched.kernels, 'kernel')}"
     ]
     carried = {id(one.chosen): one for one in stitched.stitches}
     for plan in stitched.plans:
@@ -124,7 +125,3 @@ def source_lines(ops: Iterable[Op]) -> list[str]:
 
 def _number(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
