@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import environment
-from benchmarks.unseen.table import programs
+from benchmarks.unseen.table import find
 
 #: The least speed over XLA's of any program, and the most that compiling may take over XLA's.
 BARS = {"gpu": 0.97, "wall": 0.95, "first": 2.0, "second": 0.1}
@@ -110,15 +110,15 @@ def table(rows: Sequence[Row], again: Sequence[Row]) -> str:
     """The rows as Markdown."""
     seconds = {row["name"]: row for row in again}
     lines = [
-        "| program | field | XLA GPU us | guarded | model | XLA wall us | guarded | model "
+        "| program | XLA GPU us | guarded | model | XLA wall us | guarded | model "
         "| patterns: guarded | model | measured | difference | XLA compile s | first | second |",
-        "|---|---|" + "--:|" * 13,
+        "|---|" + "--:|" * 13,
     ]
     for row in rows:
         if "failure" in row:
-            lines.append(f"| {row['name']} | {row['failure']} |" + " |" * 13)
+            lines.append(f"| {row['name']} | {row['failure']} |" + " |" * 12)
             continue
-        cells = [row["name"], row["field"]]
+        cells = [row["name"]]
         for what in ("gpu", "wall"):
             cells.append(_number((row[f"{what}_us"] or {}).get("xla"), 1))
             cells += [_number(speed(row, what, s)) for s in ("guarded", "model")]
@@ -134,24 +134,19 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def _chosen(names: Sequence[str]) -> list[str]:
-    """The programs of these names or fields; all for none."""
-    known = programs()
-    for name in names:
-        if not any(name in (one.name, one.field) for one in known.values()):
-            raise SystemExit(f"No program or field is called {name}: {', '.join(known)}.")
-    return [n for n, one in known.items() if not names or {n, one.field} & set(names)]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.guard", description=__doc__)
-    parser.add_argument("names", nargs="*", help="programs or fields: all if none")
+    parser.add_argument("names", nargs="*", help="programs, or how they begin: all if none")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--total", type=float, default=1e9, help="seconds of the first processes")
     parser.add_argument("--commit", help="the commit, where git is not at hand")
     parser.add_argument("--dry", action="store_true", help="on the CPU, without times")
     asked = parser.parse_args(arguments)
-    names, end = _chosen(asked.names), time.monotonic() + asked.total
+    try:
+        names = find(asked.names)
+    except ValueError as error:
+        parser.error(str(error))
+    end = time.monotonic() + asked.total
     with tempfile.TemporaryDirectory(prefix="fusionstitch-") as cache:
         if asked.dry:
             return _dry(names, cache)

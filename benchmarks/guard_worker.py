@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.unseen.table import Program, programs
+from benchmarks.unseen.inputs import Program
+from benchmarks.unseen.table import PROGRAMS
 
 #: Scorers beside jax.jit, the one that the bars are for first.
 SCORERS = ("guarded", "model")
@@ -54,7 +55,7 @@ def compiled(program: Program, args: Any, scorer: str | None) -> tuple[Any, floa
     import fusionstitch as fs
 
     jit = jax.jit if scorer is None else fs.jit(options=fs.Options(scorer=scorer))
-    lowered = jit(program.fun).lower(*args)
+    lowered = jit(program[0]).lower(*args)
     begun = time.perf_counter()
     found = lowered.compile()
     return found, time.perf_counter() - begun
@@ -64,7 +65,7 @@ def first(program: Program, inside: InsidePass) -> dict[str, Any]:
     """Compiles with caches that do not know the program, checks results, takes times."""
     import jax
 
-    args = jax.block_until_ready(jax.device_put(program.args))
+    args = jax.block_until_ready(jax.device_put(program[1]))
     run, seconds = compiled(program, args, None)
     sides, row = {"xla": run}, {"xla_s": seconds}
     for scorer in SCORERS:
@@ -83,7 +84,7 @@ def second(program: Program, inside: InsidePass) -> dict[str, Any]:
     """Compiles in a process whose cache knows the program."""
     import jax
 
-    args = jax.block_until_ready(jax.device_put(program.args))
+    args = jax.block_until_ready(jax.device_put(program[1]))
     _, xla = compiled(program, args, None)
     inside.taken()
     _, ours = compiled(program, args, SCORERS[0])
@@ -214,9 +215,10 @@ def dry(program: Program) -> dict[str, Any]:
     from fusionstitch import core
     from fusionstitch.options import Options
 
-    results = jax.tree.leaves(jax.jit(program.fun)(*program.args))
+    fun, args = program
+    results = jax.tree.leaves(jax.jit(fun)(*args))
     finite = all(np.isfinite(np.asarray(x, np.complex128)).all() for x in results)
-    traced = jax.jit(program.fun).trace(*program.args)
+    traced = jax.jit(fun).trace(*args)
     ir: Any = traced.lower(lowering_platforms=("cuda",)).compiler_ir("hlo")
     begun = time.perf_counter()
     options = Options(scorer="model")
@@ -245,7 +247,6 @@ def warm_up() -> None:
 
 
 def main(what: str, *names: str) -> None:
-    known = programs()
     if what != "dry":
         inside = InsidePass()
         warm_up()
@@ -253,13 +254,13 @@ def main(what: str, *names: str) -> None:
         print(json.dumps({"begun": name}), flush=True)
         try:
             if what == "dry":
-                row = dry(known[name])
+                row = dry(PROGRAMS[name]())
             else:
-                row = (first if what == "first" else second)(known[name], inside)
+                row = (first if what == "first" else second)(PROGRAMS[name](), inside)
         except Exception as error:  # a row says so, and the others are measured
             traceback.print_exc()
             row = {"failure": f"{type(error).__name__}: {error}"[:500]}
-        print(json.dumps({"name": name, "field": known[name].field, **row}), flush=True)
+        print(json.dumps({"name": name, **row}), flush=True)
 
 
 if __name__ == "__main__":

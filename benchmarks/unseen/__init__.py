@@ -1,1 +1,1 @@
-"""Programs in the forms people write, kept out of everything that the model was fitted to."""
+"""Sixty programs in the forms people write, kept out of everything that is fitted."""

@@ -1,75 +1,151 @@
-"""Graphs: messages along edges, attention over neighbours, iterations to a fixed point."""
+"""Graphs: message passing, attention over edges, molecules, ranks, matchings."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jax.ops import segment_max, segment_sum
 
-from benchmarks.unseen.table import program
-
-NODES, EDGES = 5003, 60013
+from benchmarks.unseen.inputs import Draw, Program
 
 
-def _edges(r):
-    return r.integers(NODES, EDGES), r.integers(NODES, EDGES)
+def gcn(params: Any, x: Any, senders: Any, receivers: Any, labels: Any) -> Any:
+    """The loss of two graph convolutions with symmetric normalization."""
+    nodes = x.shape[0]
+    degree = jax.ops.segment_sum(jnp.ones(receivers.shape), receivers, nodes) + 1.0
+    scale = lax.rsqrt(degree)
+    weight = (scale[senders] * scale[receivers])[:, None]
+
+    def layer(h: Any, w: Any) -> Any:
+        h = h @ w
+        return jax.ops.segment_sum(h[senders] * weight, receivers, nodes) + h / degree[:, None]
+
+    h = jax.nn.relu(layer(x, params["first"]) + params["bias"])
+    log_p = jax.nn.log_softmax(layer(h, params["second"]))
+    known = labels >= 0
+    picked = jnp.take_along_axis(log_p, jnp.maximum(labels, 0)[:, None], axis=1)[:, 0]
+    return -jnp.sum(picked * known) / jnp.sum(known)
 
 
-@program(lambda r: (r.normal(NODES, 48), *_edges(r), *r.layers(48, 32)))
-def graph_convolution(x, source, target, layer):
-    """Messages weighted by the degrees of both ends."""
-    one = jnp.ones(source.shape)
-    out, into = (segment_sum(one, ends, NODES) + 1 for ends in (source, target))
-    weight = lax.rsqrt(out)[source] * lax.rsqrt(into)[target]
-    h = x @ layer["w"]
-    mixed = segment_sum(h[source] * weight[:, None], target, NODES) + h / into[:, None]
-    return jax.nn.elu(mixed + layer["b"])
+def node_classification() -> Program:
+    draw = Draw(41)
+    params = {
+        "first": draw.weight(128, 64),
+        "bias": draw.normal(64, scale=0.01),
+        "second": draw.weight(64, 7),
+    }
+    edges = (draw.integers(40009, high=6007) for _ in range(2))
+    labels = draw.integers(6007, low=-3, high=7)
+    return jax.value_and_grad(gcn), (params, draw.normal(6007, 128), *edges, labels)
 
 
-@program(lambda r: (r.normal(NODES, 4, 16), *_edges(r), r.normal(4, 16), r.normal(4, 16)))
-def graph_attention(h, source, target, left, right):
-    """A softmax over the neighbours of each node, four heads."""
-    score = (h * left).sum(-1)[source] + (h * right).sum(-1)[target]
-    score = jax.nn.leaky_relu(score, 0.2)
-    top = segment_max(score, target, NODES)
-    e = jnp.exp(score - jnp.where(jnp.isfinite(top), top, 0)[target])
-    weight = e / (segment_sum(e, target, NODES)[target] + 1e-9)
-    return segment_sum(h[source] * weight[..., None], target, NODES).reshape(NODES, -1)
+def edge_attention(params: Any, x: Any, edges: Any, senders: Any, receivers: Any) -> Any:
+    """A layer of graph attention with 4 heads and edge features, softmax over incoming edges."""
+    nodes = x.shape[0]
+    h = (x @ params["w"]).reshape(nodes, 4, 16)
+    score = jnp.sum(h * params["from"], -1)[senders] + jnp.sum(h * params["to"], -1)[receivers]
+    score = jax.nn.leaky_relu(score + edges @ params["edge"], 0.2)
+    top = jax.ops.segment_max(score, receivers, nodes)
+    weight = jnp.exp(score - top[receivers])
+    total = jax.ops.segment_sum(weight, receivers, nodes)
+    weight = weight / (total[receivers] + 1e-9)
+    out = jax.ops.segment_sum(h[senders] * weight[..., None], receivers, nodes)
+    return jax.nn.elu(out.reshape(nodes, 64))
 
 
-@program(lambda r: (r.chance(0.02, 1009, 1009),))
-def page_rank(links):
-    """Twenty iterations with a dense matrix, as fori_loop."""
-    a = links.astype(jnp.float32)
-    degree = a.sum(1)
-    step = jnp.where(degree[:, None] > 0, a / jnp.maximum(degree, 1)[:, None], 1 / a.shape[0])
-
-    def body(_, p):
-        p = 0.85 * (p @ step) + 0.15 / a.shape[0]
-        return p / p.sum()
-
-    return lax.fori_loop(0, 20, body, jnp.full(a.shape[0], 1 / a.shape[0]))
-
-
-@program(lambda r: (r.normal(NODES, 24), r.normal(EDGES, 5), *_edges(r), r.layers(53, 40, 24)))
-def message_passing(x, edge, source, target, layers):
-    """A small network on every edge, the maximum and mean of what arrives."""
-    m = jnp.concatenate([x[source], x[target], edge], -1)
-    for layer in layers[:-1]:
-        m = jax.nn.relu(m @ layer["w"] + layer["b"])
-    m = m @ layers[-1]["w"] + layers[-1]["b"]
-    top = segment_max(m, target, NODES)
-    count = segment_sum(jnp.ones(EDGES), target, NODES)
-    mean = segment_sum(m, target, NODES) / jnp.maximum(count, 1)[:, None]
-    return x + jnp.where(jnp.isfinite(top), top, 0.0) + mean
+def graph_attention() -> Program:
+    draw = Draw(42)
+    params = {
+        "w": draw.weight(64, 64),
+        "from": draw.normal(4, 16, scale=0.3),
+        "to": draw.normal(4, 16, scale=0.3),
+        "edge": draw.weight(5, 4),
+    }
+    x, edges = draw.normal(10007, 64), draw.normal(80021, 5)
+    ends = (draw.integers(80021, high=10007) for _ in range(2))
+    return edge_attention, (params, x, edges, *ends)
 
 
-@program(lambda r: (r.normal(1009, 37), r.uniform()))
-def smoothed_over_neighbours(x, width):
-    """A normalised kernel matrix of all pairs, applied and its entropy."""
-    square = (x**2).sum(1)
-    away = square[:, None] + square - 2 * x @ x.T
-    kernel = jnp.exp(-jnp.maximum(away, 0) / (1 + width)) * (1 - jnp.eye(x.shape[0]))
-    p = kernel / (kernel.sum(1, keepdims=True) + 1e-12)
-    return p @ x, -(p * jnp.log(p + 1e-12)).sum(1)
+def equivariant(params: Any, h: Any, x: Any, atoms: Any) -> tuple[Any, Any]:
+    """A layer of an E(n)-equivariant network over all pairs of one molecule."""
+    count = h.shape[0]
+    difference = x[:, None] - x[None, :]
+    square = jnp.sum(difference**2, axis=-1)
+    real = jnp.arange(count) < atoms
+    pair = (real[:, None] & real[None, :] & ~jnp.eye(count, dtype=bool))[..., None]
+    distance = jnp.sqrt(square + 1e-8)[..., None]
+    rings = jnp.exp(-10.0 * (distance - jnp.linspace(0.0, 5.0, 16)) ** 2)
+    first = h @ params["from"]
+    second = h @ params["to"]
+    m = jax.nn.silu(first[:, None] + second[None, :] + rings @ params["rings"])
+    m = jax.nn.silu(m @ params["message"]) * pair
+    push = jnp.tanh(m @ params["push"])
+    moved = x + jnp.sum(difference / (distance + 1.0) * push * pair, axis=1) / (count - 1)
+    update = jnp.concatenate([h, jnp.sum(m, axis=1)], axis=-1) @ params["update"]
+    return (h + jax.nn.silu(update)) * real[:, None], moved
+
+
+def molecules() -> Program:
+    draw = Draw(43)
+    params = {
+        "from": draw.weight(32, 32),
+        "to": draw.weight(32, 32),
+        "rings": draw.weight(16, 32),
+        "message": draw.weight(32, 32),
+        "push": draw.weight(32, 1),
+        "update": draw.weight(64, 32),
+    }
+    fun = jax.vmap(equivariant, in_axes=(None, 0, 0, 0))
+    h, x = draw.normal(128, 29, 32), draw.normal(128, 29, 3, scale=2.0)
+    return fun, (params, h, x, draw.integers(128, low=9, high=30))
+
+
+def ranks(senders: Any, receivers: Any) -> tuple[Any, Any]:
+    """PageRank by the power method until the ranks no longer change, 50 steps at most."""
+    nodes = 20011
+    out = jax.ops.segment_sum(jnp.ones(senders.shape), senders, nodes)
+    share = jnp.where(out > 0, 1.0 / jnp.maximum(out, 1.0), 0.0)
+
+    def step(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        rank, _, count = carry
+        moved = jax.ops.segment_sum((rank * share)[senders], receivers, nodes)
+        lost = jnp.sum(jnp.where(out > 0, 0.0, rank))
+        new = 0.15 / nodes + 0.85 * (moved + lost / nodes)
+        return new, jnp.sum(jnp.abs(new - rank)), count + 1
+
+    def go_on(carry: tuple[Any, Any, Any]) -> Any:
+        return (carry[1] > 1e-5) & (carry[2] < 50)
+
+    rank, _, count = lax.while_loop(go_on, step, (jnp.full(nodes, 1 / nodes), jnp.inf, 0))
+    return rank, count
+
+
+def page_rank() -> Program:
+    draw = Draw(44)
+    receivers = (20011 * draw.uniform(400009) ** 2).astype(np.int32)
+    return ranks, (draw.integers(400009, high=20011), receivers)
+
+
+def sinkhorn(a: Any, b: Any) -> tuple[Any, Any]:
+    """Soft matching of two point sets: 30 Sinkhorn iterations in logarithms, and its cost."""
+    cost = jnp.sum((a[:, :, None] - b[:, None, :]) ** 2, axis=-1)
+    cost = cost / jnp.mean(cost, axis=(1, 2), keepdims=True)
+    kernel = -cost / 0.05
+
+    def step(_: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        _, g = carry
+        f = -jax.nn.logsumexp(kernel + g[:, None, :], axis=2) - jnp.log(a.shape[1])
+        return f, -jax.nn.logsumexp(kernel + f[:, :, None], axis=1) - jnp.log(b.shape[1])
+
+    start = jnp.zeros(a.shape[:2]), jnp.zeros(b.shape[:2])
+    f, g = lax.fori_loop(0, 30, step, start)
+    plan = jnp.exp(kernel + f[:, :, None] + g[:, None, :])
+    return plan, jnp.sum(plan * cost, axis=(1, 2))
+
+
+def sinkhorn_matching() -> Program:
+    draw = Draw(45)
+    return sinkhorn, (draw.normal(32, 127, 3), draw.normal(32, 131, 3))

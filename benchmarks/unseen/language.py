@@ -1,123 +1,189 @@
-"""Text: parts of transformers, recurrent layers, decoding."""
+"""Parts of language models: attention, decoding, experts, quantized weights, losses, sampling."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.unseen.table import program
+from benchmarks.unseen.inputs import Draw, Program
 
 
-def _rms(x, scale):
-    y = x.astype(jnp.float32)
-    return (y * lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
+def rotate(x: Any, positions: Any) -> Any:
+    """Rotary embedding of [batch, length, heads, width] by halves."""
+    half = x.shape[-1] // 2
+    frequency = 10000.0 ** (-jnp.arange(half) / half)
+    angle = positions[..., None].astype(jnp.float32) * frequency
+    sin, cos = jnp.sin(angle)[:, :, None, :], jnp.cos(angle)[:, :, None, :]
+    a, b = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
 
-@program(
-    lambda r: (
-        r.normal(2044, 768, dtype=jnp.bfloat16),
-        r.normal(768),
-        *(r.normal(768, 2048, dtype=jnp.bfloat16, scale=0.03) for _ in range(2)),
-        r.normal(2048, 768, dtype=jnp.bfloat16, scale=0.02),
-    )
-)
-def gated_block(x, scale, gate, up, down):
-    h = _rms(x, scale)
-    return x + (jax.nn.silu(h @ gate) * (h @ up)) @ down
+def grouped_query(q: Any, k: Any, v: Any, segments: Any) -> Any:
+    """Causal attention of packed documents with 4 query heads to a key head, rotary positions."""
+    batch, length, heads, width = q.shape
+    positions = jnp.broadcast_to(jnp.arange(length), (batch, length))
+    q, k = rotate(q, positions), rotate(k, positions)
+    groups = heads // k.shape[2]
+    q = q.reshape(batch, length, k.shape[2], groups, width)
+    scores = jnp.einsum("bqhgd,bkhd->bhgqk", q, k, preferred_element_type=jnp.float32)
+    causal = jnp.tril(jnp.ones((length, length), bool))
+    same = segments[:, :, None] == segments[:, None, :]
+    mask = (causal & same)[:, None, None]
+    scores = jnp.where(mask, scores * width**-0.5, -1e30)
+    weights = jax.nn.softmax(scores).astype(v.dtype)
+    return jnp.einsum("bhgqk,bkhd->bqhgd", weights, v).reshape(batch, length, heads * width)
 
 
-@program(lambda r: (r.normal(4, 383, 12, 64), r.normal(4, 383, 12, 64), r.normal(64), r.normal(64)))
-def rotary_with_norms(q, k, gq, gk):
-    """Norms of queries and keys over an axis of 64, then rotation by position."""
-    half = q.shape[-1] // 2
-    angle = jnp.arange(q.shape[1])[:, None] / 10000 ** (jnp.arange(half) / half)
-    cos, sin = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
-
-    def turned(x, scale):
-        a, b = jnp.split(_rms(x, scale), 2, -1)
-        return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
-
-    return turned(q, gq), turned(k, gk)
+def packed_attention() -> Program:
+    draw = Draw(11)
+    q = draw.normal(2, 512, 16, 64, dtype=jnp.bfloat16)
+    k, v = (draw.normal(2, 512, 4, 64, dtype=jnp.bfloat16) for _ in range(2))
+    segments = np.sort(draw.integers(2, 512, high=5), axis=1)
+    return grouped_query, (q, k, v, segments)
 
 
-def _smoothed(logits, labels):
+def windowed(params: Any, x: Any) -> Any:
+    """An attention layer with a sliding window and soft-capped scores, and its loss."""
+    batch, length, _ = x.shape
+    heads = params["q"].shape[1]
+    q, k, v = (jnp.einsum("bld,dhk->bhlk", x, params[name]) for name in ("q", "k", "v"))
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5
+    scores = 50.0 * jnp.tanh(scores / 50.0)
+    distance = jnp.arange(length)[:, None] - jnp.arange(length)[None, :]
+    scores = jnp.where((distance >= 0) & (distance < 128), scores, -jnp.inf)
+    out = jnp.einsum("bhqk,bhkd->bqhd", jax.nn.softmax(scores, axis=-1), v)
+    y = x + out.reshape(batch, length, heads * q.shape[-1]) @ params["out"]
+    return jnp.mean(jnp.square(y))
+
+
+def sliding_window_gradient() -> Program:
+    draw = Draw(12)
+    params = {name: draw.normal(256, 4, 64, scale=1 / 16) for name in ("q", "k", "v")}
+    params["out"] = draw.weight(256, 256)
+    return jax.value_and_grad(windowed), (params, draw.normal(4, 383, 256))
+
+
+def smoothed_loss(logits: Any, targets: Any) -> Any:
+    """Cross-entropy with label smoothing and a z-loss; tokens of id 0 are padding."""
     logits = logits.astype(jnp.float32)
-    logp = logits - jax.nn.logsumexp(logits, -1, keepdims=True)
-    picked = jnp.take_along_axis(logp, labels[:, None], -1)[:, 0]
-    loss = -0.9 * picked - 0.1 * logp.mean(-1)
-    return jnp.where(labels == 0, 0.0, loss).sum() / (labels != 0).sum()
+    log_z = jax.nn.logsumexp(logits, axis=-1)
+    picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    smooth = jnp.mean(logits, axis=-1)
+    loss = log_z - 0.9 * picked - 0.1 * smooth + 1e-4 * log_z**2
+    weights = (targets != 0).astype(jnp.float32)
+    return jnp.sum(loss * weights) / jnp.maximum(jnp.sum(weights), 1.0)
 
 
-@program(lambda r: (r.normal(2047, 10007, dtype=jnp.bfloat16), r.integers(10007, 2047)))
-def smoothed_loss(logits, labels):
-    """Smoothed labels with padding, over a prime vocabulary."""
-    return jax.value_and_grad(_smoothed)(logits, labels)
+def label_smoothing() -> Program:
+    draw = Draw(13)
+    logits = draw.normal(4, 255, 8191, dtype=jnp.bfloat16)
+    return jax.value_and_grad(smoothed_loss), (logits, draw.integers(4, 255, high=8191))
 
 
-@program(lambda r: (*(r.normal(2, 8, 509, 48) for _ in range(3)), r.chance(0.9, 2, 509)))
-def alibi_attention(q, k, v, keep):
-    heads, length = q.shape[1], q.shape[2]
-    slope = 2.0 ** (-8 * jnp.arange(1, heads + 1) / heads)
-    place = jnp.arange(length)
-    away = place[None, :] - place[:, None]
-    s = jnp.einsum("bhqd,bhkd->bhqk", q, k) / jnp.sqrt(q.shape[-1])
-    s = s + slope[:, None, None] * jnp.minimum(away, 0)
-    s = jnp.where((away <= 0) & keep[:, None, None, :], s, -1e9)
-    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(s), v)
+def nucleus(logits: Any, key: Any) -> tuple[Any, Any]:
+    """Tokens drawn from the top 50 and the nucleus of 0.9, and their log-probabilities."""
+    logits = logits.astype(jnp.float32) / 0.7
+    top, ids = lax.top_k(logits, 50)
+    p = jax.nn.softmax(top, axis=-1)
+    before = jnp.cumsum(p, axis=-1) - p
+    top = jnp.where(before < 0.9, top, -jnp.inf)
+    noise = jax.random.gumbel(jax.random.wrap_key_data(key), top.shape)
+    place = jnp.argmax(top + noise, axis=-1)[:, None]
+    token = jnp.take_along_axis(ids, place, axis=-1)[:, 0]
+    log_p = jax.nn.log_softmax(top, axis=-1)
+    return token, jnp.take_along_axis(log_p, place, axis=-1)[:, 0]
 
 
-@program(lambda r: (r.normal(64, 32003), r.uniform(64, low=0.5, high=1.5), r.key()))
-def nucleus_sampling(logits, temperature, key):
-    """Sorted probabilities, their running sum, a mask, a draw."""
-    scaled = logits / temperature[:, None]
-    ordered = jnp.sort(scaled, -1)[:, ::-1]
-    p = jax.nn.softmax(ordered)
-    kept = jnp.cumsum(p, -1) - p < 0.9
-    least = jnp.where(kept, ordered, jnp.inf).min(-1, keepdims=True)
-    noise = -jnp.log(-jnp.log(jax.random.uniform(key, logits.shape, minval=1e-9, maxval=1.0)))
-    return jnp.argmax(jnp.where(scaled >= least, scaled + noise, -jnp.inf), -1)
+def nucleus_sampling() -> Program:
+    draw = Draw(14)
+    return nucleus, (draw.normal(64, 32003, scale=3.0, dtype=jnp.bfloat16), draw.key())
 
 
-@program(lambda r: (r.normal(37, 61, 80), r.normal(61, 96), *r.layers(80, 288), *r.layers(96, 288)))
-def gru(xs, h, wx, wh):
-    def step(h, x):
-        gx, gh = x @ wx["w"] + wx["b"], h @ wh["w"] + wh["b"]
-        rx, zx, nx = jnp.split(gx, 3, -1)
-        rh, zh, nh = jnp.split(gh, 3, -1)
-        reset, update = jax.nn.sigmoid(rx + rh), jax.nn.sigmoid(zx + zh)
-        new = jnp.tanh(nx + reset * nh)
-        h = (1 - update) * new + update * h
-        return h, h
+def int8_feed_forward(weights: Any, x: Any) -> Any:
+    """A SwiGLU block whose int8 weights have a scale per group of 64 rows."""
 
-    return lax.scan(step, h, xs)
+    def dense(name: str, x: Any) -> Any:
+        codes, scales = weights[name]
+        groups = codes.reshape(scales.shape[0], -1, codes.shape[1]).astype(jnp.bfloat16)
+        return x @ (groups * scales[:, None, :]).reshape(codes.shape)
+
+    gate, up = dense("gate", x), dense("up", x)
+    return x + dense("down", jax.nn.silu(gate) * up)
 
 
-@program(
-    lambda r: (r.integers(5003, 32, 127), r.normal(5003, 200), r.normal(127, 200), r.normal(200))
-)
-def embedding_backward(tokens, table, places, scale):
-    def loss(table, places, scale):
-        x = table[tokens] * np.sqrt(200) + places
-        x = (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 1e-6) * scale
-        return (x**2 * jnp.cos(x)).sum()
+def quantized_feed_forward() -> Program:
+    draw = Draw(15)
 
-    return jax.grad(loss, (0, 1, 2))(table, places, scale)
+    def weight(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+        codes = draw.integers(rows, columns, low=-127, high=128, dtype=np.int8)
+        high = 2 / 127 * rows**-0.5
+        return codes, draw.uniform(rows // 64, columns, high=high, dtype=jnp.bfloat16)
+
+    weights = {"gate": weight(1024, 2816), "up": weight(1024, 2816), "down": weight(2816, 1024)}
+    return int8_feed_forward, (weights, draw.normal(48, 1024, dtype=jnp.bfloat16))
 
 
-@program(
-    lambda r: (
-        *(r.normal(16, 7, 64, dtype=jnp.bfloat16) for _ in range(3)),
-        *(r.normal(16, 513, 7, 64, dtype=jnp.bfloat16) for _ in range(2)),
-        np.int32(300),
-    )
-)
-def decode_step(q, k, v, keys, values, place):
-    """One token against a cache that it is written into."""
-    keys = lax.dynamic_update_slice(keys, k[:, None], (0, place, 0, 0))
-    values = lax.dynamic_update_slice(values, v[:, None], (0, place, 0, 0))
-    s = jnp.einsum("bhd,bthd->bht", q, keys).astype(jnp.float32) / 8
-    s = jnp.where(jnp.arange(keys.shape[1]) <= place, s, -jnp.inf)
-    p = jax.nn.softmax(s).astype(q.dtype)
-    return jnp.einsum("bht,bthd->bhd", p, values), keys, values
+def route(logits: Any) -> tuple[Any, Any, Any, Any]:
+    """Top-2 routing: gates, experts, places within the experts' capacity, balance loss."""
+    tokens, experts = logits.shape
+    capacity = 2 * tokens // experts
+    p = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
+    gates, chosen = lax.top_k(p, 2)
+    gates = gates / jnp.sum(gates, axis=-1, keepdims=True)
+    hot = jax.nn.one_hot(chosen.T.reshape(-1), experts, dtype=jnp.int32)
+    place = jnp.sum((jnp.cumsum(hot, axis=0) - 1) * hot, axis=-1).reshape(2, tokens).T
+    kept = place < capacity
+    share = jnp.mean(hot[:tokens].astype(jnp.float32), axis=0)
+    balance = experts * jnp.sum(share * jnp.mean(p, axis=0))
+    z_loss = jnp.mean(jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1) ** 2)
+    return gates * kept, chosen, jnp.where(kept, place, capacity), balance + 1e-3 * z_loss
+
+
+def expert_routing() -> Program:
+    return route, (Draw(16).normal(16411, 64, dtype=jnp.bfloat16),)
+
+
+def decode_step(q: Any, new_k: Any, new_v: Any, cache: Any, lengths: Any) -> tuple[Any, Any]:
+    """One token's attention over a cache to which its key and value are written, with ALiBi."""
+    write = jax.vmap(lambda c, x, n: lax.dynamic_update_slice(c, x[:, None], (0, n, 0)))
+    k, v = write(cache[0], new_k, lengths), write(cache[1], new_v, lengths)
+    heads, length, width = k.shape[1:]
+    scores = jnp.einsum("bhd,bhld->bhl", q, k, preferred_element_type=jnp.float32)
+    slope = 2.0 ** (-8.0 * (jnp.arange(heads) + 1) / heads)
+    behind = lengths[:, None] - jnp.arange(length)
+    scores = scores * width**-0.5 - slope[None, :, None] * behind[:, None, :]
+    scores = jnp.where(behind[:, None, :] >= 0, scores, jnp.finfo(jnp.float32).min)
+    weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
+    return jnp.einsum("bhl,bhld->bhd", weights, v), (k, v)
+
+
+def cached_decoding() -> Program:
+    draw = Draw(17)
+    q, k, v = (draw.normal(16, 12, 64, dtype=jnp.float16) for _ in range(3))
+    cache = tuple(draw.normal(16, 12, 1021, 64, dtype=jnp.float16) for _ in range(2))
+    return decode_step, (q, k, v, cache, draw.integers(16, low=200, high=1020))
+
+
+def penalized(logits: Any, past: Any, lengths: Any, bias: Any) -> tuple[Any, Any]:
+    """Repetition, frequency and presence penalties before greedy choice, and log-probabilities."""
+    batch, vocabulary = logits.shape
+    valid = jnp.arange(past.shape[1]) < lengths[:, None]
+    rows = jnp.arange(batch)[:, None]
+    counts = jnp.zeros((batch, vocabulary), jnp.int32).at[rows, past].add(valid.astype(jnp.int32))
+    seen = counts > 0
+    logits = logits.astype(jnp.float32) + bias
+    logits = jnp.where(seen, jnp.where(logits > 0, logits / 1.2, logits * 1.2), logits)
+    logits = logits - 0.3 * counts - 0.2 * seen
+    return jnp.argmax(logits, axis=-1), jax.nn.log_softmax(logits, axis=-1)
+
+
+def repetition_penalty() -> Program:
+    draw = Draw(18)
+    past = draw.integers(32, 251, high=50257)
+    logits = draw.normal(32, 50257, dtype=jnp.float16)
+    lengths = draw.integers(32, low=20, high=251)
+    return penalized, (logits, past, lengths, draw.normal(50257, scale=0.1))

@@ -1,136 +1,172 @@
-"""Steps of optimisers over many tensors, written out."""
+"""Optimizers written by hand over trees of parameters."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from benchmarks.unseen.table import program
-
-tree_map = jax.tree.map
+from benchmarks.unseen.inputs import Draw, Program
 
 
-def _network(r, dtype=np.float32):
-    """Forty-odd tensors of a small convolutional network."""
-    shapes = [(3, 3, 3, 19), (19,), (19,)]
-    for a, b in ((19, 37), (37, 37), (37, 61), (61, 61), (61, 113), (113, 113)):
-        shapes += [(3, 3, a, b), (b,), (b,), (1, 1, a, b), (b,), (b,)]
-    shapes += [(113, 101), (101,)]
-    return {f"p{n}": r.normal(*shape, dtype=dtype, scale=0.1) for n, shape in enumerate(shapes)}
+def tree(draw: Draw, layers: int, width: int, dtype: Any = jnp.float32) -> dict[str, Any]:
+    """Parameters of a small transformer."""
+
+    def layer() -> dict[str, np.ndarray]:
+        return {
+            "qkv": draw.weight(width, 3 * width, dtype),
+            "out": draw.weight(width, width, dtype),
+            "up": draw.weight(width, 4 * width, dtype),
+            "down": draw.weight(4 * width, width, dtype),
+            "scale1": draw.normal(width, dtype=dtype),
+            "scale2": draw.normal(width, dtype=dtype),
+            "bias": draw.normal(4 * width, dtype=dtype),
+        }
+
+    return {"layers": [layer() for _ in range(layers)], "embed": draw.weight(997, width, dtype)}
 
 
-@program(lambda r: (_network(r), _network(r), _network(r), _network(r), np.float32(100)))
-def layerwise_adam(params, grads, m, v, count):
-    """LAMB: two norms per tensor decide its step."""
-    v = tree_map(jnp.abs, v)
-    m = tree_map(lambda m, g: 0.9 * m + 0.1 * g, m, grads)
-    v = tree_map(lambda v, g: 0.999 * v + 0.001 * g * g, v, grads)
+def lion(params: Any, momentum: Any, grads: Any, rate: Any) -> tuple[Any, Any]:
+    """Lion with decoupled weight decay for matrices."""
 
-    def new(p, m, v):
-        update = m / (1 - 0.9**count) / (jnp.sqrt(v / (1 - 0.999**count)) + 1e-6) + 0.01 * p
-        size, step = jnp.linalg.norm(p), jnp.linalg.norm(update)
-        trust = jnp.where((size > 0) & (step > 0), size / step, 1.0)
-        return p - 1e-3 * trust * update
+    def update(p: Any, m: Any, g: Any) -> Any:
+        step = jnp.sign(0.9 * m + 0.1 * g)
+        decay = 0.1 * p if p.ndim > 1 else 0.0
+        return p - rate * (step + decay)
 
-    return tree_map(new, params, m, v), m, v
+    new = jax.tree.map(update, params, momentum, grads)
+    return new, jax.tree.map(lambda m, g: 0.99 * m + 0.01 * g, momentum, grads)
 
 
-@program(
-    lambda r: (
-        [r.normal(1021, 769), r.normal(769, 1021), r.normal(4001, 97)],
-        [r.normal(1021, 769), r.normal(769, 1021), r.normal(4001, 97)],
-        [r.uniform(n, low=0.1) for n in (1021, 769, 4001)],
-        [r.uniform(n, low=0.1) for n in (769, 1021, 97)],
-    )
-)
-def factored_moments(params, grads, rows, columns):
-    """Adafactor: second moments kept by rows and columns, updates clipped by their size."""
-    out = []
-    for p, g, r, c in zip(params, grads, rows, columns, strict=True):
+def lion_step() -> Program:
+    draw = Draw(81)
+    return lion, (*(tree(draw, 6, 192) for _ in range(3)), np.float32(1e-4))
+
+
+def adafactor(params: Any, rows: Any, columns: Any, grads: Any, step: Any) -> tuple[Any, ...]:
+    """Adafactor: factored second moments of matrices, clipped updates, relative step sizes."""
+    decay = 1.0 - jnp.power(step + 1.0, -0.8)
+    leaves, structure = jax.tree.flatten(params)
+    found = []
+    flat = (jax.tree.leaves(t) for t in (rows, columns, grads))
+    for p, r, c, g in zip(leaves, *flat, strict=True):
         square = g * g + 1e-30
-        r = 0.99 * r + 0.01 * square.mean(1)
-        c = 0.99 * c + 0.01 * square.mean(0)
-        update = g * lax.rsqrt(r / r.mean())[:, None] * lax.rsqrt(c)
-        update = update / jnp.maximum(1.0, jnp.sqrt((update**2).mean()))
-        step = 1e-2 * jnp.maximum(1e-3, jnp.sqrt((p**2).mean()))
-        out.append((p - step * update, r, c))
-    return out
+        if p.ndim == 2:
+            r = decay * r + (1 - decay) * jnp.mean(square, axis=1)
+            c = decay * c + (1 - decay) * jnp.mean(square, axis=0)
+            update = g * jax.lax.rsqrt(r / jnp.mean(r))[:, None] * jax.lax.rsqrt(c)[None, :]
+        else:
+            r = decay * r + (1 - decay) * square
+            update = g * jax.lax.rsqrt(r)
+        update = update / jnp.maximum(1.0, jnp.sqrt(jnp.mean(update**2)))
+        size = jnp.maximum(1e-3, jnp.sqrt(jnp.mean(p * p)))
+        found.append((p - 0.01 * size * update, r, c))
+    return tuple(jax.tree.unflatten(structure, list(part)) for part in zip(*found, strict=True))
 
 
-@program(lambda r: (_network(r, jnp.bfloat16), _network(r, jnp.bfloat16), _network(r)))
-def sign_momentum(params, grads, m):
-    """Lion on parameters of sixteen bits with a moment of thirty-two."""
-    wide = tree_map(lambda g: g.astype(jnp.float32), grads)
-    update = tree_map(lambda m, g: jnp.sign(0.9 * m + 0.1 * g), m, wide)
-    new = tree_map(
-        lambda p, u: (p - 1e-4 * (u + 0.1 * p.astype(jnp.float32))).astype(p.dtype), params, update
-    )
-    return new, tree_map(lambda m, g: 0.99 * m + 0.01 * g, m, wide)
+def adafactor_step() -> Program:
+    draw = Draw(82)
+    params, grads = tree(draw, 2, 256), tree(draw, 2, 256)
+    rows = jax.tree.map(lambda p: np.square(p).mean(1) if p.ndim == 2 else p * p, params)
+    columns = jax.tree.map(lambda p: np.square(p).mean(0), params)
+    return adafactor, (params, rows, columns, grads, np.float32(10))
 
 
-@program(lambda r: (r.layers(61, 127, 127, 10), r.normal(256, 61), r.integers(10, 256)))
-def sharpness_aware(layers, x, y):
-    """A step to where the loss is worst nearby, and the gradient taken there."""
+def lamb(params: Any, m: Any, v: Any, grads: Any, step: Any) -> tuple[Any, Any, Any]:
+    """LAMB in mixed precision: gradients in bf16, clipped by their global norm, trust ratios."""
+    grads = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
+    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(grads)))
+    grads = jax.tree.map(lambda g: g * jnp.minimum(1.0, 1.0 / (norm + 1e-6)), grads)
+    m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, grads)
+    v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, grads)
 
-    def loss(layers):
-        h = x
-        for layer in layers[:-1]:
-            h = jax.nn.relu(h @ layer["w"] + layer["b"])
-        logp = jax.nn.log_softmax(h @ layers[-1]["w"] + layers[-1]["b"])
-        return -jnp.take_along_axis(logp, y[:, None], 1).mean()
+    def update(p: Any, m: Any, v: Any) -> Any:
+        u = m / (1 - 0.9**step) / (jnp.sqrt(v / (1 - 0.999**step)) + 1e-6) + 0.01 * p
+        p_norm, u_norm = jnp.linalg.norm(p), jnp.linalg.norm(u)
+        trust = jnp.where((p_norm > 0) & (u_norm > 0), p_norm / u_norm, 1.0)
+        return p - 1e-3 * jnp.clip(trust, 0.0, 10.0) * u
 
-    value, grads = jax.value_and_grad(loss)(layers)
-    norm = jnp.sqrt(sum((g**2).sum() for g in jax.tree.leaves(grads)))
-    up = tree_map(lambda p, g: p + 0.05 * g / (norm + 1e-12), layers, grads)
-    return value, tree_map(lambda p, g: p - 0.1 * g, layers, jax.grad(loss)(up))
-
-
-@program(lambda r: (_network(r), _network(r), _network(r), _network(r), np.int32(500)))
-def averaged_weights(params, grads, momentum, average, count):
-    """Nesterov, a global clip, a cosine schedule, decay, and a running average of the weights."""
-    norm = jnp.sqrt(sum((g**2).sum() for g in jax.tree.leaves(grads)))
-    clip = jnp.minimum(1.0, 1.0 / (norm + 1e-6))
-    rate = 0.05 * (1 + jnp.cos(jnp.pi * jnp.minimum(count / 1000, 1.0)))
-    grads = tree_map(lambda g, p: g * clip + 1e-4 * p, grads, params)
-    momentum = tree_map(lambda m, g: 0.9 * m + g, momentum, grads)
-    params = tree_map(lambda p, m, g: p - rate * (g + 0.9 * m), params, momentum, grads)
-    keep = jnp.minimum(0.999, (1 + count) / (10 + count))
-    average = tree_map(lambda a, p: keep * a + (1 - keep) * p, average, params)
-    return params, momentum, average, norm
+    return jax.tree.map(update, params, m, v), m, v
 
 
-@program(
-    lambda r: (
-        r.normal(997, 2048),
-        r.normal(997, 2048),
-        *(r.integers(127, 997 * 16, 128, dtype=np.int8) for _ in "mv"),
-        *(r.uniform(997 * 16, low=0.01) for _ in "mv"),
-    )
-)
-def eight_bit_moments(p, g, m, v, m_scale, v_scale):
-    """Adam whose moments are bytes, with a scale for every 128 of them."""
-    m = (m.astype(jnp.float32) / 127 * m_scale[:, None]).reshape(p.shape)
-    v = (v.astype(jnp.float32) / 127 * v_scale[:, None]).reshape(p.shape)
-    m, v = 0.9 * m + 0.1 * g, 0.999 * v**2 + 0.001 * g * g
-    p = p - 1e-3 * m / (jnp.sqrt(v) + 1e-8)
-
-    def packed(x):
-        x = x.reshape(-1, 128)
-        scale = jnp.abs(x).max(1)
-        code = jnp.round(x / jnp.maximum(scale, 1e-12)[:, None] * 127).astype(jnp.int8)
-        return code, scale
-
-    return p, packed(m), packed(jnp.sqrt(v))
+def lamb_step() -> Program:
+    draw = Draw(83)
+    params, m = tree(draw, 5, 256), tree(draw, 5, 256)
+    v = jax.tree.map(np.square, tree(draw, 5, 256))
+    return lamb, (params, m, v, tree(draw, 5, 256, jnp.bfloat16), np.float32(7))
 
 
-@program(lambda r: (r.normal(384, 1000), r.normal(384, 1000)))
-def orthogonal_momentum(g, m):
-    """Five Newton-Schulz iterations on a momentum."""
-    m = 0.95 * m + g
-    x = m / (jnp.linalg.norm(m) + 1e-7)
+def blockwise(params: Any, codes: Any, scales: Any, grads: Any) -> tuple[Any, Any, Any]:
+    """Momentum kept in int8 blocks of 128 values, a scale each; Nesterov's update."""
+
+    def update(p: Any, code: Any, scale: Any, g: Any) -> tuple[Any, Any, Any]:
+        m = (code.astype(jnp.float32) * scale[:, None]).reshape(p.shape)
+        m = 0.9 * m + g
+        blocks = m.reshape(code.shape)
+        scale = jnp.max(jnp.abs(blocks), axis=1) / 127.0
+        code = jnp.round(blocks / jnp.maximum(scale, 1e-12)[:, None]).astype(jnp.int8)
+        return p - 0.01 * (g + 0.9 * m), code, scale
+
+    found = [update(p, c, s, g) for p, c, s, g in zip(params, codes, scales, grads, strict=True)]
+    return tuple(list(part) for part in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def int8_momentum() -> Program:
+    draw = Draw(84)
+    shapes = [(1000, 512), (512, 512), (512, 2048), (2048, 512), (512, 384)]
+    params, grads = ([draw.normal(*shape) for shape in shapes] for _ in range(2))
+    blocks = [rows * columns // 128 for rows, columns in shapes]
+    codes = [draw.integers(n, 128, low=-127, high=128, dtype=np.int8) for n in blocks]
+    return blockwise, (params, codes, [draw.uniform(n, high=0.01) for n in blocks], grads)
+
+
+def private_step(params: Any, x: Any, y: Any, key: Any) -> tuple[Any, Any]:
+    """A step with gradients clipped per example, and noise (DP-SGD), of a small classifier."""
+
+    def loss(params: Any, x: Any, y: Any) -> Any:
+        h = jnp.tanh(x @ params["w1"] + params["b1"])
+        return -jax.nn.log_softmax(h @ params["w2"] + params["b2"])[y]
+
+    losses, grads = jax.vmap(jax.value_and_grad(loss), in_axes=(None, 0, 0))(params, x, y)
+    squares = [jnp.sum(g.reshape(g.shape[0], -1) ** 2, axis=1) for g in jax.tree.leaves(grads)]
+    factor = jnp.minimum(1.0, 1.0 / (jnp.sqrt(sum(squares)) + 1e-6))
+    total = jax.tree.map(lambda g: jnp.tensordot(factor, g, 1), grads)
+    leaves, structure = jax.tree.flatten(total)
+    keys = jax.random.split(jax.random.wrap_key_data(key), len(leaves))
+    noisy = [g + jax.random.normal(k, g.shape) for g, k in zip(leaves, keys, strict=True)]
+    step = jax.tree.unflatten(structure, noisy)
+    new = jax.tree.map(lambda p, g: p - 0.1 * g / x.shape[0], params, step)
+    return new, jnp.mean(losses)
+
+
+def private_training() -> Program:
+    draw = Draw(85)
+    params = {
+        "w1": draw.weight(59, 64),
+        "b1": draw.normal(64, scale=0.1),
+        "w2": draw.weight(64, 10),
+        "b2": draw.normal(10, scale=0.1),
+    }
+    args = (draw.normal(1021, 59), draw.integers(1021, high=10), draw.key())
+    return private_step, (params, *args)
+
+
+def newton_schulz(momentum: Any, grads: Any, params: Any) -> tuple[Any, Any]:
+    """Muon: the momentum of stacked matrices made orthogonal by five iterations."""
+    momentum = 0.95 * momentum + grads
+    x = (grads + 0.95 * momentum).astype(jnp.bfloat16)
+    norm = jnp.sqrt(jnp.sum(jnp.square(x.astype(jnp.float32)), axis=(1, 2), keepdims=True))
+    x = x / (norm + 1e-7).astype(jnp.bfloat16)
     for _ in range(5):
-        a = x @ x.T
-        x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
-    return m, x * jnp.sqrt(jnp.maximum(1.0, 384 / 1000))
+        a = x @ x.transpose(0, 2, 1)
+        b = -4.7750 * a + 2.0315 * (a @ a)
+        x = 3.4445 * x + b @ x
+    scale = 0.02 * max(1.0, params.shape[1] / params.shape[2]) ** 0.5
+    return params * (1 - 0.02 * 0.01) - scale * x.astype(jnp.float32), momentum
+
+
+def muon_step() -> Program:
+    draw = Draw(86)
+    return newton_schulz, tuple(draw.normal(12, 256, 384, scale=0.05) for _ in range(3))

@@ -1,160 +1,173 @@
-"""Statistics: likelihoods with special functions, mixtures, filters, resampling."""
+"""Statistics: likelihoods with special functions, mixtures, resampling, Monte Carlo, tests."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jax.scipy.special import betaln, digamma, gammaln, i0e, ndtri, xlogy
+from jax.scipy import special
 
-from benchmarks.unseen.table import program
+from benchmarks.unseen.inputs import Draw, Program
 
 
-@program(
-    lambda r: (
-        r.normal(20011, 7),
-        r.normal(11, 7),
-        r.uniform(11, 7, low=0.5),
-        r.uniform(11, low=0.1),
+def beta_binomial(logits: Any, log_size: Any, hits: Any, trials: Any) -> Any:
+    """Mean negative log-likelihood of overdispersed counts."""
+    size = jnp.exp(log_size)
+    mean = jax.nn.sigmoid(logits)
+    a, b = mean * size, (1.0 - mean) * size
+    log_beta = lambda x, y: (  # noqa: E731
+        special.gammaln(x) + special.gammaln(y) - special.gammaln(x + y)
     )
-)
-def mixture_step(x, mean, var, share):
-    """One iteration of expectation-maximisation of diagonal Gaussians."""
-    away = x[:, None] - mean
-    logp = -0.5 * (away**2 / var + jnp.log(2 * jnp.pi * var)).sum(-1) + jnp.log(share / share.sum())
-    whole = jax.nn.logsumexp(logp, -1, keepdims=True)
-    part = jnp.exp(logp - whole)
-    count = part.sum(0)
-    mean = part.T @ x / count[:, None]
-    var = part.T @ x**2 / count[:, None] - mean**2
-    return mean, jnp.maximum(var, 1e-4), count / x.shape[0], whole.mean()
+    choose = -jnp.log1p(trials) - log_beta(trials - hits + 1.0, hits + 1.0)
+    return -jnp.mean(choose + log_beta(hits + a, trials - hits + b) - log_beta(a, b))
 
 
-@program(lambda r: (r.normal(30011, 19), r.integers(9, 30011), r.normal(19, scale=0.1)))
-def poisson_regression(x, y, w):
-    """Likelihood, gradient and the curvature of each coefficient."""
-
-    def nll(w):
-        eta = x @ w
-        return (jnp.exp(eta) - y * eta + gammaln(y + 1.0)).mean()
-
-    value, grad = jax.value_and_grad(nll)(w)
-    weight = jnp.exp(x @ w)
-    return value, grad, (x**2 * weight[:, None]).mean(0)
+def overdispersed_counts() -> Program:
+    draw = Draw(71)
+    trials = draw.integers(100003, low=1, high=200).astype(np.float32)
+    hits = np.floor(trials * draw.uniform(100003)).astype(np.float32)
+    fun = jax.value_and_grad(beta_binomial, argnums=(0, 1))
+    return fun, (draw.normal(100003), draw.normal(100003, scale=0.5) + 2.0, hits, trials)
 
 
-@program(
-    lambda r: (r.integers(400, 7919, 31), r.uniform(31, low=1.0, high=99.0), r.uniform(31, low=0.5))
-)
-def negative_binomial(y, mean, size):
-    """Log-gammas of every count, summed by column, and gradients by digamma."""
-    y = y.astype(jnp.float32)
-
-    def nll(mean, size):
-        p = gammaln(y + size) - gammaln(size) - gammaln(y + 1)
-        p = p + size * jnp.log(size / (size + mean)) + xlogy(y, mean / (size + mean))
-        return -p.sum()
-
-    return jax.value_and_grad(nll, (0, 1))(mean, size)
-
-
-@program(lambda r: (r.normal(2003, 3), r.normal(1009, 3), r.uniform(3, low=0.2)))
-def kernel_density(points, at, width):
-    z = (at[:, None] - points) / width
-    logs = -0.5 * (z**2).sum(-1)
-    norm = jnp.log(points.shape[0]) + jnp.log(width * jnp.sqrt(2 * jnp.pi)).sum()
-    return jax.nn.logsumexp(logs, -1) - norm, logs.argmax(-1)
+def student_mixture(x: Any, weight: Any, mean: Any, scale: Any, freedom: Any) -> tuple[Any, ...]:
+    """An expectation-maximization step of a mixture of t-distributions; and log-likelihood."""
+    z = (x[:, None, :] - mean) / scale
+    square = jnp.sum(z * z, axis=-1)
+    d = x.shape[1]
+    constant = special.gammaln((freedom + d) / 2) - special.gammaln(freedom / 2)
+    constant = constant - 0.5 * d * jnp.log(freedom * jnp.pi) - jnp.sum(jnp.log(scale), axis=-1)
+    log_p = constant - 0.5 * (freedom + d) * jnp.log1p(square / freedom) + jnp.log(weight)
+    total = jax.nn.logsumexp(log_p, axis=1, keepdims=True)
+    r = jnp.exp(log_p - total)
+    u = r * (freedom + d) / (freedom + square)
+    mass = jnp.sum(u, axis=0)[:, None]
+    new_mean = u.T @ x / mass
+    second = u.T @ (x * x) / mass
+    new_scale = jnp.sqrt(jnp.maximum(second - new_mean**2, 1e-6))
+    return jnp.mean(r, axis=0), new_mean, new_scale, jnp.mean(total)
 
 
-@program(
-    lambda r: (
-        r.normal(1013, 23),
-        r.chance(0.4, 1013),
-        r.normal(64, 23, scale=0.1),
-        r.normal(64, 23),
-    )
-)
-def hamiltonian_chains(x, y, w, momentum):
-    """Ten leapfrog steps of 64 chains of a logistic regression."""
-
-    def energy(w):
-        eta = x @ w
-        return (jax.nn.softplus(eta) - y * eta).sum() + 0.5 * (w**2).sum()
-
-    slope = jax.vmap(jax.grad(energy))
-
-    def step(_, state):
-        w, p = state
-        p = p - 0.005 * slope(w)
-        w = w + 0.01 * p
-        return w, p - 0.005 * slope(w)
-
-    start = jax.vmap(energy)(w) + 0.5 * (momentum**2).sum(-1)
-    w, p = lax.fori_loop(0, 10, step, (w, momentum))
-    return w, start - jax.vmap(energy)(w) - 0.5 * (p**2).sum(-1)
+def robust_mixture() -> Program:
+    draw = Draw(72)
+    weight = np.full(11, 1 / 11, np.float32)
+    state = (weight, draw.normal(11, 7), draw.uniform(11, 7, low=0.5, high=1.5))
+    return student_mixture, (draw.normal(100003, 7), *state, draw.uniform(11, low=3, high=9))
 
 
-@program(lambda r: (r.normal(50, 257, 2),))
-def tracking(seen):
-    """A Kalman filter of four states for each of 257 objects."""
-    move = jnp.eye(4) + 0.1 * jnp.eye(4, k=2)
-    look = jnp.eye(2, 4)
-
-    def step(state, z):
-        mean, cov = state
-        mean, cov = move @ mean, move @ cov @ move.T + 0.01 * jnp.eye(4)
-        s = look @ cov @ look.T + 0.1 * jnp.eye(2)
-        det = s[0, 0] * s[1, 1] - s[0, 1] * s[1, 0]
-        inverse = jnp.array([[s[1, 1], -s[0, 1]], [-s[1, 0], s[0, 0]]]) / det
-        gain = cov @ look.T @ inverse
-        mean = mean + gain @ (z - look @ mean)
-        return (mean, (jnp.eye(4) - gain @ look) @ cov), mean
-
-    def one(seen):
-        return lax.scan(step, (jnp.zeros(4), jnp.eye(4)), seen)[1]
-
-    return jax.vmap(one, 1, 1)(seen)
+def marginal_likelihood(log_params: Any, x: Any, y: Any) -> Any:
+    """The log marginal likelihood of a Gaussian process with a Matern kernel."""
+    scale, noise, lengths = jnp.exp(log_params[0]), jnp.exp(log_params[1]), jnp.exp(log_params[2:])
+    z = x / lengths
+    square = jnp.sum((z[:, None] - z[None, :]) ** 2, axis=-1)
+    r = jnp.sqrt(5.0 * square + 1e-10)
+    kernel = scale * (1.0 + r + r * r / 3.0) * jnp.exp(-r)
+    kernel = kernel + (noise + 1e-4) * jnp.eye(x.shape[0])
+    factor = jnp.linalg.cholesky(kernel)
+    half = jax.scipy.linalg.solve_triangular(factor, y, lower=True)
+    return -0.5 * half @ half - jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
-@program(lambda r: (r.normal(1009, 5), r.key()))
-def bootstrap(x, key):
-    """Means of 512 samples drawn with replacement, and their quantiles."""
-    drawn = jax.random.randint(key, (512, x.shape[0]), 0, x.shape[0])
-    means = x[drawn].mean(1)
-    ordered = jnp.sort(means, 0)
-    return ordered[12], ordered[256], ordered[499], means.std(0)
+def gaussian_process() -> Program:
+    draw = Draw(73)
+    x = draw.normal(509, 5)
+    y = np.sin(x).sum(1) + draw.normal(509, scale=0.1)
+    return jax.value_and_grad(marginal_likelihood), (draw.normal(7, scale=0.1), x, y)
 
 
-@program(lambda r: (r.uniform(65537, low=0.01, high=0.99), r.uniform(3, 65537, low=0.5, high=9.0)))
-def beta_and_student(p, abc):
-    """Densities with log-betas and log-gammas at several places, and a table of moments."""
-    a, b, nu = abc
-    beta = (a - 1) * jnp.log(p) + (b - 1) * jnp.log1p(-p) - betaln(a, b)
-    t = (p - 0.5) * 9
-    student = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * jnp.log(nu * jnp.pi)
-    student = student - (nu + 1) / 2 * jnp.log1p(t * t / nu)
-    score = digamma(a + b) - digamma(a) + jnp.log(p)
-    return beta, student, score, jnp.stack([beta.mean(), student.mean(), (score**2).mean()])
+def bootstrap(x: Any, key: Any) -> tuple[Any, Any]:
+    """500 resamples: intervals of mean, deviation, skewness and a trimmed mean."""
+    count = x.shape[0]
+    draws = jax.random.randint(jax.random.wrap_key_data(key), (500, count), 0, count)
+    y = x[draws]
+    mean = jnp.mean(y, axis=1)
+    std = jnp.std(y, axis=1)
+    skew = jnp.mean(((y - mean[:, None]) / std[:, None]) ** 3, axis=1)
+    low, high = jnp.quantile(x, jnp.array([0.05, 0.95]))
+    inside = (y >= low) & (y <= high)
+    trimmed = jnp.sum(y * inside, axis=1) / jnp.sum(inside, axis=1)
+    found = jnp.stack([mean, std, skew, trimmed])
+    return jnp.quantile(found, jnp.array([0.025, 0.5, 0.975]), axis=1), found
 
 
-@program(lambda r: (r.uniform(8009, 17), r.uniform(17, low=0.2, high=5.0), r.uniform(17, high=6.0)))
-def directions(angle, kappa, centre):
-    """Von Mises densities, a uniform to normal transform, column moments of both."""
-    turned = 2 * jnp.pi * angle
-    logp = kappa * (jnp.cos(turned - centre) - 1) - jnp.log(2 * jnp.pi * i0e(kappa))
-    normal = ndtri(jnp.clip(angle, 1e-6, 1 - 1e-6))
-    z = normal - normal.mean(0)
-    return logp, normal, (z**3).mean(0) / (z**2).mean(0) ** 1.5, logp.sum(0)
+def bootstrap_intervals() -> Program:
+    draw = Draw(75)
+    return bootstrap, (np.exp(draw.normal(4001, scale=0.5)), draw.key())
 
 
-@program(lambda r: (r.normal(2011, 157),))
-def shrunk_covariance(x):
-    """Ledoit and Wolf's shrinkage towards a multiple of the identity."""
-    n, p = x.shape
-    x = x - x.mean(0)
-    s = x.T @ x / n
-    mu = jnp.trace(s) / p
-    away = ((s - mu * jnp.eye(p)) ** 2).sum() / p
-    spread = (((x**2).T @ x**2).sum() / n - (s**2).sum()) / (n * p)
-    share = jnp.minimum(spread, away) / away
-    return (1 - share) * s + share * mu * jnp.eye(p), share
+def t_tests(a: Any, b: Any) -> tuple[Any, Any, Any]:
+    """Welch's test of every row by the incomplete beta function, and adjusted p-values."""
+    n, m = a.shape[1], b.shape[1]
+    var_a, var_b = jnp.var(a, axis=1, ddof=1) / n, jnp.var(b, axis=1, ddof=1) / m
+    t = (jnp.mean(a, axis=1) - jnp.mean(b, axis=1)) / jnp.sqrt(var_a + var_b)
+    freedom = (var_a + var_b) ** 2 / (var_a**2 / (n - 1) + var_b**2 / (m - 1))
+    p = special.betainc(freedom / 2, 0.5, freedom / (freedom + t**2))
+    order = jnp.argsort(p)
+    count = p.shape[0]
+    scaled = p[order] * count / jnp.arange(1, count + 1)
+    smallest = lax.cummin(scaled, reverse=True)
+    adjusted = jnp.zeros_like(p).at[order].set(jnp.minimum(smallest, 1.0))
+    return t, p, adjusted
+
+
+def gene_expression() -> Program:
+    draw = Draw(76)
+    return t_tests, (draw.normal(50021, 13) + np.float32(0.3), draw.normal(50021, 17))
+
+
+def hamiltonian(q: Any, p: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """Ten leapfrog steps of 64 chains of a logistic regression, and who is accepted by energy."""
+
+    def energy(q: Any) -> Any:
+        logits = x @ q
+        return jnp.sum(jax.nn.softplus(logits) - y * logits) + 0.5 * jnp.sum(q * q)
+
+    slope = jax.grad(energy)
+
+    def chain(q: Any, p: Any) -> tuple[Any, Any]:
+        def step(_: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            q, p = carry
+            p = p - 0.01 * slope(q)
+            q = q + 0.02 * p
+            return q, p - 0.01 * slope(q)
+
+        return lax.fori_loop(0, 10, step, (q, p))
+
+    new_q, new_p = jax.vmap(chain)(q, p)
+    total = lambda q, p: jax.vmap(energy)(q) + 0.5 * jnp.sum(p * p, axis=1)  # noqa: E731
+    drift = total(new_q, new_p) - total(q, p)
+    return new_q, new_p, jnp.exp(jnp.minimum(-drift, 0.0))
+
+
+def hamiltonian_monte_carlo() -> Program:
+    draw = Draw(77)
+    x = draw.normal(1009, 23)
+    y = (draw.uniform(1009) < 0.5).astype(np.float32)
+    return hamiltonian, (draw.normal(64, 23, scale=0.1), draw.normal(64, 23), x, y)
+
+
+def concentration(angles: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Von Mises fits of many weighted series: Newton's method on ratios of Bessel functions."""
+    total = jnp.sum(weights, axis=1)
+    c = jnp.sum(weights * jnp.cos(angles), axis=1) / total
+    s = jnp.sum(weights * jnp.sin(angles), axis=1) / total
+    mean, r = jnp.arctan2(s, c), jnp.sqrt(c * c + s * s)
+    kappa = r * (2.0 - r * r) / (1.0 - r * r)
+
+    def step(_: Any, kappa: Any) -> Any:
+        ratio = special.i1e(kappa) / special.i0e(kappa)
+        return kappa - (ratio - r) / (1.0 - ratio * ratio - ratio / kappa)
+
+    kappa = lax.fori_loop(0, 5, step, kappa)
+    log_z = jnp.log(2 * jnp.pi * special.i0e(kappa)) + kappa
+    log_p = kappa[:, None] * jnp.cos(angles - mean[:, None]) - log_z[:, None]
+    return mean, kappa, jnp.sum(weights * log_p, axis=1)
+
+
+def von_mises() -> Program:
+    draw = Draw(78)
+    angles = draw.normal(20011, 101) + draw.uniform(20011, 1, high=6.0)
+    return concentration, (angles.astype(np.float32), draw.uniform(20011, 101, low=0.1))

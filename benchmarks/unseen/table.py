@@ -1,82 +1,126 @@
-"""The table of unseen programs, filled by the files beside it, one per field."""
+"""The programs by name: field/program."""
 
 from __future__ import annotations
 
-import importlib
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 
-import numpy as np
-
-FIELDS = (
-    *("vision", "language", "speech", "recommendation", "graphs", "reinforcement"),
-    *("simulation", "statistics", "optimizers", "signals"),
+from benchmarks.unseen import (
+    geometry,
+    graphs,
+    language,
+    optimizers,
+    recommendation,
+    reinforcement,
+    simulation,
+    speech,
+    statistics,
+    vision,
 )
+from benchmarks.unseen.inputs import Program
+
+_FIELDS: Mapping[ModuleType, tuple[str, ...]] = {
+    vision: (
+        "color_jitter",
+        "affine_warp",
+        "anchor_matching",
+        "segmentation_loss",
+        "oriented_edges",
+        "structural_similarity",
+        "masked_autoencoder",
+    ),
+    language: (
+        "packed_attention",
+        "sliding_window_gradient",
+        "label_smoothing",
+        "nucleus_sampling",
+        "quantized_feed_forward",
+        "expert_routing",
+        "cached_decoding",
+        "repetition_penalty",
+    ),
+    speech: (
+        "mel_spectrogram",
+        "spectrum_augmentation",
+        "conformer_convolution",
+        "griffin_lim",
+        "mu_law_wavenet",
+    ),
+    recommendation: (
+        "two_towers",
+        "deep_and_cross",
+        "personalized_ranking",
+        "click_calibration",
+    ),
+    graphs: (
+        "node_classification",
+        "graph_attention",
+        "molecules",
+        "page_rank",
+        "sinkhorn_matching",
+    ),
+    reinforcement: (
+        "generalized_advantages",
+        "ppo_gradient",
+        "distributional_targets",
+        "soft_actor_critic",
+        "cart_poles",
+        "prioritized_replay",
+    ),
+    simulation: (
+        "gray_scott",
+        "n_body",
+        "fluid_step",
+        "plasma_step",
+        "ocean_step",
+        "ising_model",
+        "stochastic_volatility",
+        "wave_packet",
+    ),
+    statistics: (
+        "overdispersed_counts",
+        "robust_mixture",
+        "gaussian_process",
+        "bootstrap_intervals",
+        "gene_expression",
+        "hamiltonian_monte_carlo",
+        "von_mises",
+    ),
+    optimizers: (
+        "lion_step",
+        "adafactor_step",
+        "lamb_step",
+        "int8_momentum",
+        "private_training",
+        "muon_step",
+    ),
+    geometry: (
+        "body_kinematics",
+        "sphere_tracing",
+        "kalman_filters",
+        "gaussian_splats",
+    ),
+}
+
+#: What makes each program's function and arguments.
+PROGRAMS: Mapping[str, Callable[[], Program]] = {
+    f"{module.__name__.rpartition('.')[2]}/{name}": getattr(module, name)
+    for module, names in _FIELDS.items()
+    for name in names
+}
 
 
-class Inputs:
-    """Arguments of a program, always the same."""
+def find(names: Sequence[str]) -> list[str]:
+    """The programs that one of `names` names, in the table's order; all for none.
 
-    def __init__(self) -> None:
-        self._draw = np.random.default_rng(2026)
-
-    def normal(self, *shape: int, dtype: Any = np.float32, scale: float = 1.0) -> np.ndarray:
-        return (scale * self._draw.standard_normal(shape, np.float32)).astype(dtype)
-
-    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> np.ndarray:
-        return self._draw.uniform(low, high, shape).astype(np.float32)
-
-    def integers(self, high: int, *shape: int, dtype: Any = np.int32, low: int = 0) -> np.ndarray:
-        return self._draw.integers(low, high, shape).astype(dtype)
-
-    def chance(self, share: float, *shape: int) -> np.ndarray:
-        return self._draw.random(shape) < share
-
-    def key(self) -> np.ndarray:
-        """A raw key of threefry."""
-        return np.array([0, 2026], np.uint32)
-
-    def layers(self, *widths: int) -> list[dict[str, np.ndarray]]:
-        """Weights and biases of dense layers."""
-        return [
-            {"w": self.normal(a, b, scale=a**-0.5), "b": self.normal(b, scale=0.1)}
-            for a, b in itertools.pairwise(widths)
-        ]
+    A name is one of the table, its second half, or how one begins (vision). Raises ValueError for
+    one that names nothing.
+    """
+    for name in names:
+        if not any(_named(known, name) for known in PROGRAMS):
+            raise ValueError(f"No program is called {name}. There are: {', '.join(PROGRAMS)}.")
+    return [known for known in PROGRAMS if not names or any(_named(known, n) for n in names)]
 
 
-@dataclass(frozen=True)
-class Program:
-    """`fun(*make(Inputs()))`, of a `field`."""
-
-    name: str
-    field: str
-    fun: Callable[..., Any]
-    make: Callable[[Inputs], tuple[Any, ...]]
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        return self.make(Inputs())
-
-
-_PROGRAMS: dict[str, Program] = {}
-
-
-def program(make: Callable[[Inputs], tuple[Any, ...]]) -> Callable[..., Any]:
-    """Puts the decorated function into the table under its own name."""
-
-    def put(fun: Callable[..., Any]) -> Callable[..., Any]:
-        field = fun.__module__.rpartition(".")[2]
-        assert fun.__name__ not in _PROGRAMS, fun.__name__
-        _PROGRAMS[fun.__name__] = Program(fun.__name__, field, fun, make)
-        return fun
-
-    return put
-
-
-def programs() -> dict[str, Program]:
-    """All of them, by name."""
-    for field in FIELDS:
-        importlib.import_module(f"benchmarks.unseen.{field}")
-    return _PROGRAMS
+def _named(known: str, name: str) -> bool:
+    return known.startswith(name) or known.partition("/")[2] == name
