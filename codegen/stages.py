@@ -29,9 +29,10 @@ LIBRARY_ROUTINE = 8
 DOT_REPEATS = 32
 #: Operations per element from which a value read by several stages is computed once.
 RECOMPUTE_LIMIT = 64
-#: Places at which a stage may compute inlined values, each op at each index counted: values that
-#: are taken from two places of others, level by level (a scan as a tree), double with each level.
-MOST_PLACES = 1 << 11
+#: Places at which a stage may compute inlined values again, each op at each index but its first:
+#: values that are taken from two places of others, level by level (a scan as a tree), double with
+#: each level.
+MOST_AGAIN = 1 << 11
 #: Rows for which a streamed dot computes an element of an operand once.
 BLOCK_ROWS = 128
 
@@ -326,7 +327,7 @@ def closure(
     """Walks from `root` at (dims, inner) down to inputs and ops in `stops`.
 
     Returns those leaves, each with the index it is read at, and the ids of the ops passed. Raises
-    CodegenError where they are passed at more than `MOST_PLACES` places.
+    CodegenError where more than `MOST_AGAIN` of them are passed again, at another index.
     """
     leaves: list[tuple[Op, Indices]] = []
     passed: set[int] = set()
@@ -340,10 +341,10 @@ def closure(
         if (op.id, index) in seen:
             continue
         seen.add((op.id, index))
-        if len(seen) > MOST_PLACES:
+        if len(seen) - len(passed) - len(leaves) > MOST_AGAIN:
             raise CodegenError(
-                f"{root.name} would compute the values that it reads at more than {MOST_PLACES} "
-                "places: leave it to XLA."
+                f"{root.name} would compute values that it reads again at more than {MOST_AGAIN} "
+                "other places: leave it to XLA."
             )
         if op.id in stops or op.opcode == "parameter":
             leaves.append((op, index))
