@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from codegen.kernel import Kernel
 from costmodel.devices import Device
 from costmodel.model_errors import errors
+from fusionstitch import builders
 from fusionstitch.core import Judge, Workpiece
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.guard.groups import Group
@@ -52,12 +53,13 @@ _DOUBTS: Mapping[str, Doubts] = {
 
 
 def judge_for(options: Options, device: Device, tuned: Tuned) -> Judge | None:
-    """What judges the plans of a program as `options.scorer` asks; None: nothing does.
+    """What judges the plans of a program as `options.scorer` asks; None: nothing does, as where the
+    plan is for another GPU than the one in use.
 
     Nothing is measured for a program of several processes, which must get the same plan in each:
     there the model's proof alone counts.
     """
-    if options.scorer not in _DOUBTS:
+    if options.scorer not in _DOUBTS or device != builders.profile(options.replace(device=None)):
         return None
     import jax
 

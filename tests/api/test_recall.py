@@ -155,6 +155,14 @@ def test_nothing_is_kept_of_what_may_go_better(
     assert planned.count == 3
 
 
+def test_for_another_gpu_than_the_one_in_use_nothing_is_measured(compare: Both) -> None:
+    found, _ = compiled(mixed, GUARDED.replace(device="h100"))
+    assert found is not None  # as by the model
+    assert compare.count == 0
+    compiled(mixed, GUARDED.replace(device="h200"))
+    assert compare.count == 1
+
+
 def test_programs_of_several_processes_take_what_the_model_proves(
     compare: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
