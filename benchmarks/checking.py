@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,13 @@ import numpy as np
 from fusionstitch import accuracy
 
 
-def check(
-    fun: Callable[..., Any],
-    args: tuple[Any, ...],
-    module: bytes,
-    ours: list[np.ndarray],
-    xla: list[np.ndarray],
-) -> dict[str, Any]:
-    """The largest relative L2 errors of our and XLA's outputs, and which exceed the limit.
+def wanted_by(
+    fun: Callable[..., Any], args: tuple[Any, ...], module: bytes, xla: Sequence[np.ndarray]
+) -> tuple[Sequence[np.ndarray], str]:
+    """What the outputs should be, and where that is from.
 
-    The reference is the function itself in float64; for programs that draw random bits it is
-    the lowered `module` interpreted in float64; and where both are out of reach, XLA's result.
-    The limit is `accuracy.limit`: twice XLA's own error or the usual one of the type.
+    It is the function itself in float64; for programs that draw random bits the lowered `module`
+    interpreted in float64; and where both are out of reach, XLA's result.
     """
     import jax
 
@@ -30,13 +25,24 @@ def check(
         wanted = accuracy.reference(module, jax.tree.leaves(args))
         reference = "float64 interpreter"
     if wanted is None or [w.shape for w in wanted] != [v.shape for v in xla]:
-        wanted, reference = xla, "XLA"
+        return xla, "XLA"
+    return wanted, reference
+
+
+def check(
+    ours: Sequence[np.ndarray], xla: Sequence[np.ndarray], wanted: Sequence[np.ndarray], source: str
+) -> dict[str, Any]:
+    """The largest relative L2 errors of our and XLA's outputs, and which exceed the limit.
+
+    `wanted` and its `source` are from `wanted_by`. The limit is `accuracy.limit`: twice XLA's own
+    error or the usual one of the type.
+    """
     errors, errors_xla, wrong = [], [], []
     for number, (mine, theirs, value) in enumerate(zip(ours, xla, wanted, strict=True)):
         error = accuracy.relative_error(mine, value)
         error_xla = accuracy.relative_error(theirs, value)
         allowed = accuracy.limit(mine.dtype, error_xla)
-        if reference == "XLA":  # which has an error of its own
+        if source == "XLA":  # which has an error of its own
             allowed *= 2
         errors.append(error)
         errors_xla.append(error_xla)
@@ -44,9 +50,9 @@ def check(
             found = {"error": error, "xla": error_xla, "allowed": allowed}
             wrong.append({"output": number, "elements": mine.size, **found})
     return {
-        "reference": reference,
+        "reference": source,
         "outputs": len(ours),
         "error": max(errors, default=0.0),
-        "error_xla": max(errors_xla, default=0.0) if reference != "XLA" else None,
+        "error_xla": max(errors_xla, default=0.0) if source != "XLA" else None,
         "wrong": wrong,
     }

@@ -4,10 +4,10 @@ python -m benchmarks.guard [NAME...] --json FILE [--total S] [--dry]
 
 Every program of `benchmarks/unseen` under jax.jit, with scorer="guarded" and with scorer="model":
 GPU time (kernels and copies, by the profiler) and wall time of a call, each measured twice, the
-better run of each side; the largest difference of a result from XLA's; the seconds that our pass
-takes of a compile that knows nothing of the program, and of one in a second process, over XLA's own
-compile. JAX's persistent cache is off. The exit status is 1 where a bar does not hold. --dry runs
-the programs on the CPU and plans them for an H200.
+better run of each side; the largest difference of a result from XLA's, and whether it is more than
+rounding; the seconds that our pass takes of a compile that knows nothing of the program, and of one
+in a second process, over XLA's own compile. JAX's persistent cache is off. The exit status is 1
+where a bar does not hold. --dry runs the programs on the CPU and plans them for an H200.
 """
 
 from __future__ import annotations
@@ -81,6 +81,9 @@ def mean(values: Sequence[float | None], least: float = 0.0) -> float | None:
 def summary(rows: Sequence[Row], again: Sequence[Row]) -> Row:
     """Means, and the programs that miss a bar."""
     found: Row = {"programs": len(rows), "failed": [r["name"] for r in rows if "failure" in r]}
+    found["wrong"] = [
+        r["name"] for r in rows if any(one["wrong"] for one in r.get("check", {}).values())
+    ]
     for what in ("gpu", "wall"):
         for scorer in ("guarded", "model"):
             speeds = {r["name"]: speed(r, what, scorer) for r in rows}
@@ -97,6 +100,7 @@ def summary(rows: Sequence[Row], again: Sequence[Row]) -> Row:
 def misses(found: Mapping[str, Any]) -> list[str]:
     """The bars that do not hold, in words."""
     said = [f"{name} failed" for name in found["failed"]]
+    said += [f"{name}: wrong numbers" for name in found["wrong"]]
     for what in ("gpu", "wall"):
         for name, value in found[f"{what} guarded below {BARS[what]}"].items():
             said.append(f"{name}: {value:.2f} times as fast as XLA ({what})")
@@ -123,7 +127,7 @@ def table(rows: Sequence[Row], again: Sequence[Row]) -> str:
             cells.append(_number((row[f"{what}_us"] or {}).get("xla"), 1))
             cells += [_number(speed(row, what, s)) for s in ("guarded", "model")]
         cells += [str(row[s]["patterns"]) for s in ("guarded", "model")]
-        cells += [str(row["guarded"]["measured"]), f"{row['check']['guarded']:.1e}"]
+        cells += [str(row["guarded"]["measured"]), f"{row['check']['guarded']['difference']:.1e}"]
         cells += [_number(row["xla_s"]), _number(share(row))]
         cells.append(_number(share(seconds.get(row["name"], {}))))
         lines.append(f"| {' | '.join(cells)} |")

@@ -36,7 +36,7 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
 
     import fusionstitch as fs
     from benchmarks import dram, modelled
-    from benchmarks.checking import check
+    from benchmarks.checking import check, wanted_by
     from benchmarks.measuring import Contestant, summary, wall_times
     from benchmarks.profiling import classified, profile
     from fusionstitch import accuracy
@@ -79,7 +79,8 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
 
     def checked() -> None:
         row.step("check")
-        row.put(check=check(fun, args, module, results["fusionstitch"], results["xla"]))
+        ours, xla = results["fusionstitch"], results["xla"]
+        row.put(check=check(ours, xla, *wanted_by(fun, args, module, xla)))
         results.clear()
 
     row.put(**modelled.counts(module, ours.stitched))

@@ -23,7 +23,7 @@ def row(name: str, gpu: float, wall: float, spent: float = 1.0) -> dict[str, Any
         "xla_s": 0.5,
         "guarded_pass_s": spent * 0.5,
         "model_pass_s": 0.1,
-        "check": {"guarded": 1e-7, "model": 1e-7},
+        "check": {s: {"difference": 1e-7, "wrong": []} for s in ("guarded", "model")},
         **{scorer: {"patterns": 1, "measured": 1} for scorer in ("guarded", "model")},
     }
 
@@ -42,7 +42,10 @@ def test_bars() -> None:
         "compiling, first process: 4.00 of XLA's, bar 2.0",
         "compiling, second process: 0.20 of XLA's, bar 0.1",
     ]
-    assert not guard.misses(guard.summary([row("fast", 1.0, 1.0)], []))
+    fine = row("fast", 1.0, 1.0)
+    assert not guard.misses(guard.summary([fine], []))
+    wrong = fine | {"check": {"guarded": {"difference": 1.0, "wrong": [{"output": 0}]}}}
+    assert guard.misses(guard.summary([wrong], [])) == ["fast: wrong numbers"]
     lines = guard.table(rows, again).splitlines()
     assert len(lines) == 5
     assert len({line.count("|") for line in lines}) == 1
@@ -83,3 +86,31 @@ def test_runs_are_told_by_the_pauses_between_them() -> None:
     other = [(15.0 + gap, 7.0)]
     assert guard_worker.runs_of([*other, *one]) == [11.0, 7.0]
     assert guard_worker.runs_of([]) == []
+
+
+def test_results_are_checked_against_float64_where_they_differ_by_more_than_rounding() -> None:
+    import jax.numpy as jnp
+    import numpy as np
+
+    args = (np.linspace(-3.0, 3.0, 50, dtype=np.float32),)
+
+    def rounding(x: Any) -> Any:
+        return jnp.exp(x), jnp.round(x * 1.5).astype(jnp.int8)
+
+    def off(x: Any) -> Any:
+        return jnp.exp(x) * 1.001, rounding(x)[1]
+
+    program = (rounding, args)
+    found = guard_worker.checked(program, {"xla": rounding, "good": rounding, "bad": off}, args)
+    assert found["good"] == {"difference": 0.0, "wrong": []}
+    assert [one["output"] for one in found["bad"]["wrong"]] == [0]
+    assert found["bad"]["difference"] == pytest.approx(1e-3, rel=0.01)
+
+    def flipped(x: Any) -> Any:
+        whole = rounding(x)[1]
+        return rounding(x)[0], whole.at[3].add(1)
+
+    # one more than XLA's none is wrong, as many again as XLA's own is not
+    assert guard_worker.checked(program, {"xla": rounding, "one": flipped}, args)["one"]["wrong"]
+    other = lambda x: (rounding(x)[0], rounding(x)[1].at[7].add(1))  # noqa: E731
+    assert not guard_worker.checked(program, {"xla": other, "one": flipped}, args)["one"]["wrong"]
