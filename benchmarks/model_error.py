@@ -1,12 +1,12 @@
 """How far off the model's gains are: what plans win by it, and what they win when measured.
 
-python -m benchmarks.model_error --measure [TARGET...] --json FILE [--total S]
+python -m benchmarks.model_error --measure [PROGRAM...] --json FILE [--total S]
 python -m benchmarks.model_error FILE [--write]
 
-The first compiles examples on a GPU and measures every pattern that the model chooses beside XLA's
-kernels for the same ops, as `scorer="measured"` does. The second needs no GPU: it prints, by class
-of pattern, by what share of XLA's modelled time the modelled gains were too high; --write puts that
-into the table that `scorer="guarded"` reads.
+The first compiles the examples and the programs of `benchmarks/everyday` on a GPU and measures
+every pattern that the model chooses beside XLA's kernels for the same ops, as `scorer="measured"`
+does. The second needs no GPU: it prints, by class of pattern, by what share of XLA's modelled time
+the modelled gains were too high; --write puts that into the table that `scorer="guarded"` reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,37 @@ import numpy as np
 
 from benchmarks.environment import describe
 from benchmarks.workloads import Workload, find
+from fusionstitch.targets import load
 
 #: Of the errors of a class, the part that is to be within the table's.
 PROVEN = 0.95
 TABLE = Path(__file__).parents[1] / "costmodel" / "model_errors.json"
 
 
-def measure(workload: Workload) -> list[dict[str, Any]]:
+#: The function, its arguments and the keywords of its jit.
+Program = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+
+
+def programs(names: Sequence[str]) -> dict[str, Callable[[], Program]]:
+    """Those that `names` name, all for none: everyday programs as everyday/NAME."""
+    from benchmarks.everyday import table
+
+    def example(workload: Workload) -> Program:
+        return (*load(workload.path), workload.jit_keywords)
+
+    known = {w.target: partial(example, w) for w in find(()) if not w.long}
+    for name, one in table.programs().items():
+        known[f"everyday/{name}"] = partial(lambda one: (one.fun, one.args, {}), one)
+    if missing := [n for n in names if not any(target.startswith(n) for target in known)]:
+        raise SystemExit(f"No program is called {missing[0]}. There are: {', '.join(known)}.")
+    return {
+        target: make
+        for target, make in known.items()
+        if not names or any(target.startswith(name) for name in names)
+    }
+
+
+def measure(program: Program) -> list[dict[str, Any]]:
     """One row per group of patterns that the model's plan of a program has."""
     import jax
 
@@ -41,7 +66,6 @@ def measure(workload: Workload) -> list[dict[str, Any]]:
     from fusionstitch.plan.findings import Evidence
     from fusionstitch.runtime import xla_pass
     from fusionstitch.runtime.cache import Database
-    from fusionstitch.targets import load
 
     options = Options(scorer="model", fallback="error")
     device = builders.profile(options)
@@ -65,14 +89,14 @@ def measure(workload: Workload) -> list[dict[str, Any]]:
 
     if not (found := xla_pass.register(inside)):
         raise SystemExit(found.reason)
-    fun, args = load(workload.path)
+    fun, args, keywords = program
 
     def marked(*args: Any) -> Any:
         return fun(*args)
 
     marked.__name__ = marked.__qualname__ = xla_pass.mark("measured", "0")
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), args)
-    jax.jit(marked, **workload.jit_keywords).lower(*shapes).compile()
+    jax.jit(marked, **keywords).lower(*shapes).compile()
     return rows
 
 
@@ -105,15 +129,15 @@ def errors_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
 
 def _measure_all(asked: argparse.Namespace) -> None:
     end, results = time.monotonic() + asked.total, []
-    for workload in find(asked.names):
-        if workload.long or time.monotonic() > end:
-            continue
+    for target, make in programs(asked.names).items():
+        if time.monotonic() > end:
+            break
         start = time.monotonic()
-        rows = measure(workload)
+        rows = measure(make())
         for row in rows:
-            row["target"] = workload.target
+            row["target"] = target
             print(_line(row), flush=True)
-        print(f"{workload.target}: {time.monotonic() - start:.1f} s", flush=True)
+        print(f"{target}: {time.monotonic() - start:.1f} s", flush=True)
         results += rows
         content = {
             "command": f"python -m benchmarks.model_error {' '.join(sys.argv[1:])}",
@@ -145,7 +169,7 @@ def _fit(file: Path, write: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.model_error", description=__doc__)
-    parser.add_argument("names", nargs="*", help="targets, or a file of rows")
+    parser.add_argument("names", nargs="*", help="programs, or how they begin, or a file of rows")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--total", type=float, default=1e9, help="begin nothing after S seconds")

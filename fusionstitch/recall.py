@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from costmodel import devices
 from fusionstitch import builders, env
@@ -48,10 +48,12 @@ _HERE = Path(__file__).parents[1]
 @dataclass(frozen=True)
 class Kept:
     """A program as an earlier process left it: `module` is what XLA gets instead of the one it
-    offers, None to leave that alone; `program` is what it was made from, for its plan."""
+    offers, None to leave that alone; its plan follows from `given`, which is offered, and `facts`
+    of the process that made it."""
 
     module: bytes | None
-    program: bytes
+    given: bytes
+    facts: bytes
 
 
 def keep(module: bytes, token: str, options: Options, result: Stitched) -> None:
@@ -86,10 +88,10 @@ def look(module: bytes, token: str) -> Kept | None:
     store = builders.store()
     named, _, became = (store.get(_key(module, token)) or b"").partition(b"\n")
     program = named.decode("ascii", "replace")
-    data = store.get(f"program-{program}") if named else None
-    if data is None or hashlib.sha256(data).hexdigest() != program:
+    if not named or (data := _program(program)) is None:
         return None
-    return Kept(zlib.decompress(became) if became else None, data)
+    given, _ = detach(module)
+    return Kept(zlib.decompress(became) if became else None, given, data.partition(b"\n")[0])
 
 
 def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
@@ -107,7 +109,7 @@ def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
     if event is not None and isinstance(event.result, Stitched):
         return event.result
     if event is not None and isinstance(event.result, Kept):
-        return alone(partial(_read, event.result.program))
+        return alone(partial(_read, event.result.facts, event.result.given))
     return alone(partial(_again, keys)) if keys else None
 
 
@@ -118,30 +120,35 @@ def _again(keys: Sequence[str]) -> Stitched | None:
     ]
     common = [p for p in lists[0] if all(p in other for other in lists[1:])]
     for program in common:
-        if (data := store.get(f"program-{program}")) is not None:
-            found = _read(data)
+        if (data := _program(program)) is not None:
+            facts, _, packed = data.partition(b"\n")
+            found = _read(facts, zlib.decompress(packed))
             if found is not None:
                 return found
     return None
 
 
-def _read(program: bytes) -> Stitched | None:
+def _program(name: str) -> bytes | None:
+    """What was kept under the hash, if it is as it was."""
+    data = builders.store().get(f"program-{name}")
+    return data if data is not None and hashlib.sha256(data).hexdigest() == name else None
+
+
+def _read(facts: bytes, module: bytes) -> Stitched | None:
     try:
-        return _planned(program)
+        return _planned(json.loads(facts), module)
     except Exception as error:  # another version kept it in another form
         logger.debug("a kept program cannot be read: %s", reason(error))
         return None
 
 
-def _planned(program: bytes) -> Stitched:
+def _planned(facts: Any, module: bytes) -> Stitched:
     from fusionstitch import core
     from fusionstitch.guard import live
     from fusionstitch.plan.findings import Comparison
 
-    head, _, packed = program.partition(b"\n")
-    facts = json.loads(head)
     device = devices.from_fields(facts["profile"])
-    module, options = zlib.decompress(packed), Options(**facts["options"])
+    options = Options(**facts["options"])
     evidence = {key: Comparison(**found) for key, found in facts["evidence"].items()}
     results = tuned.load(device)
     judge = live.recorded(options, results, evidence)
@@ -150,9 +157,16 @@ def _planned(program: bytes) -> Stitched:
 
 def _key(module: bytes, token: str) -> str:
     """What decides what becomes of a module: it, what its mark covers, the code here, and what else
-    XLA would have made of it."""
+    XLA would have made of it. Like JAX's own cache it leaves out on which lines of which files the
+    module was written."""
     outline = schema.Outline.FromString(module)
     outline.ClearField("id")  # counts the modules of a process
+    outline.ClearField("stack_frame_index")
+    for computation in outline.computations:
+        for instruction in computation.instructions:
+            named = instruction.metadata
+            told = schema.OpMetadata(op_type=named.op_type, op_name=named.op_name)
+            instruction.metadata.CopyFrom(told)
     content = hashlib.sha256(outline.SerializeToString(deterministic=True))
     content.update(f"{token} {code()} {xla_pass.flags()} {_several()}".encode())
     return f"stitched-{content.hexdigest()}"

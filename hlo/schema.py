@@ -102,10 +102,10 @@ _MESSAGES: Mapping[str, str] = {
     "Hlo": "hlo_module 1 HloModule",
     # as much of a module as it takes to tell it from others and to find its literals, which stay
     # bytes
-    "OutlineInstruction": "name 1 string, opcode 2 string, literal 8 bytes",
+    "OutlineInstruction": "name 1 string, opcode 2 string, metadata 7 OpMetadata, literal 8 bytes",
     "OutlineComputation": "name 1 string, instructions 2 OutlineInstruction*",
     "Outline": "name 1 string, entry_computation_name 2 string, "
-    "computations 3 OutlineComputation*, id 5 int64",
+    "computations 3 OutlineComputation*, id 5 int64, stack_frame_index 17 bytes",
 }
 
 #: Names of XLA's PrimitiveType enum as they are written in HLO text.
@@ -164,3 +164,4 @@ Computation: Any = _CLASSES["Computation"]
 Instruction: Any = _CLASSES["Instruction"]
 Shape: Any = _CLASSES["Shape"]
 Literal: Any = _CLASSES["Literal"]
+OpMetadata: Any = _CLASSES["OpMetadata"]

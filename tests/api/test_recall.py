@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -101,6 +102,31 @@ def test_a_module_is_planned_once(fun: Any, planned: Planned, compare: Both) -> 
     assert (second[0] is None) == (fun is alone)
     assert shown(*second) == shown(*first)
     assert ("measured: 3.00 us against 6.00 us" in shown(*second)) == (fun is mixed)
+
+
+def test_a_module_is_known_wherever_its_lines_stand_now(planned: Planned, tmp_path: Path) -> None:
+    found = []
+    for above in (1, 30):
+        file = tmp_path / f"program{above}.py"
+        file.write_text("\n" * above + inspect.getsource(mixed))
+        names = {"jax": jax}
+        exec(compile(file.read_text(), str(file), "exec"), names)
+        found.append(compiled(names["mixed"]))
+    assert planned.count == 1
+    assert found[0][0] == found[1][0]
+    assert "program30.py:32" in shown(*found[1])
+    assert "program1.py" not in shown(*found[1])
+
+
+def test_a_module_of_other_names_is_another_one(planned: Planned) -> None:
+    def scoped(x: jax.Array) -> jax.Array:
+        with jax.named_scope("attention"):
+            return mixed(x)
+
+    scoped.__name__ = "mixed"
+    compiled(mixed)
+    compiled(scoped)
+    assert planned.count == 2
 
 
 def test_the_plan_of_what_xla_kept_is_that_of_what_was_measured(compare: Both) -> None:

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks import model_error
 from benchmarks.unseen.table import PROGRAMS, find
 from benchmarks.workloads import WORKLOADS
 
@@ -43,3 +44,12 @@ def test_names_and_how_they_begin() -> None:
     assert find(["von_mises", "vision/color_jitter"]) == found
     with pytest.raises(ValueError, match=r"No program is called mises\. There are: vision/"):
         find(["mises"])
+
+
+def test_the_model_is_fitted_to_none_of_them() -> None:
+    short = {name.partition("/")[2] for name in PROGRAMS}
+    fitted = model_error.programs(())
+    everyday = {name.partition("/")[2] for name in fitted if name.startswith("everyday/")}
+    assert len(everyday) == 70
+    assert not everyday & short
+    assert list(model_error.programs(["everyday/focal"])) == ["everyday/focal_loss"]

@@ -1,0 +1,1 @@
+"""Programs in the forms people write. The model's error is measured on them and the examples."""
