@@ -1,7 +1,7 @@
 """How far off the model's gains are: what plans win by it, and what they win when measured.
 
 python -m benchmarks.model_error --measure [PROGRAM...] --json FILE [--total S]
-python -m benchmarks.model_error FILE [--write]
+python -m benchmarks.model_error FILE... [--write]
 
 The first compiles the examples and the programs of `benchmarks/everyday` on a GPU and measures
 every pattern that the model chooses beside XLA's kernels for the same ops, as `scorer="measured"`
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -27,8 +28,10 @@ from benchmarks.environment import describe
 from benchmarks.workloads import Workload, find
 from fusionstitch.targets import load
 
-#: Of the errors of a class, the part that is to be within the table's.
-PROVEN = 0.95
+#: Of the errors of a class, the part that is to be within the table's;
+SHARE = 0.95
+#: and how sure that is to be of what is proven.
+CONFIDENCE = 0.95
 TABLE = Path(__file__).parents[1] / "costmodel" / "model_errors.json"
 
 
@@ -155,21 +158,53 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _fit(file: Path, write: bool) -> None:
-    content = json.loads(file.read_text())
-    shares = {}
-    for kind, found in sorted(errors_of(content["rows"]).items()):
-        shares[kind] = round(max(0.0, float(np.quantile(found, PROVEN))), 2)
+def shares_of(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """The table: `usual` and `proven` of each class, see `costmodel.model_errors.ModelError`."""
+    found = {}
+    for kind, shares in sorted(errors_of(rows).items()):
+        usual = max(0.0, float(np.quantile(shares, SHARE)))
+        proven = proven_of(shares)
+        found[kind] = {
+            "usual": round(usual, 2),
+            "proven": None if proven is None else round(max(0.0, proven), 2),
+        }
+    return found
+
+
+def proven_of(shares: Sequence[float]) -> float | None:
+    """The least of `shares` that, with the confidence wanted, the wanted part of all that there
+    might be is below, whatever their distribution (Wilks 1941); None for too few of them."""
+    below = 0.0
+    for rank, share in enumerate(sorted(shares)):
+        # the chance that at most `rank` of them are below that quantile
+        count = len(shares)
+        below += math.comb(count, rank) * SHARE**rank * (1 - SHARE) ** (count - rank)
+        if below >= CONFIDENCE:
+            return share
+    return None
+
+
+def _fit(files: Sequence[Path], write: bool) -> None:
+    contents = [json.loads(file.read_text()) for file in files]
+    rows = [row for content in contents for row in content["rows"]]
+    shares = shares_of(rows)
+    for kind, found in sorted(errors_of(rows).items()):
         spread = ", ".join(f"{np.quantile(found, q):.2f}" for q in (0.05, 0.5, 0.95))
-        print(f"{kind:10} {len(found):4} groups, errors at 5%, 50%, 95%: {spread}")
+        proven = shares[kind]["proven"]
+        print(
+            f"{kind:10} {len(found):4} groups, errors at 5%, 50%, 95%: {spread}; proven: {proven}"
+        )
     if write:
-        source = {"file": file.name, "environment": content["environment"]}
+        source = [
+            {"file": file.name, "environment": content["environment"]}
+            for file, content in zip(files, contents, strict=True)
+        ]
         TABLE.write_text(json.dumps({"shares": shares, "from": source}, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.model_error", description=__doc__)
-    parser.add_argument("names", nargs="*", help="programs, or how they begin, or a file of rows")
+    parser.add_argument("names", nargs="*", help="programs, or how they begin, or files of rows")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--total", type=float, default=1e9, help="begin nothing after S seconds")
@@ -179,7 +214,7 @@ def main() -> None:
     if asked.measure:
         _measure_all(asked)
     else:
-        _fit(Path(asked.names[0]), asked.write)
+        _fit([Path(name) for name in asked.names], asked.write)
 
 
 if __name__ == "__main__":

@@ -59,14 +59,25 @@ READ_THROUGH = frozenset({"convert", "bitcast", "reshape"})
 #: a dropout before a layer norm come from a kernel of their own.
 NORMAL_FLOPS = 256
 #: What XLA fuses ops into even where no pattern may hold it: library GEMMs, general scatters, many
-#: joined arrays.
-FUSED_INTO = frozenset({"dot", "scatter", "concatenate"})
+#: joined arrays, parts of complex numbers;
+FUSED_INTO = frozenset({"dot", "scatter", "concatenate", "complex", "real", "imag"})
+#: and ops of these kinds, whatever their types.
+FUSED_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
 #: Elements of a row up to which a normalisation takes it. On an H200 softmax and layer norm took
 #: 1.1 to 1.3 times as long as a copy with rows of 4096 to 12288 elements, f32 and bf16, 1.4 to 2.5
 #: with 16384, 2.0 to 2.9 with longer ones.
 LONGEST_NORMAL = 12_288
 #: Index ops a normalisation may hold.
 NORMAL_MOVEMENT = frozenset({"broadcast", "reshape", "bitcast"})
+
+
+def fused_into(refused: Iterable[Op]) -> int:
+    """Those of the ops that no pattern may hold which XLA fuses others into, as a bitset."""
+    return sum(
+        1 << op.id
+        for op in refused
+        if op.opcode in FUSED_INTO or (kind_of(op.opcode) in FUSED_KINDS and not op.shape.is_tuple)
+    )
 
 
 @dataclass(frozen=True)

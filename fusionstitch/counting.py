@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from costmodel.devices import Device
 from costmodel.graph_work import GraphWork
 from costmodel.work import op_work
-from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
+from costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Plan
@@ -106,7 +106,7 @@ def compiled(module: bytes) -> int:
 
 def _fusable(graph: Graph, device: Device) -> tuple[GraphWork, int]:
     fusible = fusible_ops(graph, device)
-    hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
+    hosts = fused_into(op for op, _ in fusible.refused)
     return GraphWork(graph, free_bits(graph), device), fusible.bits | hosts
 
 

@@ -11,7 +11,7 @@ from fusionstitch.plan.findings import Comparison, Findings
 from fusionstitch.plan.scores import Score
 from fusionstitch.planning import GraphPlanner
 
-#: Whether a pattern with this score has to be measured.
+#: Whether a pattern with this score is in doubt.
 Doubts = Callable[[Pattern, Score], bool]
 
 #: How often plans are made again, and patterns measured for one program at most.
@@ -23,11 +23,13 @@ PATTERNS = 16
 class Guard:
     """What judges plans by evidence.
 
+    What is in `doubts` is measured; what then still is unmeasured and in `strong_doubts`, leaves.
     `known` gives what was measured of a group before, `measure` measures groups and gives what it
     could, by `Group.key`; so does `used`, what the plans rest on.
     """
 
     doubts: Doubts
+    strong_doubts: Doubts
     known: Callable[[Group], Comparison | None]
     measure: Callable[[Sequence[Group]], Mapping[str, Comparison]]
     used: dict[str, Comparison] = field(default_factory=dict)
@@ -35,10 +37,8 @@ class Guard:
     missed: set[str] = field(default_factory=set)
 
     def settle(self, planners: Sequence[GraphPlanner]) -> None:
-        """Revises plans until what they hold is beyond doubt, or was measured and won.
-
-        After the last round patterns in doubt leave; so do those that could not be measured.
-        """
+        """Revises plans until what they hold is beyond doubt, or was measured and won; or for so
+        many rounds."""
         left = PATTERNS
         judged = [_Judged(planner, self.doubts) for planner in planners]
         for _ in range(ROUNDS):
@@ -53,7 +53,7 @@ class Guard:
                 break
         for one in judged:
             if one.doubted():
-                one.findings.doubts = self.doubts
+                one.findings.doubts = self.strong_doubts
                 one.planner.revise(one.findings)
 
     def _find(self, groups: Sequence[Group], most: int) -> int:

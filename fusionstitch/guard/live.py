@@ -40,15 +40,19 @@ logger = logging.getLogger(__name__)
 Compare = Callable[[Sequence[Sides]], Sequence[tuple[float, float]]]
 
 
-def _beyond_proof(pattern: Pattern, score: Score) -> bool:
-    return score.gain_us <= errors()[kind_of_pattern(pattern.ops)] * score.xla_us
+def _unproven(pattern: Pattern, score: Score) -> bool:
+    return score.gain_us <= errors()[kind_of_pattern(pattern.ops)].proven * score.xla_us
 
 
-#: Which patterns `Options.scorer` wants measured.
-_DOUBTS: Mapping[str, Doubts] = {
-    "guarded": _beyond_proof,
-    "measured": lambda pattern, score: True,
-    "mixed": lambda pattern, score: is_complex(pattern),
+def _within_error(pattern: Pattern, score: Score) -> bool:
+    return score.gain_us <= errors()[kind_of_pattern(pattern.ops)].usual * score.xla_us
+
+
+#: Which patterns `Options.scorer` wants measured, and which of them it does not take unmeasured.
+_DOUBTS: Mapping[str, tuple[Doubts, Doubts]] = {
+    "guarded": (_unproven, _within_error),
+    "measured": (lambda pattern, score: True,) * 2,
+    "mixed": (lambda pattern, score: is_complex(pattern),) * 2,
 }
 
 
@@ -68,7 +72,7 @@ def judge_for(options: Options, device: Device, tuned: Tuned) -> Judge | None:
 
     def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
         live = Live(work, options, device, _compare_on(device), _database())
-        guard = Guard(doubts_of(options, tuned), live.known, live.measure)
+        guard = Guard(*doubts_of(options, tuned), live.known, live.measure)
         guard.settle(planners)
         return Evidence(guard.used, live.whole)
 
@@ -82,7 +86,7 @@ def recorded(options: Options, tuned: Tuned, evidence: Mapping[str, Comparison])
 
     def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
         guard = Guard(
-            doubts_of(options, tuned), lambda group: evidence.get(group.key), lambda groups: {}
+            *doubts_of(options, tuned), lambda group: evidence.get(group.key), lambda groups: {}
         )
         guard.settle(planners)
         return Evidence(guard.used)
@@ -90,10 +94,17 @@ def recorded(options: Options, tuned: Tuned, evidence: Mapping[str, Comparison])
     return judge
 
 
-def doubts_of(options: Options, tuned: Tuned) -> Doubts:
-    """What has to be measured; what tuning measured is not in doubt."""
-    doubts = _DOUBTS[options.scorer]
-    return lambda pattern, score: tuned.find(pattern, options) is None and doubts(pattern, score)
+def doubts_of(options: Options, tuned: Tuned) -> tuple[Doubts, Doubts]:
+    """What is to be measured, and what of that is not taken unmeasured; what tuning measured is
+    not in doubt."""
+
+    def untuned(doubts: Doubts) -> Doubts:
+        return lambda pattern, score: (
+            tuned.find(pattern, options) is None and doubts(pattern, score)
+        )
+
+    measured, left = _DOUBTS[options.scorer]
+    return untuned(measured), untuned(left)
 
 
 def _compare_on(device: Device) -> Compare:

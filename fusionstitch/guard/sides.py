@@ -39,6 +39,7 @@ def sides(
         ours=attach(ours, work.literals),
         cold=group.cold,
         below=below(part.entry),
+        ops=len(near.ops),
         about_us=group.xla_us,
     )
 

@@ -34,8 +34,9 @@ T = TypeVar("T")
 #: Copies of XLA's program in a row, at least.
 XLA_COPIES = 12
 #: Copies of each side of a comparison: the first, and as many more as take about so long, so that
-#: little is compiled where little time is needed.
-COPIES, ENOUGH_US = 5, 100.0
+#: little is compiled where little time is needed; of a side of many ops as few as have no more than
+#: that together, but two at least.
+COPIES, ENOUGH_US, COPIED_OPS = 5, 100.0, 600
 #: The part of the free memory that measuring may take.
 MEMORY_SHARE = 0.25
 #: Launches of a kernel of about 2 ms before anything is measured.
@@ -164,6 +165,7 @@ class GpuMeter:
 
     def _program(self, module: bytes, pair: Sides) -> side_by_side.Program:
         copies = min(COPIES, 1 + math.ceil(ENOUGH_US / max(1.0, pair.about_us)))
+        copies = max(2, min(copies, COPIED_OPS // pair.ops))
         program = side_by_side.Program("side", module, copies, 1, pair.cold, pair.below)
         size = sum(program.operands[number].shape.bytes for number in pair.cold)
         sets = min(copies, buffers.sets_for(size, self.profile)) if size else 1

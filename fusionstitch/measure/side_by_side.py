@@ -39,12 +39,13 @@ CLOCKS = 8
 class Sides:
     """Two programs that do the same: HloModuleProto bytes of both, with equal parameters and
     results. The parameters `cold` are out of L2 when they are read, integers in them are `below`
-    numbers (see `places`); XLA's is modelled to take `about_us`."""
+    numbers (see `places`); XLA's has so many `ops` and is modelled to take `about_us`."""
 
     theirs: bytes
     ours: bytes
     cold: frozenset[int]
     below: tuple[int, ...]
+    ops: int
     about_us: float
 
 

@@ -15,7 +15,7 @@ from itertools import chain
 from costmodel.devices import Device
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
-from costmodel.xla_fusions import FUSED_INTO, XlaPlan, xla_fusions
+from costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
 from costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, Candidates, candidates, collect
@@ -104,7 +104,7 @@ class Planner:
         self.in_loop = in_loop
         fusible = fusible_ops(graph, device)
         works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
-        hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
+        hosts = fused_into(op for op, _ in fusible.refused)
         self.fusible = fusible.bits
         self.xla = xla_fusions(works, fusible.bits | hosts)
         model = ModelScorer(works, self.xla, in_loop)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
+from costmodel.model_errors import ModelError
 from fusionstitch import behind, builders, core, recall, road_cuda
 from fusionstitch.explain import explain
 from fusionstitch.guard import live
@@ -38,6 +39,10 @@ def alone(x: jax.Array) -> jax.Array:
     return jnp.sort(x)
 
 
+def off_by(share: float) -> dict[str, ModelError]:
+    return dict.fromkeys(("reduction", "elemwise"), ModelError(share, share))
+
+
 @pytest.fixture(autouse=True)
 def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvrtc: ModuleType) -> Both:
     """A GPU that is not there; what measures on it, by a rule."""
@@ -49,7 +54,9 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvrtc: ModuleType) 
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
     monkeypatch.setattr(live, "_compare_on", lambda device: both)
     monkeypatch.setattr(live, "_database", lambda: database)
-    monkeypatch.setattr(live, "errors", lambda: dict.fromkeys(("reduction", "elemwise"), 9.0))
+    monkeypatch.setattr(
+        live, "errors", lambda: dict.fromkeys(("reduction", "elemwise"), ModelError(9.0))
+    )
     behind.reasons.clear()
     return both
 
@@ -195,6 +202,8 @@ def test_programs_of_several_processes_take_what_the_model_proves(
     compiled(mixed)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert compiled(mixed)[0] is None  # whatever is known
-    monkeypatch.setattr(live, "errors", lambda: dict.fromkeys(("reduction", "elemwise"), 0.0))
+    monkeypatch.setattr(
+        live, "errors", lambda: dict.fromkeys(("reduction", "elemwise"), ModelError(0.0))
+    )
     assert compiled(mixed, GUARDED.replace(sharing=False))[0] is not None
     assert compare.count == 1

@@ -97,6 +97,7 @@ def guarded(
     compare: Both,
     database: Database,
     doubts: Doubts = lambda pattern, score: True,
+    strong_doubts: Doubts | None = None,
     **options: Any,
 ) -> Stitched:
     """`core.stitch` with a guard that doubts what it is told to."""
@@ -104,7 +105,7 @@ def guarded(
 
     def judge(work: core.Workpiece, planners: Any) -> Evidence:
         live = Live(work, chosen, H200, compare, database)
-        guard = Guard(doubts, live.known, live.measure)
+        guard = Guard(doubts, strong_doubts or doubts, live.known, live.measure)
         guard.settle(planners)
         return Evidence(guard.used, live.whole)
 

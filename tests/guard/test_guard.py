@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from costmodel.model_errors import ModelError
 from fusionstitch import core
 from fusionstitch.guard import live
 from fusionstitch.guard.guard import PATTERNS, ROUNDS
@@ -97,6 +98,16 @@ def test_what_cannot_be_measured_now_leaves_and_is_not_kept(database: Database) 
     assert again.count == 1
 
 
+def test_what_the_model_rarely_is_wrong_about_stays_where_nothing_can_be_measured(
+    database: Database,
+) -> None:
+    found = guarded(MIXED, Both(None), database, strong_doubts=lambda pattern, score: False)
+    assert [one.score_us for one in chosen(found)] == [
+        one.score_us for one in chosen(by_the_model(MIXED))
+    ]
+    assert not found.evidence.whole
+
+
 def test_what_is_known_is_not_measured_again(database: Database) -> None:
     first = guarded(MIXED, Both(runs=False), database)
     both = Both(runs=False)
@@ -136,12 +147,18 @@ def test_the_model_s_proof_is_the_table_s(monkeypatch: pytest.MonkeyPatch) -> No
     [one] = chosen(by_the_model(MIXED))
     score = findings.Score(one.score_us, one.modelled_us, one.xla_us)
     share = one.score_us / one.xla_us
-    doubts = live.doubts_of(Options(scorer="guarded"), NOTHING)
-    for error, doubted in ((share - 0.01, False), (share + 0.01, True)):
+    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
+    within, beyond = share + 0.01, share - 0.01
+    for error, doubted in (
+        (ModelError(beyond, beyond), (False, False)),
+        (ModelError(beyond, within), (True, False)),
+        (ModelError(beyond), (True, False)),
+        (ModelError(within), (True, True)),
+    ):
         monkeypatch.setattr(
             live, "errors", lambda e=error: dict.fromkeys(("elemwise", "reduction", "gemm"), e)
         )
-        assert doubts(one.pattern, score) is doubted
+        assert (measured(one.pattern, score), left(one.pattern, score)) == doubted
 
 
 @pytest.mark.parametrize("seed", range(6))

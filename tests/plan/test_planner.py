@@ -12,7 +12,7 @@ from costmodel.devices import device
 from costmodel.facts import KernelFacts
 from costmodel.graph_work import GraphWork
 from costmodel.work import fused_work
-from costmodel.xla_fusions import FUSED_INTO, xla_fusions
+from costmodel.xla_fusions import fused_into, xla_fusions
 from costmodel.xla_saved import saved_by_fusing_again
 from fusionstitch.options import Options
 from fusionstitch.patterns.fusible import fusible_ops
@@ -263,7 +263,7 @@ def test_the_scorers_by_name() -> None:
 def test_what_is_chosen_saves_what_fusing_again_says(graph: Graph) -> None:
     works = GraphWork(graph, free_bits(graph), H200)
     fusible = fusible_ops(graph, H200)
-    hosts = sum(1 << op.id for op, _ in fusible.refused if op.opcode in FUSED_INTO)
+    hosts = fused_into(op for op, _ in fusible.refused)
     xla = xla_fusions(works, fusible.bits | hosts)
     chosen = _plan(graph, packing=False).chosen
     if len(chosen) == 1:  # beside others, what they leave of XLA's kernels counts
