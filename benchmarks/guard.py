@@ -3,11 +3,11 @@
 python -m benchmarks.guard [NAME...] --json FILE [--total S] [--dry]
 
 Every program of `benchmarks/unseen` under jax.jit, with scorer="guarded" and with scorer="model":
-GPU time (kernels and copies, by the profiler) and wall time of a call, each measured twice, the
-better run of each side; the largest difference of a result from XLA's, and whether it is more than
-rounding; the seconds that our pass takes of a compile that knows nothing of the program, and of one
-in a second process, over XLA's own compile. JAX's persistent cache is off. The exit status is 1
-where a bar does not hold. --dry runs the programs on the CPU and plans them for an H200.
+GPU time (kernels and copies, by the profiler) and wall time of a call, each measured several times,
+the best run of each side; the largest difference of a result from XLA's, and whether it is more
+than rounding; the seconds that our pass takes of a compile that knows nothing of the program, and
+of one in a second process, over XLA's own compile. JAX's persistent cache is off. The exit status
+is 1 where a bar does not hold. --dry runs the programs on the CPU and plans them for an H200.
 """
 
 from __future__ import annotations

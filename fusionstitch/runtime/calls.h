@@ -26,12 +26,11 @@ auto Launching(Binding binding) {
       .template Attr<int64_t>("cooperative");
 }
 
-// The loading call has done its work at an earlier stage when it is executed.
-inline ffi::Error Nothing(ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary) {
-  return ffi::Error::Success();
+// Binds whatever the loading call has.
+template <typename Binding>
+auto Ignoring(Binding binding) {
+  return std::move(binding).RemainingArgs().RemainingRets().Attrs();
 }
-
-inline auto Ignoring() { return ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs(); }
 
 // Appends the addresses that the kernel takes: operands, then results.
 inline ffi::Error Addresses(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,

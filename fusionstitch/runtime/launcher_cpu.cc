@@ -147,6 +147,11 @@ held::Made<Holder> Instantiate(ffi::Dictionary attributes) {
   return made;
 }
 
+// The loading call has done its work at an earlier stage when it is executed.
+ffi::Error Nothing(ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary) {
+  return ffi::Error::Success();
+}
+
 ffi::Error Execute(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, std::string_view key,
                    std::string_view entry, int64_t grid, int64_t block, int64_t shared,
                    int64_t cooperative) try {
@@ -167,7 +172,7 @@ int report(const std::string& error, char* text, size_t size) {
 }  // namespace
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_load, Instantiate, ffi::Ffi::BindInstantiate().Attrs());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_nothing, calls::Nothing, calls::Ignoring());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_nothing, Nothing, calls::Ignoring(ffi::Ffi::Bind()));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_launch, Execute,
                               calls::Launching(ffi::Ffi::Bind().RemainingArgs().RemainingRets()));
 

@@ -38,6 +38,8 @@ using Stream = struct StreamTag*;
 using Library = struct LibraryTag*;
 using Kernel = struct KernelTag*;
 using Function = struct FunctionTag*;
+using Graph = struct GraphTag*;
+using GraphNode = struct GraphNodeTag*;
 
 // CUlaunchAttribute, CUlaunchConfig and the constants are laid out as cuda.h lays them out.
 struct LaunchAttribute {
@@ -58,6 +60,7 @@ static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56, "as i
 constexpr int kLaunchAttributeCooperative = 2;
 constexpr int kMaxDynamicSharedBytes = 8;
 constexpr int kStreamCaptureModeRelaxed = 2;
+constexpr int kStreamCaptures = 1;
 // CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE and _END
 void* const kParameters = reinterpret_cast<void*>(1);
 void* const kParameterBytes = reinterpret_cast<void*>(2);
@@ -77,6 +80,8 @@ struct Driver {
   Status (*ContextDevice)(Device*);
   Status (*Synchronize)();
   Status (*ExchangeCaptureMode)(int*);
+  Status (*CaptureInfo)(Stream, int*, uint64_t*, Graph*, const GraphNode**, size_t*);
+  Status (*AddEmptyNode)(GraphNode*, Graph, const GraphNode*, size_t);
   Status (*Launch)(const LaunchConfig*, Function, void**, void**);
   Status (*LoadFunction)(Function);  // null before CUDA 12.4
 
@@ -98,6 +103,8 @@ struct Driver {
     Find(handle, "cuCtxGetDevice", ContextDevice);
     Find(handle, "cuCtxSynchronize", Synchronize);
     Find(handle, "cuThreadExchangeStreamCaptureMode", ExchangeCaptureMode);
+    Find(handle, "cuStreamGetCaptureInfo_v2", CaptureInfo);
+    Find(handle, "cuGraphAddEmptyNode", AddEmptyNode);
     Find(handle, "cuLaunchKernelEx", Launch);
     LoadFunction = reinterpret_cast<Status (*)(Function)>(dlsym(handle, "cuFuncLoad"));
   }
@@ -384,6 +391,25 @@ ffi::Error Load(Stream stream, Program* program, ffi::Dictionary attributes) {
 
 // ---- stage: execute -----------------------------------------------------------------------------
 
+// The loading call has done its work when it is executed. Where it stands among launches it is one
+// of XLA's command buffer, as it would end that otherwise: captured it leaves an empty node, because
+// XLA takes a capture of nothing for an error.
+ffi::Error Nothing(Stream stream, ffi::RemainingArgs, ffi::RemainingRets, ffi::Dictionary) {
+  const Driver& driver = TheDriver();
+  if (!driver.missing.empty()) return ffi::Error::Internal("fusionstitch: " + driver.missing);
+  int capturing = 0;
+  uint64_t id = 0;
+  Graph graph = nullptr;
+  const GraphNode* before = nullptr;
+  size_t count = 0;
+  Status status = driver.CaptureInfo(stream, &capturing, &id, &graph, &before, &count);
+  if (status != 0) return Failed("cuStreamGetCaptureInfo", status, "all kernels");
+  if (capturing != kStreamCaptures) return ffi::Error::Success();
+  GraphNode node = nullptr;
+  status = driver.AddEmptyNode(&node, graph, before, count);
+  return status == 0 ? ffi::Error::Success() : Failed("cuGraphAddEmptyNode", status, "all kernels");
+}
+
 ffi::Error Launch(Stream stream, ffi::RemainingArgs args, ffi::RemainingRets rets,
                   std::string_view key, std::string_view name, int64_t grid, int64_t block,
                   int64_t shared, int64_t cooperative) {
@@ -451,4 +477,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_load, Load,
                                   .Ctx<ffi::PlatformStream<Stream>>()
                                   .Ctx<held::State<Program>>()
                                   .Attrs());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_nothing, calls::Nothing, calls::Ignoring());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(fs_nothing, Nothing,
+                              calls::Ignoring(ffi::Ffi::Bind().Ctx<ffi::PlatformStream<Stream>>()),
+                              {ffi::Traits::kCmdBufferCompatible});

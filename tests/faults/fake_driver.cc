@@ -1,4 +1,5 @@
 // A CUDA driver that does nothing, counts its calls and fails on demand: stands for libcuda.so.1.
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -13,6 +14,7 @@ std::vector<const void*> launched;  // the parameters of the last launch
 std::string written;                // what was waited for and unloaded, in order
 long context_of_streams = 4, libraries = 0;
 thread_local long current = 0;
+int capturing = 0;
 
 // As cuda.h lays it out.
 struct LaunchConfig {
@@ -114,6 +116,17 @@ int cuCtxPopCurrent_v2(void** context) { return give("cuCtxPopCurrent", context,
 int cuCtxGetDevice(int* device) {
   *device = 0;
   return called("cuCtxGetDevice");
+}
+void fake_capturing(int whether) { capturing = whether; }
+int cuStreamGetCaptureInfo_v2(void*, int* status, uint64_t*, void** graph, const void***,
+                              size_t* count) {
+  *status = capturing;
+  *count = 0;
+  return give("cuStreamGetCaptureInfo", graph, 5);
+}
+int cuGraphAddEmptyNode(void** node, void* graph, const void**, size_t count) {
+  if (graph != reinterpret_cast<void*>(5) || count != 0) return 1;
+  return give("cuGraphAddEmptyNode", node, 6);
 }
 #ifndef LACKING
 int cuLaunchKernelEx(const LaunchConfig* config, void*, void** each, void** packed) {

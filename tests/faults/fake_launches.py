@@ -109,6 +109,16 @@ class Launcher:
     def count(self, name: str) -> int:
         return int(self.driver.fake_count(name.encode()))
 
+    def run_loading(self, capturing: bool) -> list[Any]:
+        """The error of executing the call that loads, and how many nodes that made."""
+        self.driver.fake_capturing(int(capturing))
+        before = self.count("cuGraphAddEmptyNode")
+        launch, self.handlers[EXECUTE] = self.handlers[EXECUTE], self.library.fs_nothing
+        error = self.load("fine", stage=EXECUTE)
+        self.handlers[EXECUTE] = launch
+        self.driver.fake_capturing(0)
+        return [error, self.count("cuGraphAddEmptyNode") - before]
+
     def launched(self) -> list[int | None]:
         """The addresses that the last launched kernel got."""
         found = (ctypes.c_void_p * 8)()
@@ -191,6 +201,11 @@ def main(*libraries: str) -> dict[str, Any]:
     found["launched"] = [launcher.launched()]
     found["fine"].append(launcher.launch("fine", cooperative=False))
     found["launched"].append(launcher.launched())
+    found["loading runs"] = [launcher.run_loading(False), launcher.run_loading(True)]
+    for name in ("cuStreamGetCaptureInfo", "cuGraphAddEmptyNode"):
+        launcher.fail(name, 1)
+        found["loading runs"].append(launcher.run_loading(True)[0])
+        launcher.fail("", 0)
     found["setup"] = {}
     for name in SETUP:
         for status in SETUP_STATUSES:

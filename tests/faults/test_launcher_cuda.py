@@ -63,6 +63,17 @@ def test_a_kernel_is_loaded_and_launched(found: dict[str, Any]) -> None:
     assert found["launched"] == [list(BUFFERS)] * 2
 
 
+def test_a_capture_of_the_call_that_loads_is_not_empty(found: dict[str, Any]) -> None:
+    """XLA takes an empty one for an error."""
+    alone, captured, *failed = found["loading runs"]
+    assert alone == ["", 0]
+    assert captured == ["", 1]
+    assert failed == [
+        f"fusionstitch: {call} failed for all kernels: {name_of(1)}"
+        for call in ("cuStreamGetCaptureInfo", "cuGraphAddEmptyNode")
+    ]
+
+
 @pytest.mark.parametrize("status", SETUP_STATUSES)
 @pytest.mark.parametrize("call", SETUP)
 def test_what_fails_while_loading_is_named_and_may_be_tried_again(
