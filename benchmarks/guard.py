@@ -1,13 +1,15 @@
 """What the guard is worth on programs that nothing was fitted to, and what it costs.
 
 python -m benchmarks.guard [NAME...] --json FILE [--total S] [--dry]
+python -m benchmarks.guard --show FILE
 
 Every program of `benchmarks/unseen` under jax.jit, with scorer="guarded" and with scorer="model":
 GPU time (kernels and copies, by the profiler) and wall time of a call, each measured several times,
 the best run of each side; the largest difference of a result from XLA's, and whether it is more
 than rounding; the seconds that our pass takes of a compile that knows nothing of the program, and
 of one in a second process, over XLA's own compile. JAX's persistent cache is off. The exit status
-is 1 where a bar does not hold. --dry runs the programs on the CPU and plans them for an H200.
+is 1 where a bar does not hold. --dry runs the programs on the CPU and plans them for an H200;
+--show prints what a file holds.
 """
 
 from __future__ import annotations
@@ -147,8 +149,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--total", type=float, default=1e9, help="seconds of the first processes")
     parser.add_argument("--commit", help="the commit, where git is not at hand")
+    parser.add_argument(
+        "--show", type=Path, help="print the table of this file, and measure nothing"
+    )
     parser.add_argument("--dry", action="store_true", help="on the CPU, without times")
     asked = parser.parse_args(arguments)
+    if asked.show is not None:
+        content = json.loads(asked.show.read_text())
+        return _report(content["rows"], content["second"])
     try:
         names = find(asked.names)
     except ValueError as error:
@@ -165,12 +173,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 found.append(row)
                 print(row["name"], row.get("failure", ""), flush=True)
                 _write(asked, rows, again)
+    return _report(rows, again)
+
+
+def _report(rows: Sequence[Row], again: Sequence[Row]) -> int:
     print(table(rows, again))
-    found_ = summary(rows, again)
-    print(json.dumps(found_, indent=1))
-    for said in misses(found_):
+    found = summary(rows, again)
+    print(json.dumps(found, indent=1))
+    for said in misses(found):
         print(said)
-    return int(bool(misses(found_)))
+    return int(bool(misses(found)))
 
 
 def _write(asked: argparse.Namespace, rows: Sequence[Row], again: Sequence[Row]) -> None:

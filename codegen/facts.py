@@ -13,6 +13,7 @@ from codegen.nests import Place
 from codegen.residency import ADDRESS_REGISTERS
 from codegen.schedule import GroupPlan, KernelPlan, NestPlan
 from codegen.scratch import global_values
+from codegen.sectors import read_beside
 from codegen.stages import Stage
 from codegen.storage import SharedLayout
 from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
@@ -82,7 +83,7 @@ def _group_work(
     work = Work(
         dot_steps=group.tiles * plan.block * steps,
         dot_chain=steps,
-        l2_bytes=_copied_again(group) + _tiled_again(group),
+        l2_bytes=_copied_again(group) + _tiled_again(group) + read_beside(group),
     )
     loads: dict[int, int] = {}
     computed: set[int] = set()

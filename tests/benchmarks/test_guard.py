@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import guard, guard_worker
+from benchmarks.unseen.table import PROGRAMS
 
 
 def row(name: str, gpu: float, wall: float, spent: float = 1.0) -> dict[str, Any]:
@@ -49,6 +51,22 @@ def test_bars() -> None:
     lines = guard.table(rows, again).splitlines()
     assert len(lines) == 5
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_page_shows_the_published_rows() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "benchmarks.md").read_text()
+    [name] = set(re.findall(r"h200-[-0-9]*-guard\.json", page))
+    content = json.loads((root / "benchmarks" / "results" / name).read_text())
+    assert guard.table(content["rows"], content["second"]) in page
+    assert {row["name"] for row in content["rows"]} == set(PROGRAMS)
+
+
+def test_a_file_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "guard.json"
+    file.write_text(json.dumps({"rows": [row("slow", 0.5, 0.94)], "second": []}))
+    assert guard.main(["--show", str(file)]) == 1
+    assert "slow: 0.94 times as fast as XLA (wall)" in capsys.readouterr().out
 
 
 def test_a_worker_that_dies_costs_one_program(

