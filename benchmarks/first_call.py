@@ -264,6 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default=default, choices=("auto", "cuda", "emulate"))
     parser.add_argument("--rounds", type=int, default=3, help="processes of each kind")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--commit", help="the commit, where git is not at hand")
     parser.add_argument("--worker", choices=WORK, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if unknown := sorted(set(asked.programs) - set(PROGRAMS)):
@@ -284,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         command = " ".join(["python -m benchmarks.first_call", *sys.argv[1:]])
         how = {"command": command, "backend": asked.backend, "rounds": asked.rounds}
-        described = {"environment": environment.describe(), **how, **data}
+        described = {"environment": environment.describe(asked.commit), **how, **data}
         asked.json.write_text(json.dumps(described, indent=1) + "\n")
     return int(bool(misses(data)))
 
