@@ -1,4 +1,8 @@
-"""What is measured together: chosen patterns, and XLA's kernels around them."""
+"""What is measured together: chosen patterns, and XLA's kernels around them.
+
+Where XLA's kernels begin and end is an estimate. So those before and behind the ones that patterns
+touch are measured, too: XLA decides anew what it fuses, with what it has in the program.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costmodel.xla_fusions import XlaPlan
+from costmodel.xla_fusions import Hero, XlaPlan
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Chosen, Plan
 from hlo.graph import ids
@@ -15,13 +19,15 @@ from hlo.semantics import Kind, kind_of
 #: Ops of a group at most. In a longer chain of patterns that share kernels with the next one, each
 #: is compared alone, the others taken for stitched.
 MOST_OPS = 400
+#: What XLA fuses neighbours into: the kernels that it writes itself.
+FUSING = frozenset({Hero.LOOP, Hero.REDUCTION, Hero.NORMALISATION})
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """`chosen` patterns of one graph, and `near`: their ops and those of all kernels that XLA would
-    have for any of them. `xla_us` is what these kernels are modelled to take. The inputs of `near`
-    numbered in `cold` are out of L2 when they are read."""
+    """`chosen` patterns of one graph, and `near`: their ops, those of all kernels that XLA would
+    have for any of them, and of the kernels next to these. `xla_us` is what these kernels are
+    modelled to take. The inputs of `near` numbered in `cold` are out of L2 when they are read."""
 
     near: Pattern
     chosen: tuple[Chosen, ...]
@@ -47,29 +53,50 @@ class Group:
 def grouped(plan: Plan, xla: XlaPlan) -> list[Group]:
     """The chosen patterns of a plan; those that share a kernel of XLA's are in one group."""
     touched = [_touched(xla, one.pattern.bits) for one in plan.chosen]
+    everything = _union([one.pattern.bits for one in plan.chosen])
     groups = []
     for members in _connected(touched):
         kernels = set().union(*(touched[n] for n in members))
-        near = _union([plan.chosen[n].pattern.bits for n in members])
-        near |= _union([xla.kernels[k].bits for k in kernels])
+        own = _union([plan.chosen[n].pattern.bits for n in members])
+        near = own | _union([xla.kernels[k].bits for k in kernels])
         if near.bit_count() <= MOST_OPS or len(members) == 1:
-            groups.append(_group(plan, xla, members, near, kernels))
+            groups.append(_group(plan, xla, members, kernels, everything & ~own))
             continue
         for n in members:
-            others = _union([plan.chosen[m].pattern.bits for m in members if m != n])
-            near = plan.chosen[n].pattern.bits | _union([xla.kernels[k].bits for k in touched[n]])
-            groups.append(_group(plan, xla, [n], near & ~others, touched[n]))
+            others = everything & ~plan.chosen[n].pattern.bits
+            groups.append(_group(plan, xla, [n], touched[n], others))
     return groups
 
 
-def _group(plan: Plan, xla: XlaPlan, members: Sequence[int], near: int, kernels: set[int]) -> Group:
-    pattern = Pattern(plan.graph, near, "compared")
+def _group(
+    plan: Plan, xla: XlaPlan, members: Sequence[int], kernels: set[int], others: int
+) -> Group:
+    """The group of some patterns, which touch `kernels`; `others` are stitched whatever becomes of
+    these."""
+    near = _union([plan.chosen[n].pattern.bits for n in members])
+    near |= _union([xla.kernels[k].bits for k in kernels])
+    next_to = _next_to(xla, near)
+    wide = (near | _union([xla.kernels[k].bits for k in next_to])) & ~others
+    if wide.bit_count() <= MOST_OPS:
+        near, kernels = wide, kernels | next_to
+    pattern = Pattern(plan.graph, near & ~others, "compared")
     return Group(
         near=pattern,
         chosen=tuple(plan.chosen[n] for n in members),
         xla_us=sum(xla.kernels[k].us for k in sorted(kernels)),
         cold=_cold(pattern, xla.works.device.l2_bytes),
     )
+
+
+def _next_to(xla: XlaPlan, near: int) -> set[int]:
+    """The kernels that XLA writes itself, of those that write what ops of `near` read, or read what
+    they write."""
+    ops, users = xla.graph.ops, xla.graph.users
+    before = {o.id for i in ids(near) for o in ops[i].operands if not near >> o.id & 1}
+    behind = {u.id for i in ids(near) for u in users[i] if not near >> u.id & 1}
+    found = {k for i in before for k in xla.writers.get(i, ())}
+    found |= {k for i in behind for k in xla.homes.get(i, ())}
+    return {k for k in found if xla.kernels[k].hero in FUSING}
 
 
 def _cold(near: Pattern, l2_bytes: int) -> frozenset[int]:

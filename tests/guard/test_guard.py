@@ -12,12 +12,14 @@ import pytest
 from costmodel.model_errors import ModelError
 from fusionstitch import core
 from fusionstitch.guard import live
+from fusionstitch.guard.groups import grouped
 from fusionstitch.guard.guard import PATTERNS, ROUNDS
 from fusionstitch.options import Options
 from fusionstitch.plan import findings
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.tuned import NOTHING
 from hlo.errors import VerifyError
+from hlo.graph import ids
 from tests.guard.both import H200, Both, guarded, lowered
 
 SPEC = jax.ShapeDtypeStruct((1024, 512), jnp.float32)
@@ -51,11 +53,13 @@ def by_the_model(data: bytes, **options: Any) -> core.Stitched:
 
 
 def test_winners_stay_with_what_they_win(database: Database) -> None:
-    both = Both(lambda n: (3.0, 6.0), runs=False)
+    both = Both(runs=False, won=3.0)
     found = guarded(MIXED, both, database)
     [one], [modelled] = chosen(found), chosen(by_the_model(MIXED))
     assert one.pattern.bits == modelled.pattern.bits
-    assert (one.score_us, one.measured) == (3.0, findings.Comparison(3.0, 6.0))
+    [[pair]] = both.seen
+    assert one.score_us == pytest.approx(3.0)
+    assert one.measured == findings.Comparison(pair.about_us - 3.0, pair.about_us)
     assert (one.modelled_us, one.xla_us) == (modelled.modelled_us, modelled.xla_us)
     assert both.count == 1
     assert found.evidence.whole
@@ -93,7 +97,7 @@ def test_what_cannot_be_measured_now_leaves_and_is_not_kept(database: Database) 
     assert not chosen(found)
     assert findings.UNPROVEN in reasons(found)
     assert not found.evidence.whole
-    again = Both(lambda n: (3.0, 6.0), runs=False)
+    again = Both(runs=False, won=3.0)
     assert len(chosen(guarded(MIXED, again, database))) == 1
     assert again.count == 1
 
@@ -122,7 +126,7 @@ def test_so_many_are_measured_and_no_more(count: int, database: Database) -> Non
     """Of several patterns the dearest first, equal ones once; what is not reached leaves."""
     specs = [jax.ShapeDtypeStruct((1024 + 64 * n, 512), jnp.float32) for n in range(count)]
     data = lowered(several, *specs)
-    found = guarded(data, Both(lambda n: (3.0, 6.0), runs=False), database, packing=False)
+    found = guarded(data, Both(runs=False, won=3.0), database, packing=False)
     measured = sum(one.patterns for one in found.evidence.comparisons.values())
     assert measured == min(count, PATTERNS)
     assert all(one.measured for one in chosen(found))
@@ -210,3 +214,42 @@ def test_what_could_not_be_measured_is_not_tried_again(
 
 def both_alone(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     return mixed(x), mixed(jnp.sort(y, 0))
+
+
+def test_the_kernels_next_to_those_that_patterns_touch_are_measured_too() -> None:
+    """XLA may fuse across what its kernels are estimated to be; what is stitched it may not."""
+    specs = [jax.ShapeDtypeStruct((1024 + 64 * n, 512), jnp.float32) for n in range(2)]
+
+    def fun(x: jax.Array, y: jax.Array) -> Any:
+        hidden = jnp.sin(x).T * 2
+        return mixed(x) + 1, mixed(y), hidden, jnp.cos(mixed(y).T)
+
+    seen = []
+
+    def judge(work: core.Workpiece, planners: Any) -> findings.Evidence:
+        for planner in planners:
+            plan, xla = planner.plan, planner.planner.xla
+            for group in grouped(plan, xla):
+                own = {i for one in group.chosen for i in ids(one.pattern.bits)}
+                near = set(ids(group.near.bits))
+                others = {i for one in plan.chosen for i in ids(one.pattern.bits)} - own
+                touched = [set(ids(k.bits)) for k in xla.kernels if set(ids(k.bits)) & own]
+                next_to = [
+                    set(ids(kernel.bits)) - others
+                    for kernel in xla.kernels
+                    if any(
+                        xla.graph.ops[i] in xla.graph.users[o]
+                        or xla.graph.ops[o] in xla.graph.users[i]
+                        for o in set().union(own, *touched)
+                        for i in ids(kernel.bits)
+                    )
+                ]
+                assert not near & others
+                assert all(kernel <= near for kernel in next_to)
+                assert group.xla_us >= sum(one.xla_us for one in group.chosen)
+                seen.append(len(near) - len(set().union(own, *touched)))
+        return findings.Evidence()
+
+    options = Options(scorer="model", fallback="error", packing=False)
+    core.stitch(lowered(fun, *specs), options, H200, None, judge=judge)
+    assert max(seen) > 0
