@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from fusionstitch import builders
 from fusionstitch.built import Built
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.runtime import nvrtc
+from fusionstitch.runtime.cache import Store
 
 pytestmark = pytest.mark.gpu
 
@@ -32,9 +34,11 @@ def program() -> Callable[[Any], Any]:
 
 
 @pytest.fixture
-def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Has kernels built as always, and launched from other artifacts."""
-    plain = builders.cuda
+def changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Has kernels built as always, and launched from other artifacts; what became of a module is
+    kept for nobody else."""
+    plain, store = builders.cuda, Store(tmp_path)
+    monkeypatch.setattr(builders, "store", lambda: store)
 
     def change(**changes: Any) -> None:
         def cuda(*args: Any) -> Any:

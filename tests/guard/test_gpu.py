@@ -62,7 +62,8 @@ def test_what_is_chosen_was_measured_and_the_user_s_switches_are_the_user_s(
         caplog.at_level(logging.WARNING),
     ):
         compiled = jitted.lower(x, y).compile()
-        result = compiled(x, y)
+        with jax.transfer_guard("allow"):  # debug_nans looks at results itself
+            result = compiled(x, y)
     builders.store.cache_clear()
     names = {r.getMessage().split("jit(")[1].split(")")[0]
              for r in caplog.records if "jit(" in r.getMessage()}  # fmt: skip
@@ -102,10 +103,11 @@ def test_copies_of_inputs_are_other_memory() -> None:
 def test_memory_that_others_need_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then nothing is measured, and nothing fails."""
     monkeypatch.setattr(gpu, "MEMORY_SHARE", 0.0)
-    x = jnp.ones((1024, 515))
+    x = jnp.linspace(0, 1, 1024 * 515).reshape(1024, 515)
 
     def fun(x: Any) -> Any:
-        return jax.nn.softmax(x) * jnp.cumsum(x, 0).sum(1, keepdims=True)
+        s = jax.nn.softmax(x)
+        return s * (s * x).sum(0)
 
     compiled = fs.jit(fun, options=fs.Options(scorer="measured")).lower(x).compile()
     assert compiled.stitched is not None

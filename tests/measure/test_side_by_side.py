@@ -143,7 +143,11 @@ def test_times_of_two_programs_on_a_gpu() -> None:
         program(lambda x: jnp.tanh(x), small, copies=4),
         program(lambda x: jnp.tanh(x), jax.ShapeDtypeStruct(large, jnp.float32), copies=4),
     ]
-    one, other = side_by_side.times_us(programs, jax.devices()[0], H200)
+    try:
+        one, other = side_by_side.times_us(programs, jax.devices()[0], H200)
+    except MeasureError as error:
+        assert "The GPU is busy" in str(error)  # noqa: PT017
+        pytest.skip("other tests run on the GPU")
     assert 0 < one < other
 
 
