@@ -3,6 +3,7 @@ a line of JSON for each: python -m benchmarks.guard_worker first|second|dry NAME
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import sys
@@ -134,27 +135,35 @@ def checked(program: Program, sides: Mapping[str, Any], args: Any) -> dict[str, 
         for name, side in sides.items()
     }
     xla = results.pop("xla")
+    wanted = functools.cache(lambda: _wanted(program, args, xla))
     found: dict[str, Any] = {}
     for name, ours in results.items():
         apart = [float(accuracy.relative_error(a, b)) for a, b in zip(ours, xla, strict=True)]
         found[name] = {"difference": max(apart, default=0.0), "wrong": []}
         if any(off > accuracy.limit(one.dtype, 0.0) for off, one in zip(apart, ours, strict=True)):
-            found[name] |= _against_float64(program, args, ours, xla)
+            found[name] |= _against(ours, xla, *wanted())
     return found
 
 
-def _against_float64(
-    program: Program, args: Any, ours: Sequence[np.ndarray], xla: Sequence[np.ndarray]
-) -> dict[str, Any]:
+def _wanted(
+    program: Program, args: Any, xla: Sequence[np.ndarray]
+) -> tuple[Sequence[np.ndarray], str]:
     import jax
 
-    from benchmarks.checking import check, wanted_by
-    from fusionstitch.accuracy import XLA_FACTOR
+    from benchmarks.checking import wanted_by
 
     fun = program[0]
     lowered: Any = jax.jit(fun, keep_unused=True).lower(*args).compiler_ir("hlo")
-    wanted, reference = wanted_by(fun, args, lowered.as_serialized_hlo_module_proto(), xla)
-    found = check(ours, xla, wanted, reference)
+    return wanted_by(fun, args, lowered.as_serialized_hlo_module_proto(), xla)
+
+
+def _against(
+    ours: Sequence[np.ndarray], xla: Sequence[np.ndarray], wanted: Sequence[np.ndarray], source: str
+) -> dict[str, Any]:
+    from benchmarks.checking import check
+    from fusionstitch.accuracy import XLA_FACTOR
+
+    found = check(ours, xla, wanted, source)
 
     def rounded(wrong: Mapping[str, Any]) -> bool:
         mine, theirs, right = (side[wrong["output"]] for side in (ours, xla, wanted))
@@ -178,15 +187,15 @@ def one_after_the_other(side: Any, args: Any) -> Callable[[int], None]:
 
 def wall(calls: Mapping[str, Callable[[int], None]]) -> dict[str, float]:
     """Microseconds of a call, others in flight: the median of a run, of the best run."""
+    import jax
+    import jax.numpy as jnp
+
     counts = {}
     for name, run in calls.items():
         run(3)
         begun = time.perf_counter()
         run(3)
         counts[name] = max(3, min(200, int(3 * ROUND_S / (time.perf_counter() - begun))))
-    import jax
-    import jax.numpy as jnp
-
     best = dict.fromkeys(calls, float("inf"))
     random = np.random.default_rng(0)
     for _ in range(WALL_RUNS):

@@ -46,9 +46,12 @@ def programs(names: Sequence[str]) -> dict[str, Callable[[], Program]]:
     def example(workload: Workload) -> Program:
         return (*load(workload.path), workload.jit_keywords)
 
+    def everyday(one: table.Program) -> Program:
+        return one.fun, one.args, {}
+
     known = {w.target: partial(example, w) for w in find(()) if not w.long}
     for name, one in table.programs().items():
-        known[f"everyday/{name}"] = partial(lambda one: (one.fun, one.args, {}), one)
+        known[f"everyday/{name}"] = partial(everyday, one)
     if missing := [n for n in names if not any(target.startswith(n) for target in known)]:
         raise SystemExit(f"No program is called {missing[0]}. There are: {', '.join(known)}.")
     return {
@@ -174,10 +177,9 @@ def shares_of(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | Non
 def proven_of(shares: Sequence[float]) -> float | None:
     """The least of `shares` that, with the confidence wanted, the wanted part of all that there
     might be is below, whatever their distribution (Wilks 1941); None for too few of them."""
-    below = 0.0
+    below, count = 0.0, len(shares)
     for rank, share in enumerate(sorted(shares)):
         # the chance that at most `rank` of them are below that quantile
-        count = len(shares)
         below += math.comb(count, rank) * SHARE**rank * (1 - SHARE) ** (count - rank)
         if below >= CONFIDENCE:
             return share

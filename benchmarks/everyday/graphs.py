@@ -13,7 +13,7 @@ NODES, EDGES = 5003, 60013
 
 
 def _edges(r):
-    return r.integers(NODES, EDGES), r.integers(NODES, EDGES)
+    return r.integers(EDGES, high=NODES), r.integers(EDGES, high=NODES)
 
 
 @program(lambda r: (r.normal(NODES, 48), *_edges(r), *r.layers(48, 32)))

@@ -50,7 +50,7 @@ def _smoothed(logits, labels):
     return jnp.where(labels == 0, 0.0, loss).sum() / (labels != 0).sum()
 
 
-@program(lambda r: (r.normal(2047, 10007, dtype=jnp.bfloat16), r.integers(10007, 2047)))
+@program(lambda r: (r.normal(2047, 10007, dtype=jnp.bfloat16), r.integers(2047, high=10007)))
 def smoothed_loss(logits, labels):
     """Smoothed labels with padding, over a prime vocabulary."""
     return jax.value_and_grad(_smoothed)(logits, labels)
@@ -95,7 +95,12 @@ def gru(xs, h, wx, wh):
 
 
 @program(
-    lambda r: (r.integers(5003, 32, 127), r.normal(5003, 200), r.normal(127, 200), r.normal(200))
+    lambda r: (
+        r.integers(32, 127, high=5003),
+        r.normal(5003, 200),
+        r.normal(127, 200),
+        r.normal(200),
+    )
 )
 def embedding_backward(tokens, table, places, scale):
     def loss(table, places, scale):

@@ -70,7 +70,7 @@ def sign_momentum(params, grads, m):
     return new, tree_map(lambda m, g: 0.99 * m + 0.01 * g, m, wide)
 
 
-@program(lambda r: (r.layers(61, 127, 127, 10), r.normal(256, 61), r.integers(10, 256)))
+@program(lambda r: (r.layers(61, 127, 127, 10), r.normal(256, 61), r.integers(256, high=10)))
 def sharpness_aware(layers, x, y):
     """A step to where the loss is worst nearby, and the gradient taken there."""
 
@@ -105,7 +105,7 @@ def averaged_weights(params, grads, momentum, average, count):
     lambda r: (
         r.normal(997, 2048),
         r.normal(997, 2048),
-        *(r.integers(127, 997 * 16, 128, dtype=np.int8) for _ in "mv"),
+        *(r.integers(997 * 16, 128, high=127, dtype=np.int8) for _ in "mv"),
         *(r.uniform(997 * 16, low=0.01) for _ in "mv"),
     )
 )

@@ -15,7 +15,7 @@ def _log_loss(logit, label):
 @program(
     lambda r: (
         {"w": r.normal(60013, scale=0.1), "v": r.normal(60013, 17, scale=0.1), "b": r.normal()},
-        r.integers(60013, 4096, 39),
+        r.integers(4096, 39, high=60013),
         r.chance(0.3, 4096),
     )
 )
@@ -29,7 +29,11 @@ def factorization_machine(params, fields, clicked):
 
 
 @program(
-    lambda r: (r.normal(40009, 33), r.normal(70001, 33), *(r.integers(40009, 8192) for _ in "uij"))
+    lambda r: (
+        r.normal(40009, 33),
+        r.normal(70001, 33),
+        *(r.integers(8192, high=40009) for _ in "uij"),
+    )
 )
 def ranked_pairs(users, items, u, i, j):
     """Bayesian personalised ranking: gradients of three gathers."""
@@ -72,7 +76,7 @@ def two_towers(user, item, share):
     return jax.value_and_grad(loss, (0, 1))(user, item)
 
 
-@program(lambda r: (r.integers(10000, 65537, 13, low=-5), jnp.linspace(0.0, 9.0, 31)))
+@program(lambda r: (r.integers(65537, 13, high=10000, low=-5), jnp.linspace(0.0, 9.0, 31)))
 def counts_to_features(counts, borders):
     """Logarithms, buckets, flags of what is missing, standardised columns."""
     missing = counts < 0

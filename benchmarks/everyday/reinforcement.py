@@ -28,7 +28,7 @@ def advantages(reward, value, done):
     lambda r: (
         r.normal(16411, 7),
         r.normal(16411),
-        r.integers(7, 16411),
+        r.integers(16411, high=7),
         r.normal(16411, scale=0.3),
         r.normal(16411),
         r.normal(16411),
@@ -87,7 +87,7 @@ def cart_poles(state, policy):
 @program(
     lambda r: (
         *(r.normal(4093, 18) for _ in range(3)),
-        r.integers(18, 4093),
+        r.integers(4093, high=18),
         r.normal(4093),
         r.chance(0.1, 4093),
     )

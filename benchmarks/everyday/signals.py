@@ -51,7 +51,7 @@ def spectral_filter(x, gain):
     return jnp.fft.irfft(f * kept, x.shape[-1]), 10 * jnp.log10(size**2 + 1e-12)
 
 
-@program(lambda r: (r.integers(65535, 40, 331, 499, dtype=np.uint16),))
+@program(lambda r: (r.integers(40, 331, 499, high=65535, dtype=np.uint16),))
 def tone_mapping(raw):
     """Sixteen bits to eight with a curve, an average of logarithms and a histogram's share."""
     x = raw.astype(jnp.float32) / 65535

@@ -88,7 +88,7 @@ def lattice_gas(f, wall):
     return jnp.stack(moved, -1)
 
 
-@program(lambda r: (r.integers(2, 1024, 1024, dtype=np.int8), r.key(), r.uniform(low=0.3)))
+@program(lambda r: (r.integers(1024, 1024, high=2, dtype=np.int8), r.key(), r.uniform(low=0.3)))
 def magnet(spins, key, cold):
     """Both colours of a checkerboard, at random, in bytes."""
     s = 2 * spins - 1

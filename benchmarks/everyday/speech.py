@@ -21,7 +21,14 @@ def log_mel(frames, mel):
     return (x - mean) / (std + 1e-5)
 
 
-@program(lambda r: (r.normal(48, 411, 80), r.integers(411, 48, 2), r.integers(80, 48, 2), r.key()))
+@program(
+    lambda r: (
+        r.normal(48, 411, 80),
+        r.integers(48, 2, high=411),
+        r.integers(48, 2, high=80),
+        r.key(),
+    )
+)
 def masked_spectra(x, time, band, key):
     """Stripes of time and of bands set to the mean, and noise."""
     t, f = jnp.arange(x.shape[1])[:, None], jnp.arange(x.shape[2])[None]
@@ -32,7 +39,7 @@ def masked_spectra(x, time, band, key):
     return x + 0.1 * jax.random.normal(key, x.shape)
 
 
-@program(lambda r: (r.integers(32767, 128, 16000, dtype=np.int16, low=-32768),))
+@program(lambda r: (r.integers(128, 16000, high=32767, dtype=np.int16, low=-32768),))
 def mu_law(wave):
     """There and back, with the error of each recording."""
     x = wave.astype(jnp.float32) / 32768
@@ -43,7 +50,7 @@ def mu_law(wave):
     return code, jnp.sqrt(((again - x) ** 2).mean(1))
 
 
-@program(lambda r: (r.normal(151, 32, 61), r.integers(61, 32, 25, low=1)))
+@program(lambda r: (r.normal(151, 32, 61), r.integers(32, 25, high=61, low=1)))
 def ctc_alphas(logits, labels):
     """The forward pass of CTC: logarithms of sums along a scan."""
     logp = jax.nn.log_softmax(logits)

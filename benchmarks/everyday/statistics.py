@@ -30,7 +30,7 @@ def mixture_step(x, mean, var, share):
     return mean, jnp.maximum(var, 1e-4), count / x.shape[0], whole.mean()
 
 
-@program(lambda r: (r.normal(30011, 19), r.integers(9, 30011), r.normal(19, scale=0.1)))
+@program(lambda r: (r.normal(30011, 19), r.integers(30011, high=9), r.normal(19, scale=0.1)))
 def poisson_regression(x, y, w):
     """Likelihood, gradient and the curvature of each coefficient."""
 
@@ -44,7 +44,11 @@ def poisson_regression(x, y, w):
 
 
 @program(
-    lambda r: (r.integers(400, 7919, 31), r.uniform(31, low=1.0, high=99.0), r.uniform(31, low=0.5))
+    lambda r: (
+        r.integers(7919, 31, high=400),
+        r.uniform(31, low=1.0, high=99.0),
+        r.uniform(31, low=0.5),
+    )
 )
 def negative_binomial(y, mean, size):
     """Log-gammas of every count, summed by column, and gradients by digamma."""

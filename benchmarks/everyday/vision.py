@@ -28,7 +28,7 @@ def group_norm_swish(x, gamma, beta):
     return jax.nn.swish(y) + x
 
 
-@program(lambda r: (r.integers(256, 24, 241, 321, 3, dtype=np.uint8),))
+@program(lambda r: (r.integers(24, 241, 321, 3, high=256, dtype=np.uint8),))
 def edges(image):
     """Grey values of bytes, Sobel by shifted differences, the magnitude as bytes."""
     grey = image.astype(jnp.float32) @ jnp.array([0.299, 0.587, 0.114])
@@ -51,7 +51,7 @@ def _focal(logits, labels):
     return (alpha * (1 - pt) ** 2 * ce).sum() / jnp.maximum((labels > 0).sum(), 1)
 
 
-@program(lambda r: (r.normal(8, 5003, 91), r.integers(91, 8, 5003)))
+@program(lambda r: (r.normal(8, 5003, 91), r.integers(8, 5003, high=91)))
 def focal_loss(logits, labels):
     return jax.value_and_grad(_focal)(logits, labels)
 
@@ -64,7 +64,7 @@ def _dice(logits, mask):
     return ce + (1 - (2 * both + 1) / (all_ + 1)).mean()
 
 
-@program(lambda r: (r.normal(8, 129, 129, 19), r.integers(19, 8, 129, 129, dtype=np.uint8)))
+@program(lambda r: (r.normal(8, 129, 129, 19), r.integers(8, 129, 129, high=19, dtype=np.uint8)))
 def dice_loss(logits, mask):
     """Cross-entropy and dice of a segmentation: a scalar beside a large gradient."""
     return jax.value_and_grad(_dice)(logits, mask)
@@ -84,7 +84,7 @@ def soft_suppression(boxes, scores):
     return scores * decay
 
 
-@program(lambda r: (r.integers(256, 32, 96, 96, 3, dtype=np.uint8), r.key()))
+@program(lambda r: (r.integers(32, 96, 96, 3, high=256, dtype=np.uint8), r.key()))
 def jitter(image, key):
     """Brightness, contrast, flips and noise at random, of bytes."""
     a, b, c, d = jax.random.split(key, 4)

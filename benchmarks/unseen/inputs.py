@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,9 +35,20 @@ class Draw:
         """Whole numbers in [low, high)."""
         return self._random.integers(low, high, shape, dtype)
 
+    def chance(self, share: float, *shape: int) -> np.ndarray:
+        """Truths, this share of them true."""
+        return self._random.random(shape, np.float32) < share
+
     def weight(self, rows: int, columns: int, dtype: Any = jnp.float32) -> np.ndarray:
         """A matrix that keeps the size of what it is multiplied with."""
         return self.normal(rows, columns, scale=rows**-0.5, dtype=dtype)
+
+    def layers(self, *widths: int) -> list[dict[str, np.ndarray]]:
+        """Weights and biases of dense layers."""
+        return [
+            {"w": self.weight(rows, columns), "b": self.normal(columns, scale=0.1)}
+            for rows, columns in itertools.pairwise(widths)
+        ]
 
     def key(self) -> np.ndarray:
         """The words of a threefry key."""

@@ -60,21 +60,20 @@ def grouped(plan: Plan, xla: XlaPlan) -> list[Group]:
         own = _union([plan.chosen[n].pattern.bits for n in members])
         near = own | _union([xla.kernels[k].bits for k in kernels])
         if near.bit_count() <= MOST_OPS or len(members) == 1:
-            groups.append(_group(plan, xla, members, kernels, everything & ~own))
+            groups.append(_group(plan, xla, members, near, kernels, everything & ~own))
             continue
         for n in members:
-            others = everything & ~plan.chosen[n].pattern.bits
-            groups.append(_group(plan, xla, [n], touched[n], others))
+            own = plan.chosen[n].pattern.bits
+            near = own | _union([xla.kernels[k].bits for k in touched[n]])
+            groups.append(_group(plan, xla, [n], near, touched[n], everything & ~own))
     return groups
 
 
 def _group(
-    plan: Plan, xla: XlaPlan, members: Sequence[int], kernels: set[int], others: int
+    plan: Plan, xla: XlaPlan, members: Sequence[int], near: int, kernels: set[int], others: int
 ) -> Group:
-    """The group of some patterns, which touch `kernels`; `others` are stitched whatever becomes of
-    these."""
-    near = _union([plan.chosen[n].pattern.bits for n in members])
-    near |= _union([xla.kernels[k].bits for k in kernels])
+    """The group of some patterns, which touch `kernels` and are `near` with these; `others` are
+    stitched whatever becomes of them."""
     next_to = _next_to(xla, near)
     wide = (near | _union([xla.kernels[k].bits for k in next_to])) & ~others
     if wide.bit_count() <= MOST_OPS:

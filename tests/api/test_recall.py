@@ -40,7 +40,7 @@ def alone(x: jax.Array) -> jax.Array:
 
 
 def off_by(share: float) -> dict[str, ModelError]:
-    return dict.fromkeys(("reduction", "elemwise"), ModelError(share, share))
+    return dict.fromkeys(("reduction", "elemwise"), ModelError(share))
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +54,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvrtc: ModuleType) 
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
     monkeypatch.setattr(live, "_compare_on", lambda device: both)
     monkeypatch.setattr(live, "_database", lambda: database)
-    monkeypatch.setattr(
-        live, "errors", lambda: dict.fromkeys(("reduction", "elemwise"), ModelError(9.0))
-    )
+    monkeypatch.setattr(live, "errors", lambda: off_by(9.0))
     behind.reasons.clear()
     return both
 
@@ -202,8 +200,6 @@ def test_programs_of_several_processes_take_what_the_model_proves(
     compiled(mixed)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert compiled(mixed)[0] is None  # whatever is known
-    monkeypatch.setattr(
-        live, "errors", lambda: dict.fromkeys(("reduction", "elemwise"), ModelError(0.0))
-    )
+    monkeypatch.setattr(live, "errors", lambda: off_by(0.0))
     assert compiled(mixed, GUARDED.replace(sharing=False))[0] is not None
     assert compare.count == 1

@@ -178,14 +178,14 @@ def test_what_a_handler_raises_comes_out_and_the_next_call_is_stitched(road: Roa
                 result = np.asarray(jitted(X))
             except RecursionError as error:
                 # a cache of JAX's own takes the call that was interrupted inside it for one that
-                # still goes on, as it does under jax.jit
+                # still goes on: under jax.jit, JAX 0.10.2, after 1 of 400 interrupts, too
                 assert "Recursively calling <weakref" in str(error)  # noqa: PT017
                 lost += 1
                 continue
         np.testing.assert_allclose(result, EXPECTED, rtol=1e-5, atol=1e-6)
         assert road.stitches(jitted)
     assert came > lost
-    assert lost <= STEPS // 4
+    assert lost <= 1
 
 
 def test_programs_that_are_not_ours_lose_nothing_either(monkeypatch: pytest.MonkeyPatch) -> None:
