@@ -60,12 +60,18 @@ class Findings:
     _ratios: dict[int, _Ratio] = field(default_factory=dict)
 
     def add(
-        self, found: Comparison, scores: Mapping[int, Score], rest_us: float, extra_us: float
+        self,
+        found: Comparison,
+        scores: Mapping[int, Score],
+        rest_us: float,
+        extra_us: float,
+        host_us: float = 0.0,
     ) -> None:
         """Takes in what was measured of the patterns with these scores, by their bits.
 
         `rest_us` is what XLA's kernels around them are modelled to take beside the patterns,
-        `extra_us` what the stitched ones cost more where they stand than where they were measured.
+        `extra_us` what the stitched ones cost more where they stand than where they were measured,
+        `host_us` what their calls cost the host, which nothing measured shows.
         """
         claimed = sum(score.xla_us for score in scores.values())
         modelled = sum(score.ours_us for score in scores.values())
@@ -74,7 +80,7 @@ class Findings:
         for bits in scores:
             self.measured[bits] = found
             self._ratios.update(dict.fromkeys(ids(bits), _Ratio(math.log(xla), math.log(ours))))
-        won = found.xla_us - found.ours_us - extra_us
+        won = found.xla_us - found.ours_us - extra_us - host_us
         if won > max(MARGIN_US, MEASURED_SHARE * found.xla_us):
             total = sum(score.gain_us for score in scores.values())
             self.gains.update((b, won * score.gain_us / total) for b, score in scores.items())
