@@ -64,15 +64,16 @@ class Findings:
         found: Comparison,
         scores: Mapping[int, Score],
         rest_us: float,
-        extra_us: float,
-        host_us: float = 0.0,
+        call_us: float,
+        host_us: float,
     ) -> None:
         """Takes in what was measured of the patterns with these scores, by their bits.
 
         `rest_us` is what XLA's kernels around them are modelled to take beside the patterns,
-        `extra_us` what the stitched ones cost more where they stand than where they were measured,
-        `host_us` what their calls cost the host, which nothing measured shows.
+        `call_us` what a stitched one costs more where it stands than where it was measured,
+        `host_us` what its call costs the host, which nothing measured shows.
         """
+        extra_us = call_us * len(scores)
         claimed = sum(score.xla_us for score in scores.values())
         modelled = sum(score.ours_us for score in scores.values())
         xla = _within(found.xla_us / (rest_us + claimed))
@@ -80,7 +81,7 @@ class Findings:
         for bits in scores:
             self.measured[bits] = found
             self._ratios.update(dict.fromkeys(ids(bits), _Ratio(math.log(xla), math.log(ours))))
-        won = found.xla_us - found.ours_us - extra_us - host_us
+        won = found.xla_us - found.ours_us - extra_us - host_us * len(scores)
         if won > max(MARGIN_US, MEASURED_SHARE * found.xla_us):
             total = sum(score.gain_us for score in scores.values())
             self.gains.update((b, won * score.gain_us / total) for b, score in scores.items())

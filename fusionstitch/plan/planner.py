@@ -108,6 +108,7 @@ class Planner:
         self.fusible = fusible.bits
         self.xla = xla_fusions(works, fusible.bits | hosts)
         model = ModelScorer(works, self.xla, in_loop)
+        self.call_us = model.call_us
         limits = SolverLimits(max_nodes=options.max_solver_nodes)
         chooses = scorer or make_scorer(options, model, measure)
         self.search = search = _Search(graph, inspect, chooses, limits)
@@ -123,11 +124,6 @@ class Planner:
     def units(self) -> list[int]:
         """What XLA's kernels hold."""
         return [kernel.bits for kernel in self.xla.kernels]
-
-    @property
-    def extra_us(self) -> float:
-        """What a custom call costs more than a kernel of XLA's where the graph runs."""
-        return self.device.loop_call_us if self.in_loop else 0.0
 
     @property
     def host_us(self) -> float:
@@ -172,7 +168,7 @@ def make_scorer(options: Options, model: ModelScorer, measure: Measure | None) -
     base: ModelScorer | PaperScorer = PaperScorer(model) if options.scorer == "paper" else model
     if measure is None:
         return base
-    return MeasuredScorer(measure, base, model.device.loop_call_us if model.in_loop else 0.0)
+    return MeasuredScorer(measure, base, model.call_us)
 
 
 def _union(sets: list[int]) -> int:

@@ -72,10 +72,14 @@ class ModelScorer:
     def device(self) -> Device:
         return self.works.device
 
+    @property
+    def call_us(self) -> float:
+        """What a custom call costs more than a kernel of XLA's where the graph runs."""
+        return self.device.loop_call_us if self.in_loop else 0.0
+
     def _extra_us(self, bits: int) -> float:
         """The latency of what waits inside the kernel, and of the call in a loop."""
-        call = self.device.loop_call_us if self.in_loop else 0.0
-        return call + STAGE_US * self.works.chain(bits)
+        return self.call_us + STAGE_US * self.works.chain(bits)
 
     def saved_us(self, bits: int) -> float:
         """What XLA saves without the ops `bits`."""
