@@ -4,11 +4,10 @@ Each start is a process of its own: seconds of the imports and of the first call
 are on the device before, because starting a GPU takes seconds on both sides. The first call of ours
 is measured with an empty cache and with the cache that the one before left; of an empty one, what
 compiling kernels took (NVRTC, the host compiler) is told apart, and what the guard took, which
-compiles kernels to measure them: that counts. A program with nothing to stitch
-and one with a small pattern; JAX's own persistent cache is off. The time of a later call is taken
-in one process for both sides, in turns. The exit status is 1 where a bar does not hold. A checkout
-has the launcher of kernels where it is installed (`pip install --editable .`): elsewhere it is
-compiled with an empty cache, and counts.
+compiles kernels to measure them: that counts. A program with nothing to stitch and one with a small
+pattern; JAX's own persistent cache is off. The exit status is 1 where a bar does not hold. A
+checkout has the launcher of kernels where it is installed (`pip install --editable .`): elsewhere
+it is compiled with an empty cache, and counts.
 """
 
 from __future__ import annotations
@@ -28,12 +27,8 @@ from typing import Any
 
 from benchmarks import environment
 
-#: What a start may cost more than jax.jit's, by the state of the cache, and a later call.
+#: What a start may cost more than jax.jit's, by the state of the cache.
 BARS_S = {"full": 0.3, "empty": 0.6}
-BAR_CALL_US = 1.0
-#: The emulator runs kernels on a CPU, thread by thread: no bar is set for its calls.
-_UNBOUND = "emulate"
-_CALLS, _BATCHES = 200, 40
 #: An installed package has its bytecode beside it, and nothing of JAX is kept between processes.
 _LEFT_OUT = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
 
@@ -123,35 +118,10 @@ def _covered(intervals: Sequence[tuple[float, float]]) -> float:
     return total
 
 
-def later(program: str, backend: str) -> dict[str, float]:
-    """Microseconds of a later call of each side in this process: the best batch of several, in
-    turns."""
-    import jax
-    import jax.numpy as jnp
-
-    import fusionstitch as fs
-
-    fun = PROGRAMS[program]
-    x = jax.block_until_ready(jnp.asarray([[0.5] * 64] * 64, jnp.float32))
-    sides = {"xla_us": jax.jit(fun), "fs_us": fs.jit(fun, options=fs.Options(backend=backend))}
-    best = dict.fromkeys(sides, float("inf"))
-    for _ in range(_BATCHES):
-        for name, jitted in sides.items():
-            result = jax.block_until_ready(jitted(x))
-            begun = time.perf_counter()
-            for _ in range(_CALLS):
-                result = jitted(x)
-            spent = time.perf_counter() - begun
-            jax.block_until_ready(result)
-            best[name] = min(best[name], 1e6 * spent / _CALLS)
-    return best
-
-
 #: What a process of its own may be asked for.
 WORK: Mapping[str, Callable[[str, str], dict[str, float]]] = {
     "xla": lambda program, _: start(program, None),
     "start": start,
-    "later": later,
 }
 
 
@@ -206,54 +176,29 @@ def _over(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float:
     return spent - theirs["import_s"] - theirs["call_s"]
 
 
-def calls(programs: Sequence[str], backend: str) -> list[dict[str, Any]]:
-    """A row per program of a later call."""
-    with tempfile.TemporaryDirectory(prefix="fusionstitch-") as cache:
-        found = process("later", programs, backend, Path(cache))
-    return [
-        {
-            "program": program,
-            **times,
-            "over_us": times["fs_us"] - times["xla_us"],
-            "bar_us": None if backend == _UNBOUND else BAR_CALL_US,
-        }
-        for program, times in zip(programs, found, strict=True)
-    ]
-
-
-def misses(data: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def misses(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """The bars that do not hold, in words."""
-    said = [
+    return [
         f"{row['program']}, {row['cache']} cache: {row['over_s']:.2f} s over jax.jit"
-        for row in data["starts"]
+        for row in found
         if row["over_s"] > row["bar_s"]
     ]
-    return said + [
-        f"{row['program']}, a call: {row['over_us']:.2f} us over jax.jit"
-        for row in data["calls"]
-        if row["bar_us"] is not None and row["over_us"] > row["bar_us"]
-    ]
 
 
-def table(data: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def table(found: Sequence[Mapping[str, Any]]) -> str:
     """The rows as Markdown."""
     lines = [
         "| program | cache | import s: jax | fs | first call s: jax | fs | compiling kernels s "
         "| guard s | over jax.jit s | bar |",
         "|---|---|" + "--:|" * 8,
     ]
-    for row in data["starts"]:
+    for row in found:
         keys = (
             *("xla_import_s", "import_s", "xla_call_s", "call_s"),
             *("built_s", "guard_s", "over_s"),
         )
         figures = " | ".join(f"{row[key]:.2f}" for key in keys)
         lines.append(f"| {row['program']} | {row['cache']} | {figures} | {row['bar_s']:g} |")
-    lines += ["", "| program | call us: jax | fs | over | bar |", "|---|" + "--:|" * 4]
-    for row in data["calls"]:
-        figures = " | ".join(f"{row[key]:.2f}" for key in ("xla_us", "fs_us", "over_us"))
-        bar = "-" if row["bar_us"] is None else f"{row['bar_us']:g}"
-        lines.append(f"| {row['program']} | {figures} | {bar} |")
     return "\n".join(lines)
 
 
@@ -274,20 +219,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps([work(program, asked.backend) for program in asked.programs]))
         return 0
     chosen = [name for name in PROGRAMS if not asked.programs or name in asked.programs]
-    data = {
-        "starts": [row for name in chosen for row in starts(name, asked.backend, asked.rounds)],
-        "calls": calls(chosen, asked.backend),
-    }
-    print(table(data))
-    for said in misses(data):
+    found = [row for name in chosen for row in starts(name, asked.backend, asked.rounds)]
+    print(table(found))
+    for said in misses(found):
         print(said)
     if asked.json:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         command = " ".join(["python -m benchmarks.first_call", *sys.argv[1:]])
         how = {"command": command, "backend": asked.backend, "rounds": asked.rounds}
-        described = {"environment": environment.describe(asked.commit), **how, **data}
+        described = {"environment": environment.describe(asked.commit), **how, "starts": found}
         asked.json.write_text(json.dumps(described, indent=1) + "\n")
-    return int(bool(misses(data)))
+    return int(bool(misses(found)))
 
 
 if __name__ == "__main__":

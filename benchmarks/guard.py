@@ -68,6 +68,12 @@ def speed(row: Mapping[str, Any], what: str, scorer: str) -> float | None:
     return times["xla"] / times[scorer] if times else None
 
 
+def _stitched(row: Mapping[str, Any], what: str, scorer: str) -> float | None:
+    """The speed of a program with a pattern: without one it is XLA's own executable, compiled
+    twice, and how far its times lie apart is the noise of the run."""
+    return speed(row, what, scorer) if row.get(scorer, {}).get("patterns") else None
+
+
 def share(row: Mapping[str, Any], scorer: str = "guarded") -> float | None:
     """Our part of a compile over XLA's compile."""
     spent = row.get(f"{scorer}_pass_s")
@@ -81,7 +87,8 @@ def mean(values: Sequence[float | None], least: float = 0.0) -> float | None:
 
 
 def summary(rows: Sequence[Row], again: Sequence[Row]) -> Row:
-    """Means, and the programs that miss a bar."""
+    """Means, the programs that miss a bar, and the noise: the least and the greatest speed of
+    programs that nothing was stitched in."""
     found: Row = {"programs": len(rows), "failed": [r["name"] for r in rows if "failure" in r]}
     # without a pattern it is XLA's own program, which may add up in another order each time
     found["wrong"] = [
@@ -90,11 +97,15 @@ def summary(rows: Sequence[Row], again: Sequence[Row]) -> Row:
         if any(one["wrong"] and r[s]["patterns"] for s, one in r.get("check", {}).items())
     ]
     for what in ("gpu", "wall"):
+        noise = []
         for scorer in ("guarded", "model"):
             speeds = {r["name"]: speed(r, what, scorer) for r in rows}
             found[f"{what} {scorer}"] = mean(list(speeds.values()))
-            below = {n: s for n, s in speeds.items() if s is not None and s < BARS[what]}
+            stitched = {r["name"]: s for r in rows if (s := _stitched(r, what, scorer))}
+            below = {n: s for n, s in stitched.items() if s < BARS[what]}
             found[f"{what} {scorer} below {BARS[what]}"] = below
+            noise += [s for n, s in speeds.items() if s is not None and n not in stitched]
+        found[f"{what} noise"] = [min(noise), max(noise)] if noise else None
     # a pass that takes less than a hundredth of XLA's compile counts as that
     found["first"] = mean([share(r) for r in rows], 0.01)
     found["first model"] = mean([share(r, "model") for r in rows], 0.01)

@@ -30,9 +30,8 @@ class Device:
 
     `large_tensor_bytes` is what exploratory fusion calls a large tensor: what DRAM moves during
     one launch. `loop_call_us` is what a custom call adds to one iteration of an XLA while loop
-    beyond a kernel of XLA's own, `call_us` what it adds to the host's part of a program's call:
-    about `dispatch_us` and, for each array in and out, `array_us`, hidden where the GPU takes
-    longer. `parameter_bytes` bounds the parameters of one kernel.
+    beyond a kernel of XLA's own; outside loops it adds nothing that could be measured
+    (`benchmarks/later_calls.py`). `parameter_bytes` bounds the parameters of one kernel.
 
     A grid barrier takes `grid_barrier_us` with one block per multiprocessor and `barrier_block_us`
     more for each further one. T threads per multiprocessor, with one load of 16 bytes in flight
@@ -69,9 +68,6 @@ class Device:
     cluster_limit: int = 1
     parameter_bytes: int = 32_764
     loop_call_us: float = 8.5
-    call_us: float = 3.8
-    dispatch_us: float = 30.0
-    array_us: float = 2.4
     bandwidth_threads: float = 400.0
     barrier_block_us: float = 0.3
 

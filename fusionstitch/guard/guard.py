@@ -105,6 +105,6 @@ class _Judged:
         planner = self.planner.planner
         said = {bits: planner.search.told(bits) for bits in sorted(group.bits)}
         rest = max(0.0, group.xla_us - sum(score.xla_us for score in said.values()))
-        self.findings.add(found, said, rest, planner.call_us, planner.host_us)
+        self.findings.add(found, said, rest, planner.call_us)
         self.compared.add(group.bits)
         return True

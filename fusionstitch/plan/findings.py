@@ -60,18 +60,12 @@ class Findings:
     _ratios: dict[int, _Ratio] = field(default_factory=dict)
 
     def add(
-        self,
-        found: Comparison,
-        scores: Mapping[int, Score],
-        rest_us: float,
-        call_us: float,
-        host_us: float,
+        self, found: Comparison, scores: Mapping[int, Score], rest_us: float, call_us: float
     ) -> None:
         """Takes in what was measured of the patterns with these scores, by their bits.
 
         `rest_us` is what XLA's kernels around them are modelled to take beside the patterns,
-        `call_us` what a stitched one costs more where it stands than where it was measured,
-        `host_us` what its call costs the host, which nothing measured shows.
+        `call_us` what a stitched one costs more where it stands than where it was measured.
         """
         extra_us = call_us * len(scores)
         claimed = sum(score.xla_us for score in scores.values())
@@ -81,7 +75,7 @@ class Findings:
         for bits in scores:
             self.measured[bits] = found
             self._ratios.update(dict.fromkeys(ids(bits), _Ratio(math.log(xla), math.log(ours))))
-        won = found.xla_us - found.ours_us - extra_us - host_us * len(scores)
+        won = found.xla_us - found.ours_us - extra_us
         if won > max(MARGIN_US, MEASURED_SHARE * found.xla_us):
             total = sum(score.gain_us for score in scores.values())
             self.gains.update((b, won * score.gain_us / total) for b, score in scores.items())

@@ -125,14 +125,6 @@ class Planner:
         """What XLA's kernels hold."""
         return [kernel.bits for kernel in self.xla.kernels]
 
-    @property
-    def host_us(self) -> float:
-        """What a custom call costs the host, where a call of the program waits for the host and not
-        for the GPU."""
-        arrays = len(self.graph.parameters) + len(self.graph.root.operands)
-        host = self.device.dispatch_us + arrays * self.device.array_us
-        return 0.0 if self.in_loop or self.xla.us > host else self.device.call_us
-
     def plan(self) -> Plan:
         """The plan by the scores alone."""
         search, options = self.search, self.options

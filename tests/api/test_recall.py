@@ -17,7 +17,6 @@ from costmodel.model_errors import ModelError
 from fusionstitch import behind, builders, core, recall, road_cuda
 from fusionstitch.explain import explain
 from fusionstitch.guard import live
-from fusionstitch.plan.planner import Planner
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.cache import Database, Store
@@ -49,7 +48,6 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvrtc: ModuleType) 
     """A GPU that is not there; what measures on it, by a rule."""
     store, database = Store(tmp_path / "cache"), Database(tmp_path / "cache")
     both = Both(lambda n: (3.0, 6.0), runs=False)
-    monkeypatch.setattr(Planner, "host_us", 0.0)  # small programs wait for the host
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())

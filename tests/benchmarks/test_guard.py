@@ -44,6 +44,10 @@ def test_bars() -> None:
         "compiling, first process: 4.00 of XLA's, bar 2.0",
         "compiling, second process: 0.20 of XLA's, bar 0.1",
     ]
+    same = row("same", 0.9, 0.8) | {"guarded": {"patterns": 0, "measured": 1}}
+    found = guard.summary([*rows, same], again)
+    assert found["wall guarded below 0.95"] == {"slow": pytest.approx(0.94)}
+    assert (found["gpu noise"], found["wall noise"]) == ([0.9, 0.9], [0.8, 0.8])
     fine = row("fast", 1.0, 1.0)
     assert not guard.misses(guard.summary([fine], []))
     wrong = fine | {"check": {"guarded": {"difference": 1.0, "wrong": [{"output": 0}]}}}

@@ -16,13 +16,11 @@ from fusionstitch.guard.groups import grouped
 from fusionstitch.guard.guard import PATTERNS, ROUNDS
 from fusionstitch.options import Options
 from fusionstitch.plan import findings
-from fusionstitch.plan.planner import Planner
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.tuned import NOTHING
 from hlo.errors import VerifyError
 from hlo.graph import ids
 from tests.guard.both import H200, Both, guarded, lowered
-from tests.guard.conftest import HOST_US
 
 SPEC = jax.ShapeDtypeStruct((1024, 512), jnp.float32)
 
@@ -147,20 +145,6 @@ def test_a_call_in_a_body_has_to_win_what_it_costs(share: float, database: Datab
     found = chosen(guarded(data, Both(lambda n: (50.0, 50.0 + won), runs=False), database))
     wins = [pytest.approx(won - H200.loop_call_us)] if share > 1 else []
     assert [one.score_us for one in found] == wins
-
-
-@pytest.mark.parametrize("share", [0.9, 1.5])
-@pytest.mark.parametrize("rows", [1024, 16384])
-def test_a_call_of_a_short_program_has_to_win_what_it_costs_the_host(
-    rows: int, share: float, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Planner, "host_us", HOST_US)
-    data = lowered(mixed, jax.ShapeDtypeStruct((rows, 512), jnp.float32))
-    both = Both(runs=False, won=share * H200.call_us)
-    found = chosen(guarded(data, both, database, packing=False))
-    short = rows == 1024
-    wins = [(share - short) * H200.call_us]
-    assert [one.score_us for one in found] == pytest.approx(wins if wins[0] > 0 else [])
 
 
 def test_the_model_s_proof_is_the_table_s(monkeypatch: pytest.MonkeyPatch) -> None:
