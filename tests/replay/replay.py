@@ -1,0 +1,68 @@
+"""The text of many kernels as hashes: what a change of the code generator changes in them.
+
+Kernels are those of the cases in `tests/codegen` and of the regions in `graphs.zip`, which
+`tests.replay.record` took from real programs and grown ones. A region is stored as the HLO it came
+from, so that it is the same under every JAX; a case is lowered anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from codegen.generate import generate
+from codegen.kernel import Kernel
+from costmodel.devices import device
+from hlo.errors import CodegenError
+from hlo.graph import Graph
+from hlo.importer import from_proto
+from hlo.simplify import simplify
+from tests.codegen.cases import CASES
+from tests.codegen.regions import whole
+
+GRAPHS = Path(__file__).parent / "graphs.zip"
+
+
+def texts_of_cases() -> Iterator[tuple[str, str]]:
+    """The kernels of the cases, by name."""
+    for name, program in CASES.items():
+        yield f"cases/{name}", text(program.case().kernel())
+
+
+def texts_of_graphs() -> Iterator[tuple[str, str]]:
+    """The kernels of the stored regions for an H200, by name; a refused one is its reason."""
+    target = device("h200")
+    for name, graph in stored():
+        try:
+            yield f"graphs/{name}", text(generate(graph, target))
+        except CodegenError as error:
+            yield f"graphs/{name}", f"refused: {error}"
+
+
+def stored() -> Iterator[tuple[str, Graph]]:
+    """The stored regions by name, in the order of the archive."""
+    with zipfile.ZipFile(GRAPHS) as archive:
+        for name in archive.namelist():
+            entry = from_proto(archive.read(name)).entry
+            yield name, whole(simplify(entry), "region")
+
+
+def text(kernel: Kernel) -> str:
+    """All that is handed to a compiler or a launch."""
+    launch = {
+        "grid": kernel.grid,
+        "block": kernel.block,
+        "cluster": kernel.cluster,
+        "shared": kernel.shared_bytes,
+        "cooperative": kernel.cooperative,
+        "scratch": [str(shape) for shape in kernel.scratch],
+        "in place": kernel.in_place,
+        "template": kernel.template,
+    }
+    return "\n".join([*(f"// {key}: {value}" for key, value in launch.items()), kernel.source])
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
