@@ -41,7 +41,7 @@ from benchmarks.smoke_kernels import (
     stitched,
     stitcher,
 )
-from costmodel.devices import Device, device
+from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.runtime import cuda, nvrtc, xla_pass
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.runtime.cache import Store

@@ -272,8 +272,8 @@ def dry(program: Program) -> dict[str, Any]:
     """Without a GPU: whether it runs, and what the model would stitch for an H200."""
     import jax
 
-    from costmodel.devices import device
     from fusionstitch import core
+    from fusionstitch.costmodel.devices import device
     from fusionstitch.options import Options
 
     fun, args = program

@@ -14,11 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from codegen.generate import CodegenOptions, generate, plan_kernel
-from codegen.kernel import Kernel
-from codegen.tuning import Tuning
-from costmodel.devices import device
-from costmodel.estimate import phases_us
+from fusionstitch.codegen.generate import CodegenOptions, generate, plan_kernel
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.estimate import phases_us
 from fusionstitch.measure import gpu
 from fusionstitch.runtime import cuda
 from tests.codegen.regions import whole_of

@@ -162,7 +162,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def shares_of(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """The table: `usual` and `proven` of each class, see `costmodel.model_errors.ModelError`."""
+    """The table: `usual` and `proven` of each class, see `ModelError`."""
     found = {}
     for kind, shares in sorted(errors_of(rows).items()):
         usual = max(0.0, float(np.quantile(shares, SHARE)))

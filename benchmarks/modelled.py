@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.work import op_work
 from fusionstitch import counting
 from fusionstitch.core import Stitch, Stitched
+from fusionstitch.costmodel.work import op_work
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.report import modelled_counts
-from hlo.graph import Graph
 
 
 def stitched(compiled: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks import paper
 from benchmarks.readings import OURS, Row, gpu, ratio, read, wall
-from costmodel import devices
-from hlo.errors import OptionError
+from fusionstitch.costmodel import devices
+from fusionstitch.hlo.errors import OptionError
 
 FOLDER = "docs/figures"
 #: Contestants of the roofline, with the color of each.

@@ -36,10 +36,10 @@ def grown() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
     """Name, kernel and random inputs of the first kernels of grown programs."""
     import jax
 
-    from costmodel.devices import device
     from fusionstitch import core
+    from fusionstitch.costmodel.devices import device
+    from fusionstitch.hlo.literals import NUMPY_DTYPES
     from fusionstitch.options import Options
-    from hlo.literals import NUMPY_DTYPES
     from tests.strangers.programs import grow
 
     found = 0

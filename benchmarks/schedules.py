@@ -24,17 +24,17 @@ from typing import Any
 from benchmarks import readings
 from benchmarks.environment import describe
 from benchmarks.workloads import Workload, find
-from codegen.generate import CodegenOptions, generate, inspect
-from codegen.kernel import Kernel
-from codegen.region import region
-from codegen.tuning import DEFAULT, Tuning
-from costmodel.devices import Device, device
-from costmodel.estimate import facts_us
+from fusionstitch.codegen.generate import CodegenOptions, generate, inspect
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.region import region
+from fusionstitch.codegen.tuning import DEFAULT, Tuning
+from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.costmodel.estimate import facts_us
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.tuning.neighbours import neighbours
 from fusionstitch.tuning.outcome import spearman
-from hlo.errors import CodegenError
-from hlo.graph import Graph
-from hlo.verdict import Verdict
 
 #: Programs that one kernel computes, whose schedules differ.
 TARGETS = (
@@ -59,10 +59,10 @@ def whole(workload: Workload) -> Graph:
     """All ops of a program as one region."""
     import jax
 
+    from fusionstitch.hlo.importer import from_proto
+    from fusionstitch.hlo.inline import inline_calls
+    from fusionstitch.hlo.simplify import simplify
     from fusionstitch.targets import load
-    from hlo.importer import from_proto
-    from hlo.inline import inline_calls
-    from hlo.simplify import simplify
 
     with jax.default_device(jax.devices("cpu")[0]):  # as on a machine without a GPU
         fun, args = load(workload.path)

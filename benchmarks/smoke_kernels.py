@@ -8,14 +8,14 @@ from typing import Any
 
 import jax
 
-from codegen.kernel import Kernel
-from costmodel.devices import Device
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.exporter import Preparation, Replacement, export
+from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.measure.probes import handwritten
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 from fusionstitch.runtime.cache import Store
-from hlo.exporter import Preparation, Replacement, export
-from hlo.importer import from_message, parse
 
 TOKEN = "5a0ce"
 KERNELS: dict[str, Kernel] = {}

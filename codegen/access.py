@@ -7,18 +7,26 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from codegen.index import Index, Var, constant, delinearize, linearize, render, variable
-from codegen.maps import Indices
-from codegen.schedule import GroupPlan, NestPlan
-from codegen.stages import Stage
-from codegen.types import c_type
-from codegen.values import Located, Placed, Values, guards_text
-from codegen.vectors import Vector
-from hlo.errors import CodegenError
-from hlo.graph import Op
+from fusionstitch.codegen.index import (
+    Index,
+    Var,
+    constant,
+    delinearize,
+    linearize,
+    render,
+    variable,
+)
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.schedule import GroupPlan, NestPlan
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.types import c_type
+from fusionstitch.codegen.values import Located, Placed, Values, guards_text
+from fusionstitch.codegen.vectors import Vector
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Op
 
 if TYPE_CHECKING:
-    from codegen.emit import KernelEmitter
+    from fusionstitch.codegen.emit import KernelEmitter
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from codegen.index import Index, Quotient, Remainder, Term, Var
-from codegen.maps import Indices
-from codegen.stages import Stage
+from fusionstitch.codegen.index import Index, Quotient, Remainder, Term, Var
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.stages import Stage
 
 
 class AxisSet:

@@ -3,7 +3,7 @@
 Teams of several warps join what they have at named barriers. Each team of each size has a number of
 its own (fs_team_barrier), because warps of one block may be at different rows, loops and tiles, as
 parts of teams of different sizes. The numbers suffice for two, four or eight teams of a size, which
-is what the schedule makes of any block (`codegen.tuning.team_in`); another one is refused.
+is what the schedule makes of any block (`team_in` of `codegen/tuning.py`); another one is refused.
 
 What warps join lies at the front of shared memory, by warp, until the slowest has read it. Loops
 that use it in the same way may follow each other: a warp writes to its own places alone, and only
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Set
 
-from codegen.nests import Place
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan
-from codegen.stages import Stage
-from codegen.tuning import MOST_TEAMS
-from codegen.types import compute_bytes
-from hlo.errors import CodegenError
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.schedule import GroupPlan, KernelPlan, NestPlan
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.tuning import MOST_TEAMS
+from fusionstitch.codegen.types import compute_bytes
+from fusionstitch.hlo.errors import CodegenError
 
 
 def check_teams(plan: KernelPlan) -> None:

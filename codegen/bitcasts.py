@@ -8,9 +8,9 @@ The least significant bits come first, as in XLA.
 
 from __future__ import annotations
 
-from codegen.chain import Chain
-from codegen.types import C_TYPES
-from hlo.graph import ITEM_BYTES, Op
+from fusionstitch.codegen.chain import Chain
+from fusionstitch.codegen.types import C_TYPES
+from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
 
 def regroups(op: Op) -> bool:

@@ -26,11 +26,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hlo.evaluate import evaluate
-from hlo.graph import FLOATS, FLOATS8, INTEGERS, SIGNED, Graph, Op
-from hlo.literals import NUMPY_DTYPES
-from hlo.numeric import Array
-from hlo.rewrite import splat
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, SIGNED, Graph, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.numeric import Array
+from fusionstitch.hlo.rewrite import splat
 
 #: Ops whose value is one of their arguments, or a truth.
 _PICKING = frozenset(

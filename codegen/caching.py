@@ -6,11 +6,11 @@ value is kept in registers or shared memory, and a reader that cannot reach it s
 
 from __future__ import annotations
 
-from codegen.groups import Group, shared_bytes
-from codegen.stages import Stage, expensive, new_stage, trace
-from costmodel.devices import Device
-from hlo.graph import Graph, Op
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.groups import Group, shared_bytes
+from fusionstitch.codegen.stages import Stage, expensive, new_stage, trace
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 
 def cache_values(groups: list[Group], graph: Graph, device: Device) -> list[Group]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hlo.graph import Op, Shape
-from hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.graph import Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 
 class Chain:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from codegen.groups import Group
-from codegen.nests import CACHE_STEPS, Nest, Place
-from codegen.stages import is_strided, reduced_size
-from codegen.tuning import Tuning, power_of_two
-from costmodel.devices import Device
-from hlo.graph import ITEM_BYTES, Graph
+from fusionstitch.codegen.groups import Group
+from fusionstitch.codegen.nests import CACHE_STEPS, Nest, Place
+from fusionstitch.codegen.stages import is_strided, reduced_size
+from fusionstitch.codegen.tuning import Tuning, power_of_two
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import ITEM_BYTES, Graph
 
 #: The largest block.
 MOST_THREADS = 1024

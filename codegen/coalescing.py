@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from codegen.index import Index, Var, linearize
-from codegen.maps import Indices
-from codegen.stages import Stage
+from fusionstitch.codegen.index import Index, Var, linearize
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.stages import Stage
 
 #: Lines of memory that 32 neighbouring threads touch: one, or one for every few threads.
 TOGETHER, APART = 1, 8

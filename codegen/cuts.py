@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
-from codegen.index import Index, delinearize, linearize
-from codegen.maps import Guard, Indices, within
-from codegen.types import c_type
-from hlo.graph import Graph, Op
-from hlo.semantics import Kind, kind_of, spec_of
+from fusionstitch.codegen.index import Index, delinearize, linearize
+from fusionstitch.codegen.maps import Guard, Indices, within
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
 #: Outputs that are cut from one value: each of its elements asks for every one of them whether it
 #: is part of it.

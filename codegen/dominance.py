@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hlo.graph import Op
+from fusionstitch.hlo.graph import Op
 
 
 class DominanceTree:

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from codegen.dot_nests import sums_of_dots
-from codegen.dot_products import ProductEmitter
-from codegen.dot_tile import held_results, results_per_row
-from codegen.expressions import literal
-from codegen.index import Index, delinearize, render, variable
-from codegen.nests import Place
-from codegen.stages import Stage, body_reads
-from codegen.sweeps import Key, functor_of, start_of
+from fusionstitch.codegen.dot_nests import sums_of_dots
+from fusionstitch.codegen.dot_products import ProductEmitter
+from fusionstitch.codegen.dot_tile import held_results, results_per_row
+from fusionstitch.codegen.expressions import literal
+from fusionstitch.codegen.index import Index, delinearize, render, variable
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.stages import Stage, body_reads
+from fusionstitch.codegen.sweeps import Key, functor_of, start_of
 
 
 class DotEmitter(ProductEmitter):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from codegen.coalescing import line_costs
-from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_ROWS
-from codegen.groups import Group
-from codegen.stages import Stage
-from costmodel.devices import Device
-from costmodel.work import dot_flops
+from fusionstitch.codegen.coalescing import line_costs
+from fusionstitch.codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_ROWS
+from fusionstitch.codegen.groups import Group
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.work import dot_flops
 
 #: Columns of a tile, the widest first.
 COLUMNS = (32, 16, 8)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.groups import Group
-from codegen.stages import Stage
-from codegen.types import c_type
-from hlo.graph import Op
+from fusionstitch.codegen.groups import Group
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.graph import Op
 
 #: Elements of a row that a team can hold: 32 lanes with 16 registers each.
 HELD_ROW = 512

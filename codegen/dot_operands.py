@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
-from codegen.access import Site, in_range
-from codegen.dot_emitter import DotEmitter
-from codegen.index import Index, delinearize, linearize, render, variable
-from codegen.maps import Indices
-from codegen.stages import Stage, body_reads
-from codegen.sweeps import Key
-from codegen.types import c_type
-from codegen.vectors import Vector
-from hlo.graph import Op
+from fusionstitch.codegen.access import Site, in_range
+from fusionstitch.codegen.dot_emitter import DotEmitter
+from fusionstitch.codegen.index import Index, delinearize, linearize, render, variable
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.stages import Stage, body_reads
+from fusionstitch.codegen.sweeps import Key
+from fusionstitch.codegen.types import c_type
+from fusionstitch.codegen.vectors import Vector
+from fusionstitch.hlo.graph import Op
 
 #: Values by op and stage: their C texts.
 Places = list[tuple[Op, Stage, str]]

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
-from codegen.expressions import literal
-from codegen.index import delinearize, render, variable
-from codegen.maps import Indices
-from codegen.repeats import FEWEST, Repeat, repeat_of, runs
-from codegen.source import Block
-from codegen.stages import Stage, body_reads
-from codegen.sweeps import Key
-from codegen.tiled_rows import TiledRows
-from codegen.types import c_type
-from hlo.graph import Op
+from fusionstitch.codegen.expressions import literal
+from fusionstitch.codegen.index import delinearize, render, variable
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.repeats import FEWEST, Repeat, repeat_of, runs
+from fusionstitch.codegen.source import Block
+from fusionstitch.codegen.stages import Stage, body_reads
+from fusionstitch.codegen.sweeps import Key
+from fusionstitch.codegen.tiled_rows import TiledRows
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.graph import Op
 
 #: Summed elements of a dot that are unrolled at once.
 UNROLLED_DEPTH = 16

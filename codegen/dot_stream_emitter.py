@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from codegen.dot_streams import passes, running_in
-from codegen.dot_words import WordsEmitter
-from codegen.expressions import literal
-from codegen.index import Index, render, variable
-from codegen.masks import Mask, bounded, find_mask, nil_terms
-from codegen.nests import Place
-from codegen.online import VANISHING, Degree, Running, degree
-from codegen.source import comment
-from codegen.stages import Stage
-from codegen.sweeps import Key, functor_of, start_of
-from codegen.types import c_type
+from fusionstitch.codegen.dot_streams import passes, running_in
+from fusionstitch.codegen.dot_words import WordsEmitter
+from fusionstitch.codegen.expressions import literal
+from fusionstitch.codegen.index import Index, render, variable
+from fusionstitch.codegen.masks import Mask, bounded, find_mask, nil_terms
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.online import VANISHING, Degree, Running, degree
+from fusionstitch.codegen.source import comment
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.sweeps import Key, functor_of, start_of
+from fusionstitch.codegen.types import c_type
 
 
 class StreamEmitter(WordsEmitter):

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codegen.dot_groups import WASTE, free_dims, minor_axis, split
-from codegen.dot_tile import (
+from fusionstitch.codegen.dot_groups import WASTE, free_dims, minor_axis, split
+from fusionstitch.codegen.dot_tile import (
     TENSOR_COLUMNS,
     TENSOR_DEPTH,
     TENSOR_LANES,
@@ -23,14 +23,14 @@ from codegen.dot_tile import (
     results_per_row,
     suits_tensor,
 )
-from codegen.groups import Group
-from codegen.nests import Nest, Place, form_nests
-from codegen.online import EXTREMA, Running, degree
-from codegen.stages import BLOCK_ROWS, Stage, Stream
-from codegen.types import c_type
-from codegen.vectors import ACCESS_BYTES
-from costmodel.devices import Device
-from hlo.errors import CodegenError
+from fusionstitch.codegen.groups import Group
+from fusionstitch.codegen.nests import Nest, Place, form_nests
+from fusionstitch.codegen.online import EXTREMA, Running, degree
+from fusionstitch.codegen.stages import BLOCK_ROWS, Stage, Stream
+from fusionstitch.codegen.types import c_type
+from fusionstitch.codegen.vectors import ACCESS_BYTES
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError
 
 #: Columns of a block, the widest first, and registers per thread that their elements, the operands
 #: of their rows and what is summed up may take for all but the narrowest.
@@ -44,8 +44,8 @@ BALANCED_REGISTERS = 112
 WORKING_REGISTERS = {2: 46, 4: 84}
 #: Blocks per multiprocessor below which blocks get fewer rows.
 LEAST_BLOCKS = 2
-#: Steps (`costmodel.estimate.DOT_STEP_US`) of a thread for each instruction of the tensor cores
-#: with what it reads, and for each element in between.
+#: Steps of a thread (`DOT_STEP_US` of `costmodel/estimate.py`) for each instruction of the tensor
+#: cores with what it reads, and for each element in between.
 INSTRUCTION_STEPS, ELEMENT_STEPS = 0.3, 0.5
 
 

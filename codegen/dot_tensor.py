@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from codegen.dot_operands import OperandEmitter
-from codegen.dot_tile import (
+from fusionstitch.codegen.dot_operands import OperandEmitter
+from fusionstitch.codegen.dot_tile import (
     TENSOR_COLUMNS,
     TENSOR_ROWS,
     row_operand,
 )
-from codegen.index import Index, render, variable
-from codegen.maps import Indices
-from codegen.stages import Stage
-from codegen.sweeps import Key, start_of
-from codegen.types import c_type
-from hlo.graph import Op
+from fusionstitch.codegen.index import Index, render, variable
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.sweeps import Key, start_of
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.graph import Op
 
 #: Rows of half a tile, each with a group of four lanes.
 GROUPS = 8

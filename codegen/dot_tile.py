@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from codegen.dot_nests import sums_of_dots
-from codegen.groups import Group
-from codegen.nests import Nest, Place
-from codegen.stages import Stage
-from codegen.types import c_type, compute_bytes
-from hlo.graph import Op
+from fusionstitch.codegen.dot_nests import sums_of_dots
+from fusionstitch.codegen.groups import Group
+from fusionstitch.codegen.nests import Nest, Place
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.types import c_type, compute_bytes
+from fusionstitch.hlo.graph import Op
 
 #: 4-byte registers per thread that the values of a tile may take.
 TILE_REGISTERS = 84

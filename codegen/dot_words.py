@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from codegen.dot_streams import Layout, layouts_of
-from codegen.dot_tensor import GROUPS, TensorEmitter
-from codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH
-from codegen.expressions import literal
-from codegen.index import Index, delinearize, render, variable
-from codegen.maps import Indices
-from codegen.stages import Stage
-from codegen.sweeps import Key
+from fusionstitch.codegen.dot_streams import Layout, layouts_of
+from fusionstitch.codegen.dot_tensor import GROUPS, TensorEmitter
+from fusionstitch.codegen.dot_tile import TENSOR_COLUMNS, TENSOR_DEPTH
+from fusionstitch.codegen.expressions import literal
+from fusionstitch.codegen.index import Index, delinearize, render, variable
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.sweeps import Key
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
 STEP_COLUMNS = 2 * TENSOR_COLUMNS

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from codegen.access import Site
-from codegen.barriers import settled
-from codegen.dot_emitter import DotEmitter
-from codegen.dot_operands import OperandEmitter
-from codegen.dot_stream_emitter import StreamEmitter
-from codegen.dot_tensor import TensorEmitter
-from codegen.functions import (
+from fusionstitch.codegen.access import Site
+from fusionstitch.codegen.barriers import settled
+from fusionstitch.codegen.dot_emitter import DotEmitter
+from fusionstitch.codegen.dot_operands import OperandEmitter
+from fusionstitch.codegen.dot_stream_emitter import StreamEmitter
+from fusionstitch.codegen.dot_tensor import TensorEmitter
+from fusionstitch.codegen.functions import (
     FEWEST,
     Signature,
     is_flat,
@@ -21,13 +21,13 @@ from codegen.functions import (
     shared_functions,
     signature,
 )
-from codegen.nest_emitter import NestEmitter, describe
-from codegen.prefetch import late_inputs
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan
-from codegen.source import Writer, comment
-from codegen.stages import Stage
-from codegen.types import c_type
-from hlo.graph import Op
+from fusionstitch.codegen.nest_emitter import NestEmitter, describe
+from fusionstitch.codegen.prefetch import late_inputs
+from fusionstitch.codegen.schedule import GroupPlan, KernelPlan, NestPlan
+from fusionstitch.codegen.source import Writer, comment
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.graph import Op
 
 
 @dataclass

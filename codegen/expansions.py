@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from codegen.bitcasts import expand_bitcast
-from codegen.monoids import Monoids
-from codegen.region import rewrite
-from codegen.scans import expand_scan_part
-from codegen.windows import expand_window
-from hlo.graph import Graph, Op
+from fusionstitch.codegen.bitcasts import expand_bitcast
+from fusionstitch.codegen.monoids import Monoids
+from fusionstitch.codegen.region import rewrite
+from fusionstitch.codegen.scans import expand_scan_part
+from fusionstitch.codegen.windows import expand_window
+from fusionstitch.hlo.graph import Graph, Op
 
 #: opcode -> a rule that gives the ops in its place, or None where the op stays as it is.
 Rules = Mapping[str, Callable[[Op], list[Op] | None]]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from codegen.types import c_type
-from hlo.errors import CodegenError
-from hlo.graph import FLOATS, FLOATS8, INTEGERS, SIGNED, Op
-from hlo.rewrite import splat
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, SIGNED, Op
+from fusionstitch.hlo.rewrite import splat
 
 #: The classes of each element type, the most specific first: an opcode's entry is looked up in
 #: this order. Integers of 32 bits and more need no cast back to their type.

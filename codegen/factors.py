@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from codegen.region import rewrite
-from hlo.graph import FLOATS, Graph, Op, Shape
-from hlo.literals import NUMPY_DTYPES
-from hlo.rewrite import splat
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.region import rewrite
+from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Elementwise ops between a factor and the values it is made of.
 MOST_STEPS = 4

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from codegen.dot_streams import stream_steps
-from codegen.dot_tile import SPLIT_ADDS, Tile, thread_steps
-from codegen.index import Var
-from codegen.maps import Indices
-from codegen.nests import Place
-from codegen.residency import ADDRESS_REGISTERS
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan
-from codegen.scratch import global_values
-from codegen.sectors import read_beside
-from codegen.stages import Stage
-from codegen.storage import SharedLayout
-from codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
-from codegen.templated import input_axes
-from codegen.walks import row_words, walks
-from costmodel.devices import Device
-from costmodel.facts import KernelFacts
-from costmodel.work import PICKS, SECTOR_BYTES, Work, arithmetic
-from hlo.graph import ITEM_BYTES, Graph, Op
+from fusionstitch.codegen.dot_streams import stream_steps
+from fusionstitch.codegen.dot_tile import SPLIT_ADDS, Tile, thread_steps
+from fusionstitch.codegen.index import Var
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.residency import ADDRESS_REGISTERS
+from fusionstitch.codegen.schedule import GroupPlan, KernelPlan, NestPlan
+from fusionstitch.codegen.scratch import global_values
+from fusionstitch.codegen.sectors import read_beside
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.storage import SharedLayout
+from fusionstitch.codegen.template import Attr, Level, Schedule, SubAttr, Template, attr
+from fusionstitch.codegen.templated import input_axes
+from fusionstitch.codegen.walks import row_words, walks
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.work import PICKS, SECTOR_BYTES, Work, arithmetic
+from fusionstitch.hlo.graph import ITEM_BYTES, Graph, Op
 
 #: Registers per thread that launch bounds leave, what kernels without them take, and what they take
 #: beside the elements of a row: softmax and layer norm took 18..62 with 4..32 elements a thread.

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from codegen.schedule import GroupPlan
-from codegen.types import c_type
-from hlo.graph import Op
+from fusionstitch.codegen.schedule import GroupPlan
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.graph import Op
 
 if TYPE_CHECKING:
-    from codegen.emit import Memory
+    from fusionstitch.codegen.emit import Memory
 
 #: Groups that are alike from which on they share a function. Two small ones save no time to
 #: compile, but what the compiler would keep for them in registers from before a grid barrier:

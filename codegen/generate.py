@@ -7,38 +7,38 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from codegen.barriers import check_teams
-from codegen.caching import cache_values
-from codegen.clusters import has_long_rows
-from codegen.dot_groups import tile_dots
-from codegen.dot_streams import stream_rows
-from codegen.expansions import expand
-from codegen.factors import take_out_factors
-from codegen.facts import kernel_facts
-from codegen.functions import length
-from codegen.groups import form_groups
-from codegen.kernel import Kernel
-from codegen.launchable import launchable
-from codegen.moments import centre_sums, merge_variances
-from codegen.nesting import check_nesting
-from codegen.program import write_kernel
-from codegen.residency import made_resident
-from codegen.scatters import expand_scatters
-from codegen.schedule import KernelPlan, schedule
-from codegen.split import split_reductions
-from codegen.stages import NOTHING, find_stages
-from codegen.storage import SharedLayout, plan_layout
-from codegen.streams import find_streams, without_factors
-from codegen.strength import reduce_strength
-from codegen.strength_rules import RULES
-from codegen.template import parse_template
-from codegen.templated import follow
-from codegen.tuning import DEFAULT, Tuning
-from costmodel.devices import Device
-from costmodel.facts import KernelFacts
-from hlo.errors import CodegenError
-from hlo.graph import Graph
-from hlo.verdict import Verdict, forbid
+from fusionstitch.codegen.barriers import check_teams
+from fusionstitch.codegen.caching import cache_values
+from fusionstitch.codegen.clusters import has_long_rows
+from fusionstitch.codegen.dot_groups import tile_dots
+from fusionstitch.codegen.dot_streams import stream_rows
+from fusionstitch.codegen.expansions import expand
+from fusionstitch.codegen.factors import take_out_factors
+from fusionstitch.codegen.facts import kernel_facts
+from fusionstitch.codegen.functions import length
+from fusionstitch.codegen.groups import form_groups
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.launchable import launchable
+from fusionstitch.codegen.moments import centre_sums, merge_variances
+from fusionstitch.codegen.nesting import check_nesting
+from fusionstitch.codegen.program import write_kernel
+from fusionstitch.codegen.residency import made_resident
+from fusionstitch.codegen.scatters import expand_scatters
+from fusionstitch.codegen.schedule import KernelPlan, schedule
+from fusionstitch.codegen.split import split_reductions
+from fusionstitch.codegen.stages import NOTHING, find_stages
+from fusionstitch.codegen.storage import SharedLayout, plan_layout
+from fusionstitch.codegen.streams import find_streams, without_factors
+from fusionstitch.codegen.strength import reduce_strength
+from fusionstitch.codegen.strength_rules import RULES
+from fusionstitch.codegen.template import parse_template
+from fusionstitch.codegen.templated import follow
+from fusionstitch.codegen.tuning import DEFAULT, Tuning
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.verdict import Verdict, forbid
 
 #: Ops in a kernel's text, alike groups counted once: 550 of an unrolled LSTM's training step take
 #: NVRTC half a minute of one core.

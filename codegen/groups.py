@@ -13,11 +13,11 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from codegen.axes import GroupAxes
-from codegen.stages import NOTHING, Stage, Stream, form_of, is_strided
-from codegen.types import compute_bytes
-from costmodel.devices import Device
-from costmodel.estimate import boundary_us
+from fusionstitch.codegen.axes import GroupAxes
+from fusionstitch.codegen.stages import NOTHING, Stage, Stream, form_of, is_strided
+from fusionstitch.codegen.types import compute_bytes
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.estimate import boundary_us
 
 #: Threads of one SM that keep its memory pipes busy.
 BUSY_THREADS = 1024

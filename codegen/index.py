@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hlo.graph import Op
+from fusionstitch.hlo.graph import Op
 
 
 @dataclass(frozen=True, slots=True)

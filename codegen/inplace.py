@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from codegen.maps import Indices
-from codegen.nests import Place
-from codegen.schedule import KernelPlan, NestPlan
-from codegen.stages import Stage
-from hlo.graph import Graph, Op
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.schedule import KernelPlan, NestPlan
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.hlo.graph import Graph, Op
 
 _Layout = tuple[tuple[int, ...], str]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo.brief import brief, count, listed
-from hlo.graph import Shape
+from fusionstitch.hlo.brief import brief, count, listed
+from fusionstitch.hlo.graph import Shape
 
 
 @dataclass(frozen=True)

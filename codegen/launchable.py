@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from codegen.kernel import Kernel
-from costmodel.devices import Device
-from costmodel.occupancy import blocks_per_sm
-from hlo.verdict import Verdict, allow, forbid
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.occupancy import blocks_per_sm
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 
 def launchable(

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.index import Index, constant, delinearize, fetched, linearize
-from costmodel.work import PICKS
-from hlo.errors import CodegenError
-from hlo.graph import INTEGERS, Op
-from hlo.literals import NUMPY_DTYPES
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.index import Index, constant, delinearize, fetched, linearize
+from fusionstitch.costmodel.work import PICKS
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import INTEGERS, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 Indices = tuple[Index, ...]
 

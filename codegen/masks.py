@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codegen.index import Index, constant
-from codegen.maps import Indices, reads
-from codegen.online import Key, Running
-from codegen.stages import body_reads, inlined_reads
-from hlo.graph import Op
-from hlo.rewrite import splat
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.index import Index, constant
+from fusionstitch.codegen.maps import Indices, reads
+from fusionstitch.codegen.online import Key, Running
+from fusionstitch.codegen.stages import body_reads, inlined_reads
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: The difference of two integers is not negative where a comparison of them holds.
 _DIRECTIONS = {"GE": (1, 0), "GT": (1, -1), "LE": (-1, 0), "LT": (-1, -1)}

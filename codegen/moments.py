@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from codegen.factors import kept, varies
-from codegen.region import rebuilt, rewrite, with_root
-from hlo.graph import FLOATS, Graph, Op, Shape
-from hlo.literals import NUMPY_DTYPES
-from hlo.rewrite import splat
+from fusionstitch.codegen.factors import kept, varies
+from fusionstitch.codegen.region import rebuilt, rewrite, with_root
+from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.rewrite import splat
 
 #: Relative error up to which a constant is taken for 1 / n.
 _CLOSE = 1e-6

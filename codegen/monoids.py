@@ -17,16 +17,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from codegen.bodies import Laws, laws
-from codegen.expressions import combine, expression, identity, literal, supported
-from codegen.runs import MOST_IN_A_RUN, MOST_IN_RUNS, in_runs, joined
-from codegen.source import comment
-from codegen.types import C_TYPES, c_type, record
-from hlo.errors import CodegenError
-from hlo.graph import Graph, Op, Shape
-from hlo.rewrite import splat
-from hlo.semantics import Kind, kind_of
-from hlo.verdict import Verdict, allow, forbid
+from fusionstitch.codegen.bodies import Laws, laws
+from fusionstitch.codegen.expressions import combine, expression, identity, literal, supported
+from fusionstitch.codegen.runs import MOST_IN_A_RUN, MOST_IN_RUNS, in_runs, joined
+from fusionstitch.codegen.source import comment
+from fusionstitch.codegen.types import C_TYPES, c_type, record
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Bytes of the largest record that threads exchange.
 MOST_BYTES = 32

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
-from codegen.access import Site, in_range
-from codegen.barriers import joins_columns
-from codegen.index import (
+from fusionstitch.codegen.access import Site, in_range
+from fusionstitch.codegen.barriers import joins_columns
+from fusionstitch.codegen.index import (
     Fetched,
     Index,
     Var,
@@ -18,16 +18,16 @@ from codegen.index import (
     substituted,
     variable,
 )
-from codegen.maps import Indices
-from codegen.nests import CACHE_STEPS, Place
-from codegen.rows import RowLoop, row_loop
-from codegen.schedule import RESIDENT_THREADS, mostly_busy
-from codegen.stages import Stage, closure
-from codegen.sweeps import Held, Sweep, Sweeps, functor_of, start_of
-from codegen.types import c_type
-from codegen.vectors import ACCESS_BYTES, aligned_base
-from hlo.graph import ITEM_BYTES, Op
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.nests import CACHE_STEPS, Place
+from fusionstitch.codegen.rows import RowLoop, row_loop
+from fusionstitch.codegen.schedule import RESIDENT_THREADS, mostly_busy
+from fusionstitch.codegen.stages import Stage, closure
+from fusionstitch.codegen.sweeps import Held, Sweep, Sweeps, functor_of, start_of
+from fusionstitch.codegen.types import c_type
+from fusionstitch.codegen.vectors import ACCESS_BYTES, aligned_base
+from fusionstitch.hlo.graph import ITEM_BYTES, Op
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Loads of a thread under way at once where it sums columns from row to row.
 ROW_LOADS = 8

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from codegen.stages import needs_stage
-from hlo.errors import CodegenError
-from hlo.graph import Graph
+from fusionstitch.codegen.stages import needs_stage
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
 
 #: Places read from arrays at places that are read themselves. Each makes the next one's index.
 MOST_PLACES = 48

@@ -11,11 +11,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from codegen.dot_nests import gives_elements, shape_of_reader, sums_columns
-from codegen.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
-from codegen.monoids import in_order
-from codegen.stages import Stage, is_strided
-from hlo.errors import CodegenError
+from fusionstitch.codegen.dot_nests import gives_elements, shape_of_reader, sums_columns
+from fusionstitch.codegen.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
+from fusionstitch.codegen.monoids import in_order
+from fusionstitch.codegen.stages import Stage, is_strided
+from fusionstitch.hlo.errors import CodegenError
 
 #: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
 CACHE_STEPS = 32

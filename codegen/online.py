@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from codegen.index import Var
-from codegen.maps import Indices
-from codegen.stages import body_reads, inlined_reads
-from hlo.graph import Op
-from hlo.rewrite import splat
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.index import Var
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.stages import body_reads, inlined_reads
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: A value of a row, and where it is read.
 Key = tuple[Op, Indices]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from codegen.groups import Group, read_by
-from codegen.stages import Stage
-from hlo.graph import Op
+from fusionstitch.codegen.groups import Group, read_by
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.hlo.graph import Op
 
 #: Outputs, and the inputs in whose buffers they should end up.
 Overwrites = Mapping[Op, Op]

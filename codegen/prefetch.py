@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from codegen.maps import Indices
-from codegen.schedule import GroupPlan
-from codegen.stages import Stage
-from hlo.graph import ITEM_BYTES, Op
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.schedule import GroupPlan
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
 #: Bytes of a tile's part of an input that are worth announcing.
 LEAST_BYTES, MOST_BYTES = 512, 16_384

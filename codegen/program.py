@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from codegen.emit import KernelEmitter, Memory
-from codegen.expressions import literal
-from codegen.inplace import in_place
-from codegen.kernel import Kernel
-from codegen.monoids import functors
-from codegen.schedule import KernelPlan
-from codegen.scratch import scratch_buffers
-from codegen.source import Writer, comment
-from codegen.types import c_type
-from hlo.graph import Graph, Op
-from hlo.literals import only_element
+from fusionstitch.codegen.emit import KernelEmitter, Memory
+from fusionstitch.codegen.expressions import literal
+from fusionstitch.codegen.inplace import in_place
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.monoids import functors
+from fusionstitch.codegen.schedule import KernelPlan
+from fusionstitch.codegen.scratch import scratch_buffers
+from fusionstitch.codegen.source import Writer, comment
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.literals import only_element
 
 if TYPE_CHECKING:
-    from codegen.generate import Scheduled
+    from fusionstitch.codegen.generate import Scheduled
 
 
 def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:

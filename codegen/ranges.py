@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hlo.graph import INTEGERS, SIGNED, Op
-from hlo.literals import only_element
-from hlo.rewrite import splat
+from fusionstitch.hlo.graph import INTEGERS, SIGNED, Op
+from fusionstitch.hlo.literals import only_element
+from fusionstitch.hlo.rewrite import splat
 
 _SAME = frozenset({"broadcast", "reshape", "transpose", "slice", "convert"})
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
 def region(name: str, ops: Sequence[Op], inputs: Sequence[Op], outputs: Sequence[Op]) -> Graph:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.nests import Place
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan
-from costmodel.devices import Device
-from costmodel.estimate import barrier_us
-from costmodel.occupancy import blocks_per_sm
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.schedule import GroupPlan, KernelPlan, NestPlan
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.estimate import barrier_us
+from fusionstitch.costmodel.occupancy import blocks_per_sm
 
 #: Registers a thread needs beside a tile's values, and where it stores elements of the tile.
 ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24

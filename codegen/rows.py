@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.schedule import Teams
+from fusionstitch.codegen.schedule import Teams
 
 
 @dataclass(frozen=True)

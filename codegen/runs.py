@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from codegen.chain import Chain
-from codegen.types import record
-from hlo.graph import Op, Shape
+from fusionstitch.codegen.chain import Chain
+from fusionstitch.codegen.types import record
+from fusionstitch.hlo.graph import Op, Shape
 
 #: Elements that one thread joins at most, and fewer than which make no run.
 MOST_IN_A_RUN, LEAST_IN_A_RUN = 512, 16

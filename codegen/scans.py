@@ -6,11 +6,11 @@ get-tuple-element(scan(x, init), 1)  ->  reduce(x)
 
 from __future__ import annotations
 
-from codegen.chain import Chain
-from codegen.expressions import FUNCTORS, identity
-from hlo.graph import Op
-from hlo.rewrite import splat
-from hlo.verdict import Verdict, allow, forbid
+from fusionstitch.codegen.chain import Chain
+from fusionstitch.codegen.expressions import FUNCTORS, identity
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 
 def runnable(op: Op) -> Verdict:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 
-from codegen.chain import Chain
-from codegen.expressions import FUNCTORS, identity
-from hlo.graph import Op
-from hlo.verdict import Verdict, allow, forbid
+from fusionstitch.codegen.chain import Chain
+from fusionstitch.codegen.expressions import FUNCTORS, identity
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Elements of the result times index vectors, at most. On an H200 the model prefers XLA's scatter
 #: from half of that on, or less, and where it does not, both take as long (docs/limits.md).

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from codegen.index import Index, Quotient, Remainder, Var, constant, variable
-from codegen.maps import known
-from codegen.region import rewrite
-from codegen.scatter_sums import NARROW, comparable, expand_scatter
-from hlo.graph import Graph, Op, Shape
-from hlo.literals import NUMPY_DTYPES
-from hlo.rewrite import is_positive_zero, splat
-from hlo.verdict import Verdict, allow, forbid
+from fusionstitch.codegen.index import Index, Quotient, Remainder, Var, constant, variable
+from fusionstitch.codegen.maps import known
+from fusionstitch.codegen.region import rewrite
+from fusionstitch.codegen.scatter_sums import NARROW, comparable, expand_scatter
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.rewrite import is_positive_zero, splat
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: The body of a scatter that puts the update in the element's place.
 REPLACE = "replace"

@@ -11,20 +11,20 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from codegen.clusters import LONGEST_KEPT, MOST_THREADS, cluster_of, element_bytes
-from codegen.coalescing import line_costs
-from codegen.dot_streams import stream_tile
-from codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
-from codegen.groups import COALESCED, Group
-from codegen.nests import Nest, Place, form_nests
-from codegen.phases import Overwrites, phases
-from codegen.stages import Stage, is_strided, reduced_size
-from codegen.tuning import DEFAULT, Tuning, power_of_two, team_in
-from codegen.types import compute_bytes
-from codegen.vectors import ACCESS_BYTES
-from costmodel.devices import Device
-from costmodel.work import L2_SHARE
-from hlo.graph import ITEM_BYTES
+from fusionstitch.codegen.clusters import LONGEST_KEPT, MOST_THREADS, cluster_of, element_bytes
+from fusionstitch.codegen.coalescing import line_costs
+from fusionstitch.codegen.dot_streams import stream_tile
+from fusionstitch.codegen.dot_tile import TENSOR_ROWS, WARP, Tile, choose_tile
+from fusionstitch.codegen.groups import COALESCED, Group
+from fusionstitch.codegen.nests import Nest, Place, form_nests
+from fusionstitch.codegen.phases import Overwrites, phases
+from fusionstitch.codegen.stages import Stage, is_strided, reduced_size
+from fusionstitch.codegen.tuning import DEFAULT, Tuning, power_of_two, team_in
+from fusionstitch.codegen.types import compute_bytes
+from fusionstitch.codegen.vectors import ACCESS_BYTES
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.work import L2_SHARE
+from fusionstitch.hlo.graph import ITEM_BYTES
 
 #: A row at least this long is given to the whole block.
 LONG_ROW = 512

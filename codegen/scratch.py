@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codegen.schedule import KernelPlan
-from codegen.stages import Stage
-from codegen.types import C_TYPES, c_type
-from hlo.graph import Graph, Op, Shape
+from fusionstitch.codegen.schedule import KernelPlan
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.types import C_TYPES, c_type
+from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from codegen.index import Index, Term, Var, linearize
-from codegen.nests import Place
-from codegen.schedule import GroupPlan, NestPlan
-from codegen.stages import Stage, is_strided
-from costmodel.work import SECTOR_BYTES
-from hlo.graph import ITEM_BYTES, Op
+from fusionstitch.codegen.index import Index, Term, Var, linearize
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.schedule import GroupPlan, NestPlan
+from fusionstitch.codegen.stages import Stage, is_strided
+from fusionstitch.costmodel.work import SECTOR_BYTES
+from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
 #: An array of up to so many bytes is in the cache beside the multiprocessor when its sectors are
 #: needed again.

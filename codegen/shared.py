@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlo.errors import VerifyError
-from hlo.verdict import Verdict, forbid
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.verdict import Verdict, forbid
 
 #: `dominates(a, b)`: whether every path from b to the outputs of the pattern passes a.
 Dominates = Callable[[Hashable, Hashable], bool]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo.graph import Graph, Op, ids
+from fusionstitch.hlo.graph import Graph, Op, ids
 
 
 def shares(graph: Graph, sums: Sequence[Op]) -> dict[int, float]:

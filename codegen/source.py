@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo import foreign
+from fusionstitch.hlo import foreign
 
 
 @dataclass(eq=False)

@@ -16,17 +16,17 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from codegen.expressions import identity
-from codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
-from codegen.monoids import Monoid, in_order
-from codegen.region import rewrite
-from codegen.schedule import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
-from codegen.shares import shares
-from codegen.stages import is_strided, reduced_size
-from codegen.types import c_type
-from costmodel.devices import Device
-from hlo.graph import Graph, Op, Shape
-from hlo.literals import NUMPY_DTYPES
+from fusionstitch.codegen.expressions import identity
+from fusionstitch.codegen.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
+from fusionstitch.codegen.monoids import Monoid, in_order
+from fusionstitch.codegen.region import rewrite
+from fusionstitch.codegen.schedule import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
+from fusionstitch.codegen.shares import shares
+from fusionstitch.codegen.stages import is_strided, reduced_size
+from fusionstitch.codegen.types import c_type
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 #: Reductions of fewer elements are not worth a grid barrier.
 SMALL = 1 << 16

@@ -12,13 +12,13 @@ from array import array
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from codegen.cuts import Cut, find_cuts
-from codegen.dominance import DominanceTree
-from codegen.index import Index, constant, variable
-from codegen.maps import Indices, arguments
-from hlo.errors import CodegenError
-from hlo.graph import Graph, Op
-from hlo.semantics import Kind, kind_of, spec_of
+from fusionstitch.codegen.cuts import Cut, find_cuts
+from fusionstitch.codegen.dominance import DominanceTree
+from fusionstitch.codegen.index import Index, constant, variable
+from fusionstitch.codegen.maps import Indices, arguments
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
 #: A reduction over at most this many elements is a sequential loop inside its reader.
 INLINE_REDUCE = 4

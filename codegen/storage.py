@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from codegen.dominance import DominanceTree
-from codegen.nests import Place
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan, slot_bytes
-from codegen.shared import SharedPlan, SharedRequest, plan_shared
-from codegen.stages import Stage
-from codegen.types import compute_bytes
-from hlo.errors import CodegenError
-from hlo.graph import Graph
+from fusionstitch.codegen.dominance import DominanceTree
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.schedule import GroupPlan, KernelPlan, NestPlan, slot_bytes
+from fusionstitch.codegen.shared import SharedPlan, SharedRequest, plan_shared
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.types import compute_bytes
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codegen.factors import take_factor
-from codegen.region import rewrite
-from codegen.stages import Stream, reduced_size
-from codegen.types import c_type
-from costmodel.devices import Device
-from hlo.graph import FLOATS, Graph, Op, Shape
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.factors import take_factor
+from fusionstitch.codegen.region import rewrite
+from fusionstitch.codegen.stages import Stream, reduced_size
+from fusionstitch.codegen.types import c_type
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Columns from which on a row is streamed; shorter ones are held (codegen/dot_tile.py).
 LONG_ROW = 128

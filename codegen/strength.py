@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from codegen.ranges import at_most
-from codegen.region import rebuilt, with_root
-from hlo.graph import Graph, Op, Shape
-from hlo.literals import NUMPY_DTYPES, content
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.ranges import at_most
+from fusionstitch.codegen.region import rebuilt, with_root
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES, content
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: A rule looks at an op whose operands are rewritten already; it gives the op that takes its place,
 #: made through the builder, or None.

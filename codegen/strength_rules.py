@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from codegen.ranges import at_most, bits
-from codegen.strength import Builder, Rule
-from hlo.graph import FLOATS, INTEGERS, Op
-from hlo.literals import NUMPY_DTYPES
-from hlo.rewrite import is_positive_zero, splat
+from fusionstitch.codegen.ranges import at_most, bits
+from fusionstitch.codegen.strength import Builder, Rule
+from fusionstitch.hlo.graph import FLOATS, INTEGERS, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.rewrite import is_positive_zero, splat
 
 RULES: dict[str, tuple[Rule, ...]] = {}
 

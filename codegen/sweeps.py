@@ -6,17 +6,17 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from codegen.access import Access, Site, in_range
-from codegen.expressions import literal
-from codegen.index import Index, Var, linearize, render, variable
-from codegen.maps import Indices
-from codegen.monoids import joins
-from codegen.nests import CACHE_STEPS, Place
-from codegen.schedule import KernelPlan, slot_bytes
-from codegen.stages import Stage, body_reads, closure, inlined_reads
-from codegen.types import c_type, compute_bytes
-from codegen.vectors import aligned_base
-from hlo.graph import Op
+from fusionstitch.codegen.access import Access, Site, in_range
+from fusionstitch.codegen.expressions import literal
+from fusionstitch.codegen.index import Index, Var, linearize, render, variable
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.monoids import joins
+from fusionstitch.codegen.nests import CACHE_STEPS, Place
+from fusionstitch.codegen.schedule import KernelPlan, slot_bytes
+from fusionstitch.codegen.stages import Stage, body_reads, closure, inlined_reads
+from fusionstitch.codegen.types import c_type, compute_bytes
+from fusionstitch.codegen.vectors import aligned_base
+from fusionstitch.hlo.graph import Op
 
 #: Registers of an SM (4-byte units), and the share of a thread's that nothing is kept in: a thread
 #: that has more works on more of its row at once.

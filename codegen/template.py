@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
-from hlo.errors import TemplateSyntaxError
+from fusionstitch.hlo.errors import TemplateSyntaxError
 
 
 class Level(enum.StrEnum):

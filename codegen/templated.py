@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from codegen.axes import GroupAxes
-from codegen.groups import Group
-from codegen.schedule import DEFAULT_BLOCK, Teams
-from codegen.stages import Stage
-from codegen.template import Attr, Level, Schedule, Template
-from hlo.errors import CodegenError
+from fusionstitch.codegen.axes import GroupAxes
+from fusionstitch.codegen.groups import Group
+from fusionstitch.codegen.schedule import DEFAULT_BLOCK, Teams
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.template import Attr, Level, Schedule, Template
+from fusionstitch.hlo.errors import CodegenError
 
 
 @dataclass

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
-from codegen.access import Site, in_range
-from codegen.index import Index, delinearize, render, variable
-from codegen.maps import Indices
-from codegen.nest_emitter import NestEmitter
-from codegen.nests import Place
-from codegen.rows import row_loop
-from codegen.stages import Stage, body_reads, inlined_reads
-from codegen.sweeps import Key
-from codegen.types import c_type, compute_bytes
-from hlo.graph import Op
+from fusionstitch.codegen.access import Site, in_range
+from fusionstitch.codegen.index import Index, delinearize, render, variable
+from fusionstitch.codegen.maps import Indices
+from fusionstitch.codegen.nest_emitter import NestEmitter
+from fusionstitch.codegen.nests import Place
+from fusionstitch.codegen.rows import row_loop
+from fusionstitch.codegen.stages import Stage, body_reads, inlined_reads
+from fusionstitch.codegen.sweeps import Key
+from fusionstitch.codegen.types import c_type, compute_bytes
+from fusionstitch.hlo.graph import Op
 
 #: Registers that values kept from one sweep to the next may take beside a dot's own.
 KEPT_REGISTERS = 48

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hlo.errors import CodegenError
+from fusionstitch.hlo.errors import CodegenError
 
 #: Teams of several warps in a block: each has a barrier of its own, of which there are 15.
 MOST_TEAMS = 8

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hlo.errors import CodegenError
-from hlo.graph import FLOATS8
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import FLOATS8
 
 
 @dataclass(frozen=True, slots=True)

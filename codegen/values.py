@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.expressions import expression, literal, rotation, settled
-from codegen.index import (
+from fusionstitch.codegen.expressions import expression, literal, rotation, settled
+from fusionstitch.codegen.index import (
     Fetched,
     Index,
     bounded_variables,
@@ -25,15 +25,15 @@ from codegen.index import (
     replaced,
     variable,
 )
-from codegen.maps import Guard, Indices, Read, is_branching, reads
-from codegen.monoids import Monoid, joins
-from codegen.source import Writer
-from codegen.stages import body_reads, inner_extents
-from codegen.types import c_type
-from hlo.errors import CodegenError
-from hlo.graph import UNSIGNED, Op
-from hlo.literals import NUMPY_DTYPES
-from hlo.semantics import Kind, kind_of
+from fusionstitch.codegen.maps import Guard, Indices, Read, is_branching, reads
+from fusionstitch.codegen.monoids import Monoid, joins
+from fusionstitch.codegen.source import Writer
+from fusionstitch.codegen.stages import body_reads, inner_extents
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import UNSIGNED, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: A value as C text, and the depth of the block from which on it is known.
 Placed = tuple[str, int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.index import Index, Var
+from fusionstitch.codegen.index import Index, Var
 
 #: Bytes one thread moves with one instruction.
 ACCESS_BYTES = 16

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from codegen.nests import CACHE_STEPS, Place
-from codegen.schedule import GroupPlan, KernelPlan, NestPlan
-from codegen.stages import Stage
-from codegen.sweeps import row_registers, words_of
-from codegen.vectors import ACCESS_BYTES
-from costmodel.facts import Walk
-from hlo.graph import ITEM_BYTES, Op
+from fusionstitch.codegen.nests import CACHE_STEPS, Place
+from fusionstitch.codegen.schedule import GroupPlan, KernelPlan, NestPlan
+from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.sweeps import row_registers, words_of
+from fusionstitch.codegen.vectors import ACCESS_BYTES
+from fusionstitch.costmodel.facts import Walk
+from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
 #: Loads of a loop along a row that the compiler puts under way together.
 UNROLLED = 4

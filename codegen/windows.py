@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from codegen.chain import Chain
-from codegen.expressions import identity
-from codegen.monoids import expressible, laws_of
-from hlo.graph import Op
-from hlo.rewrite import splat
-from hlo.verdict import Verdict, allow, forbid
+from fusionstitch.codegen.chain import Chain
+from fusionstitch.codegen.expressions import identity
+from fusionstitch.codegen.monoids import expressible, laws_of
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Elements of a row that are summed one by one in a running reduction.
 BLOCK = 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 
-from costmodel.devices import Device
+from fusionstitch.costmodel.devices import Device
 
 
 def memory_us(device: Device, moved: float) -> float:

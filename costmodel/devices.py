@@ -12,8 +12,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from hlo.brief import brief, count
-from hlo.errors import OptionError
+from fusionstitch.hlo.brief import brief, count
+from fusionstitch.hlo.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _file(name: str) -> Device:
 
 
 def _folder() -> Traversable:
-    return resources.files("costmodel") / "profiles"
+    return resources.files("fusionstitch.costmodel") / "profiles"
 
 
 def from_fields(fields: Mapping[str, Any]) -> Device:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from costmodel.bandwidth import latency_us
-from costmodel.devices import Device
-from costmodel.facts import KernelFacts, Walk
-from costmodel.occupancy import blocks_per_sm
-from costmodel.work import L2_SHARE, Work
+from fusionstitch.costmodel.bandwidth import latency_us
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.facts import KernelFacts, Walk
+from fusionstitch.costmodel.occupancy import blocks_per_sm
+from fusionstitch.costmodel.work import L2_SHARE, Work
 
 #: Bytes per thread that one round trip brings: four loads in flight.
 FIRST_BYTES = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from costmodel.work import Work
-from hlo.brief import brief, count
+from fusionstitch.costmodel.work import Work
+from fusionstitch.hlo.brief import brief, count
 
 #: What the intermediates of a kernel may cross, the narrowest first.
 SCOPES = ("thread", "warp", "block", "cluster", "grid")

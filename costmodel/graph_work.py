@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from costmodel.devices import Device
-from costmodel.work import (
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.work import (
     L2_SHARE,
     PICKS,
     Work,
@@ -15,8 +15,8 @@ from costmodel.work import (
     partial,
     touched_bytes,
 )
-from hlo.graph import Graph, Op, ids
-from hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.graph import Graph, Op, ids
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 
 class GraphWork:

@@ -29,7 +29,7 @@ def errors() -> Mapping[str, ModelError]:
 
     The file says on what, how and when (`benchmarks/model_error.py` writes it).
     """
-    file = resources.files("costmodel") / "model_errors.json"
+    file = resources.files("fusionstitch.costmodel") / "model_errors.json"
     shares = json.loads(file.read_text("utf-8"))["shares"]
     return {
         kind: ModelError(found["usual"], math.inf if found["proven"] is None else found["proven"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodel.devices import Device
+from fusionstitch.costmodel.devices import Device
 
 #: Registers are handed out per warp in units of this many.
 REGISTER_UNIT = 256

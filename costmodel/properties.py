@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from costmodel.devices import Device, device
-from hlo.errors import OptionError
+from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.hlo.errors import OptionError
 
 
 @dataclass(frozen=True)

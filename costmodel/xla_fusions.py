@@ -27,10 +27,10 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from costmodel.graph_work import GraphWork
-from costmodel.xla_kernels import kernel_time_us, reduced_extents, sums_what_is_written
-from hlo.graph import Graph, Op, ids
-from hlo.semantics import Kind, kind_of, spec_of
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.xla_kernels import kernel_time_us, reduced_extents, sums_what_is_written
+from fusionstitch.hlo.graph import Graph, Op, ids
+from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
 
 class Hero(enum.Enum):
@@ -98,7 +98,7 @@ class XlaPlan:
     works: GraphWork
     bits: int
     kernels: tuple[XlaKernel, ...]
-    #: times of what is left of kernels, filled by `costmodel.xla_saved`
+    #: times of what is left of kernels, filled by `fusionstitch.costmodel.xla_saved`
     remainders: dict[tuple[int, ...], float] = field(default_factory=dict, compare=False)
 
     @property

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from costmodel.devices import Device
-from costmodel.estimate import STAGE_US, kernel_us, library_gemm_us
-from costmodel.graph_work import GraphWork
-from costmodel.work import Work, dot_flops
-from hlo.graph import Op, ids
-from hlo.semantics import Kind, kind_of
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.estimate import STAGE_US, kernel_us, library_gemm_us
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.work import Work, dot_flops
+from fusionstitch.hlo.graph import Op, ids
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Elements and threads per block of XLA's loop and row reduction kernels.
 LOOP_TILE = 1024

@@ -12,9 +12,9 @@ import operator
 from collections.abc import Sequence
 from itertools import chain
 
-from costmodel.xla_fusions import XlaPlan, xla_fusions
-from costmodel.xla_kernels import kernel_time_us
-from hlo.graph import ids
+from fusionstitch.costmodel.xla_fusions import XlaPlan, xla_fusions
+from fusionstitch.costmodel.xla_kernels import kernel_time_us
+from fusionstitch.hlo.graph import ids
 
 
 def covers_kernel(plan: XlaPlan, bits: int) -> bool:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.counting import repeats
+from fusionstitch.hlo.errors import FusionStitchError
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.simplify import simplify_module
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
-from hlo.errors import FusionStitchError
-from hlo.evaluate import evaluate
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
-from hlo.simplify import simplify_module
 
 logger = logging.getLogger(__name__)
 

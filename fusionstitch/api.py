@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from fusionstitch.errors import FusionStitchWarning
+from fusionstitch.hlo.brief import brief
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
 from fusionstitch.original import jit_again, jit_for_us, plain_jit
 from fusionstitch.original import replaced as _original
 from fusionstitch.roads import Road, choose, name_of
 from fusionstitch.stages import Call, Lowered, Traced
 from fusionstitch.supported import jax_version
-from hlo.brief import brief
-from hlo.verdict import Verdict, allow, forbid
 
 #: What only jax.export passes to `Traced.lower`: it saves the user's program, for any machine.
 _EXPORTING = "_private_parameters"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo.errors import OptionError
+from fusionstitch.hlo.errors import OptionError
 
 _STATIC = ("static_argnums", "static_argnames")
 

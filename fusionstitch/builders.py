@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from costmodel import devices
-from costmodel.devices import Device
-from costmodel.facts import SCOPES
-from costmodel.properties import dotted, from_properties
 from fusionstitch import env
 from fusionstitch.built import Builder, Built
+from fusionstitch.costmodel import devices
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.facts import SCOPES
+from fusionstitch.costmodel.properties import dotted, from_properties
+from fusionstitch.hlo import foreign
+from fusionstitch.hlo.errors import OptionError, ToolchainError
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
 from fusionstitch.runtime import driver
 from fusionstitch.runtime.cache import Store
-from hlo import foreign
-from hlo.errors import OptionError, ToolchainError
-from hlo.verdict import Verdict, allow, forbid
 
 if TYPE_CHECKING:
-    from codegen.kernel import Kernel
+    from fusionstitch.codegen.kernel import Kernel
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from hlo.brief import brief, count
-from hlo.errors import ToolchainError
+from fusionstitch.hlo.brief import brief, count
+from fusionstitch.hlo.errors import ToolchainError
 
 if TYPE_CHECKING:
-    from codegen.kernel import Kernel
+    from fusionstitch.codegen.kernel import Kernel
     from fusionstitch.runtime.artifact import Artifact
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchError
+from fusionstitch.hlo import foreign
 from fusionstitch.options import Options
-from hlo import foreign
 
 if TYPE_CHECKING:
     from fusionstitch.stages import Call
@@ -223,8 +223,8 @@ def _emit(parsed: argparse.Namespace) -> int:
 
 
 def _tune(parsed: argparse.Namespace) -> int:
-    from costmodel import devices
     from fusionstitch import builders
+    from fusionstitch.costmodel import devices
     from fusionstitch.tune import export_results, import_results, tune_call
 
     if not (parsed.targets or parsed.taken or parsed.export):

@@ -11,14 +11,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from codegen.generate import CodegenOptions, generate
-from codegen.kernel import Kernel
-from codegen.region import region
-from codegen.tuning import DEFAULT
-from costmodel.devices import Device
 from fusionstitch import dump
 from fusionstitch.built import Builder, Built
+from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.region import region
+from fusionstitch.codegen.tuning import DEFAULT
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import reason
+from fusionstitch.hlo.brief import Listed, brief, count, listed
+from fusionstitch.hlo.detached import attach, detach
+from fusionstitch.hlo.errors import CodegenError, StitchError, VerifyError
+from fusionstitch.hlo.exporter import Preparation, Replacement, export
+from fusionstitch.hlo.graph import Graph, Module
+from fusionstitch.hlo.importer import from_message, parse
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.joining import join
+from fusionstitch.hlo.simplify import simplify_module
+from fusionstitch.hlo.verify import verify_module
 from fusionstitch.naming import graph_key, kernel_name
 from fusionstitch.options import Options
 from fusionstitch.patterns.canonical import canonical_key
@@ -36,23 +46,13 @@ from fusionstitch.runtime.apart import apart, check
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.tuning.tuned import NOTHING, Tuned
-from hlo.brief import Listed, brief, count, listed
-from hlo.detached import attach, detach
-from hlo.errors import CodegenError, StitchError, VerifyError
-from hlo.exporter import Preparation, Replacement, export
-from hlo.graph import Graph, Module
-from hlo.importer import from_message, parse
-from hlo.inline import inline_calls
-from hlo.joining import join
-from hlo.simplify import simplify_module
-from hlo.verify import verify_module
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class Workpiece:
-    """A module at the time when it is planned. `literals` were taken out of it (`hlo.detached`);
+    """A module at the time when it is planned. `literals` were taken out of it (`hlo/detached.py`);
     `make` gives the kernels of patterns as the program would have them, None for those that cannot
     be built."""
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from costmodel.devices import Device
-from costmodel.graph_work import GraphWork
-from costmodel.work import op_work
-from costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.work import op_work
+from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
+from fusionstitch.hlo.graph import Graph, Op, ids
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Plan
 from fusionstitch.runtime.artifact import LOAD_TARGET
-from hlo.graph import Graph, Op, ids
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
-from hlo.semantics import Kind, kind_of
 
 #: Ops that are no kernel although the table gives them work: a view of the same bytes.
 _VIEWS = frozenset({"reshape", "bitcast"})

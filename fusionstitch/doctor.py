@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchError
-from hlo.verdict import Verdict
+from fusionstitch.hlo.verdict import Verdict
 
 if TYPE_CHECKING:
-    from costmodel.devices import Device
+    from fusionstitch.costmodel.devices import Device
 
 #: Modules that stitching cannot do without, and the packages that have them.
 _NEEDED: Mapping[str, str] = {

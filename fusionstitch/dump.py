@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from codegen.kernel import Kernel
 from fusionstitch import env
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.runtime import files
 
 logger = logging.getLogger(__name__)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from codegen.source import comment
+from fusionstitch.codegen.source import comment
 from fusionstitch.core import Stitch, Stitched
 from fusionstitch.explain import names, source_lines
+from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.runtime import files
-from hlo.errors import FusionStitchError
 
 _SHOWN_OPS = 16
 
@@ -21,7 +21,7 @@ def write(stitched: Stitched, folder: Path) -> list[Path]:
         return []
     first = {one.kernel.name: one for one in reversed(stitched.stitches)}
     texts = {f"{k.name}.cu": _text(first[k.name], stitched) for k in stitched.kernels}
-    headers = resources.files("codegen") / "cuda"
+    headers = resources.files("fusionstitch.codegen") / "cuda"
     copied = {
         entry.name: entry.read_text("utf-8")
         for entry in sorted(headers.iterdir(), key=lambda entry: entry.name)

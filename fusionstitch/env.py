@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from hlo import foreign
-from hlo.errors import OptionError
+from fusionstitch.hlo import foreign
+from fusionstitch.hlo.errors import OptionError
 
 PREFIX = "FUSIONSTITCH_"
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class _Formatter(logging.Formatter):
 
 
 def configure_logging() -> None:
-    """Sends the log of the four floors to stderr at the level FUSIONSTITCH_LOG asks for.
+    """Sends the log of the package to stderr at the level FUSIONSTITCH_LOG asks for.
 
     A level that is not allowed logs nothing here: `import fusionstitch` is not to fail for it.
     What is done with the package does, as for the other variables (`check`).
@@ -178,7 +178,6 @@ def configure_logging() -> None:
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter("%(name)s %(levelname)s: %(message)s"))
-    for floor in ("fusionstitch", "codegen", "costmodel", "hlo"):
-        logger = logging.getLogger(floor)
-        logger.setLevel(level.upper())
-        logger.addHandler(handler)
+    logger = logging.getLogger("fusionstitch")
+    logger.setLevel(level.upper())
+    logger.addHandler(handler)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hlo import foreign
-from hlo.errors import (
+from fusionstitch.hlo import foreign
+from fusionstitch.hlo.errors import (
     CodegenError,
     FusionStitchError,
     ImportModuleError,

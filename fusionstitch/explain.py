@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable, Sequence
 
 from fusionstitch.core import Fallback, Stitch, Stitched
+from fusionstitch.hlo import foreign
+from fusionstitch.hlo.brief import count
+from fusionstitch.hlo.graph import Op
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.supported import jax_version
-from hlo import foreign
-from hlo.brief import count
-from hlo.graph import Op
 
 #: Ops and source lines named per pattern; the rest is counted.
 _SHOWN_OPS = 12

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hlo.graph import Graph, Op
-from hlo.literals import content
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.literals import content
 
 #: Opcodes that make a kernel recognisable, the most telling first, and what they are called.
 _TELLING = {

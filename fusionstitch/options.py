@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from costmodel import devices
-from costmodel.facts import SCOPES
 from fusionstitch import env
-from hlo.errors import OptionError
+from fusionstitch.costmodel import devices
+from fusionstitch.costmodel.facts import SCOPES
+from fusionstitch.hlo.errors import OptionError
 
 #: Options with a closed list of values.
 CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -6,12 +6,14 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from codegen.generate import inspect
-from codegen.region import region
-from codegen.tuning import DEFAULT
-from costmodel.devices import Device
-from costmodel.facts import SCOPES, KernelFacts
+from fusionstitch.codegen.generate import inspect
+from fusionstitch.codegen.region import region
+from fusionstitch.codegen.tuning import DEFAULT
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.facts import SCOPES, KernelFacts
 from fusionstitch.errors import reason
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.recompute import Recomputed, recomputed
@@ -22,8 +24,6 @@ from fusionstitch.plan.planner import Planner
 from fusionstitch.plan.scores import Measure
 from fusionstitch.runtime.apart import check
 from fusionstitch.tuning.tuned import NOTHING, Tuned
-from hlo.graph import Graph
-from hlo.verdict import Verdict, forbid
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from fusionstitch import env
+from fusionstitch.hlo import foreign
 from fusionstitch.runtime.apart import alone
-from hlo import foreign
 
 _WIDTH = 78
 Step = Callable[[str], None]

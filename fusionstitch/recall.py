@@ -23,15 +23,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from costmodel import devices
 from fusionstitch import builders, env
+from fusionstitch.costmodel import devices
 from fusionstitch.errors import reason
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.detached import detach
 from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import alone
 from fusionstitch.tuning import tuned
-from hlo import schema
-from hlo.detached import detach
 
 if TYPE_CHECKING:
     from fusionstitch.core import Stitched
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 _PROGRAMS = 16
 #: Of zlib: images hardly become smaller.
 _LEVEL = 1
-_HERE = Path(__file__).parents[1]
+_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -182,12 +182,9 @@ def code() -> str:
 
 def _files() -> list[Path]:
     """All that decides what is stitched, the headers of kernels among it."""
-    return [
-        file
-        for folder in ("fusionstitch", "codegen", "costmodel", "hlo")
-        for file in sorted((_HERE / folder).rglob("*"))
-        if file.suffix in (".py", ".json", ".cc", ".h", ".cuh")
-    ]
+    folders = [_HERE, *(_HERE / floor for floor in ("codegen", "costmodel", "hlo"))]
+    found = {file for folder in folders for file in folder.rglob("*")}  # links are not walked
+    return sorted(f for f in found if f.suffix in (".py", ".json", ".cc", ".h", ".cuh"))
 
 
 def _several() -> bool:

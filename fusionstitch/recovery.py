@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fusionstitch.errors import StitchError
-from hlo import foreign
+from fusionstitch.hlo import foreign
 
 Stage = TypeVar("Stage")
 

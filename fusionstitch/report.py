@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fusionstitch.hlo.brief import Facts, Listed, brief, listed
 from fusionstitch.options import Options
-from hlo.brief import Facts, Listed, brief, listed
 
 if TYPE_CHECKING:
     from fusionstitch.core import Stitched

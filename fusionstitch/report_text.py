@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fusionstitch.hlo import foreign
 from fusionstitch.memory import TOLERANCE_BYTES
-from hlo import foreign
 
 if TYPE_CHECKING:
     from fusionstitch.report import Report

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from codegen.inplace import one_to_one
-from codegen.kernel import Kernel
+from fusionstitch.codegen.inplace import one_to_one
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.hlo.graph import Graph, Module, Op
 from fusionstitch.patterns.convex import ancestors
 from fusionstitch.patterns.pattern import Pattern
-from hlo.graph import Graph, Module, Op
 
 #: Ops whose result shares its operand's buffer.
 _VIEWS = frozenset({"reshape", "bitcast"})

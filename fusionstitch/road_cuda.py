@@ -18,8 +18,8 @@ from fusionstitch.recovery import Recovery
 from fusionstitch.roads import Find, Jit, Lower, Once, left, name_of, warn
 
 if TYPE_CHECKING:
-    from costmodel.devices import Device
     from fusionstitch.core import Stitched
+    from fusionstitch.costmodel.devices import Device
     from fusionstitch.recall import Kept
     from fusionstitch.runtime.xla_pass import Event
     from fusionstitch.tuning.tuned import Tuned

@@ -23,8 +23,8 @@ from fusionstitch.runtime.threads import start
 if TYPE_CHECKING:
     from jax.export import Exported
 
-    from costmodel.devices import Device
     from fusionstitch.core import Stitched
+    from fusionstitch.costmodel.devices import Device
     from fusionstitch.runtime.emulated_call import Program
 
 

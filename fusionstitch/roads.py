@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, reason
+from fusionstitch.hlo import foreign
 from fusionstitch.options import Options
 from fusionstitch.runtime.apart import alone, apart
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.supported import jax_version
-from hlo import foreign
 
 if TYPE_CHECKING:
     from fusionstitch.core import Stitched

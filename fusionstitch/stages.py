@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hlo.brief import brief
+from fusionstitch.hlo.brief import brief
 
 if TYPE_CHECKING:
-    from codegen.kernel import Kernel
+    from fusionstitch.codegen.kernel import Kernel
     from fusionstitch.core import Fallback, Stitched
     from fusionstitch.options import Options
     from fusionstitch.report import Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hlo.verdict import Verdict, allow, forbid
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: The first that it works with, and the first that it does not (as pyproject.toml says).
 SINCE, BEFORE = (0, 10, 2), (0, 13)

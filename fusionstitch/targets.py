@@ -108,10 +108,10 @@ def _module(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The module as a function of its parameters, and their shapes: values are drawn to run it."""
     import jax
 
+    from fusionstitch.hlo.importer import from_proto
+    from fusionstitch.hlo.literals import NUMPY_DTYPES
     from fusionstitch.runtime import guarded
     from fusionstitch.runtime.portable import as_function
-    from hlo.importer import from_proto
-    from hlo.literals import NUMPY_DTYPES
 
     data = guarded.read(path)
     entry = from_proto(data).entry

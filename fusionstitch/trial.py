@@ -12,6 +12,7 @@ from fusionstitch import accuracy, arguments, builders, core, counting, memory, 
 from fusionstitch.api import Jitted
 from fusionstitch.core import Stitched
 from fusionstitch.errors import OptionError, StitchError, reason
+from fusionstitch.hlo.brief import brief
 from fusionstitch.options import Options
 from fusionstitch.original import plain_jit
 from fusionstitch.runtime import nvrtc
@@ -20,7 +21,6 @@ from fusionstitch.runtime.signals import held
 from fusionstitch.stages import Call, Compiled
 from fusionstitch.supported import jax_version
 from fusionstitch.tuning import tuned
-from hlo.brief import brief
 
 logger = logging.getLogger(__name__)
 

@@ -81,7 +81,7 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
 
 def export_results(path: Path, device: str) -> int:
     """Writes what is tuned for a device profile to a JSON file; returns how many results."""
-    from costmodel import devices
+    from fusionstitch.costmodel import devices
     from fusionstitch.errors import OptionError
     from fusionstitch.runtime.cache import Database
     from fusionstitch.tuning import record, tuned

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hlo import foreign
-from hlo.graph import Graph, Op
-from hlo.literals import FLOAT_TYPES
+from fusionstitch.hlo import foreign
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.literals import FLOAT_TYPES
 
 _PRECISIONS = ("default", "high", "highest")
 #: Names of the algorithms of dots, by XLA's numbers.

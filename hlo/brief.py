@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any, TypeVar
 
-from hlo import foreign
+from fusionstitch.hlo import foreign
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo.errors import ImportModuleError
+from fusionstitch.hlo.errors import ImportModuleError
 
 #: Loops, branches and calls inside each other; deeper programs are left to XLA.
 MAX_NESTING = 100

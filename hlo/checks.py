@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hlo.errors import ImportModuleError, VerifyError
-from hlo.graph import Graph, Op
-from hlo.numeric import COMPARISONS, ELEMENTWISE
-from hlo.shapes import SHAPE_RULES
+from fusionstitch.hlo.errors import ImportModuleError, VerifyError
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.numeric import COMPARISONS, ELEMENTWISE
+from fusionstitch.hlo.shapes import SHAPE_RULES
 
 
 def _parameters(function: Callable[..., Any]) -> int:

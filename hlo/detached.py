@@ -8,9 +8,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from hlo import schema
-from hlo.graph import Shape
-from hlo.literals import to_numpy
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.literals import to_numpy
 
 #: Bytes of a literal from which on it is worth while.
 LEAST = 1 << 16

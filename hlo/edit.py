@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hlo import schema
-from hlo.errors import ImportModuleError, VerifyError
-from hlo.graph import Shape
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.errors import ImportModuleError, VerifyError
+from fusionstitch.hlo.graph import Shape
 
 #: XLA packs the computation's id into the upper half of an instruction's id.
 _LOCAL_BITS = 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo import foreign
+from fusionstitch.hlo import foreign
 
 
 class FusionStitchError(Exception):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hlo import indexing
-from hlo.errors import ImportModuleError
-from hlo.graph import Graph, Op
-from hlo.literals import FLOAT_TYPES, NUMPY_DTYPES
-from hlo.numeric import COMPARISONS, ELEMENTWISE, convert, total_order_key
+from fusionstitch.hlo import indexing
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.literals import FLOAT_TYPES, NUMPY_DTYPES
+from fusionstitch.hlo.numeric import COMPARISONS, ELEMENTWISE, convert, total_order_key
 
 Array = np.ndarray
 #: What an op evaluates to: an array, or a tuple of values (a token is an empty tuple).

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlo import schema
-from hlo.edit import (
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.edit import (
     FreshIds,
     FreshNames,
     drop_uncalled,
@@ -16,9 +16,9 @@ from hlo.edit import (
     is_row_major,
     sort_instructions,
 )
-from hlo.errors import VerifyError
-from hlo.graph import Graph, Module, Op, Shape
-from hlo.semantics import EFFECTS
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Graph, Module, Op, Shape
+from fusionstitch.hlo.semantics import EFFECTS
 
 _TYPED_FFI = 4
 #: A result of no elements, which kernels do not see.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hlo import schema
-from hlo.edit import (
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.edit import (
     FreshIds,
     FreshNames,
     drop_uncalled,
@@ -14,8 +14,8 @@ from hlo.edit import (
     shape_proto,
     sort_instructions,
 )
-from hlo.errors import VerifyError
-from hlo.graph import Graph, Module, Op, Shape
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 
 
 def extract(

@@ -23,7 +23,6 @@ _TYPED_IN = re.compile(
 )
 #: Part of the names of the methods that `dataclasses` writes, from a "<string>".
 _WRITTEN = "__create_fn__"
-_OUR_FLOORS = ("fusionstitch", "codegen", "costmodel", "hlo")
 
 
 class Frame(NamedTuple):
@@ -97,9 +96,8 @@ def _is_library(file: str) -> bool:
 @cache
 def _folders() -> tuple[str, ...]:
     """The folders of this Python, of JAX wherever it is installed, and of this package."""
-    here = Path(__file__).parent.parent
     found = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found += [str(here / floor) for floor in _OUR_FLOORS]
+    found.append(str(Path(__file__).parent.parent))
     for name in ("jax", "jaxlib"):
         spec = importlib.util.find_spec(name)
         found += list((spec and spec.submodule_search_locations) or ())

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hlo import foreign
-from hlo.brief import MOST, Listed, brief, count
+from fusionstitch.hlo import foreign
+from fusionstitch.hlo.brief import MOST, Listed, brief, count
 
 T = TypeVar("T")
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from hlo import foreign, schema
-from hlo.attributes import READERS, finish
-from hlo.calls import MAX_NESTING, callees_first
-from hlo.checks import check
-from hlo.errors import ImportModuleError
-from hlo.frames import Frames
-from hlo.graph import Graph, Module, Op, Shape, Source, topological
-from hlo.literals import to_numpy
-from hlo.semantics import has_effect
+from fusionstitch.hlo import foreign, schema
+from fusionstitch.hlo.attributes import READERS, finish
+from fusionstitch.hlo.calls import MAX_NESTING, callees_first
+from fusionstitch.hlo.checks import check
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.frames import Frames
+from fusionstitch.hlo.graph import Graph, Module, Op, Shape, Source, topological
+from fusionstitch.hlo.literals import to_numpy
+from fusionstitch.hlo.semantics import has_effect
 
 #: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit places.
 MAX_RANK = 64

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo.calls import callees_first
-from hlo.edit import FreshIds, FreshNames, drop_uncalled, entry_of, sort_instructions
-from hlo.errors import ImportModuleError, VerifyError
-from hlo.importer import parse
+from fusionstitch.hlo.calls import callees_first
+from fusionstitch.hlo.edit import FreshIds, FreshNames, drop_uncalled, entry_of, sort_instructions
+from fusionstitch.hlo.errors import ImportModuleError, VerifyError
+from fusionstitch.hlo.importer import parse
 
 
 def inline_calls(data: bytes) -> bytes:

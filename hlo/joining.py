@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlo.edit import FreshIds, FreshNames, fill_shape, sort_instructions
-from hlo.graph import Graph, Module, Op, Shape
+from fusionstitch.hlo.edit import FreshIds, FreshNames, fill_shape, sort_instructions
+from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hlo.graph import Shape
+from fusionstitch.hlo.graph import Shape
 
 #: HLO type name -> numpy dtype, for every type whose elements numpy can hold one by one.
 NUMPY_DTYPES: dict[str, np.dtype[Any]] = {

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from hlo import schema
-from hlo.errors import ImportModuleError
-from hlo.importer import parse
-from hlo.stablehlo import BYTECODE_MAGIC, stablehlo_to_proto
-from hlo.text import text_to_proto
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.importer import parse
+from fusionstitch.hlo.stablehlo import BYTECODE_MAGIC, stablehlo_to_proto
+from fusionstitch.hlo.text import text_to_proto
 
 _ACCEPTED = (
     "Accepted are HLO text (Lowered.compiler_ir('hlo').as_hlo_text()), StableHLO text "

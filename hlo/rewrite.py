@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo.graph import Op
+from fusionstitch.hlo.graph import Op
 
 
 @dataclass(frozen=True, slots=True)

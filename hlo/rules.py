@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from hlo.evaluate import evaluate_op
-from hlo.graph import FLOATS, INTEGERS, Op
-from hlo.literals import NUMPY_DTYPES
-from hlo.rewrite import Make, RuleBook, is_positive_zero, splat
-from hlo.rules_movement import MOVEMENT
-from hlo.semantics import Kind, spec_of
+from fusionstitch.hlo.evaluate import evaluate_op
+from fusionstitch.hlo.graph import FLOATS, INTEGERS, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.rewrite import Make, RuleBook, is_positive_zero, splat
+from fusionstitch.hlo.rules_movement import MOVEMENT
+from fusionstitch.hlo.semantics import Kind, spec_of
 
 ALGEBRA = RuleBook()
 rule = ALGEBRA.rule

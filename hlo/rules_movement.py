@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo.graph import Op
-from hlo.rewrite import Make, RuleBook, splat
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.rewrite import Make, RuleBook, splat
 
 MOVEMENT = RuleBook()
 rule = MOVEMENT.rule

@@ -52,7 +52,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from hlo.graph import Graph, Op
+from fusionstitch.hlo.graph import Graph, Op
 
 
 class Kind(enum.Enum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hlo.errors import VerifyError
-from hlo.graph import ITEM_BYTES, Op, Shape
-from hlo.literals import shape_of
-from hlo.semantics import SEMANTICS, Kind
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import ITEM_BYTES, Op, Shape
+from fusionstitch.hlo.literals import shape_of
+from fusionstitch.hlo.semantics import SEMANTICS, Kind
 
 _REAL = {"c64": "f32", "c128": "f64"}
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Mapping
 
-from hlo.errors import VerifyError
-from hlo.graph import Graph, Module, Op, topological
-from hlo.literals import content
-from hlo.rewrite import Make
-from hlo.rules import RULES, fold
-from hlo.semantics import SEMANTICS, has_effect
-from hlo.verify import verify
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Graph, Module, Op, topological
+from fusionstitch.hlo.literals import content
+from fusionstitch.hlo.rewrite import Make
+from fusionstitch.hlo.rules import RULES, fold
+from fusionstitch.hlo.semantics import SEMANTICS, has_effect
+from fusionstitch.hlo.verify import verify
 
 _MAX_SWEEPS = 10
 _MAX_STEPS = 100

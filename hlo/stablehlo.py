@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo.errors import ImportModuleError
-from hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 if TYPE_CHECKING:
     import jax

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hlo import schema
-from hlo.errors import ImportModuleError
-from hlo.text_attributes import CALLED, READERS, read_frontend, read_string
-from hlo.text_lines import Block, Document, Line, closing, fault, split_text, split_top
-from hlo.text_values import integers, read_literal, read_shape
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.text_attributes import CALLED, READERS, read_frontend, read_string
+from fusionstitch.hlo.text_lines import Block, Document, Line, closing, fault, split_text, split_top
+from fusionstitch.hlo.text_values import integers, read_literal, read_shape
 
 _ALIAS_KINDS = {"may-alias": 1, "must-alias": 2}
 _FRAME_TABLES = {

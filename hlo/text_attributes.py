@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hlo.attributes import ALGORITHMS
-from hlo.text_lines import attributes_of, split_top
-from hlo.text_values import integers, read_shape
+from fusionstitch.hlo.attributes import ALGORITHMS
+from fusionstitch.hlo.text_lines import attributes_of, split_top
+from fusionstitch.hlo.text_values import integers, read_shape
 
 _API_VERSIONS = (
     "API_VERSION_UNSPECIFIED",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hlo.errors import ImportModuleError
+from fusionstitch.hlo.errors import ImportModuleError
 
 _STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
 #: A string or a comment; what is not closed runs to the end, so that the text is walked once.

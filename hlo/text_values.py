@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hlo import schema
-from hlo.edit import fill_shape
-from hlo.graph import Shape
-from hlo.literals import NUMPY_DTYPES, fill_literal
-from hlo.text_lines import closing, split_top
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.edit import fill_shape
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES, fill_literal
+from fusionstitch.hlo.text_lines import closing, split_top
 
 _ARRAY = re.compile(r"([a-z]\w*)\s*\[([^\]]*)\]\s*(?:\{([\d,\s]*)(?::[^}]*)?\})?$")
 _ATOM = re.compile(r"[^\s{},()]+")

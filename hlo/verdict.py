@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo.brief import brief
+from fusionstitch.hlo.brief import brief
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hlo.errors import VerifyError
-from hlo.graph import Graph
-from hlo.importer import parse
-from hlo.shapes import SHAPE_RULES, require
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.importer import parse
+from fusionstitch.hlo.shapes import SHAPE_RULES, require
 
 
 def verify(graph: Graph) -> None:

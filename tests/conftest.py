@@ -96,8 +96,8 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 @pytest.fixture(scope="session")
 def host_compiler() -> str:
     """Path of the C++ compiler."""
+    from fusionstitch.hlo.errors import ToolchainError
     from fusionstitch.runtime.toolchain import compiler
-    from hlo.errors import ToolchainError
 
     try:
         return compiler()[0]

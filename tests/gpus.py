@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.properties import Properties
+from fusionstitch.costmodel.properties import Properties
 from fusionstitch.runtime import driver
 
 _INVALID = 1

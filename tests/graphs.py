@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
 class Builder:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fusionstitch import builders, core
+from fusionstitch.hlo import graph
 from fusionstitch.options import Options
 from fusionstitch.plan import planner
-from hlo import graph
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costmodel.xla_fusions import Hero, XlaPlan
+from fusionstitch.costmodel.xla_fusions import Hero, XlaPlan
+from fusionstitch.hlo.graph import ids
+from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Chosen, Plan
-from hlo.graph import ids
-from hlo.semantics import Kind, kind_of
 
 #: Ops of a group at most. In a longer chain of patterns that share kernels with the next one, each
 #: is compared alone, the others taken for stitched.

@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from codegen.kernel import Kernel
-from costmodel.devices import Device
-from costmodel.model_errors import errors
 from fusionstitch import builders
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.core import Judge, Workpiece
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.model_errors import errors
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.guard.groups import Group
 from fusionstitch.guard.guard import Doubts, Guard

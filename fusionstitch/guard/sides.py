@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.kernel import Kernel
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.core import Workpiece
 from fusionstitch.guard.groups import Group
+from fusionstitch.hlo.detached import attach
+from fusionstitch.hlo.edit import entry_of
+from fusionstitch.hlo.exporter import Preparation, Replacement, export
+from fusionstitch.hlo.extract import extract, instruction_of
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.measure.places import below
 from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
-from hlo.detached import attach
-from hlo.edit import entry_of
-from hlo.exporter import Preparation, Replacement, export
-from hlo.extract import extract, instruction_of
-from hlo.graph import Graph, Op
-from hlo.importer import from_proto
 
 
 def sides(

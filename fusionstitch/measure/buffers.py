@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.devices import Device
-from hlo.graph import Shape
-from hlo.literals import NUMPY_DTYPES
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 #: A set that follows on this many L2 sizes of other sets finds nothing of itself in L2.
 L2_SIZES = 2

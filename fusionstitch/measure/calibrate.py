@@ -3,7 +3,7 @@
 What is measured: the copy curve (paper Figure 4), DRAM and L2 rates, launches inside and outside a
 CUDA graph (the paper's phi), the grid barrier, the threads that draw the bandwidth, and the rates
 of arithmetic. Limits come from the driver; thresholds follow by the rules that
-`costmodel.devices.Device` states.
+`fusionstitch.costmodel.devices.Device` states.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from codegen.kernel import Kernel
-from costmodel import devices
-from costmodel.devices import Device
-from costmodel.properties import large_tensor_bytes, limits, profile_name
 from fusionstitch import builders
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel import devices
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.properties import large_tensor_bytes, limits, profile_name
 from fusionstitch.errors import MeasureError, OptionError
 from fusionstitch.measure import gpu, probes, replay
 from fusionstitch.options import Options

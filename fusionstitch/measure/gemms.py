@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure.xla_programs import Program
-from hlo.graph import Shape
 
 #: Which operands lie with the contracted dim where a row-major product does not want it.
 LAYOUTS = ("nn", "nt", "tn")

@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from codegen.kernel import Kernel
-from costmodel.devices import Device
 from fusionstitch import builders
 from fusionstitch.accuracy import difference
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError, MeasureError
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.measure import activity, buffers, probes, replay, side_by_side
 from fusionstitch.measure.contexts import defaults
 from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.runtime.apart import apart
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.outcome import Failed
-from hlo.graph import Shape
-from hlo.importer import from_proto
-from hlo.literals import NUMPY_DTYPES
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from codegen.kernel import Kernel
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.runtime.artifact import Artifact
 
 

@@ -4,8 +4,8 @@ scatters would wait for two rows."""
 
 from __future__ import annotations
 
-from hlo.graph import INTEGERS, Graph, Op
-from hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.graph import INTEGERS, Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Integers that index nothing are below this.
 LEAST = 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.kernel import Kernel
-from costmodel.devices import Device
 from fusionstitch import builders
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import Artifact
 

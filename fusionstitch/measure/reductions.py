@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure.xla_programs import Program
-from hlo.graph import Shape
 
 DTYPES = ("f32", "bf16")
 #: (rows, columns) of what is summed.

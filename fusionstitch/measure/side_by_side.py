@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.devices import Device
 from fusionstitch import builders
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import MeasureError
+from fusionstitch.hlo.exporter import Preparation, Replacement, export
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.measure import buffers, places, probes
 from fusionstitch.measure.buffers import Operand
 from fusionstitch.original import plain_jit
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
 from fusionstitch.runtime.portable import as_function
-from hlo.exporter import Preparation, Replacement, export
-from hlo.importer import from_proto
 
 #: Runs of the executable: the first ones record graphs and warm what is to be warm.
 WARM_RUNS = 5

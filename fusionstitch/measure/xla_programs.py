@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch.errors import MeasureError
+from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure import activity, buffers, probes, replay
 from fusionstitch.measure.gpu import GpuMeter
 from fusionstitch.original import plain_jit
 from fusionstitch.tuning.record import versions
-from hlo.graph import Shape
 
 logger = logging.getLogger(__name__)
 

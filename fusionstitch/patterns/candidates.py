@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from costmodel.devices import Device
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import Graph, ids
+from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.contract import overlap, owned
 from fusionstitch.patterns.convex import borders, components, escaping, is_convex, users
@@ -21,9 +24,6 @@ from fusionstitch.patterns.pattern import (
 )
 from fusionstitch.patterns.substitution import substitution
 from fusionstitch.patterns.windows import unit_windows, windows
-from hlo.graph import Graph, ids
-from hlo.semantics import Kind, kind_of
-from hlo.verdict import Verdict, allow, forbid
 
 #: Share of `max_patterns` that exploratory fusion, a supplement, may fill.
 EXPLORATORY_SHARE = 8

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlo.brief import Listed
-from hlo.graph import Graph, Op, of_graph
-from hlo.literals import content
+from fusionstitch.hlo.brief import Listed
+from fusionstitch.hlo.graph import Graph, Op, of_graph
+from fusionstitch.hlo.literals import content
 
 if TYPE_CHECKING:
     from fusionstitch.patterns.pattern import Pattern

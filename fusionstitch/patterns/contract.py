@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.patterns.convex import predecessors
-from hlo.graph import Graph, ids
 
 
 @dataclass(frozen=True)

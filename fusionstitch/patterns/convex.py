@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hlo.graph import Graph, ids, of_graph
+from fusionstitch.hlo.graph import Graph, ids, of_graph
 
 
 @of_graph

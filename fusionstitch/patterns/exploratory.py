@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.devices import Device
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.patterns.convex import is_convex
-from hlo.graph import Graph, Op, ids
 
 #: Ops with more operands are left out (paper 4.2.2): all subsets of operands would be explored.
 MAX_OPERANDS = 10

@@ -6,18 +6,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from codegen.bitcasts import regroups
-from codegen.expressions import supported
-from codegen.monoids import expressible
-from codegen.scans import runnable
-from codegen.scatters import stitchable
-from codegen.windows import walkable
-from costmodel.devices import Device
-from costmodel.work import dot_flops
+from fusionstitch.codegen.bitcasts import regroups
+from fusionstitch.codegen.expressions import supported
+from fusionstitch.codegen.monoids import expressible
+from fusionstitch.codegen.scans import runnable
+from fusionstitch.codegen.scatters import stitchable
+from fusionstitch.codegen.windows import walkable
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.work import dot_flops
+from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.patterns.pattern import free_bits
-from hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op
-from hlo.semantics import Kind, kind_of
-from hlo.verdict import Verdict, allow, forbid
 
 #: Element types that generated kernels compute with and store.
 DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}

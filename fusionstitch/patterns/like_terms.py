@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from costmodel.devices import Device
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import FLOATS, Graph, Op
+from fusionstitch.hlo.joining import Joint, Sum
+from fusionstitch.hlo.rewrite import is_positive_zero, splat
 from fusionstitch.patterns.fusible import gemm_flops
-from hlo.graph import FLOATS, Graph, Op
-from hlo.joining import Joint, Sum
-from hlo.rewrite import is_positive_zero, splat
 
 #: Like terms that are joined at least: a few are fused as they are.
 FEWEST = 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.patterns.contract import contract, overlap
 from fusionstitch.patterns.convex import borders, escaping
-from hlo.graph import Graph
 
 
 def packing(

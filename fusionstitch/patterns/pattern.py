@@ -6,11 +6,11 @@ import functools
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from fusionstitch.hlo.brief import brief, count
+from fusionstitch.hlo.graph import INTEGERS, Graph, Op, ids, of_graph
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.canonical import Order, canonical_order, order_key
-from hlo.brief import brief, count
-from hlo.graph import INTEGERS, Graph, Op, ids, of_graph
-from hlo.rewrite import splat
-from hlo.semantics import Kind, kind_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from codegen.stages import closure, new_stage
-from codegen.streams import Chain, find_chains
-from costmodel.devices import Device
+from fusionstitch.codegen.stages import closure, new_stage
+from fusionstitch.codegen.streams import Chain, find_chains
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph, Op, ids
+from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.pattern import free_bits
-from hlo.errors import CodegenError
-from hlo.graph import Graph, Op, ids
-from hlo.semantics import Kind, kind_of
 
 #: What is followed from a sum to the elements that it sums.
 _TRACED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.SOURCE)

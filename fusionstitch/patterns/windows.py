@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import or_
 
+from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.patterns.contract import contract, overlap, owned, union
 from fusionstitch.patterns.convex import components
 from fusionstitch.patterns.substitution import intervals, levels_of, partition_steps
-from hlo.graph import Graph, ids
 
 
 def windows(graph: Graph, fusible: int) -> Iterator[tuple[int, str]]:

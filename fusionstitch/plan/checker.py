@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Graph, Op, ids
+from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Plan
-from hlo.errors import VerifyError
-from hlo.graph import Graph, Op, ids
-from hlo.semantics import Kind, kind_of
-from hlo.verdict import Verdict, allow, forbid
 
 #: Share of a sum within which sums count as equal.
 _ROUNDING = 1e-6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.patterns.contract import contract
-from hlo.graph import Graph
 
 
 def contracted_cycle(graph: Graph, patterns: Sequence[int]) -> list[int] | None:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from fusionstitch.hlo.graph import ids
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.scores import MARGIN_US, MEASURED_SHARE, Score
-from hlo.graph import ids
 
 SLOWER = "Measured beside XLA's kernels for the same ops, it is no faster."
 UNLIKELY = "By what was measured of its ops, XLA's own kernels are as fast."

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fusionstitch.hlo.errors import PlanError
+from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.patterns.convex import ancestors
 from fusionstitch.plan.cycles import contracted_cycle
 from fusionstitch.plan.frontier import pack
 from fusionstitch.plan.prices import priced
-from hlo.errors import PlanError
-from hlo.graph import Graph, ids
 
 #: Scores are told apart down to this many microseconds; nearer ones count as equal.
 RESOLUTION_US = 1e-3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.patterns.contract import contract
-from hlo.graph import Graph
 
 
 def neighbours(graph: Graph, chosen: Sequence[int]) -> Iterator[tuple[int, str]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from costmodel.facts import KernelFacts
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.hlo.brief import Listed, brief, count, listed
+from fusionstitch.hlo.graph import Graph, Op, ids
+from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison
-from hlo.brief import Listed, brief, count, listed
-from hlo.graph import Graph, Op, ids
-from hlo.verdict import Verdict
 
 
 @dataclass(frozen=True)

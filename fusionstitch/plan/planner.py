@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from costmodel.devices import Device
-from costmodel.facts import KernelFacts
-from costmodel.graph_work import GraphWork
-from costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
-from costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
+from fusionstitch.costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, Candidates, candidates, collect
 from fusionstitch.patterns.fusible import fusible_ops
@@ -35,8 +37,6 @@ from fusionstitch.plan.scores import (
     Score,
     Scorer,
 )
-from hlo.graph import Graph
-from hlo.verdict import Verdict
 
 #: What code generation says about a pattern: the kernel it would make, or why it makes none.
 Inspect = Callable[[Pattern], KernelFacts | Verdict]

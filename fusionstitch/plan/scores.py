@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from costmodel.bandwidth import memory_us
-from costmodel.devices import Device
-from costmodel.estimate import STAGE_US, best_case_us, facts_us
-from costmodel.facts import KernelFacts
-from costmodel.graph_work import GraphWork
-from costmodel.work import op_work
-from costmodel.xla_fusions import XlaPlan
-from costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
+from fusionstitch.costmodel.bandwidth import memory_us
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.estimate import STAGE_US, best_case_us, facts_us
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.work import op_work
+from fusionstitch.costmodel.xla_fusions import XlaPlan
+from fusionstitch.costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
+from fusionstitch.hlo.graph import Op, ids
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.substitution import Class, partition_class
-from hlo.graph import Op, ids
 
 #: A gain below this, or below this share of XLA's time, is within the model's error.
 MARGIN_US = 0.1

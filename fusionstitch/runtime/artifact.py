@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hlo.brief import brief, count
+from fusionstitch.hlo.brief import brief, count
 
 #: The custom call target of stitched kernels, on every platform.
 TARGET = "fusionstitch_launch"

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from fusionstitch import env
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.runtime import trust
-from hlo.verdict import Verdict, allow, forbid
 
 logger = logging.getLogger(__name__)
 

@@ -8,18 +8,18 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codegen.kernel import Kernel
-from codegen.launchable import launchable
-from codegen.source import uncommented
-from costmodel.devices import Device
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.launchable import launchable
+from fusionstitch.codegen.source import uncommented
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import ToolchainError
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.runtime import driver, handlers, images, nvrtc, prebuilt, toolchain, workplace
 from fusionstitch.runtime.apart import checks
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
 from fusionstitch.runtime.threads import in_parallel
 from fusionstitch.runtime.toolchain import Store
-from hlo.errors import ToolchainError
-from hlo.verdict import Verdict, allow, forbid
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the CUDA driver says about a GPU: `costmodel.properties` makes a profile of it."""
+"""What the CUDA driver says about a GPU: `costmodel/properties.py` makes a profile of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from costmodel.properties import Properties
-from hlo.errors import OptionError
+from fusionstitch.costmodel.properties import Properties
+from fusionstitch.hlo.errors import OptionError
 
 LIBRARY = "libcuda.so.1"
 #: Attributes of a device as cuda.h numbers them (CUdevice_attribute).

@@ -14,12 +14,15 @@ from typing import Literal
 
 import numpy as np
 
-from codegen.inplace import one_to_one
-from codegen.kernel import Kernel
-from codegen.launchable import launchable
-from codegen.source import uncommented
-from costmodel.devices import Device
 from fusionstitch import env
+from fusionstitch.codegen.inplace import one_to_one
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.launchable import launchable
+from fusionstitch.codegen.source import uncommented
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import ToolchainError, VerifyError
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.emulator import (
     header_digest,
@@ -28,9 +31,6 @@ from fusionstitch.runtime.emulator import (
     process_store,
 )
 from fusionstitch.runtime.toolchain import Store, compile_shared
-from hlo.errors import ToolchainError, VerifyError
-from hlo.graph import Shape
-from hlo.literals import NUMPY_DTYPES
 
 Order = Literal["forward", "reversed", "random"]
 _ORDERS: tuple[Order, ...] = ("forward", "reversed", "random")

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 from jax import export
 
+from fusionstitch.hlo.errors import StitchError
+from fusionstitch.hlo.importer import parse
 from fusionstitch.original import plain_jit
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.portable import portable_artifact
-from hlo.errors import StitchError
-from hlo.importer import parse
 
 _NO_HLO = "JAX gives no HLO for this program, so the emulator leaves it to XLA"
 

@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.runtime import cache, handlers, prebuilt, toolchain
 from fusionstitch.runtime.toolchain import MemoryStore, Store
-from hlo.errors import ToolchainError
 
 #: Where kernels go when a caller names no store: nothing outlives the process.
 process_store = MemoryStore()
@@ -49,7 +49,7 @@ def image_count() -> int:
 @functools.cache
 def header_folder() -> Path:
     """The folder of the headers that generated code includes."""
-    return Path(str(resources.files("codegen") / "cuda"))
+    return Path(str(resources.files("fusionstitch.codegen") / "cuda"))
 
 
 @functools.cache

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fusionstitch.hlo.errors import FusionStitchError, ImportModuleError
 from fusionstitch.runtime import workplace
-from hlo.errors import FusionStitchError, ImportModuleError
 
 _SECONDS = 300.0
 #: Address space of the child: what JAX maps, and what the messages of a module take.
@@ -63,9 +63,9 @@ def read(path: Path) -> bytes:
 
 
 def _main(source: str, output: str) -> int:
+    from fusionstitch.hlo.importer import from_proto
+    from fusionstitch.hlo.load import load
     from fusionstitch.runtime.portable import portable_artifact
-    from hlo.importer import from_proto
-    from hlo.load import load
 
     limit = _BYTES + _BYTES_PER_BYTE * Path(source).stat().st_size
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

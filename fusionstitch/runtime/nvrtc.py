@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from fusionstitch.hlo.errors import ToolchainError
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.runtime.apart import apart
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.threads import start
 from fusionstitch.runtime.toolchain import Store
-from hlo.errors import ToolchainError
-from hlo.verdict import Verdict, allow, forbid
 
 #: Options every kernel is compiled with. Fused multiply-add stays at NVRTC's default (on) and
 #: fast math at its default (off); the resource report is what fills `Resources`.
@@ -120,7 +120,7 @@ def _uncached() -> tuple[str, ...]:
 @functools.cache
 def headers() -> tuple[tuple[str, str], ...]:
     """(name, text) of every device header generated code may include, sorted by name."""
-    folder = resources.files("codegen") / "cuda"
+    folder = resources.files("fusionstitch.codegen") / "cuda"
     found = sorted(folder.iterdir(), key=lambda entry: entry.name) if folder.is_dir() else []
     return tuple((h.name, h.read_text("utf-8")) for h in found if h.name.endswith(".cuh"))
 

@@ -15,10 +15,10 @@ from jax.extend.lowering import JaxIrContext, upstream_dialects
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from hlo.errors import ImportModuleError
-from hlo.graph import Shape
-from hlo.importer import from_proto, parse
-from hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 #: Custom calls of this module's own, on the way to those that XLA reads as its ops.
 _PREFIX = "fusionstitch.portable."

@@ -17,7 +17,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 #: The headers that generated code includes, those of the emulator among them.
-KERNEL_HEADERS = _HERE.parents[1] / "codegen" / "cuda"
+KERNEL_HEADERS = _HERE.parent / "codegen" / "cuda"
 #: Where the build puts what it compiled.
 FOLDER = _HERE / "launchers"
 #: What makes a shared object of C++.

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.runtime import cpu, images, prebuilt, workplace
 from fusionstitch.runtime.apart import check
 from fusionstitch.runtime.prebuilt import Launcher
-from hlo.errors import ToolchainError
 
 logger = logging.getLogger(__name__)
 

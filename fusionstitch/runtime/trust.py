@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from hlo.verdict import Verdict, allow, forbid
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Bytes of the largest file that is kept and read.
 MOST_BYTES = 1 << 28

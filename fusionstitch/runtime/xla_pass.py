@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.hlo.importer import parse
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.runtime.apart import Stopped, apart
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.runtime.entry import Entry
 from fusionstitch.runtime.outcome import Failed
-from hlo.importer import parse
-from hlo.verdict import Verdict, allow, forbid
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from codegen.tuning import Tuning
-from costmodel.devices import Device
+from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.costmodel.devices import Device
 
 #: Values tried per choice, besides the default.
 VALUES: Mapping[str, Sequence[Any]] = {

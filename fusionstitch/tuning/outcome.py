@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.hlo.brief import brief, count, listed
 from fusionstitch.tuning.record import Record
-from hlo.brief import brief, count, listed
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codegen.tuning import Tuning
+from fusionstitch.codegen.tuning import Tuning
 from fusionstitch.errors import CodegenError, OptionError
+from fusionstitch.hlo.brief import brief
 from fusionstitch.options import Options
-from hlo.brief import brief
 
 #: Version of the files; others are refused.
 FORMAT = 1

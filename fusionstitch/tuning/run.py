@@ -9,10 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from costmodel.devices import Device
 from fusionstitch import core
 from fusionstitch.built import Builder
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError, MeasureError
+from fusionstitch.hlo.extract import extract
+from fusionstitch.hlo.graph import Module
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.measure.meter import Meter
 from fusionstitch.naming import kernel_name
 from fusionstitch.options import Options
@@ -24,10 +28,6 @@ from fusionstitch.tuning import tuned
 from fusionstitch.tuning.outcome import Result, TuneReport
 from fusionstitch.tuning.record import Entry, Record, record_key, versions
 from fusionstitch.tuning.search import Context, Search
-from hlo.extract import extract
-from hlo.graph import Module
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
 
 logger = logging.getLogger(__name__)
 

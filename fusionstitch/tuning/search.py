@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from codegen.generate import CodegenOptions, generate, inspect
-from codegen.kernel import Kernel
-from codegen.region import region
-from codegen.tuning import DEFAULT, Tuning
-from costmodel.devices import Device
-from costmodel.estimate import facts_us
 from fusionstitch.built import Builder, Built
+from fusionstitch.codegen.generate import CodegenOptions, generate, inspect
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.region import region
+from fusionstitch.codegen.tuning import DEFAULT, Tuning
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.estimate import facts_us
 from fusionstitch.errors import CodegenError, FusionStitchError, MeasureError
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.measure.meter import Meter, timing_key
 from fusionstitch.naming import kernel_name
 from fusionstitch.options import Options
@@ -29,8 +31,6 @@ from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.neighbours import combined, neighbours
 from fusionstitch.tuning.record import Record
-from hlo.graph import Graph
-from hlo.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from costmodel.devices import Device
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.options import Options
 from fusionstitch.runtime.apart import alone
@@ -20,7 +20,7 @@ from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.record import Entry, Record, from_json, record_key, versions
 
 if TYPE_CHECKING:
-    from codegen.generate import CodegenOptions
+    from fusionstitch.codegen.generate import CodegenOptions
     from fusionstitch.patterns.pattern import Pattern
     from fusionstitch.plan.scores import Measure
 
@@ -47,7 +47,9 @@ class Tuned:
 
     def settings(self, pattern: Pattern, options: Options) -> CodegenOptions:
         """How the kernel of a pattern is generated."""
-        from codegen.generate import CodegenOptions  # a first call may need no kernels at all
+        from fusionstitch.codegen.generate import (
+            CodegenOptions,  # a first call may need no kernels at all
+        )
 
         settings = CodegenOptions(options.numerics, options.sharing)
         record = self.find(pattern, options)

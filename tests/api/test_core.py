@@ -11,16 +11,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from codegen.kernel import Kernel
-from costmodel.devices import device
 from fusionstitch import builders, core
 from fusionstitch.built import Built
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.core import Stitched
+from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import CodegenError, StitchError, ToolchainError
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact
-from hlo.importer import from_proto
 
 DEVICE = device("emulated")
 

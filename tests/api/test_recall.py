@@ -13,17 +13,17 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from costmodel.model_errors import ModelError
 from fusionstitch import behind, builders, core, recall, road_cuda
+from fusionstitch.costmodel.model_errors import ModelError
 from fusionstitch.explain import explain
 from fusionstitch.guard import live
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.errors import ToolchainError
+from fusionstitch.hlo.verdict import allow
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.cache import Database, Store
 from fusionstitch.runtime.emulator import header_folder
-from hlo import schema
-from hlo.errors import ToolchainError
-from hlo.verdict import allow
 from tests.guard.both import Both
 
 SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)

@@ -12,8 +12,8 @@ import pytest
 import fusionstitch as fs
 from fusionstitch import accuracy, counting
 from fusionstitch.errors import FusionStitchWarning, OptionError
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.trial import _hlo
-from hlo.graph import Graph
 
 EMULATE = fs.Options(backend="emulate")
 X = jnp.asarray(np.random.default_rng(0).standard_normal((16, 24), np.float32))

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from codegen.inplace import one_to_one
-from codegen.kernel import Kernel
-from costmodel.devices import device
 from fusionstitch import core, reuse
 from fusionstitch.built import Built
+from fusionstitch.codegen.inplace import one_to_one
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options
 from fusionstitch.runtime.artifact import Artifact
-from hlo.graph import Graph
-from hlo.importer import from_proto
 from tests.codegen.inplace_cases import descent, watched
 
 SPEC = jax.ShapeDtypeStruct((64, 32), jnp.float32)

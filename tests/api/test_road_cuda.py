@@ -14,15 +14,15 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from codegen.tuning import Tuning
 from fusionstitch import behind, builders, recall, road_cuda
+from fusionstitch.codegen.tuning import Tuning
 from fusionstitch.errors import FusionStitchWarning, StitchError
+from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.runtime import artifact, cuda, xla_pass
 from fusionstitch.runtime.apart import alone
 from fusionstitch.runtime.cache import Database, Store
 from fusionstitch.tuning.record import Entry, Record, record_key, versions
 from fusionstitch.tuning.tuned import store
-from hlo.verdict import allow, forbid
 
 SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
 
@@ -319,7 +319,7 @@ def test_unknown_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_calibrated_profile_replaces_the_gpu_s(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from costmodel.devices import device
+    from fusionstitch.costmodel.devices import device
     from fusionstitch.measure.calibrate import to_json
 
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))

@@ -14,7 +14,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch import builders, roads, supported
 from fusionstitch.errors import FusionStitchWarning, StitchError
-from hlo.verdict import allow
+from fusionstitch.hlo.verdict import allow
 
 EMULATE = fs.Options(backend="emulate")
 X = jnp.ones((4, 6))

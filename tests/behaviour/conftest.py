@@ -11,9 +11,9 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch import behind, builders
+from fusionstitch.hlo.verdict import allow
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.cache import Store
-from hlo.verdict import allow
 
 #: Stitches whatever it can, so that programs of a few elements are stitched too.
 EMULATE = fs.Options(backend="emulate", scorer="paper")

@@ -13,14 +13,14 @@ import pytest
 from jax.experimental import io_callback
 
 import fusionstitch as fs
-from codegen.kernel import Kernel
-from costmodel.devices import device
 from fusionstitch import core
 from fusionstitch.built import Built
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import FusionStitchWarning
+from fusionstitch.hlo.importer import parse
 from fusionstitch.options import Options
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact
-from hlo.importer import parse
 from tests.behaviour.same import assert_same
 from tests.behaviour.table import Jit, mixed
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from fusionstitch import road_cuda
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.runtime import xla_pass
-from hlo.graph import Graph
 from tests.behaviour.table import Jit, mixed
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 6), np.float32))

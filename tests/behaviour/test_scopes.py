@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from costmodel.devices import device
 from fusionstitch import core
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.importer import parse
 from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET
-from hlo.importer import parse
 from tests.behaviour.table import mixed
 from tests.behaviour.test_effects import fake
 

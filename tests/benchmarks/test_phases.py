@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import phases
-from codegen.kernel import Kernel
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.runtime import nvrtc
 from tests.codegen.cases import CASES
 

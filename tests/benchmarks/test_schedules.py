@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import schedules
 from benchmarks.workloads import find
-from codegen.tuning import DEFAULT, Tuning
-from costmodel.devices import device
+from fusionstitch.codegen.tuning import DEFAULT, Tuning
+from fusionstitch.costmodel.devices import device
 
 H200 = device("h200")
 

@@ -258,7 +258,7 @@ def test_tune_needs_a_gpu(program: str, capsys: pytest.CaptureFixture) -> None:
 def test_tuned_results_travel_as_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    from codegen.tuning import Tuning
+    from fusionstitch.codegen.tuning import Tuning
     from fusionstitch.tuning.record import Entry, Record, read, to_json
 
     monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path / "cache"))

@@ -10,9 +10,9 @@ import jax
 import pytest
 
 from fusionstitch import builders, cli, doctor
+from fusionstitch.hlo.errors import ToolchainError
+from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.runtime import nvrtc, prebuilt, toolchain, xla_pass
-from hlo.errors import ToolchainError
-from hlo.verdict import allow, forbid
 
 #: Runs the command where modules named as the arguments are not installed.
 WITHOUT = """

@@ -19,9 +19,9 @@ pytest.importorskip("flax.linen")
 pytest.importorskip("optax")
 
 import fusionstitch as fs
-from costmodel.devices import device
 from fusionstitch import accuracy, core
 from fusionstitch.core import Stitched
+from fusionstitch.costmodel.devices import device
 from fusionstitch.runtime import nvrtc as compiler
 from tests.clients.flax_transformer import FULL, SMALL, by_name, training
 from tests.clients.near import assert_near

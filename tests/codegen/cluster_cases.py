@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from codegen.generate import CodegenOptions
-from codegen.tuning import Tuning
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.codegen.tuning import Tuning
 from tests.codegen.kernel_cases import BF16, F16, H200, SMALL, VECTORS, add, integers, normal
 
 CLUSTER = "fs_reduce_cluster<"

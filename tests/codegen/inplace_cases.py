@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from codegen.generate import CodegenOptions
-from codegen.tuning import Tuning
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.codegen.tuning import Tuning
 from tests.codegen.kernel_cases import BF16, GRID, SMALL, add, normal
 
 

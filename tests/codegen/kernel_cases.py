@@ -17,8 +17,8 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from codegen.generate import CodegenOptions
-from costmodel.devices import Device
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.costmodel.devices import Device
 from tests.codegen.regions import DEFAULT, H200, SMALL, Case, lowered, whole
 
 # What the text of a kernel shows about its schedule.

@@ -9,22 +9,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from codegen.generate import CodegenOptions, generate
-from codegen.inplace import one_to_one
-from codegen.kernel import Kernel
-from codegen.launchable import launchable
-from codegen.region import region
-from costmodel.devices import Device, device
 from fusionstitch.accuracy import FLOORS, relative_error
+from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.inplace import one_to_one
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.launchable import launchable
+from fusionstitch.codegen.region import region
+from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.simplify import simplify
+from fusionstitch.hlo.verify import verify
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
-from hlo.evaluate import evaluate
-from hlo.graph import Graph
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
-from hlo.literals import NUMPY_DTYPES
-from hlo.simplify import simplify
-from hlo.verify import verify
 
 #: A big device whose cooperative grids stay small on fibers.
 H200 = replace(device("h200"), cooperative_limit=4)

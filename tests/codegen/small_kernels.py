@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from codegen.kernel import Kernel
-from codegen.types import c_type
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.types import c_type
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES, shape_of
 from fusionstitch.runtime import emulate, nvrtc
-from hlo.graph import Shape
-from hlo.literals import NUMPY_DTYPES, shape_of
 
 INCLUDE = '#include "fusionstitch.cuh"\n'
 

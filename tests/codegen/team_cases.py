@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codegen.generate import CodegenOptions
-from codegen.tuning import Tuning
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.codegen.tuning import Tuning
 from tests.codegen.kernel_cases import (
     BF16,
     BLOCK,

@@ -15,9 +15,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.expressions import expression
-from hlo.graph import Op, Shape
-from hlo.literals import NUMPY_DTYPES
+from fusionstitch.codegen.expressions import expression
+from fusionstitch.hlo.graph import Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from tests.codegen.small_kernels import Launch, on_emulator, on_gpu
 
 Function = Callable[..., np.ndarray]

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from codegen.generate import generate
-from codegen.kernel import Kernel
-from costmodel.properties import from_properties
 from fusionstitch import core
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.properties import from_properties
 from fusionstitch.options import Options
 from fusionstitch.runtime import cuda
 from tests.codegen.regions import whole_of

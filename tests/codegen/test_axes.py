@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.axes import AxisSet, GroupAxes
-from codegen.stages import Stage, find_stages
-from hlo.graph import Op
+from fusionstitch.codegen.axes import AxisSet, GroupAxes
+from fusionstitch.codegen.stages import Stage, find_stages
+from fusionstitch.hlo.graph import Op
 from tests.codegen.regions import whole
 from tests.graphs import Builder
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.barriers import check_teams, joins_in_teams, settled
-from codegen.generate import CodegenOptions, plan_kernel
-from codegen.kernel import Kernel
-from codegen.schedule import Teams
-from codegen.tuning import Tuning
-from hlo.errors import CodegenError
+from fusionstitch.codegen.barriers import check_teams, joins_in_teams, settled
+from fusionstitch.codegen.generate import CodegenOptions, plan_kernel
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.schedule import Teams
+from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
 from tests.codegen.regions import H200, Case, build, lowered, whole, whole_of
 from tests.codegen.small_kernels import Launch, on_emulator

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.cuts import MOST_CUTS, Cut
-from codegen.generate import generate, plan_kernel
-from codegen.index import variable
-from codegen.maps import within
-from codegen.stages import find_stages
-from costmodel.devices import device
-from hlo.evaluate import evaluate_op
-from hlo.graph import Graph, Op
+from fusionstitch.codegen.cuts import MOST_CUTS, Cut
+from fusionstitch.codegen.generate import generate, plan_kernel
+from fusionstitch.codegen.index import variable
+from fusionstitch.codegen.maps import within
+from fusionstitch.codegen.stages import find_stages
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.evaluate import evaluate_op
+from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen import slice_cases
 from tests.codegen.cases import CASES
 from tests.codegen.regions import SMALL, whole, whole_of

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from codegen.dominance import DominanceTree
-from hlo.graph import Op, Shape
+from fusionstitch.codegen.dominance import DominanceTree
+from fusionstitch.hlo.graph import Op, Shape
 
 SCALAR = Shape("f32")
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.dot_tile import Tile
-from codegen.generate import generate, plan_kernel
-from codegen.kernel import Kernel
-from codegen.schedule import NestPlan
-from costmodel.devices import device
-from hlo.graph import Graph
+from fusionstitch.codegen.dot_tile import Tile
+from fusionstitch.codegen.generate import generate, plan_kernel
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.schedule import NestPlan
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph
 from tests.codegen.regions import H200, ORDERS, SMALL, Case, build, lowered, whole, whole_of
 from tests.codegen.small_kernels import Launch, on_emulator
 from tests.conftest import Golden

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-import codegen
-from codegen.expressions import (
+from fusionstitch import codegen
+from fusionstitch.codegen.expressions import (
     DIRECTIONS,
     EXPRESSIONS,
     FUNCTORS,
@@ -26,12 +26,12 @@ from codegen.expressions import (
     literal,
     supported,
 )
-from codegen.types import C_TYPES, c_type
+from fusionstitch.codegen.types import C_TYPES, c_type
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, UNSIGNED, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.semantics import SEMANTICS, Kind
 from fusionstitch.runtime import nvrtc
-from hlo.errors import CodegenError
-from hlo.graph import FLOATS, FLOATS8, INTEGERS, UNSIGNED, Op, Shape
-from hlo.literals import NUMPY_DTYPES
-from hlo.semantics import SEMANTICS, Kind
 from tests.codegen.small_kernels import Launch, on_emulator, on_gpu, translation_unit
 
 #: Floats of one byte are computed as f32 and rounded: see test_types.py.

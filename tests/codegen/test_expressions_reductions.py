@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from codegen.expressions import FUNCTORS
-from codegen.schedule import slot_bytes
-from codegen.types import C_TYPES, c_type
+from fusionstitch.codegen.expressions import FUNCTORS
+from fusionstitch.codegen.schedule import slot_bytes
+from fusionstitch.codegen.types import C_TYPES, c_type
+from fusionstitch.hlo.graph import FLOATS, FLOATS8
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.runtime import nvrtc
-from hlo.graph import FLOATS, FLOATS8
-from hlo.literals import NUMPY_DTYPES
 from tests.codegen.small_kernels import Launch, on_emulator, on_gpu, translation_unit
 
 UFUNCS = {

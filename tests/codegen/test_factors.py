@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codegen.factors import take_out_factors
-from codegen.strength import reduce_strength
-from codegen.strength_rules import RULES
-from hlo.evaluate import evaluate
-from hlo.graph import Graph, Op
-from hlo.verify import verify
+from fusionstitch.codegen.factors import take_out_factors
+from fusionstitch.codegen.strength import reduce_strength
+from fusionstitch.codegen.strength_rules import RULES
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.verify import verify
 from tests.codegen.kernel_cases import batch_norm
 from tests.codegen.regions import whole_of
 

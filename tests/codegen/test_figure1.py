@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codegen.generate import CodegenOptions, generate, inspect
-from codegen.kernel import Kernel
-from costmodel.devices import device
-from costmodel.facts import KernelFacts
-from hlo.graph import Graph
+from fusionstitch.codegen.generate import CodegenOptions, generate, inspect
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.hlo.graph import Graph
 from tests.codegen.regions import ORDERS, Case, build, whole_of
 
 ROWS, DEPTH = figure1.ROWS, 2

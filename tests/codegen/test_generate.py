@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from codegen.generate import CodegenOptions, generate, inspect, plan_kernel
-from codegen.kernel import Kernel
-from codegen.template import parse_template
-from costmodel.devices import device
-from costmodel.facts import KernelFacts
+from fusionstitch.codegen.generate import CodegenOptions, generate, inspect, plan_kernel
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.template import parse_template
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.runtime import emulate
-from hlo.errors import CodegenError
-from hlo.graph import Graph, Op, Shape
-from hlo.verdict import Verdict
 from tests.codegen.regions import SMALL, whole
 from tests.conftest import Golden
 from tests.fuzz.growth import from_seed
@@ -108,8 +108,8 @@ def test_source_of_a_gradient_in_two_phases(golden: Golden) -> None:
 
 _DIGEST = """
 import hashlib
-from codegen.generate import generate
-from costmodel.devices import device
+from fusionstitch.codegen.generate import generate
+from fusionstitch.costmodel.devices import device
 from tests.codegen.regions import whole
 from tests.fuzz.growth import from_seed
 texts = [generate(whole(from_seed(n).graph), device("h200")).source for n in range(40)]
@@ -336,7 +336,7 @@ def test_texts_that_would_take_minutes_to_compile_are_refused(
     x = b.parameter((8, 600))
     graph = whole(b.graph(softmax(b, x)))
     assert isinstance(inspect(graph, SMALL), KernelFacts)
-    monkeypatch.setattr("codegen.generate.MOST_OPS", 3)
+    monkeypatch.setattr("fusionstitch.codegen.generate.MOST_OPS", 3)
     refused = inspect(graph, SMALL)
     assert isinstance(refused, Verdict)
     assert "compile" in refused.reason

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from codegen.kernel import Kernel
 from fusionstitch.accuracy import limit, relative_error
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.runtime import nvrtc
-from hlo.evaluate import evaluate
-from hlo.literals import NUMPY_DTYPES
 from tests.codegen.cases import CASES
 
 pytestmark = pytest.mark.gpu

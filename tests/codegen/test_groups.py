@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from codegen.caching import cache_values
-from codegen.groups import (
+from fusionstitch.codegen.caching import cache_values
+from fusionstitch.codegen.groups import (
     COALESCED,
     SECTOR,
     Figures,
@@ -16,12 +16,12 @@ from codegen.groups import (
     form_groups,
     shared_bytes,
 )
-from codegen.nests import Place, form_nests
-from codegen.phases import phases
-from codegen.split import split_reductions
-from codegen.stages import find_stages
-from costmodel.devices import device
-from hlo.graph import Op
+from fusionstitch.codegen.nests import Place, form_nests
+from fusionstitch.codegen.phases import phases
+from fusionstitch.codegen.split import split_reductions
+from fusionstitch.codegen.stages import find_stages
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Op
 from tests.codegen.regions import whole
 from tests.graphs import Builder, layernorm, layernorm_backward, softmax
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.generate import generate
-from codegen.inplace import one_to_one
-from costmodel.devices import Device, device
-from hlo.graph import Op
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.inplace import one_to_one
+from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.hlo.graph import Op
 from tests.codegen.cases import CASES
 from tests.codegen.kernel_cases import GRID
 from tests.codegen.regions import whole

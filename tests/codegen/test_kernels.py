@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fusionstitch.accuracy import limit, relative_error
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.runtime import emulate
-from hlo.errors import VerifyError
-from hlo.evaluate import evaluate
 from tests.codegen.cases import CASES
 from tests.codegen.kernel_cases import VECTORS
 from tests.codegen.regions import ORDERS, Built, Case, build

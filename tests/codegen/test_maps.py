@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.index import Index, constant, render, variable
-from codegen.maps import Guard, Indices, is_branching, reads
-from codegen.stages import body_reads, inner_extents
-from hlo.errors import CodegenError
-from hlo.evaluate import evaluate_op
-from hlo.graph import Op
+from fusionstitch.codegen.index import Index, constant, render, variable
+from fusionstitch.codegen.maps import Guard, Indices, is_branching, reads
+from fusionstitch.codegen.stages import body_reads, inner_extents
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.evaluate import evaluate_op
+from fusionstitch.hlo.graph import Op
 from tests.codegen.test_index import CInt
 from tests.graphs import Builder
 

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codegen.factors import take_out_factors
-from codegen.generate import CodegenOptions
-from codegen.moments import centre_sums, merge_variances
-from codegen.split import split_reductions
-from codegen.strength import reduce_strength
-from codegen.strength_rules import RULES
-from hlo.evaluate import evaluate
-from hlo.graph import Graph
-from hlo.verify import verify
+from fusionstitch.codegen.factors import take_out_factors
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.codegen.moments import centre_sums, merge_variances
+from fusionstitch.codegen.split import split_reductions
+from fusionstitch.codegen.strength import reduce_strength
+from fusionstitch.codegen.strength_rules import RULES
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.verify import verify
 from tests.codegen.kernel_cases import batch_norm
 from tests.codegen.regions import H200, Case, build, whole_of
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from codegen.kernel import Kernel
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.runtime import nvrtc
 from tests.codegen.cases import CASES
 from tests.conftest import Golden

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from codegen.kernel import Kernel
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.hlo.errors import VerifyError
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
-from hlo.errors import VerifyError
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Case, launched
 

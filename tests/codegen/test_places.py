@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.generate import generate
-from codegen.index import Fetched, Index, constant, fetched, render, replaced, variable
-from codegen.maps import arguments, known, position, reads
-from codegen.stages import find_stages
-from codegen.values import clamped
-from codegen.vectors import aligned_base
-from hlo.evaluate import evaluate_op
-from hlo.graph import Graph, Op
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.index import Fetched, Index, constant, fetched, render, replaced, variable
+from fusionstitch.codegen.maps import arguments, known, position, reads
+from fusionstitch.codegen.stages import find_stages
+from fusionstitch.codegen.values import clamped
+from fusionstitch.codegen.vectors import aligned_base
+from fusionstitch.hlo.evaluate import evaluate_op
+from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen.regions import H200, whole
 from tests.codegen.test_index import CInt
 from tests.graphs import Builder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.rows import row_loop
-from codegen.schedule import Teams
+from fusionstitch.codegen.rows import row_loop
+from fusionstitch.codegen.schedule import Teams
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from codegen import stages
-from codegen.generate import inspect
-from costmodel.devices import device
-from hlo.verdict import Verdict
+from fusionstitch.codegen import stages
+from fusionstitch.codegen.generate import inspect
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.verdict import Verdict
 from tests.codegen.regions import lowered
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-from codegen.generate import CodegenOptions, generate
-from codegen.scatters import OneUpdate, expand_scatters, one_update
-from hlo.evaluate import evaluate
-from hlo.graph import Graph, Op
-from hlo.verdict import Verdict
+from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.scatters import OneUpdate, expand_scatters, one_update
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.verdict import Verdict
 from tests.codegen.regions import H200, lowered, whole
 
 ROWS, COLUMNS = np.arange(6, dtype=np.int32), np.arange(5, dtype=np.int32)

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codegen.generate import generate, plan_kernel
-from codegen.schedule import KernelPlan
-from costmodel.devices import device
-from hlo.graph import Graph
+from fusionstitch.codegen.generate import generate, plan_kernel
+from fusionstitch.codegen.schedule import KernelPlan
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph
 from tests.codegen.regions import whole_of
 
 H200 = device("h200")

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from codegen.generate import plan_kernel
-from codegen.schedule import KernelPlan
-from codegen.scratch import global_values, scratch_buffers
-from codegen.stages import Stage
+from fusionstitch.codegen.generate import plan_kernel
+from fusionstitch.codegen.schedule import KernelPlan
+from fusionstitch.codegen.scratch import global_values, scratch_buffers
+from fusionstitch.codegen.stages import Stage
 from tests.codegen.cases import CASES
 
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from codegen.generate import inspect
-from costmodel.devices import device
-from costmodel.facts import KernelFacts
-from costmodel.work import SECTOR_BYTES
+from fusionstitch.codegen.generate import inspect
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.work import SECTOR_BYTES
 from tests.codegen.regions import whole_of
 
 H200 = device("h200")

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from codegen.dominance import DominanceTree
-from codegen.shared import SharedPlan, SharedRequest, plan_shared
-from hlo.errors import VerifyError
-from hlo.graph import Op, Shape
-from hlo.verdict import Verdict
+from fusionstitch.codegen.dominance import DominanceTree
+from fusionstitch.codegen.shared import SharedPlan, SharedRequest, plan_shared
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Op, Shape
+from fusionstitch.hlo.verdict import Verdict
 
 LIMIT = 1 << 20
 

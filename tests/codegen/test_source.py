@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from codegen.source import comment, uncommented
-from costmodel.devices import device
+from fusionstitch.codegen.source import comment, uncommented
+from fusionstitch.costmodel.devices import device
 from fusionstitch.runtime import cuda, nvrtc, toolchain
 from fusionstitch.runtime.toolchain import MemoryStore
 

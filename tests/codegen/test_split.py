@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from codegen.split import parts, split_reductions
-from costmodel.devices import device
-from hlo.evaluate import evaluate
-from hlo.graph import Graph, Op
-from hlo.literals import NUMPY_DTYPES
-from hlo.verify import verify
+from fusionstitch.codegen.split import parts, split_reductions
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.verify import verify
 from tests.codegen.regions import Case, build, whole
 from tests.graphs import Builder
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.generate import CodegenOptions, generate, plan_kernel
-from codegen.masks import find_mask, nil_terms
-from codegen.online import FREE, Running, degree
-from codegen.stages import new_stage
-from costmodel.devices import device
-from hlo.graph import Graph, Op
+from fusionstitch.codegen.generate import CodegenOptions, generate, plan_kernel
+from fusionstitch.codegen.masks import find_mask, nil_terms
+from fusionstitch.codegen.online import FREE, Running, degree
+from fusionstitch.codegen.stages import new_stage
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen.regions import H200, ORDERS, SMALL, Case, build, lowered, whole, whole_of
 from tests.codegen.small_kernels import Launch, on_emulator
 from tests.conftest import Golden

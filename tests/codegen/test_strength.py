@@ -7,20 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codegen.expressions import rotation
-from codegen.generate import CodegenOptions, generate
-from codegen.region import region
-from codegen.strength import reduce_strength
-from codegen.strength_rules import RULES
-from costmodel.devices import device
+from fusionstitch.codegen.expressions import rotation
+from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.region import region
+from fusionstitch.codegen.strength import reduce_strength
+from fusionstitch.codegen.strength_rules import RULES
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.simplify import simplify
+from fusionstitch.hlo.text import text_to_proto
 from fusionstitch.runtime import emulate
-from hlo.evaluate import evaluate
-from hlo.graph import Graph, Op
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
-from hlo.literals import NUMPY_DTYPES
-from hlo.simplify import simplify
-from hlo.text import text_to_proto
 
 
 def graph_of(body: str) -> Graph:

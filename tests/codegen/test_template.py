@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.template import (
+from fusionstitch.codegen.template import (
     Attr,
     Level,
     Schedule,
@@ -14,7 +14,7 @@ from codegen.template import (
     parse_attrs,
     parse_template,
 )
-from hlo.errors import TemplateSyntaxError
+from fusionstitch.hlo.errors import TemplateSyntaxError
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from codegen.generate import CodegenOptions, generate
-from codegen.kernel import Kernel
-from codegen.region import region
-from costmodel.devices import device
+from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.region import region
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.runtime import emulate
-from hlo.errors import CodegenError
-from hlo.graph import Graph
 from tests.graphs import Builder
 
 DIMS = (256, 3, 5, 40)

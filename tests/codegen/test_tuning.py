@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from codegen.tuning import Tuning
-from hlo.errors import CodegenError
+from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
 from tests.codegen.regions import ORDERS, Built, Case, build
 

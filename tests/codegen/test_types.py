@@ -4,11 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen.types import C_TYPES, c_type
+from fusionstitch.codegen.types import C_TYPES, c_type
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import FLOATS8, ITEM_BYTES
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.runtime import emulate
-from hlo.errors import CodegenError
-from hlo.graph import FLOATS8, ITEM_BYTES
-from hlo.literals import NUMPY_DTYPES
 from tests.codegen.small_kernels import Launch, on_emulator
 
 # NumPy warns when it asks a signalling bfloat16 NaN whether it is one.

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from codegen.generate import CodegenOptions, inspect
-from codegen.tuning import Tuning
-from costmodel.devices import device
-from costmodel.facts import KernelFacts, Walk
+from fusionstitch.codegen.generate import CodegenOptions, inspect
+from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.facts import KernelFacts, Walk
 from tests.codegen.regions import whole, whole_of
 from tests.graphs import Builder, layernorm_backward
 

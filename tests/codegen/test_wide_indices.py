@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from codegen.generate import generate
-from codegen.kernel import Kernel
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.runtime import emulate
 from tests.codegen.regions import H200, whole_of
 

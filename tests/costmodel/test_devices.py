@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from costmodel.devices import Device, device, named
-from hlo.errors import OptionError
+from fusionstitch.costmodel.devices import Device, device, named
+from fusionstitch.hlo.errors import OptionError
 
 NAMES = ("a100", "emulated", "h100", "h200", "l4", "v100")
 

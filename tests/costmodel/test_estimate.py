@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.bandwidth import latency_us, memory_us
-from costmodel.devices import device
-from costmodel.estimate import (
+from fusionstitch.costmodel.bandwidth import latency_us, memory_us
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.estimate import (
     barrier_us,
     best_case_us,
     boundary_us,
     facts_us,
     kernel_us,
 )
-from costmodel.facts import KernelFacts, Walk
-from costmodel.occupancy import blocks_per_sm
-from costmodel.work import Work
+from fusionstitch.costmodel.facts import KernelFacts, Walk
+from fusionstitch.costmodel.occupancy import blocks_per_sm
+from fusionstitch.costmodel.work import Work
 
 H200 = device("h200")
 MIB = 2**20

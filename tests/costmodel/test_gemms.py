@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import costmodel
-from costmodel import estimate
-from costmodel.devices import device
-from costmodel.graph_work import GraphWork
-from costmodel.xla_kernels import kernel_time_us
+from fusionstitch import costmodel
+from fusionstitch.costmodel import estimate
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.xla_kernels import kernel_time_us
 from tests.graphs import Builder
 
 H200 = device("h200")

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.model_error import CONFIDENCE, SHARE, proven_of, shares_of
-from costmodel.model_errors import errors
+from fusionstitch.costmodel.model_errors import errors
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def test_it_is_what_the_measured_rows_give() -> None:
-    table = json.loads((resources.files("costmodel") / "model_errors.json").read_text("utf-8"))
+    table = json.loads(
+        (resources.files("fusionstitch.costmodel") / "model_errors.json").read_text("utf-8")
+    )
     rows = []
     for source in table["from"]:
         measured = json.loads((RESULTS / source["file"]).read_text())

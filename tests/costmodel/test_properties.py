@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from costmodel.devices import device
-from costmodel.graph_work import GraphWork
-from costmodel.properties import (
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.properties import (
     Properties,
     from_properties,
     large_tensor_bytes,
     profile_name,
     scaled_curve,
 )
-from costmodel.xla_fusions import xla_fusions
-from hlo.errors import OptionError
+from fusionstitch.costmodel.xla_fusions import xla_fusions
+from fusionstitch.hlo.errors import OptionError
 from tests.gpus import GPUS
 from tests.graphs import Builder
 

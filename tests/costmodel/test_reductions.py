@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import costmodel
-from costmodel import xla_kernels
-from costmodel.devices import device
-from costmodel.graph_work import GraphWork
-from costmodel.xla_fusions import XlaPlan, xla_fusions
+from fusionstitch import costmodel
+from fusionstitch.costmodel import xla_kernels
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.xla_fusions import XlaPlan, xla_fusions
 from fusionstitch.patterns.pattern import free_bits
 from tests.graphs import Builder
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from costmodel.devices import device
-from costmodel.graph_work import GraphWork
-from costmodel.work import (
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.work import (
     RULES,
     Work,
     arithmetic,
@@ -16,9 +16,9 @@ from costmodel.work import (
     op_work,
     touched_bytes,
 )
+from fusionstitch.hlo.semantics import Kind
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits
-from hlo.semantics import Kind
 from tests.graphs import Builder, layernorm
 
 

@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.devices import device
-from costmodel.graph_work import GraphWork
-from costmodel.xla_fusions import Hero, XlaPlan, xla_fusions
-from costmodel.xla_saved import covers_kernel, saved_by_kernel, saved_together, saved_us
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.xla_fusions import Hero, XlaPlan, xla_fusions
+from fusionstitch.costmodel.xla_saved import (
+    covers_kernel,
+    saved_by_kernel,
+    saved_together,
+    saved_us,
+)
+from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
-from hlo.graph import Graph, Op, ids
 from tests.graphs import (
     Builder,
     adam,

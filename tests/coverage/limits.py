@@ -11,8 +11,8 @@ from pathlib import Path
 
 import jax
 
-from codegen import scatter_sums
-from hlo.semantics import SEMANTICS, Kind
+from fusionstitch.codegen import scatter_sums
+from fusionstitch.hlo.semantics import SEMANTICS, Kind
 from tests.coverage.running import Outcome, Status, all_groups, large_statuses
 from tests.coverage.table import EVERY, FLOAT8, FOUR_BITS, MORE_FLOAT8
 

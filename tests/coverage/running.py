@@ -15,9 +15,9 @@ import numpy as np
 import fusionstitch as fs
 from fusionstitch import accuracy, builders, core
 from fusionstitch.accuracy import relative_error
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.pattern import free_bits
-from hlo.graph import Graph, Op
-from hlo.semantics import Kind, kind_of
 from tests.coverage.table import Case, groups, large_cases
 
 #: The paper's scorer takes every pattern that saves a kernel, so what is left is left for a reason.

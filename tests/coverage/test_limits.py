@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codegen import scatter_sums
-from hlo.semantics import SEMANTICS, Kind
+from fusionstitch.codegen import scatter_sums
+from fusionstitch.hlo.semantics import SEMANTICS, Kind
 from tests.coverage import limits, running
 from tests.coverage.running import Outcome
 from tests.coverage.table import cases

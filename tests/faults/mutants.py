@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo.importer import parse
-from hlo.semantics import SEMANTICS
+from fusionstitch.hlo.importer import parse
+from fusionstitch.hlo.semantics import SEMANTICS
 
 
 def everything(x: jax.Array, w: jax.Array) -> Any:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from costmodel.devices import device
 from fusionstitch import cli, core
+from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import ImportModuleError
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.load import load
 from fusionstitch.options import Options
 from fusionstitch.runtime import guarded
-from hlo import schema
-from hlo.importer import from_proto, parse
-from hlo.load import load
 from tests.faults import mutants
 from tests.faults.place import memory_limit, time_limit
 
@@ -340,8 +340,8 @@ def test_the_reader_s_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_text("HloModule m\n")
     code = (
         "from fusionstitch.runtime import guarded\n"
-        "import hlo.load\n"
-        "hlo.load.load = lambda path: bytes(1 << 40)\n"
+        "import fusionstitch.hlo.load\n"
+        "fusionstitch.hlo.load.load = lambda path: bytes(1 << 40)\n"
         f"guarded._main({str(path)!r}, '')"
     )
     done = subprocess.run(

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import fusionstitch
-import hlo
 from fusionstitch import errors
 from fusionstitch.errors import FusionStitchError, FusionStitchWarning
 
@@ -18,10 +17,9 @@ ROWS = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", PAGE, re.MULTILINE)
 
 def raised() -> set[type]:
     """Every class of the hierarchy, wherever it is defined."""
-    for package in (hlo, fusionstitch):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith("__main__"):
-                importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(fusionstitch.__path__, "fusionstitch."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     found, left = {FusionStitchError, FusionStitchWarning}, [FusionStitchError]
     while left:
         more = left.pop().__subclasses__()

@@ -19,9 +19,9 @@ import pytest
 import fusionstitch as fs
 from fusionstitch import behind, builders, recall, road_cuda
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, ToolchainError
+from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.runtime import cuda, nvrtc, xla_pass
 from fusionstitch.runtime.cache import Store
-from hlo.verdict import allow, forbid
 from tests.faults.place import Place, time_limit
 
 X = np.random.default_rng(0).standard_normal((256, 384), np.float32)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from costmodel.devices import device
 from fusionstitch import core
 from fusionstitch.core import Stitched
+from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import FusionStitchError, ImportModuleError, StitchError
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.load import load
 from fusionstitch.options import Options
-from hlo.importer import from_proto
-from hlo.load import load
 from tests.faults import mutants
 from tests.faults.place import memory_limit, time_limit
 

@@ -18,11 +18,11 @@ from jax import export
 import fusionstitch as fs
 from fusionstitch import cli
 from fusionstitch.errors import ImportModuleError
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.load import load
 from fusionstitch.runtime import guarded, xla_pass
 from fusionstitch.runtime.artifact import TARGET
-from hlo import schema
-from hlo.importer import from_proto
-from hlo.load import load
 from tests.foreign.tricks import NAMES, TRICKS, renamed
 
 #: Runs in the compiler's output if one line of a comment gets out of it.

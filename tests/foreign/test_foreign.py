@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from codegen.source import RESERVED, Writer, comment, identifier
 from fusionstitch import env, progress, roads
+from fusionstitch.codegen.source import RESERVED, Writer, comment, identifier
 from fusionstitch.errors import FusionStitchWarning, ImportModuleError, reason
-from hlo import foreign
+from fusionstitch.hlo import foreign
 from tests.foreign.tricks import NAMES, TRICKS
 
 AROUND = (("a", ""), ("??", "/"), ("", "\\"))

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 import pytest
 
-from codegen.kernel import Kernel
-from codegen.source import RESERVED
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.source import RESERVED
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.simplify import simplify
 from fusionstitch.runtime import nvrtc
 from fusionstitch.runtime.emulator import header_folder
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
-from hlo.simplify import simplify
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Built, Case, build, whole
 from tests.foreign.tricks import NAMES, TRICKS, renamed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from codegen.source import RESERVED
-from hlo.importer import parse
+from fusionstitch.codegen.source import RESERVED
+from fusionstitch.hlo.importer import parse
 
 #: Breaks of lines, ends of comments, terminals, formats, markup, shells, paths, scripts.
 TRICKS = (

@@ -9,11 +9,11 @@ import os
 import re
 from pathlib import Path
 
-from codegen.region import with_root
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
-from hlo.load import load
-from hlo.simplify import simplify
+from fusionstitch.codegen.region import with_root
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.load import load
+from fusionstitch.hlo.simplify import simplify
 from tests.fuzz.hlo_text import to_stablehlo
 from tests.fuzz.values import Grown
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hlo.graph import Op
+from fusionstitch.hlo.graph import Op
 from tests.fuzz.values import (
     BOUND,
     DTYPES,

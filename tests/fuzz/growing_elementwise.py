@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hlo.graph import ITEM_BYTES
+from fusionstitch.hlo.graph import ITEM_BYTES
 from tests.fuzz.growing import Growing
 from tests.fuzz.values import (
     COMPARISONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hlo.graph import Op
+from fusionstitch.hlo.graph import Op
 from tests.fuzz.growing import Growing
 from tests.fuzz.values import (
     FLOATS,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.expressions import identity
-from hlo.graph import Graph, Op, Shape
+from fusionstitch.codegen.expressions import identity
+from fusionstitch.hlo.graph import Graph, Op, Shape
 from tests.fuzz.growing import Growing
 from tests.fuzz.values import FLOATS, INTEGERS, TypedBuilder, Value
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from hlo.graph import Graph, Op, Shape
-from hlo.verify import verify
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.verify import verify
 from tests.fuzz.growing_elementwise import Elementwise
 from tests.fuzz.growing_movement import Movement
 from tests.fuzz.growing_places import Places

@@ -12,8 +12,8 @@ from jax.extend.lowering import JaxIrContext, upstream_dialects
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from hlo.graph import Graph, Op, Shape
-from hlo.text import text_to_proto
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.text import text_to_proto
 
 _GATHER = (
     *("offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim"),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from codegen.generate import CodegenOptions
 from fusionstitch import builders, core
-from hlo.evaluate import evaluate
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.hlo.evaluate import evaluate
 from tests.fuzz import corpus
 from tests.fuzz.growth import from_seed
 from tests.fuzz.hlo_text import to_proto

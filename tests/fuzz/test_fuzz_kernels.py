@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.generate import CodegenOptions
-from hlo.evaluate import evaluate
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.hlo.evaluate import evaluate
 from tests.codegen.scopes import undeclared
 from tests.fuzz.growth import from_seed, graphs
 from tests.fuzz.values import Grown

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hlo.graph import Graph, Op, Shape
-from hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from tests.graphs import Builder
 
 FLOATS = ("f32", "bf16", "f64", "f16")

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from codegen.generate import CodegenOptions, generate
-from codegen.kernel import Kernel
-from codegen.region import region, rewrite
-from costmodel.devices import Device, device
 from fusionstitch.accuracy import relative_error
+from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.region import region, rewrite
+from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.pattern import free_bits, spreads
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
-from hlo.evaluate import evaluate
-from hlo.graph import Op
-from hlo.literals import NUMPY_DTYPES
-from hlo.semantics import Kind, kind_of
 from tests.codegen.regions import launched
 from tests.fuzz import corpus
 from tests.fuzz.values import FLOATS, Grown

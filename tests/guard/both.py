@@ -10,20 +10,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from costmodel.devices import device
 from fusionstitch import builders, core
 from fusionstitch.core import Stitched
+from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import MeasureError
 from fusionstitch.guard.guard import Doubts, Guard
 from fusionstitch.guard.live import Live
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.options import Options
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.cache import Database
 from fusionstitch.runtime.portable import as_function
-from hlo.importer import from_proto
-from hlo.literals import NUMPY_DTYPES
 
 #: Microseconds (ours, XLA's) of a comparison with this number.
 Rule = Callable[[int], tuple[float, float]]

@@ -93,7 +93,7 @@ def test_a_second_process_plans_nothing(tmp_path: Path) -> None:
 
 
 def test_copies_of_inputs_are_other_memory() -> None:
-    from hlo.graph import Shape
+    from fusionstitch.hlo.graph import Shape
 
     one, other = buffers.inputs([buffers.Operand(Shape("f32", (1000, 100)))] * 2, jax.devices()[0])
     assert one.unsafe_buffer_pointer() != other.unsafe_buffer_pointer()

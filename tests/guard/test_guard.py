@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from costmodel.model_errors import ModelError
 from fusionstitch import core
+from fusionstitch.costmodel.model_errors import ModelError
 from fusionstitch.guard import live
 from fusionstitch.guard.groups import grouped
 from fusionstitch.guard.guard import PATTERNS, ROUNDS
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import ids
 from fusionstitch.options import Options
 from fusionstitch.plan import findings
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.tuned import NOTHING
-from hlo.errors import VerifyError
-from hlo.graph import ids
 from tests.guard.both import H200, Both, guarded, lowered
 
 SPEC = jax.ShapeDtypeStruct((1024, 512), jnp.float32)

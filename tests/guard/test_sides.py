@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fusionstitch.hlo.importer import parse
 from fusionstitch.runtime.cache import Database
-from hlo.importer import parse
 from tests.guard.both import Both, guarded, lowered
 from tests.patterns.test_recompute import loss
 from tests.programs import PROGRAMS, precision

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo.errors import ImportModuleError
-from hlo.evaluate import evaluate
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
 
 
 def entry(fun, *args, inline=False):

@@ -7,12 +7,12 @@ import jax.extend.mlir as extend_mlir
 import jax.numpy as jnp
 import pytest
 
-from hlo.errors import VerifyError
-from hlo.exporter import Preparation, Replacement, export
-from hlo.graph import Op, Shape
-from hlo.importer import from_proto, parse
-from hlo.inline import inline_calls
-from hlo.verify import verify_module
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.exporter import Preparation, Replacement, export
+from fusionstitch.hlo.graph import Op, Shape
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.verify import verify_module
 
 
 def lower(fun, *args, **kwargs):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hlo.errors import VerifyError
-from hlo.evaluate import evaluate
-from hlo.extract import extract
-from hlo.graph import Graph, Module, Op
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
-from hlo.simplify import simplify_module
-from hlo.verify import verify_module
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.extract import extract
+from fusionstitch.hlo.graph import Graph, Module, Op
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.simplify import simplify_module
+from fusionstitch.hlo.verify import verify_module
 from tests.hlo.conftest import Program
 
 

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from hlo.frames import Frame, Frames, users
-from hlo.importer import from_proto
-from hlo.load import load
-from hlo.schema import HloModule
-from hlo.text import text_to_proto
+from fusionstitch.hlo.frames import Frame, Frames, users
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.load import load
+from fusionstitch.hlo.schema import HloModule
+from fusionstitch.hlo.text import text_to_proto
 
 X = jnp.ones((8, 64))
 HERE = "/home/me/train.py"

@@ -1,6 +1,6 @@
 """Order, users and reachability of graphs."""
 
-from hlo.graph import Graph, Op, Shape, ids, topological
+from fusionstitch.hlo.graph import Graph, Op, Shape, ids, topological
 
 S = Shape("f32", (2, 3))
 

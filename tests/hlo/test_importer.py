@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo.errors import ImportModuleError
-from hlo.graph import Shape
-from hlo.importer import from_proto, parse
-from hlo.schema import PRIMITIVE_NUMBERS
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.schema import PRIMITIVE_NUMBERS
 
 X = jnp.ones((4, 6))
 

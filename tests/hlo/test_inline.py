@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo.errors import ImportModuleError
-from hlo.evaluate import evaluate
-from hlo.importer import from_proto, parse
-from hlo.inline import inline_calls
-from hlo.text import text_to_proto
-from hlo.verify import verify_module
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.text import text_to_proto
+from fusionstitch.hlo.verify import verify_module
 
 HALF = """
 inner {

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from hlo import schema
-from hlo.detached import LEAST, attach, detach
-from hlo.errors import ImportModuleError
-from hlo.graph import Shape
-from hlo.importer import from_proto, parse
-from hlo.literals import MAX_READ, NUMPY_DTYPES, fill_literal, only_element, to_numpy
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.detached import LEAST, attach, detach
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.literals import MAX_READ, NUMPY_DTYPES, fill_literal, only_element, to_numpy
 
 X = np.linspace(-2, 2, 64 * 300, dtype=np.float32).reshape(64, 300)
 TABLE = np.sin(np.arange(64 * 300, dtype=np.float32)).reshape(64, 300)
@@ -139,9 +139,9 @@ def test_kernels_do_not_write_over_constants() -> None:
 
     options = fs.Options(device="h200", scorer="paper")
     result = core.stitch(lowered(fun, X), options, builders.profile(options), None, aliasing=True)
+    from fusionstitch.hlo.inline import inline_calls
+    from fusionstitch.hlo.simplify import simplify_module
     from fusionstitch.reuse import in_place
-    from hlo.inline import inline_calls
-    from hlo.simplify import simplify_module
 
     module = simplify_module(from_proto(inline_calls(lowered(fun, X))))
     taken = [

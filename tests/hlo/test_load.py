@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from jax import export
 
-from hlo import schema
-from hlo.errors import ImportModuleError
-from hlo.evaluate import evaluate
-from hlo.importer import from_proto, parse
-from hlo.load import load
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.load import load
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 

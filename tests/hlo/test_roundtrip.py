@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from hlo.exporter import export
-from hlo.importer import from_proto, parse
-from hlo.inline import inline_calls
+from fusionstitch.hlo.exporter import export
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.inline import inline_calls
 
 
 def test_export_without_replacements_keeps_every_instruction(program):

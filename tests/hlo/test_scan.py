@@ -7,10 +7,10 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch import builders, core
-from hlo.evaluate import evaluate
-from hlo.importer import from_proto
-from hlo.text import text_to_proto
-from hlo.verify import verify
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.text import text_to_proto
+from fusionstitch.hlo.verify import verify
 from tests.codegen.regions import Case, build, whole
 
 _TEXT = """

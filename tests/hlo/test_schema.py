@@ -1,8 +1,8 @@
 """The schema keeps what it does not know."""
 
-from hlo import schema
-from hlo.exporter import export
-from hlo.importer import from_proto
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.exporter import export
+from fusionstitch.hlo.importer import from_proto
 
 
 def test_serialized_modules_keep_their_size(program):

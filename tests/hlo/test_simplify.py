@@ -8,18 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import hlo.simplify
-from hlo.errors import VerifyError
-from hlo.evaluate import evaluate, evaluate_op
-from hlo.exporter import Replacement, export
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
-from hlo.literals import NUMPY_DTYPES
-from hlo.rewrite import Make
-from hlo.semantics import Kind, kind_of
-from hlo.simplify import simplify, simplify_module
-from hlo.text import text_to_proto
-from hlo.verify import verify, verify_module
+import fusionstitch.hlo.simplify as rules_of
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.evaluate import evaluate, evaluate_op
+from fusionstitch.hlo.exporter import Replacement, export
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.rewrite import Make
+from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.simplify import simplify, simplify_module
+from fusionstitch.hlo.text import text_to_proto
+from fusionstitch.hlo.verify import verify, verify_module
 
 REDUCER = """
 sum {
@@ -404,12 +404,12 @@ def test_two_thousand_ops_are_fast():
 
 def test_rules_without_end_are_found(monkeypatch):
     rules = {"tanh": (lambda op: Make("tanh", op.operands),)}
-    monkeypatch.setattr(hlo.simplify, "RULES", rules)
+    monkeypatch.setattr(rules_of, "RULES", rules)
     with pytest.raises(VerifyError, match="its rules did not end"):
         simplify(graph_of(X + "ROOT r = f32[4,8] tanh(x)"))
 
 
 def test_rules_that_change_the_shape_are_found(monkeypatch):
-    monkeypatch.setattr(hlo.simplify, "RULES", {"reshape": (lambda op: op.operands[0],)})
+    monkeypatch.setattr(rules_of, "RULES", {"reshape": (lambda op: op.operands[0],)})
     with pytest.raises(VerifyError, match="of another shape"):
         simplify(graph_of(X + "ROOT r = f32[32] reshape(x)"))

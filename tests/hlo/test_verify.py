@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo.errors import VerifyError
-from hlo.graph import Graph, Op, Shape
-from hlo.importer import from_proto, parse
-from hlo.inline import inline_calls
-from hlo.verify import verify, verify_module
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.verify import verify, verify_module
 
 MATRIX, ROW, SCALAR = Shape("f32", (4, 8)), Shape("f32", (8,)), Shape("f32")
 

@@ -10,8 +10,8 @@ import transformer
 from common import Random
 
 import fusionstitch as fs
-from codegen import groups
 from fusionstitch import builders, core
+from fusionstitch.codegen import groups
 from tests.steps import planned
 
 

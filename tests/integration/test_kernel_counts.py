@@ -15,9 +15,9 @@ import pytest
 import fusionstitch as fs
 from fusionstitch import builders, core, counting
 from fusionstitch.core import Stitched
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.report import report_trial
 from fusionstitch.trial import Trial
-from hlo.importer import from_proto
 from tests.programs import PROGRAMS, layer_norm, mean_square, precision
 
 draw = np.random.default_rng(0)

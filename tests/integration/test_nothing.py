@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from jax import lax
 
 import fusionstitch as fs
-from costmodel.devices import device
 from fusionstitch import core
+from fusionstitch.costmodel.devices import device
 
 #: The first is the most likely.
 EXTENTS = (0, 3, 0, 1, 4)

@@ -17,6 +17,8 @@ import pytest
 from fusionstitch.runtime import prebuilt
 
 ROOT = Path(__file__).parents[2]
+#: The folders that packages of fusionstitch are links to.
+FLOORS = ("hlo", "costmodel", "codegen")
 #: The first setuptools that makes wheels by itself and reads this project's metadata.
 NEEDED = 77
 
@@ -46,8 +48,8 @@ def tree(tmp_path: Path) -> Path:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     left = shutil.ignore_patterns("__pycache__", "launchers")
-    for floor in ("hlo", "costmodel", "codegen", "fusionstitch"):
-        shutil.copytree(ROOT / floor, tree / floor, ignore=left)
+    for folder in (*FLOORS, "fusionstitch"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=left, symlinks=True)
     return tree
 
 
@@ -113,3 +115,39 @@ def test_sources_have_what_a_build_needs(tree: Path, stub: Path) -> None:
     needed = {path.relative_to(ROOT) for one in prebuilt.LAUNCHERS for path in one.headers}
     assert found >= {"setup.py", *map(str, needed), "fusionstitch/runtime/launcher_cpu.cc"}
     assert not found & set(LIBRARIES)
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+def test_a_wheel_has_one_name(tree: Path, stub: Path) -> None:
+    """Others' packages are called `codegen` and `hlo`, too."""
+    found = files(build(tree, "build_wheel", str(stub)))
+    names = {name.partition("/")[0] for name in found}
+    assert sorted(name for name in names if not name.endswith(".dist-info")) == ["fusionstitch"]
+    for floor in FLOORS:
+        here = {path.relative_to(ROOT) for path in (ROOT / floor).rglob("*.py")}
+        assert found >= {f"fusionstitch/{path}" for path in here}
+    assert found >= {
+        "fusionstitch/py.typed",
+        "fusionstitch/codegen/cuda/fusionstitch.cuh",
+        "fusionstitch/costmodel/profiles/h200.json",
+    }
+
+
+def test_no_file_is_imported_twice() -> None:
+    """By its own name and by the folder's, as it stands at the top of a checkout."""
+    code = """
+import pkgutil, sys, importlib, fusionstitch
+for module in pkgutil.walk_packages(fusionstitch.__path__, "fusionstitch."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from pathlib import Path
+files = [Path(m.__file__).resolve() for m in sys.modules.values() if getattr(m, "__file__", None)]
+print(sorted({str(f) for f in files if files.count(f) > 1 and f.is_relative_to(Path.cwd())}))
+print([name for name in ("hlo", "costmodel", "codegen") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[]", "[]"]

@@ -15,8 +15,8 @@ import fusionstitch as fs
 from fusionstitch import builders, core
 from fusionstitch.accuracy import limit, relative_error
 from fusionstitch.core import Stitched
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.runtime import emulate, emulated_call
-from hlo.importer import from_proto
 from tests.examples.test_examples import load
 from tests.programs import PROGRAMS, Program, precision, reference, reference64
 

@@ -55,7 +55,7 @@ class FakeTest(jtu.JaxTestCase):
 """
 
 BREAKS = """
-from codegen import expressions
+from fusionstitch.codegen import expressions
 
 
 def pytest_configure(config):

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from costmodel.devices import device, load
+from fusionstitch.costmodel.devices import device, load
 from fusionstitch.errors import MeasureError, OptionError
+from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure import buffers, calibrate, gemms, gpu, probes, reductions, xla_programs
 from fusionstitch.measure.meter import timing_key
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.artifact import Artifact
-from hlo.graph import Shape
 
 H200 = device("h200")
 
@@ -172,12 +172,12 @@ def test_what_is_no_profile(tmp_path: Path, text: str, message: str) -> None:
 
 @pytest.mark.gpu
 def test_the_meter_on_a_gpu() -> None:
-    from codegen.generate import generate
     from fusionstitch import builders
-    from hlo.extract import extract
-    from hlo.importer import from_proto
-    from hlo.inline import inline_calls
-    from hlo.simplify import simplify_module
+    from fusionstitch.codegen.generate import generate
+    from fusionstitch.hlo.extract import extract
+    from fusionstitch.hlo.importer import from_proto
+    from fusionstitch.hlo.inline import inline_calls
+    from fusionstitch.hlo.simplify import simplify_module
     from tests.codegen.regions import whole
 
     profile = builders.profile(fs.Options())

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.measure import buffers, places
-from hlo.graph import Shape
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
 
 TABLE, ROWS = jax.ShapeDtypeStruct((5003, 48), jnp.float32), 5003
 TOKENS = jax.ShapeDtypeStruct((64, 7), jnp.int32)

@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from costmodel.devices import device
+from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import MeasureError
+from fusionstitch.hlo.importer import parse
+from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.measure import probes, side_by_side
 from fusionstitch.measure.side_by_side import CLOCKS, Program
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.artifact import TARGET
-from hlo.importer import parse
-from hlo.verdict import allow, forbid
 
 H200 = device("h200")
 X = jax.ShapeDtypeStruct((8, 6), jnp.float32)

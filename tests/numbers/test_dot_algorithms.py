@@ -7,8 +7,8 @@ import pytest
 from jax import lax
 
 from fusionstitch.accuracy import relative_error
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.patterns.fusible import fusible
-from hlo.importer import from_proto
 from tests.codegen.regions import H200
 from tests.numbers.same import BACKENDS, compiled
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-from codegen.bodies import Laws
-from codegen.monoids import expressible, laws_of
-from codegen.runs import MOST_IN_A_RUN, MOST_IN_RUNS, extents
-from hlo.importer import from_proto
-from hlo.inline import inline_calls
+from fusionstitch.codegen.bodies import Laws
+from fusionstitch.codegen.monoids import expressible, laws_of
+from fusionstitch.codegen.runs import MOST_IN_A_RUN, MOST_IN_RUNS, extents
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
 from tests.numbers.reference import interpreted
 from tests.numbers.same import BACKENDS, assert_same_bits, check, compiled
 

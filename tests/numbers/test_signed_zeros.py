@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo.evaluate import evaluate
-from hlo.importer import from_proto
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.importer import from_proto
 from tests.numbers.same import BACKENDS, assert_same_bits, check, compiled
 
 ZEROS = np.array([0.0, -0.0, 0.0, -0.0, 1.0, -1.0, np.nan, -0.0, 0.0])

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo.evaluate import evaluate
-from hlo.importer import from_proto
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.importer import from_proto
 from tests.numbers.reference import interpreted
 from tests.numbers.same import BACKENDS, assert_same_bits, check
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 
-from costmodel.devices import device
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits
 from fusionstitch.patterns.substitution import substitution
-from hlo.graph import Graph, Op
 from tests.graphs import Builder, layernorm, random_graphs, softmax
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from costmodel.devices import device
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.patterns.candidates import close
 from fusionstitch.patterns.fusible import fusible, fusible_ops, gemm_flops
-from hlo.graph import Graph, Op, Shape
 from tests.graphs import Builder
 
 H200 = device("h200")

@@ -6,9 +6,10 @@ import dataclasses
 
 from hypothesis import given
 
-from costmodel.devices import device
-from costmodel.graph_work import GraphWork
-from costmodel.xla_fusions import xla_fusions
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.xla_fusions import xla_fusions
+from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import Candidates, candidates
 from fusionstitch.patterns.contract import contract, owned
@@ -18,7 +19,6 @@ from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import Pattern, free_bits
 from fusionstitch.patterns.windows import unit_windows
-from hlo.graph import Graph, Op
 from tests.graphs import Builder, random_graphs
 
 H200 = device("h200")

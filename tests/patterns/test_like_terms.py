@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from costmodel.devices import device
 from fusionstitch import builders, core
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.importer import from_message, from_proto
+from fusionstitch.hlo.joining import join
+from fusionstitch.hlo.text import text_to_proto
+from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
 from fusionstitch.patterns.like_terms import joined_sums
-from hlo.evaluate import evaluate
-from hlo.graph import Graph
-from hlo.importer import from_message, from_proto
-from hlo.joining import join
-from hlo.text import text_to_proto
-from hlo.verify import verify_module
 
 #: A device on which every GEMM is large.
 DEVICE = dataclasses.replace(device("h200"), large_gemm_flops=1)

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from codegen import streams
-from costmodel.devices import device
 from fusionstitch import builders
+from fusionstitch.codegen import streams
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import Candidates
 from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan import planner, scores
 from fusionstitch.planning import GraphPlanner
-from hlo.graph import Graph, ids
 from tests.codegen.regions import lowered
 
 H200 = device("h200")

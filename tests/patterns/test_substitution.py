@@ -7,7 +7,8 @@ import itertools
 import pytest
 from hypothesis import given
 
-from costmodel.devices import device
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.patterns.convex import components, is_convex
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.substitution import (
@@ -19,7 +20,6 @@ from fusionstitch.patterns.substitution import (
     substitution,
 )
 from fusionstitch.patterns.windows import windows
-from hlo.graph import Graph, Op, ids
 from tests.graphs import Builder, random_graphs
 
 H200 = device("h200")

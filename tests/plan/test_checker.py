@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from costmodel.facts import KernelFacts
-from costmodel.work import Work
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.work import Work
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.checker import check_plan, check_times, verify_plan, verify_times
 from fusionstitch.plan.plan import Chosen, Plan
-from hlo.errors import VerifyError
-from hlo.graph import Graph, Op
 from tests.graphs import Builder
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodel.devices import device
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.errors import PlanError
+from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.patterns.convex import is_convex
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.plan import frontier
 from fusionstitch.plan.cycles import contracted_cycle
 from fusionstitch.plan.ilp import Program, SolverLimits
-from hlo.errors import PlanError
-from hlo.graph import Graph, Op, ids
 from tests.graphs import Builder, random_graphs
 
 

@@ -8,12 +8,14 @@ import math
 import pytest
 from hypothesis import given
 
-from costmodel.devices import device
-from costmodel.facts import KernelFacts
-from costmodel.graph_work import GraphWork
-from costmodel.work import fused_work
-from costmodel.xla_fusions import fused_into, xla_fusions
-from costmodel.xla_saved import saved_by_fusing_again
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.work import fused_work
+from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
+from fusionstitch.costmodel.xla_saved import saved_by_fusing_again
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits
@@ -29,8 +31,6 @@ from fusionstitch.plan.scores import (
     kind_of_pattern,
 )
 from fusionstitch.planning import GraphPlanner
-from hlo.graph import Graph, Op
-from hlo.verdict import Verdict, forbid
 from tests.graphs import Builder, adam, layernorm_backward, random_graphs, softmax
 
 H200 = device("h200")

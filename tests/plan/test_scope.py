@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from costmodel.facts import SCOPES
 from fusionstitch import builders, core
+from fusionstitch.costmodel.facts import SCOPES
+from fusionstitch.hlo.errors import OptionError
 from fusionstitch.options import Options
-from hlo.errors import OptionError
 
 X = jnp.ones((256, 512))
 

@@ -18,17 +18,17 @@ import jax
 from benchmarks.everyday.table import programs
 from benchmarks.unseen.table import PROGRAMS
 from benchmarks.workloads import WORKLOADS
-from codegen.generate import generate
-from costmodel.devices import device
 from fusionstitch import core
+from fusionstitch.codegen.generate import generate
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo import schema
+from fusionstitch.hlo.errors import CodegenError, VerifyError
+from fusionstitch.hlo.extract import extract
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.simplify import simplify
 from fusionstitch.options import Options
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.planning import GraphPlanner
-from hlo import schema
-from hlo.errors import CodegenError, VerifyError
-from hlo.extract import extract
-from hlo.importer import from_proto
-from hlo.simplify import simplify
 from tests.codegen.regions import whole
 from tests.replay.replay import GRAPHS, digest, text
 from tests.strangers.programs import grow

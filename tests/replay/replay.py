@@ -12,13 +12,13 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from codegen.generate import generate
-from codegen.kernel import Kernel
-from costmodel.devices import device
-from hlo.errors import CodegenError
-from hlo.graph import Graph
-from hlo.importer import from_proto
-from hlo.simplify import simplify
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.simplify import simplify
 from tests.codegen.cases import CASES
 from tests.codegen.regions import whole
 

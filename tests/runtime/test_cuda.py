@@ -7,16 +7,16 @@ import dataclasses
 
 import pytest
 
-from codegen.kernel import Kernel
-from codegen.launchable import launchable
-from costmodel.devices import device
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.launchable import launchable
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.errors import ToolchainError
+from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.runtime import cuda, nvrtc, prebuilt
 from fusionstitch.runtime.cuda import Built
 from fusionstitch.runtime.handlers import HANDLERS
 from fusionstitch.runtime.nvrtc import Resources
 from fusionstitch.runtime.toolchain import MemoryStore
-from hlo.errors import ToolchainError
-from hlo.verdict import Verdict
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.available(), reason=nvrtc.available().reason)
 

@@ -8,13 +8,13 @@ import logging
 
 import pytest
 
-from costmodel.devices import device
-from costmodel.properties import from_properties
 from fusionstitch import builders
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.properties import from_properties
+from fusionstitch.hlo.errors import OptionError
+from fusionstitch.hlo.verdict import allow
 from fusionstitch.options import Options
 from fusionstitch.runtime import driver
-from hlo.errors import OptionError
-from hlo.verdict import allow
 from tests.gpus import GPUS, FakeDriver
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from codegen.kernel import Kernel
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.hlo.graph import Shape
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.toolchain import MemoryStore
-from hlo.graph import Shape
 
 ORDERS = [("forward", 0), ("reversed", 0), ("random", 1), ("random", 2)]
 

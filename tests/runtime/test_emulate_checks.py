@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codegen.kernel import Kernel
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.hlo.errors import VerifyError
+from fusionstitch.hlo.graph import Shape
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
-from hlo.errors import VerifyError
-from hlo.graph import Shape
 from tests.codegen.regions import launched
 
 N = 128

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from codegen.kernel import Kernel
-from costmodel.devices import device
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.errors import ToolchainError, VerifyError
+from fusionstitch.hlo.graph import Shape
 from fusionstitch.runtime import emulate, toolchain
-from hlo.errors import ToolchainError, VerifyError
-from hlo.graph import Shape
 
 BLOCK = 64
 BARRIER = "__syncthreads();"

@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
+from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.runtime import cpu, toolchain, workplace
-from hlo.errors import ToolchainError
 
 SOURCE = 'extern "C" int answer() { return ANSWER; }'
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codegen.kernel import Kernel
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.hlo.errors import ImportModuleError, StitchError
+from fusionstitch.hlo.exporter import Preparation, Replacement, export
+from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.runtime import emulate, emulated_call
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config, quoted
-from hlo.errors import ImportModuleError, StitchError
-from hlo.exporter import Preparation, Replacement, export
-from hlo.graph import Shape
-from hlo.importer import from_proto
 
 N = 96
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.runtime import nvrtc
-from hlo.errors import ToolchainError
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason=nvrtc.available().reason)
 

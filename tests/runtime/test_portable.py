@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax import export
 
+from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.importer import parse
 from fusionstitch.runtime.portable import portable_artifact
-from hlo.errors import ImportModuleError
-from hlo.importer import parse
 
 X = np.random.default_rng(0).standard_normal((6, 40), np.float32)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import jax
 import pytest
 
+from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.runtime import prebuilt, toolchain
 from fusionstitch.runtime.toolchain import MemoryStore
-from hlo.errors import ToolchainError
 
 FFI = Path(jax.ffi.include_dir())
 IMAGE = b"an image"

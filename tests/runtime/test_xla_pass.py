@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fusionstitch.hlo import schema
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.runtime.xla_pass import Event
-from hlo import schema
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 

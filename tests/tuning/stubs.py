@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
-from codegen.kernel import Kernel
-from costmodel.devices import device
 from fusionstitch.built import Built
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import MeasureError, ToolchainError
 from fusionstitch.options import Options
 from fusionstitch.runtime.artifact import Artifact

@@ -11,14 +11,14 @@ from pathlib import Path
 import jax
 import pytest
 
-from codegen import generate
-from codegen.tuning import Tuning
 from fusionstitch import core
+from fusionstitch.codegen import generate
+from fusionstitch.codegen.tuning import Tuning
 from fusionstitch.errors import CodegenError
+from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning import tuned
-from hlo.importer import from_proto
 from tests.tuning.stubs import H200, Stub, build, lowered, tuned_by
 
 
