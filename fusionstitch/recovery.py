@@ -39,11 +39,11 @@ class Recovery:
         self.name, self.plain, self.fallback, self.warn = name, plain, fallback, warn
         #: why the function is left to XLA, '' while it is not
         self.failed = ""
-        self._thread = _Thread()
+        self.thread = _Thread()
 
     def tracing(self) -> None:
         """Called while the function is traced: its next run on this thread is a first one."""
-        self._thread.first = True
+        self.thread.first = True
 
     def compile(self, stitched: Callable[[], Stage], plain: Callable[[], Stage]) -> Stage:
         """What `stitched` compiles ahead of time, or `plain` where XLA refuses that.
@@ -77,21 +77,30 @@ class Recovery:
             return self.plain(*args, **kwargs)
         try:
             results = jitted(*args, **kwargs)
-            if self._thread.first:
-                self._thread.first = False
-                _wait(results)
-            return results
-        except _jax_runtime_error() as error:
-            first, self._thread.first = self._thread.first, False
-            if _is_ours(error):
-                what = "Its kernels could not be run"
-            elif first and _is_refused(jitted, args, kwargs):
-                what = "XLA refused the stitched program"
-            else:
-                raise
-            if not self._repeatable(args, kwargs):
-                raise
-            failure = error
+        except jax_runtime_error() as error:
+            return self.instead(error, jitted, args, kwargs)
+        return self.waited(results, jitted, args, kwargs) if self.thread.first else results
+
+    def waited(self, results: Any, jitted: Any, args: Any, kwargs: Any) -> Any:
+        """The results of a first run once they are there, or those of jax.jit as in `call`."""
+        self.thread.first = False
+        try:
+            _wait(results)
+        except jax_runtime_error() as error:
+            return self.instead(error, jitted, args, kwargs)
+        return results
+
+    def instead(self, failure: BaseException, jitted: Any, args: Any, kwargs: Any) -> Any:
+        """The results of jax.jit after a run that failed; raises as `call` does."""
+        first, self.thread.first = self.thread.first, False
+        if _is_ours(failure):
+            what = "Its kernels could not be run"
+        elif first and _is_refused(jitted, args, kwargs):
+            what = "XLA refused the stitched program"
+        else:
+            raise failure
+        if not self._repeatable(args, kwargs):
+            raise failure
         results = self.plain(*args, **kwargs)  # what fails here as well is not ours to tell
         _wait(results)
         self._leave(f"{what}: {_first_line(failure)}", failure)
@@ -151,7 +160,7 @@ def _are_gone(args: Any, kwargs: Any) -> bool:
     return any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in leaves)
 
 
-def _jax_runtime_error() -> type[Exception]:
+def jax_runtime_error() -> type[Exception]:
     """Looked for where something failed: each call would pay for it otherwise."""
     import jax
 
