@@ -58,7 +58,7 @@ def main(target: str, side: str) -> None:
 
     import fusionstitch as fs
     from benchmarks.measuring import Contestant
-    from fusionstitch.targets import load
+    from fusionstitch.commands.targets import load
 
     [workload] = find([target])
     fun, args = load(workload.path)

@@ -73,7 +73,7 @@ def report(workload: Workload, counter: Counter) -> Iterator[str]:
 
     import fusionstitch as fs
     from benchmarks.measuring import Contestant
-    from fusionstitch.targets import load
+    from fusionstitch.commands.targets import load
 
     fun, args = load(workload.path)
     for name, jit in (("XLA", jax.jit), ("fusionstitch", fs.jit)):

@@ -39,7 +39,7 @@ class InsidePass:
     """Seconds that the pass takes of XLA's compiles."""
 
     def __init__(self) -> None:
-        from fusionstitch import road_cuda
+        from fusionstitch.roads import cuda as road_cuda
 
         self.seconds = 0.0
         self._plain = road_cuda._inside_xla
@@ -272,7 +272,7 @@ def dry(program: Program) -> dict[str, Any]:
     """Without a GPU: whether it runs, and what the model would stitch for an H200."""
     import jax
 
-    from fusionstitch import core
+    from fusionstitch.compiler import core
     from fusionstitch.costmodel.devices import device
     from fusionstitch.options import Options
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.long_rows
 
-What `codegen/clusters.py`, the rows that a block walks one after the other, and those that XLA's
-own normalisations take were decided by: benchmarks/results/h200-2026-11-22-rows.txt.
+What `codegen/schedule/clusters.py`, the rows that a block walks one after the other, and those that
+XLA's own normalisations take were decided by: benchmarks/results/h200-2026-11-22-rows.txt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from fusionstitch.codegen.generate import CodegenOptions, generate, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.estimate import phases_us
 from fusionstitch.measure import gpu

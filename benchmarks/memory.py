@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks import environment
 from benchmarks.workloads import WORKLOADS, Workload, find
-from fusionstitch.memory import TOLERANCE_BYTES, needed_bytes, temporary_bytes
+from fusionstitch.reports.memory import TOLERANCE_BYTES, needed_bytes, temporary_bytes
 
 SIDES = ("xla", "fusionstitch")
 #: Calls after which the allocator has seen all there is.
@@ -41,7 +41,7 @@ def measure(workload: Workload, jit: Callable[..., Any]) -> dict[str, int | None
     them `compiled`, the number of programs that were compiled and not found in JAX's cache."""
     import jax
 
-    from fusionstitch.targets import load
+    from fusionstitch.commands.targets import load
 
     missed: list[str] = []
     jax.monitoring.register_event_listener(

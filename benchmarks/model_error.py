@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.environment import describe
 from benchmarks.workloads import Workload, find
-from fusionstitch.targets import load
+from fusionstitch.commands.targets import load
 
 #: Of the errors of a class, the part that is to be within the table's;
 SHARE = 0.95
@@ -65,7 +65,7 @@ def measure(program: Program) -> list[dict[str, Any]]:
     """One row per group of patterns that the model's plan of a program has."""
     import jax
 
-    from fusionstitch import builders, core
+    from fusionstitch.compiler import builders, core
     from fusionstitch.guard.groups import grouped
     from fusionstitch.guard.live import Live, _compare_on
     from fusionstitch.options import Options

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusionstitch import counting
-from fusionstitch.core import Stitch, Stitched
+from fusionstitch.compiler.core import Stitch, Stitched
 from fusionstitch.costmodel.work import op_work
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.plan.scores import kind_of_pattern
-from fusionstitch.report import modelled_counts
+from fusionstitch.reports import counting
+from fusionstitch.reports.report import modelled_counts
 
 
 def stitched(compiled: Any) -> dict[str, Any]:

@@ -18,8 +18,8 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
 
     from benchmarks.measuring import Contestant
     from benchmarks.profiling import classified, profile
-    from fusionstitch import counting
-    from fusionstitch.targets import load
+    from fusionstitch.commands.targets import load
+    from fusionstitch.reports import counting
 
     row.step("arguments")
     fun, args = load(workload.path)

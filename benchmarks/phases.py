@@ -56,7 +56,7 @@ def instrumented(source: str, entry: str) -> tuple[str, int]:
 def build(folder: Path, targets: Sequence[str], scorer: str = "model") -> None:
     """Cubins, launches and the model's times of the kernels with barriers of all targets."""
     from benchmarks.workloads import module_of
-    from fusionstitch import builders, core
+    from fusionstitch.compiler import builders, core
     from fusionstitch.costmodel.estimate import phases_us
     from fusionstitch.options import Options
     from fusionstitch.runtime import nvrtc

@@ -36,7 +36,7 @@ def grown() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
     """Name, kernel and random inputs of the first kernels of grown programs."""
     import jax
 
-    from fusionstitch import core
+    from fusionstitch.compiler import core
     from fusionstitch.costmodel.devices import device
     from fusionstitch.hlo.literals import NUMPY_DTYPES
     from fusionstitch.options import Options

@@ -26,8 +26,8 @@ from benchmarks.environment import describe
 from benchmarks.workloads import Workload, find
 from fusionstitch.codegen.generate import CodegenOptions, generate, inspect
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.region import region
-from fusionstitch.codegen.tuning import DEFAULT, Tuning
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.costmodel.estimate import facts_us
 from fusionstitch.hlo.errors import CodegenError
@@ -59,10 +59,10 @@ def whole(workload: Workload) -> Graph:
     """All ops of a program as one region."""
     import jax
 
+    from fusionstitch.commands.targets import load
     from fusionstitch.hlo.importer import from_proto
     from fusionstitch.hlo.inline import inline_calls
     from fusionstitch.hlo.simplify import simplify
-    from fusionstitch.targets import load
 
     with jax.default_device(jax.devices("cpu")[0]):  # as on a machine without a GPU
         fun, args = load(workload.path)
@@ -88,8 +88,8 @@ def schedules(graph: Graph, profile: Device) -> dict[Kernel, Tuning]:
 
 def prepared(workload: Workload, profile: Device) -> list[tuple[Kernel, Tuning, Any]]:
     """The schedules of a program that can be built, with what came of building them."""
-    from fusionstitch import builders
-    from fusionstitch.built import Built
+    from fusionstitch.compiler import builders
+    from fusionstitch.compiler.built import Built
     from fusionstitch.options import Options
 
     found = schedules(whole(workload), profile)
@@ -104,7 +104,7 @@ def prepared(workload: Workload, profile: Device) -> list[tuple[Kernel, Tuning, 
 def measure(workloads: Sequence[Workload], seconds: float) -> Iterator[dict[str, Any]]:
     """What each schedule of each program takes, microseconds, and the registers it got, as far as
     about `seconds` last."""
-    from fusionstitch import builders
+    from fusionstitch.compiler import builders
     from fusionstitch.errors import MeasureError
     from fusionstitch.measure import gpu
     from fusionstitch.options import Options

@@ -17,7 +17,7 @@ def main(target: str) -> None:
     import jax
 
     import fusionstitch as fs
-    from fusionstitch.targets import load
+    from fusionstitch.commands.targets import load
 
     [workload] = find([target])
     fun, args = load(workload.path)

@@ -40,7 +40,7 @@ def work(workload: Workload, row: Row, options: argparse.Namespace) -> None:
     from benchmarks.measuring import Contestant, summary, wall_times
     from benchmarks.profiling import classified, profile
     from fusionstitch import accuracy
-    from fusionstitch.targets import load
+    from fusionstitch.commands.targets import load
 
     row.step("arguments")
     fun, args = load(workload.path)

@@ -123,7 +123,7 @@ def module_of(target: str) -> bytes:
         return path.read_bytes()
     import jax
 
-    from fusionstitch.targets import load
+    from fusionstitch.commands.targets import load
 
     fun, args = load(f"examples/{target}")
     traced = jax.jit(fun, keep_unused=True).trace(*args)

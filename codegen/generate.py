@@ -7,33 +7,34 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fusionstitch.codegen.barriers import check_teams
-from fusionstitch.codegen.caching import cache_values
-from fusionstitch.codegen.clusters import has_long_rows
-from fusionstitch.codegen.dot_groups import tile_dots
-from fusionstitch.codegen.dot_streams import stream_rows
-from fusionstitch.codegen.expansions import expand
-from fusionstitch.codegen.factors import take_out_factors
-from fusionstitch.codegen.facts import kernel_facts
-from fusionstitch.codegen.functions import length
-from fusionstitch.codegen.groups import form_groups
+from fusionstitch.codegen.count.facts import kernel_facts
+from fusionstitch.codegen.dots.chains import find_streams, without_factors
+from fusionstitch.codegen.dots.groups import tile_dots
+from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
-from fusionstitch.codegen.moments import centre_sums, merge_variances
-from fusionstitch.codegen.nesting import check_nesting
-from fusionstitch.codegen.program import write_kernel
-from fusionstitch.codegen.residency import made_resident
-from fusionstitch.codegen.scatters import expand_scatters
-from fusionstitch.codegen.schedule import KernelPlan, schedule
-from fusionstitch.codegen.split import split_reductions
-from fusionstitch.codegen.stages import NOTHING, find_stages
-from fusionstitch.codegen.storage import SharedLayout, plan_layout
-from fusionstitch.codegen.streams import find_streams, without_factors
-from fusionstitch.codegen.strength import reduce_strength
-from fusionstitch.codegen.strength_rules import RULES
-from fusionstitch.codegen.template import parse_template
-from fusionstitch.codegen.templated import follow
-from fusionstitch.codegen.tuning import DEFAULT, Tuning
+from fusionstitch.codegen.loops.caching import cache_values
+from fusionstitch.codegen.loops.groups import form_groups
+from fusionstitch.codegen.loops.nesting import check_nesting
+from fusionstitch.codegen.loops.stages import NOTHING, find_stages
+from fusionstitch.codegen.lower.functions import length
+from fusionstitch.codegen.lower.program import write_kernel
+from fusionstitch.codegen.memory.barriers import check_teams
+from fusionstitch.codegen.memory.storage import plan_layout
+from fusionstitch.codegen.rewrite.expansions import expand
+from fusionstitch.codegen.rewrite.factors import take_out_factors
+from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
+from fusionstitch.codegen.rewrite.scatters import expand_scatters
+from fusionstitch.codegen.rewrite.strength import reduce_strength
+from fusionstitch.codegen.rewrite.strength_rules import RULES
+from fusionstitch.codegen.schedule.clusters import has_long_rows
+from fusionstitch.codegen.schedule.residency import made_resident
+from fusionstitch.codegen.schedule.schedule import schedule
+from fusionstitch.codegen.schedule.split import split_reductions
+from fusionstitch.codegen.schedule.template import parse_template
+from fusionstitch.codegen.schedule.templated import follow
+from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
+from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError
@@ -53,7 +54,7 @@ class CodegenOptions:
 
     `numerics`: "default" keeps bf16 and f16 intermediates in float, "strict" rounds each.
     `sharing`: whether Algorithm 4 may reuse shared memory. `template`: a schedule to follow
-    instead of the default one, in the paper's grammar (`codegen/template.py`). `tuning`: the
+    instead of the default one, in the paper's grammar (`schedule/template.py`). `tuning`: the
     autotuner's choices. `overwrites`: pairs of an output and an input whose buffer that output
     should end up in; a schedule may let it happen, which `Kernel.in_place` tells, or not.
     """
@@ -63,16 +64,6 @@ class CodegenOptions:
     template: str | None = None
     tuning: Tuning = DEFAULT
     overwrites: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Scheduled:
-    """A region with every decision taken: what is left is printing it."""
-
-    graph: Graph
-    plan: KernelPlan
-    layout: SharedLayout
-    facts: KernelFacts
 
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:

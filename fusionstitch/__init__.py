@@ -3,14 +3,13 @@
 from fusionstitch import env
 from fusionstitch.api import install as install
 from fusionstitch.api import jit as jit
+from fusionstitch.api import report as report
+from fusionstitch.api import tune as tune
 from fusionstitch.api import uninstall as uninstall
 from fusionstitch.errors import FusionStitchError as FusionStitchError
 from fusionstitch.errors import FusionStitchWarning as FusionStitchWarning
 from fusionstitch.options import Options as Options
-from fusionstitch.report import Report as Report
-from fusionstitch.report import report as report
-from fusionstitch.tune import tune as tune
-
-__version__ = "0.1.0.dev0"
+from fusionstitch.reports.report import Report as Report
+from fusionstitch.version import __version__ as __version__
 
 env.configure_logging()

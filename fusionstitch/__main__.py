@@ -2,6 +2,6 @@
 
 import sys
 
-from fusionstitch.cli import main
+from fusionstitch.commands.cli import main
 
 sys.exit(main())

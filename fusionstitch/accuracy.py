@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.counting import repeats
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.simplify import simplify_module
+from fusionstitch.reports.counting import repeats
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
 
@@ -59,7 +59,7 @@ def rerun(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[np.ndarray] |
     bits, or does not take float64."""
     import jax
 
-    from fusionstitch.original import plain_jit
+    from fusionstitch.roads.original import plain_jit
 
     if _draws(jax.make_jaxpr(fun)(*args, **kwargs).jaxpr):
         return None

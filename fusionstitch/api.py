@@ -1,24 +1,31 @@
-"""`fs.jit`: jax.jit's look-alike."""
+"""What a user calls: `fs.jit`, jax.jit's look-alike, `fs.report`, `fs.tune`, `fs.install`."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
-from fusionstitch.original import jit_again, jit_for_us, plain_jit
-from fusionstitch.original import replaced as _original
-from fusionstitch.roads import Road, choose, name_of
-from fusionstitch.stages import Call, Lowered, Traced
+from fusionstitch.roads.call import Call
+from fusionstitch.roads.choice import choose
+from fusionstitch.roads.original import jit_again, jit_for_us, plain_jit
+from fusionstitch.roads.original import replaced as _original
+from fusionstitch.roads.road import Road, name_of
+from fusionstitch.roads.stages import Lowered, Traced
 from fusionstitch.supported import jax_version
+
+if TYPE_CHECKING:
+    from fusionstitch.reports.report import Report
+    from fusionstitch.tuning.outcome import TuneReport
 
 #: What only jax.export passes to `Traced.lower`: it saves the user's program, for any machine.
 _EXPORTING = "_private_parameters"
@@ -143,7 +150,7 @@ def _lower(own: Wrapping, args: Any, kwargs: Any, **keywords: Any) -> Any:
     if _EXPORTING in keywords:
         return plain()
     traced = own.road.trace(args, kwargs, keywords.get("lowering_platforms"))
-    call = Call(own.fun, args, kwargs, own.options, own.keywords)
+    call = Call(own.fun, args, kwargs, own.options, own.keywords, jit)
     compiled = functools.partial(own.road.compile, traced, plain)
     return Lowered(traced.lower(**keywords), call, compiled)
 
@@ -154,9 +161,48 @@ def call_of(
     """A call to report on or to tune: by what `fs.jit` was given if `fun` comes from it, with
     other options if there are any."""
     if not isinstance(fun, Jitted):
-        return Call(fun, args, kwargs, Options() if options is None else options, {})
+        return Call(fun, args, kwargs, Options() if options is None else options, {}, jit)
     own = fun._fusionstitch
-    return Call(own.fun, args, kwargs, own.options if options is None else options, own.keywords)
+    options = own.options if options is None else options
+    return Call(own.fun, args, kwargs, options, own.keywords, jit)
+
+
+def report(
+    fun: Any,
+    /,
+    *args: Any,
+    options: Options | None = None,
+    device: str | None = None,
+    **kwargs: Any,
+) -> Report:
+    """Stitches `fun` for `args`, runs it where that is possible, and compares.
+
+    On a GPU everything is measured. Without one the emulator runs the kernels, which gives the
+    error but no times; with `device` (a profile such as "h200") of a GPU that is not there, the
+    program is only planned. Raises what `fun` raises, and StitchError under fallback="error".
+    """
+    from fusionstitch.reports.report import report_call
+
+    call = call_of(fun, args, kwargs, options)
+    if device is not None:
+        call = dataclasses.replace(call, options=call.options.replace(device=device))
+    return report_call(call)
+
+
+def tune(
+    fun: Any, /, *args: Any, budget: float = 60.0, options: Options | None = None, **kwargs: Any
+) -> TuneReport:
+    """Searches schedules for the kernels of `fun` on the GPU at hand, for about `budget` seconds.
+
+    Each pattern of the program gets the fastest schedule found, and a verdict against XLA's own
+    compile of the same ops. Both are kept in the cache folder: functions jitted from then on, in
+    any process, follow them without measuring. A call that the budget cut short goes on where
+    it stopped; several GPUs share the patterns. Raises MeasureError where there is no GPU, and
+    what `fun` raises.
+    """
+    from fusionstitch.tuning.tune import tune_call
+
+    return tune_call(call_of(fun, args, kwargs, options), budget)
 
 
 def install(options: Options | None = None) -> Verdict:
@@ -167,7 +213,7 @@ def install(options: Options | None = None) -> Verdict:
     """
     import jax
 
-    from fusionstitch import builders
+    from fusionstitch.compiler import builders
 
     options = Options() if options is None else options
     able = jax_version()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fusionstitch import builders, core
+from fusionstitch.compiler import builders, core
 from fusionstitch.hlo import graph
 from fusionstitch.options import Options
 from fusionstitch.plan import planner

@@ -13,7 +13,7 @@ import common
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import cli
+from fusionstitch.commands import cli
 from tests.cli.test_cli import assert_keys
 from tests.examples.test_examples import TARGETS, load
 

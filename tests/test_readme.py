@@ -99,7 +99,7 @@ def test_commands_on_a_gpu(line: str, tmp_path: Path) -> None:
 
 def test_what_is_installed_and_made_is_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"]["fusionstitch"] == "fusionstitch.cli:main"
+    assert project["scripts"]["fusionstitch"] == "fusionstitch.commands.cli:main"
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for line in OTHERS:
         what, *rest = line.split()
@@ -113,7 +113,7 @@ def test_what_is_installed_and_made_is_there() -> None:
 
 @pytest.mark.parametrize("option", re.findall(r"`report (--\w+) ", README))
 def test_options_that_the_text_names_are_taken(option: str, capsys: pytest.CaptureFixture) -> None:
-    from fusionstitch import cli
+    from fusionstitch.commands import cli
 
     with pytest.raises(SystemExit) as ended:
         cli.main(["report", "--help"])

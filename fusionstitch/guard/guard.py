@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.guard.groups import Group, grouped
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison, Findings
 from fusionstitch.plan.scores import Score
-from fusionstitch.planning import GraphPlanner
 
 #: Whether a pattern with this score is in doubt.
 Doubts = Callable[[Pattern, Score], bool]

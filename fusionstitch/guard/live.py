@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fusionstitch import builders
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.core import Judge, Workpiece
+from fusionstitch.compiler import builders
+from fusionstitch.compiler.core import Judge, Workpiece
+from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.model_errors import errors
 from fusionstitch.errors import FusionStitchError, MeasureError
@@ -23,13 +24,12 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison, Evidence
 from fusionstitch.plan.scores import Score, is_complex, kind_of_pattern
-from fusionstitch.planning import GraphPlanner
-from fusionstitch.recall import code
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
 from fusionstitch.runtime.xla_pass import flags
 from fusionstitch.tuning.record import versions
 from fusionstitch.tuning.tuned import Tuned
+from fusionstitch.version import code
 
 if TYPE_CHECKING:
     from fusionstitch.measure.gpu import GpuMeter

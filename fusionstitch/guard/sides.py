@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.core import Workpiece
+from fusionstitch.compiler.core import Workpiece
 from fusionstitch.guard.groups import Group
 from fusionstitch.hlo.detached import attach
 from fusionstitch.hlo.edit import entry_of

@@ -16,8 +16,8 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fusionstitch import builders
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.compiler import builders
 from fusionstitch.costmodel import devices
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.properties import large_tensor_bytes, limits, profile_name

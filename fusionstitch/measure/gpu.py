@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fusionstitch import builders
 from fusionstitch.accuracy import difference
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.compiler import builders
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.hlo.graph import Shape

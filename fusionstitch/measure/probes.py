@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusionstitch import builders
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.compiler import builders
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import Artifact

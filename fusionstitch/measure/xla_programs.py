@@ -22,7 +22,7 @@ from fusionstitch.errors import MeasureError
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure import activity, buffers, probes, replay
 from fusionstitch.measure.gpu import GpuMeter
-from fusionstitch.original import plain_jit
+from fusionstitch.roads.original import plain_jit
 from fusionstitch.tuning.record import versions
 
 logger = logging.getLogger(__name__)

@@ -6,16 +6,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fusionstitch.hlo.brief import Listed
 from fusionstitch.hlo.graph import Graph, Op, of_graph
 from fusionstitch.hlo.literals import content
-
-if TYPE_CHECKING:
-    from fusionstitch.patterns.pattern import Pattern
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,6 @@ def canonical_order(graph: Graph, ops: Sequence[Op], outputs: Sequence[Op]) -> O
             order.setdefault(op.id, op)
             stack.pop()
     return Order(Listed(order.values()), Listed(inputs.values()), Listed(ranked))
-
-
-def canonical_key(pattern: Pattern) -> str:
-    """The key of a pattern's structure, see `order_key`."""
-    return pattern.key
 
 
 def order_key(graph: Graph, order: Order) -> str:

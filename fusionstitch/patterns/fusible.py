@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fusionstitch.codegen.bitcasts import regroups
-from fusionstitch.codegen.expressions import supported
-from fusionstitch.codegen.monoids import expressible
-from fusionstitch.codegen.scans import runnable
-from fusionstitch.codegen.scatters import stitchable
-from fusionstitch.codegen.windows import walkable
+from fusionstitch.codegen.rewrite.bitcasts import regroups
+from fusionstitch.codegen.rewrite.monoids import expressible
+from fusionstitch.codegen.rewrite.scans import runnable
+from fusionstitch.codegen.rewrite.scatters import stitchable
+from fusionstitch.codegen.rewrite.windows import walkable
+from fusionstitch.codegen.text.expressions import supported
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.work import dot_flops
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op

@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from fusionstitch.codegen.stages import closure, new_stage
-from fusionstitch.codegen.streams import Chain, find_chains
+from fusionstitch.codegen.dots.chains import Chain, find_chains
+from fusionstitch.codegen.loops.stages import closure, new_stage
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, ids

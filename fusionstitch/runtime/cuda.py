@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
-from fusionstitch.codegen.source import uncommented
+from fusionstitch.codegen.text.source import uncommented
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.hlo.verdict import Verdict, allow, forbid

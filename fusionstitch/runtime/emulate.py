@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 
 from fusionstitch import env
-from fusionstitch.codegen.inplace import one_to_one
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
-from fusionstitch.codegen.source import uncommented
+from fusionstitch.codegen.memory.inplace import one_to_one
+from fusionstitch.codegen.text.source import uncommented
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import ToolchainError, VerifyError
 from fusionstitch.hlo.graph import Shape

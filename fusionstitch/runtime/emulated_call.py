@@ -11,7 +11,7 @@ from jax import export
 
 from fusionstitch.hlo.errors import StitchError
 from fusionstitch.hlo.importer import parse
-from fusionstitch.original import plain_jit
+from fusionstitch.roads.original import plain_jit
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.portable import portable_artifact
 

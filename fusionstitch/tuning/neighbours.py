@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.costmodel.devices import Device
 
 #: Values tried per choice, besides the default.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.errors import CodegenError, OptionError
 from fusionstitch.hlo.brief import brief
 from fusionstitch.options import Options
@@ -73,8 +73,9 @@ def versions() -> str:
     """What times depend on besides the GPU: our version, JAX's and NVRTC's."""
     import jax
 
-    from fusionstitch import __version__, builders
+    from fusionstitch.compiler import builders
     from fusionstitch.runtime import nvrtc
+    from fusionstitch.version import __version__
 
     compiler = nvrtc.remembered(builders.store())
     if compiler is None:

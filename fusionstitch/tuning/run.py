@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from fusionstitch import core
-from fusionstitch.built import Builder
+from fusionstitch.compiler import core
+from fusionstitch.compiler.built import Builder
+from fusionstitch.compiler.naming import kernel_name
+from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.hlo.extract import extract
@@ -18,11 +20,9 @@ from fusionstitch.hlo.graph import Module
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.measure.meter import Meter
-from fusionstitch.naming import kernel_name
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Chosen
-from fusionstitch.progress import Step, silent
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning import tuned
 from fusionstitch.tuning.outcome import Result, TuneReport

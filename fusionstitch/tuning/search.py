@@ -12,21 +12,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusionstitch.built import Builder, Built
 from fusionstitch.codegen.generate import CodegenOptions, generate, inspect
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.region import region
-from fusionstitch.codegen.tuning import DEFAULT, Tuning
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
+from fusionstitch.compiler.built import Builder, Built
+from fusionstitch.compiler.naming import kernel_name
+from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import facts_us
 from fusionstitch.errors import CodegenError, FusionStitchError, MeasureError
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.measure.meter import Meter, timing_key
-from fusionstitch.naming import kernel_name
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
-from fusionstitch.progress import Step, silent
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.neighbours import combined, neighbours

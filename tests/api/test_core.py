@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch import builders, core
-from fusionstitch.built import Built
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.core import Stitched
+from fusionstitch.compiler import builders, core
+from fusionstitch.compiler.built import Built
+from fusionstitch.compiler.core import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import CodegenError, StitchError, ToolchainError
 from fusionstitch.hlo.importer import from_proto

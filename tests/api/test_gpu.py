@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import cli
+from fusionstitch.commands import cli
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fusionstitch import progress
+from fusionstitch.compiler import progress
 
 
 class Terminal(io.StringIO):

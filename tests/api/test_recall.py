@@ -13,13 +13,16 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import behind, builders, core, recall, road_cuda
+from fusionstitch import version
+from fusionstitch.compiler import builders, core
 from fusionstitch.costmodel.model_errors import ModelError
-from fusionstitch.explain import explain
 from fusionstitch.guard import live
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.hlo.verdict import allow
+from fusionstitch.reports.explain import explain
+from fusionstitch.roads import behind, recall
+from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.cache import Database, Store
@@ -156,7 +159,7 @@ def test_what_decides_the_result_is_in_the_key(
 
 
 def test_the_headers_of_kernels_are_part_of_the_code() -> None:
-    assert set(header_folder().iterdir()) <= set(recall._files())
+    assert set(header_folder().iterdir()) <= set(version.files())
 
 
 def test_kernels_that_are_to_be_dumped_are_made(

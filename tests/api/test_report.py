@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import accuracy, counting
+from fusionstitch import accuracy
 from fusionstitch.errors import FusionStitchWarning, OptionError
 from fusionstitch.hlo.graph import Graph
-from fusionstitch.trial import _hlo
+from fusionstitch.reports import counting
+from fusionstitch.reports.trial import _hlo
 
 EMULATE = fs.Options(backend="emulate")
 X = jnp.asarray(np.random.default_rng(0).standard_normal((16, 24), np.float32))

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import core, stages, trial
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.compiler import core
 from fusionstitch.costmodel import devices
 from fusionstitch.hlo.brief import Facts, Listed
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.importer import from_proto
-from fusionstitch.stages import Call
+from fusionstitch.reports import trial
+from fusionstitch.roads import stages
+from fusionstitch.roads.call import Call
 from fusionstitch.tuning.outcome import Result, TuneReport
 from fusionstitch.tuning.record import Record
 from tests.foreign.tricks import TRICKS, renamed
@@ -130,7 +132,7 @@ def test_names_of_others_are_escaped() -> None:
         return x + 1
 
     fun.__name__ = fun.__qualname__ = EVIL
-    call = Call(fun, (np.ones(10_000),), {}, EMULATE, {})
+    call = Call(fun, (np.ones(10_000),), {}, EMULATE, {}, fs.jit)
     check([fs.jit(fun), call, trial.Trial(EVIL, "model", hostile, stitched)])
     left = core.Stitched(
         EVIL, hostile, stitched.device, (), (), (core.Fallback((EVIL,) * 9, EVIL),)

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch import core, reuse
-from fusionstitch.built import Built
-from fusionstitch.codegen.inplace import one_to_one
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.memory.inplace import one_to_one
+from fusionstitch.compiler import core, reuse
+from fusionstitch.compiler.built import Built
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.importer import from_proto

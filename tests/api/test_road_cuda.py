@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import behind, builders, recall, road_cuda
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.hlo.verdict import allow, forbid
+from fusionstitch.roads import behind, recall
+from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import artifact, cuda, xla_pass
 from fusionstitch.runtime.apart import alone
 from fusionstitch.runtime.cache import Database, Store
@@ -133,7 +135,7 @@ def test_failures_are_left_for_the_caller(monkeypatch: pytest.MonkeyPatch) -> No
     jitted = fs.jit(mixed)
     module, token = marked(jitted)
     whose = jitted._fusionstitch.road.whose
-    monkeypatch.setattr("fusionstitch.core.stitch", fail)
+    monkeypatch.setattr("fusionstitch.compiler.core.stitch", fail)
     with pytest.raises(StitchError):
         road_cuda._inside_xla(module, token)
     with pytest.raises(StitchError, match="asked for"):
@@ -154,7 +156,7 @@ def test_errors_wait_for_the_function_that_they_are_of(monkeypatch: pytest.Monke
         return mixed(x) + 1.0
 
     lambda_.__name__ = "<other>"
-    monkeypatch.setattr("fusionstitch.core.stitch", fail)
+    monkeypatch.setattr("fusionstitch.compiler.core.stitch", fail)
     roads = [fs.jit(fun)._fusionstitch.road for fun in (mixed, lambda_)]
     for road in roads:
         module = road.jitted.lower(SPEC).compiler_ir("hlo").as_serialized_hlo_module_proto()

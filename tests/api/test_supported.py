@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, roads, supported
+from fusionstitch import supported
+from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.hlo.verdict import allow
+from fusionstitch.roads import road as roads
 
 EMULATE = fs.Options(backend="emulate")
 X = jnp.ones((4, 6))

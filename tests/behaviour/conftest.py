@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import behind, builders
+from fusionstitch.compiler import builders
 from fusionstitch.hlo.verdict import allow
+from fusionstitch.roads import behind
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.cache import Store
 

@@ -13,9 +13,9 @@ import pytest
 from jax.experimental import io_callback
 
 import fusionstitch as fs
-from fusionstitch import core
-from fusionstitch.built import Built
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.compiler import core
+from fusionstitch.compiler.built import Built
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.hlo.importer import parse

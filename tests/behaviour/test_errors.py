@@ -15,8 +15,8 @@ from jax.experimental import checkify
 from jax.extend.core import Primitive
 
 import fusionstitch as fs
-from fusionstitch import behind
 from fusionstitch.errors import FusionStitchWarning
+from fusionstitch.roads import behind
 from tests.behaviour.same import assert_same, outcome
 from tests.behaviour.table import Jit, mixed
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fusionstitch import road_cuda
 from fusionstitch.hlo.graph import Graph
+from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import xla_pass
 from tests.behaviour.table import Jit, mixed
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import core
+from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.importer import parse
 from fusionstitch.options import Options

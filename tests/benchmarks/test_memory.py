@@ -14,7 +14,7 @@ import pytest
 
 import fusionstitch as fs
 from benchmarks import memory
-from fusionstitch.memory import needed_bytes
+from fusionstitch.reports.memory import needed_bytes
 
 ROOT = Path(__file__).parents[2]
 KB = 1024

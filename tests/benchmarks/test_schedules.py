@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import schedules
 from benchmarks.workloads import find
-from fusionstitch.codegen.tuning import DEFAULT, Tuning
+from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
 from fusionstitch.costmodel.devices import device
 
 H200 = device("h200")

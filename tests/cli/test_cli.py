@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch import cli
+from fusionstitch.commands import cli
 
 PROGRAM = """
 import jax, jax.numpy as jnp
@@ -258,7 +258,7 @@ def test_tune_needs_a_gpu(program: str, capsys: pytest.CaptureFixture) -> None:
 def test_tuned_results_travel_as_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    from fusionstitch.codegen.tuning import Tuning
+    from fusionstitch.codegen.schedule.tuning import Tuning
     from fusionstitch.tuning.record import Entry, Record, read, to_json
 
     monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path / "cache"))
@@ -282,7 +282,7 @@ def test_a_target_that_fails_does_not_stop_the_others(
 
     monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path / "cache"))
     done = TuneReport("mine", "h200", "stub", 1.0, (), True)
-    tune = importlib.import_module("fusionstitch.tune")  # fusionstitch.tune is the function
+    tune = importlib.import_module("fusionstitch.tuning.tune")
     monkeypatch.setattr(tune, "tune_call", lambda call, budget, name: done)
     found = tmp_path / "found.json"
     targets = [f"{program}:broken", f"{program}:train_step"]

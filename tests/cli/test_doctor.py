@@ -9,7 +9,8 @@ import sys
 import jax
 import pytest
 
-from fusionstitch import builders, cli, doctor
+from fusionstitch.commands import cli, doctor
+from fusionstitch.compiler import builders
 from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.runtime import nvrtc, prebuilt, toolchain, xla_pass

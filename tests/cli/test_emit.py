@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from fusionstitch import cli
+from fusionstitch.commands import cli
 
 PROGRAM = """
 import jax, jax.numpy as jnp

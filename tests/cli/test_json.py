@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import cli, report_text
-from fusionstitch.report import Report
+from fusionstitch.commands import cli
+from fusionstitch.reports import text as report_text
+from fusionstitch.reports.report import Report
 from tests.cli.test_cli import PROGRAM
 
 #: Fields of a report, and how the text writes them.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionstitch import cli
+from fusionstitch.commands import cli
 
 #: Every command with what it needs.
 COMMANDS = {
@@ -47,7 +47,7 @@ def traced():
 
 def stitched():
     import threading
-    from fusionstitch import core
+    from fusionstitch.compiler import core
     plain, done = core.generate, threading.Event()
 
     def generate(*args):

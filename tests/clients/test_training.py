@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch import core
+from fusionstitch.compiler import core
 from tests.clients.models import MODELS, Model
 from tests.clients.near import assert_near
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from fusionstitch.codegen.generate import CodegenOptions
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from tests.codegen.kernel_cases import BF16, F16, H200, SMALL, VECTORS, add, integers, normal
 
 CLUSTER = "fs_reduce_cluster<"

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fusionstitch.codegen.generate import CodegenOptions
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from tests.codegen.kernel_cases import BF16, GRID, SMALL, add, normal
 
 

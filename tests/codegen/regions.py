@@ -11,10 +11,10 @@ import numpy as np
 
 from fusionstitch.accuracy import FLOORS, relative_error
 from fusionstitch.codegen.generate import CodegenOptions, generate
-from fusionstitch.codegen.inplace import one_to_one
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
-from fusionstitch.codegen.region import region
+from fusionstitch.codegen.memory.inplace import one_to_one
+from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph

@@ -1,4 +1,4 @@
-"""Cases whose outputs are slices of a value that other results need as well (codegen/cuts.py)."""
+"""Cases whose outputs are slices of a value that other results need as well (loops/cuts.py)."""
 
 from __future__ import annotations
 

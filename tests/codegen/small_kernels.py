@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.types import c_type
+from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES, shape_of
 from fusionstitch.runtime import emulate, nvrtc

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fusionstitch.codegen.generate import CodegenOptions
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from tests.codegen.kernel_cases import (
     BF16,
     BLOCK,

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.expressions import expression
+from fusionstitch.codegen.text.expressions import expression
 from fusionstitch.hlo.graph import Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from tests.codegen.small_kernels import Launch, on_emulator, on_gpu

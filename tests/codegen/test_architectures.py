@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch import core
 from fusionstitch.codegen.generate import generate
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.compiler import core
 from fusionstitch.costmodel.properties import from_properties
 from fusionstitch.options import Options
 from fusionstitch.runtime import cuda

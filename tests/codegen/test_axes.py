@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusionstitch.codegen.axes import AxisSet, GroupAxes
-from fusionstitch.codegen.stages import Stage, find_stages
+from fusionstitch.codegen.loops.axes import AxisSet, GroupAxes
+from fusionstitch.codegen.loops.stages import Stage, find_stages
 from fusionstitch.hlo.graph import Op
 from tests.codegen.regions import whole
 from tests.graphs import Builder

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusionstitch.codegen.barriers import check_teams, joins_in_teams, settled
 from fusionstitch.codegen.generate import CodegenOptions, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.schedule import Teams
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.memory.barriers import check_teams, joins_in_teams, settled
+from fusionstitch.codegen.schedule.schedule import Teams
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
 from tests.codegen.regions import H200, Case, build, lowered, whole, whole_of

@@ -13,8 +13,8 @@ import pytest
 from jax import lax
 
 import fusionstitch as fs
-from fusionstitch import builders, core
-from fusionstitch.core import Stitched
+from fusionstitch.compiler import builders, core
+from fusionstitch.compiler.core import Stitched
 from tests.programs import reference
 
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)

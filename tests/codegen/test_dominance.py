@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fusionstitch.codegen.dominance import DominanceTree
+from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.hlo.graph import Op, Shape
 
 SCALAR = Shape("f32")

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusionstitch.codegen.dot_tile import Tile
+from fusionstitch.codegen.dots.tile import Tile
 from fusionstitch.codegen.generate import generate, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.schedule import NestPlan
+from fusionstitch.codegen.schedule.schedule import NestPlan
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
 from tests.codegen.regions import H200, ORDERS, SMALL, Case, build, lowered, whole, whole_of

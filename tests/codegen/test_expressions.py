@@ -17,7 +17,7 @@ import pytest
 from jax import lax
 
 from fusionstitch import codegen
-from fusionstitch.codegen.expressions import (
+from fusionstitch.codegen.text.expressions import (
     DIRECTIONS,
     EXPRESSIONS,
     FUNCTORS,
@@ -26,7 +26,7 @@ from fusionstitch.codegen.expressions import (
     literal,
     supported,
 )
-from fusionstitch.codegen.types import C_TYPES, c_type
+from fusionstitch.codegen.text.types import C_TYPES, c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, UNSIGNED, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES

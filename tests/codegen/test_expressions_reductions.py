@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.expressions import FUNCTORS
-from fusionstitch.codegen.schedule import slot_bytes
-from fusionstitch.codegen.types import C_TYPES, c_type
+from fusionstitch.codegen.schedule.schedule import slot_bytes
+from fusionstitch.codegen.text.expressions import FUNCTORS
+from fusionstitch.codegen.text.types import C_TYPES, c_type
 from fusionstitch.hlo.graph import FLOATS, FLOATS8
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.runtime import nvrtc

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.factors import take_out_factors
-from fusionstitch.codegen.strength import reduce_strength
-from fusionstitch.codegen.strength_rules import RULES
+from fusionstitch.codegen.rewrite.factors import take_out_factors
+from fusionstitch.codegen.rewrite.strength import reduce_strength
+from fusionstitch.codegen.rewrite.strength_rules import RULES
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.verify import verify

@@ -13,7 +13,7 @@ import pytest
 
 from fusionstitch.codegen.generate import CodegenOptions, generate, inspect, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.template import parse_template
+from fusionstitch.codegen.schedule.template import parse_template
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError

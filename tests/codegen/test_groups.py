@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fusionstitch.codegen.caching import cache_values
-from fusionstitch.codegen.groups import (
+from fusionstitch.codegen.loops.caching import cache_values
+from fusionstitch.codegen.loops.groups import (
     COALESCED,
     SECTOR,
     Figures,
@@ -16,10 +16,10 @@ from fusionstitch.codegen.groups import (
     form_groups,
     shared_bytes,
 )
-from fusionstitch.codegen.nests import Place, form_nests
-from fusionstitch.codegen.phases import phases
-from fusionstitch.codegen.split import split_reductions
-from fusionstitch.codegen.stages import find_stages
+from fusionstitch.codegen.loops.nests import Place, form_nests
+from fusionstitch.codegen.loops.phases import phases
+from fusionstitch.codegen.loops.stages import find_stages
+from fusionstitch.codegen.schedule.split import split_reductions
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Op
 from tests.codegen.regions import whole

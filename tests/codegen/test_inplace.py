@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusionstitch.codegen.generate import generate
-from fusionstitch.codegen.inplace import one_to_one
+from fusionstitch.codegen.memory.inplace import one_to_one
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.graph import Op
 from tests.codegen.cases import CASES

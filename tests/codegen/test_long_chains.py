@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, core
 from fusionstitch.accuracy import limit, relative_error
+from fusionstitch.compiler import builders, core
 from tests.programs import reference, reference64
 
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.factors import take_out_factors
 from fusionstitch.codegen.generate import CodegenOptions
-from fusionstitch.codegen.moments import centre_sums, merge_variances
-from fusionstitch.codegen.split import split_reductions
-from fusionstitch.codegen.strength import reduce_strength
-from fusionstitch.codegen.strength_rules import RULES
+from fusionstitch.codegen.rewrite.factors import take_out_factors
+from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
+from fusionstitch.codegen.rewrite.strength import reduce_strength
+from fusionstitch.codegen.rewrite.strength_rules import RULES
+from fusionstitch.codegen.schedule.split import split_reductions
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verify import verify

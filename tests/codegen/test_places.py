@@ -12,11 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.generate import generate
-from fusionstitch.codegen.index import Fetched, Index, constant, fetched, render, replaced, variable
-from fusionstitch.codegen.maps import arguments, known, position, reads
-from fusionstitch.codegen.stages import find_stages
-from fusionstitch.codegen.values import clamped
-from fusionstitch.codegen.vectors import aligned_base
+from fusionstitch.codegen.loops.stages import find_stages
+from fusionstitch.codegen.lower.values import clamped
+from fusionstitch.codegen.places.index import (
+    Fetched,
+    Index,
+    constant,
+    fetched,
+    render,
+    replaced,
+    variable,
+)
+from fusionstitch.codegen.places.maps import arguments, known, position, reads
+from fusionstitch.codegen.places.vectors import aligned_base
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen.regions import H200, whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionstitch.codegen.repeats import repeat_of, runs
+from fusionstitch.codegen.lower.repeats import repeat_of, runs
 
 TYPES = {"a": "float", "b": "float", "c": "float", "n": "int"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fusionstitch.codegen.rows import row_loop
-from fusionstitch.codegen.schedule import Teams
+from fusionstitch.codegen.lower.rows import row_loop
+from fusionstitch.codegen.schedule.schedule import Teams
 
 
 @pytest.mark.parametrize(

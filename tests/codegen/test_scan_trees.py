@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.codegen import stages
 from fusionstitch.codegen.generate import inspect
+from fusionstitch.codegen.loops import stages
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.verdict import Verdict
 from tests.codegen.regions import lowered

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from fusionstitch.codegen.generate import CodegenOptions, generate
-from fusionstitch.codegen.scatters import OneUpdate, expand_scatters, one_update
+from fusionstitch.codegen.rewrite.scatters import OneUpdate, expand_scatters, one_update
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.verdict import Verdict

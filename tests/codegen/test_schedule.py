@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fusionstitch.codegen.generate import generate, plan_kernel
-from fusionstitch.codegen.schedule import KernelPlan
+from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
 from tests.codegen.regions import whole_of

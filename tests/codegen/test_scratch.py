@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from fusionstitch.codegen.generate import plan_kernel
-from fusionstitch.codegen.schedule import KernelPlan
-from fusionstitch.codegen.scratch import global_values, scratch_buffers
-from fusionstitch.codegen.stages import Stage
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.memory.scratch import global_values, scratch_buffers
+from fusionstitch.codegen.schedule.schedule import KernelPlan
 from tests.codegen.cases import CASES
 
 

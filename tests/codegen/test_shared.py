@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from fusionstitch.codegen.dominance import DominanceTree
-from fusionstitch.codegen.shared import SharedPlan, SharedRequest, plan_shared
+from fusionstitch.codegen.loops.dominance import DominanceTree
+from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, plan_shared
 from fusionstitch.hlo.errors import VerifyError
 from fusionstitch.hlo.graph import Op, Shape
 from fusionstitch.hlo.verdict import Verdict

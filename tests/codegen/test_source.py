@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.codegen.source import comment, uncommented
+from fusionstitch.codegen.text.source import comment, uncommented
 from fusionstitch.costmodel.devices import device
 from fusionstitch.runtime import cuda, nvrtc, toolchain
 from fusionstitch.runtime.toolchain import MemoryStore

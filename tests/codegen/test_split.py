@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.split import parts, split_reductions
+from fusionstitch.codegen.schedule.split import parts, split_reductions
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusionstitch.codegen.dots.masks import find_mask, nil_terms
+from fusionstitch.codegen.dots.online import FREE, Running, degree
 from fusionstitch.codegen.generate import CodegenOptions, generate, plan_kernel
-from fusionstitch.codegen.masks import find_mask, nil_terms
-from fusionstitch.codegen.online import FREE, Running, degree
-from fusionstitch.codegen.stages import new_stage
+from fusionstitch.codegen.loops.stages import new_stage
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen.regions import H200, ORDERS, SMALL, Case, build, lowered, whole, whole_of

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.expressions import rotation
 from fusionstitch.codegen.generate import CodegenOptions, generate
-from fusionstitch.codegen.region import region
-from fusionstitch.codegen.strength import reduce_strength
-from fusionstitch.codegen.strength_rules import RULES
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.rewrite.strength import reduce_strength
+from fusionstitch.codegen.rewrite.strength_rules import RULES
+from fusionstitch.codegen.text.expressions import rotation
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op

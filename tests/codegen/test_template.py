@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusionstitch.codegen.template import (
+from fusionstitch.codegen.schedule.template import (
     Attr,
     Level,
     Schedule,

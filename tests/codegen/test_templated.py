@@ -7,7 +7,7 @@ import pytest
 
 from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.region import region
+from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph

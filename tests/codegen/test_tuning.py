@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
 from tests.codegen.regions import ORDERS, Built, Case, build

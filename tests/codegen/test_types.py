@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.types import C_TYPES, c_type
+from fusionstitch.codegen.text.types import C_TYPES, c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import FLOATS8, ITEM_BYTES
 from fusionstitch.hlo.literals import NUMPY_DTYPES

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from fusionstitch.codegen.generate import CodegenOptions, inspect
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts, Walk
 from tests.codegen.regions import whole, whole_of

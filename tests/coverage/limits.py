@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jax
 
-from fusionstitch.codegen import scatter_sums
+from fusionstitch.codegen.rewrite import scatter_sums
 from fusionstitch.hlo.semantics import SEMANTICS, Kind
 from tests.coverage.running import Outcome, Status, all_groups, large_statuses
 from tests.coverage.table import EVERY, FLOAT8, FOUR_BITS, MORE_FLOAT8

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import fusionstitch as fs
-from fusionstitch import accuracy, builders, core
+from fusionstitch import accuracy
 from fusionstitch.accuracy import relative_error
+from fusionstitch.compiler import builders, core
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.pattern import free_bits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusionstitch.codegen import scatter_sums
+from fusionstitch.codegen.rewrite import scatter_sums
 from fusionstitch.hlo.semantics import SEMANTICS, Kind
 from tests.coverage import limits, running
 from tests.coverage.running import Outcome

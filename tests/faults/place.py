@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from fusionstitch import builders
+from fusionstitch.compiler import builders
 from fusionstitch.runtime import cache, toolchain, trust
 
 

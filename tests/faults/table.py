@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from fusionstitch import builders
+from fusionstitch.compiler import builders
 from fusionstitch.errors import ImportModuleError, StitchError
 from fusionstitch.runtime import emulator
 from tests.faults.place import Place, full, sqlite_error, widen
@@ -438,13 +438,34 @@ _ERRORS: list[BaseException] = [
     AssertionError(), ZeroDivisionError("division by zero"), OverflowError("too large"),
 ]  # fmt: skip
 _PASSES = (
-    *("core.inline_calls", "core.from_message", "core.xla_pass.unmark", "core.simplify_module"),
-    *("core.graph_key", "core.GraphPlanner", "core.canonical_key", "core.kernel_name"),
-    *("core.region", "core.generate", "core.export", "core.verify_module", "core._repeated"),
-    *("planning.Planner", "plan.planner.candidates", "plan.planner.fusible_ops", "plan.ilp.pack"),
+    *(
+        "compiler.core.inline_calls",
+        "compiler.core.from_message",
+        "compiler.core.xla_pass.unmark",
+        "compiler.core.simplify_module",
+    ),
+    *(
+        "compiler.core.graph_key",
+        "compiler.core.GraphPlanner",
+        "patterns.pattern.order_key",
+        "compiler.core.kernel_name",
+    ),
+    *(
+        "compiler.core.region",
+        "compiler.core.generate",
+        "compiler.core.export",
+        "compiler.core.verify_module",
+        "compiler.core._repeated",
+    ),
+    *(
+        "compiler.planning.Planner",
+        "plan.planner.candidates",
+        "plan.planner.fusible_ops",
+        "plan.ilp.pack",
+    ),
     *("plan.planner.verify_plan", "plan.planner.verify_times", "plan.planner.packing"),
     "plan.scores.facts_us",
-    *("plan.ilp.contracted_cycle", "dump.kernels"),
+    *("plan.ilp.contracted_cycle", "compiler.dump.kernels"),
 )
 _faults(
     "pass",
@@ -468,16 +489,16 @@ _faults(
             p.raises("pulp.HiGHS", OSError("no solver")),
         )),
         ("the builder fails", lambda p: p.returns(
-            "fusionstitch.builders.emulated", _raising(ValueError("no"))
+            "fusionstitch.compiler.builders.emulated", _raising(ValueError("no"))
         )),
         ("the builder builds too little", lambda p: p.returns(
-            "fusionstitch.builders.emulated", lambda kernels: []
+            "fusionstitch.compiler.builders.emulated", lambda kernels: []
         )),
         ("the builder builds nonsense", lambda p: p.returns(
-            "fusionstitch.builders.emulated", lambda kernels: [None for _ in kernels]
+            "fusionstitch.compiler.builders.emulated", lambda kernels: [None for _ in kernels]
         )),
         ("no builder can be had", lambda p: p.raises(
-            "fusionstitch.builders.emulated", ImportError("no module")
+            "fusionstitch.compiler.builders.emulated", ImportError("no module")
         )),
         ("tuned results fail", lambda p: p.raises(
             "fusionstitch.tuning.tuned.load", sqlite3.DatabaseError("not even that")
@@ -488,7 +509,9 @@ _faults(
         ("tuned times fail", lambda p: p.raises(
             "fusionstitch.tuning.tuned.Tuned.times", TypeError("no time")
         )),
-        ("the core fails", lambda p: p.raises("fusionstitch.core.stitch", SystemError("broken"))),
+        ("the core fails", lambda p: p.raises(
+            "fusionstitch.compiler.core.stitch", SystemError("broken")
+        )),
     ],
     left=True,
 )  # fmt: skip
@@ -499,7 +522,9 @@ _faults(
             p.returns("fusionstitch.plan.ilp.pack", None),
             p.returns("pulp.LpProblem.solve", 1),
         )),
-        ("inspection fails", lambda p: p.raises("fusionstitch.planning.inspect", KeyError("x"))),
+        ("inspection fails", lambda p: p.raises(
+            "fusionstitch.compiler.planning.inspect", KeyError("x")
+        )),
         ("the progress line has no stream", lambda p: p.patch.setattr(sys, "stderr", None)),
         ("the progress line's reader is gone", lambda p: p.patch.setattr(sys, "stderr", _Gone())),
     ],
@@ -571,14 +596,14 @@ def _built_as(**changes: Any) -> Callable[[Place], None]:
                 for one in plain(kernels)
             ]
 
-        place.returns("fusionstitch.builders.emulated", build)
+        place.returns("fusionstitch.compiler.builders.emulated", build)
 
     return inject
 
 
 def _failing(text: str, compiled: bool = True) -> Callable[[Place], None]:
     """The program fails when it runs, as a GPU's would; or, not `compiled`, XLA refuses it."""
-    from fusionstitch.recovery import Recovery
+    from fusionstitch.roads.recovery import Recovery
 
     def inject(place: Place) -> None:
         call = Recovery.call

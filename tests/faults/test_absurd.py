@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fusionstitch import cli, core
+from fusionstitch.commands import cli
+from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import ImportModuleError
 from fusionstitch.hlo import schema

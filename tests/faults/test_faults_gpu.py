@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders
-from fusionstitch.built import Built
+from fusionstitch.compiler import builders
+from fusionstitch.compiler.built import Built
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.runtime import nvrtc
 from fusionstitch.runtime.cache import Store

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import behind, builders, recall, road_cuda
+from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, ToolchainError
 from fusionstitch.hlo.verdict import allow, forbid
+from fusionstitch.roads import behind, recall
+from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import cuda, nvrtc, xla_pass
 from fusionstitch.runtime.cache import Store
 from tests.faults.place import Place, time_limit
@@ -137,9 +139,9 @@ LEFT: dict[str, Callable[[Place], Any]] = {
     "NVRTC names no kernel": _returns("runtime.nvrtc.parse_resources", ()),
     "NVRTC tells no version": _raises("runtime.nvrtc.version", ToolchainError("no version")),
     "a kernel does not fit": _returns("runtime.cuda.launchable", forbid("It does not fit")),
-    "the builder raises": _returns("builders.cuda", _fails(KeyError("lost"))),
-    "the core raises": _raises("core.stitch", SystemError("broken")),
-    "the progress line raises": _raises("progress.line", ValueError("closed file")),
+    "the builder raises": _returns("compiler.builders.cuda", _fails(KeyError("lost"))),
+    "the core raises": _raises("compiler.core.stitch", SystemError("broken")),
+    "the progress line raises": _raises("compiler.progress.line", ValueError("closed file")),
     "measuring raises": _raises("guard.live.judge_for", RuntimeError("no device")),
     "publishing raises": _raises("runtime.xla_pass.publish", AttributeError("local")),
     "the thread for NVRTC cannot start": _no_thread,
@@ -165,8 +167,8 @@ LEFT: dict[str, Callable[[Place], Any]] = {
 #: Faults that cost nothing but what is remembered.
 STITCHED: dict[str, Callable[[Place], Any]] = {
     "nothing is wrong": lambda place: None,
-    "the program cannot be kept": _raises("recall.keep", OSError("disk full")),
-    "the kept program cannot be packed": _raises("recall.zlib.compress", MemoryError()),
+    "the program cannot be kept": _raises("roads.recall.keep", OSError("disk full")),
+    "the kept program cannot be packed": _raises("roads.recall.zlib.compress", MemoryError()),
     "the store forgets": _returns("runtime.cache.Store.get", None),
     "the store holds another form": _returns("runtime.cache.Store.get", b'{"lag": 1}\nimage'),
     "the store holds no JSON": _returns("runtime.cache.Store.get", b"\xff\xfe"),

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import road_cuda
+from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import apart, emulated_call, toolchain, xla_pass
 from fusionstitch.runtime.entry import Entry
 from fusionstitch.runtime.outcome import Failed
@@ -438,7 +438,7 @@ def test_a_process_that_ends_after_an_interrupted_compile_ends(tmp_path: Path) -
 import os, signal, threading
 import jax, numpy as np
 import fusionstitch as fs
-from fusionstitch import core
+from fusionstitch.compiler import core
 
 plain = core.generate
 

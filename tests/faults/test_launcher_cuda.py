@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import pytest
 
-from fusionstitch import builders
+from fusionstitch.compiler import builders
 from fusionstitch.runtime import cuda, toolchain
 from tests.faults.fake_launches import BUFFERS, LAUNCH_STATUSES, SETUP, SETUP_STATUSES
 

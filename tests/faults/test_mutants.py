@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fusionstitch import core
-from fusionstitch.core import Stitched
+from fusionstitch.compiler import core
+from fusionstitch.compiler.core import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import FusionStitchError, ImportModuleError, StitchError
 from fusionstitch.hlo.importer import from_proto

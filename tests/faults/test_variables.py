@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import cli, env
+from fusionstitch import env
+from fusionstitch.commands import cli
 from fusionstitch.errors import OptionError
 
 #: variable -> values that are not allowed; FILE and FOLDER stand for paths that exist.

@@ -16,7 +16,7 @@ import pytest
 from jax import export
 
 import fusionstitch as fs
-from fusionstitch import cli
+from fusionstitch.commands import cli
 from fusionstitch.errors import ImportModuleError
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.importer import from_proto

@@ -8,10 +8,12 @@ import subprocess
 
 import pytest
 
-from fusionstitch import env, progress, roads
-from fusionstitch.codegen.source import RESERVED, Writer, comment, identifier
+from fusionstitch import env
+from fusionstitch.codegen.text.source import RESERVED, Writer, comment, identifier
+from fusionstitch.compiler import progress
 from fusionstitch.errors import FusionStitchWarning, ImportModuleError, reason
 from fusionstitch.hlo import foreign
+from fusionstitch.roads import road as roads
 from tests.foreign.tricks import NAMES, TRICKS
 
 AROUND = (("a", ""), ("??", "/"), ("", "\\"))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.source import RESERVED
+from fusionstitch.codegen.text.source import RESERVED
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.simplify import simplify

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fusionstitch.codegen.source import RESERVED
+from fusionstitch.codegen.text.source import RESERVED
 from fusionstitch.hlo.importer import parse
 
 #: Breaks of lines, ends of comments, terminals, formats, markup, shells, paths, scripts.

@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from fusionstitch.codegen.region import with_root
+from fusionstitch.codegen.rewrite.region import with_root
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.load import load

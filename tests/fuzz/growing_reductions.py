@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.codegen.expressions import identity
+from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from tests.fuzz.growing import Growing
 from tests.fuzz.values import FLOATS, INTEGERS, TypedBuilder, Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fusionstitch.codegen.expressions import identity
+from fusionstitch.codegen.text.expressions import identity
 from tests.fuzz.growing import Growing
 from tests.fuzz.values import (
     EXTENTS,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, core
 from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.compiler import builders, core
 from fusionstitch.hlo.evaluate import evaluate
 from tests.fuzz import corpus
 from tests.fuzz.growth import from_seed

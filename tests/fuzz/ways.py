@@ -12,7 +12,7 @@ import numpy as np
 from fusionstitch.accuracy import relative_error
 from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.region import region, rewrite
+from fusionstitch.codegen.rewrite.region import region, rewrite
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Op

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fusionstitch import builders, core
-from fusionstitch.core import Stitched
+from fusionstitch.compiler import builders, core
+from fusionstitch.compiler.core import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import MeasureError
 from fusionstitch.guard.guard import Doubts, Guard

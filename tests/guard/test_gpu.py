@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders
+from fusionstitch.compiler import builders
 from fusionstitch.measure import buffers, gpu
 
 pytestmark = pytest.mark.gpu
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.gpu
 PROGRAM = """
 import jax, jax.numpy as jnp
 import fusionstitch as fs
-from fusionstitch import core
+from fusionstitch.compiler import core
 
 planned, plain = [], core.stitch
 core.stitch = lambda *args, **keywords: planned.append(args) or plain(*args, **keywords)

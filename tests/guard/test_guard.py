@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch import core
+from fusionstitch.compiler import core
 from fusionstitch.costmodel.model_errors import ModelError
 from fusionstitch.guard import live
 from fusionstitch.guard.groups import grouped

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from fusionstitch.explain import explain
 from fusionstitch.plan.findings import SLOWER
-from fusionstitch.report import report_trial
+from fusionstitch.reports.explain import explain
+from fusionstitch.reports.report import report_trial
+from fusionstitch.reports.trial import Trial
 from fusionstitch.runtime.cache import Database
-from fusionstitch.trial import Trial
 from tests.guard.both import Both, guarded
 from tests.guard.test_guard import MIXED
 

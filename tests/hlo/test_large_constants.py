@@ -132,16 +132,16 @@ def test_a_very_large_one_is_an_argument_of_what_is_stitched(host_compiler: str)
 
 
 def test_kernels_do_not_write_over_constants() -> None:
-    from fusionstitch import builders, core
+    from fusionstitch.compiler import builders, core
 
     def fun(x: Any) -> Any:
         return jax.nn.softmax(x.sum() + TABLE)
 
     options = fs.Options(device="h200", scorer="paper")
     result = core.stitch(lowered(fun, X), options, builders.profile(options), None, aliasing=True)
+    from fusionstitch.compiler.reuse import in_place
     from fusionstitch.hlo.inline import inline_calls
     from fusionstitch.hlo.simplify import simplify_module
-    from fusionstitch.reuse import in_place
 
     module = simplify_module(from_proto(inline_calls(lowered(fun, X))))
     taken = [

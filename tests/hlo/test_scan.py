@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, core
+from fusionstitch.compiler import builders, core
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.text import text_to_proto

@@ -10,8 +10,8 @@ import transformer
 from common import Random
 
 import fusionstitch as fs
-from fusionstitch import builders, core
-from fusionstitch.codegen import groups
+from fusionstitch.codegen.loops import groups
+from fusionstitch.compiler import builders, core
 from tests.steps import planned
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, core, counting
-from fusionstitch.core import Stitched
+from fusionstitch.compiler import builders, core
+from fusionstitch.compiler.core import Stitched
 from fusionstitch.hlo.importer import from_proto
-from fusionstitch.report import report_trial
-from fusionstitch.trial import Trial
+from fusionstitch.reports import counting
+from fusionstitch.reports.report import report_trial
+from fusionstitch.reports.trial import Trial
 from tests.programs import PROGRAMS, layer_norm, mean_square, precision
 
 draw = np.random.default_rng(0)

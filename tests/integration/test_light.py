@@ -16,7 +16,8 @@ print([m for m in ("networkx", "pulp", "highspy", "cupy") if m in sys.modules])
 #: As on a GPU up to XLA, which is given what the pass makes of the module.
 MARKED = """
 import sys, jax, jax.numpy as jnp, fusionstitch as fs
-from fusionstitch import builders, road_cuda
+from fusionstitch.compiler import builders
+from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.hlo.verdict import allow
 builders.gpu = lambda: allow("faked", kind="NVIDIA H200")
@@ -27,7 +28,7 @@ road = jitted._fusionstitch.road
 module = road.jitted.lower(jnp.ones((8, 8))).compiler_ir("hlo").as_serialized_hlo_module_proto()
 xla_pass._stitch(module, road_cuda._inside_xla, "f", road.token)
 found = [m for m in sys.modules if m.startswith("fusionstitch.codegen.gen")]
-print("fusionstitch.core" in sys.modules, found)
+print("fusionstitch.compiler.core" in sys.modules, found)
 """
 
 
@@ -49,7 +50,7 @@ def test_a_call_with_a_pattern() -> None:
 
 def test_without_a_gpu_no_compiler_is_loaded() -> None:
     code = CALL.format(fun="lambda x: x @ x", backend="auto")
-    code += "heavy = ('fusionstitch.codegen', 'fusionstitch.core')\n"
+    code += "heavy = ('fusionstitch.codegen', 'fusionstitch.compiler.core')\n"
     code += "print([m for m in sys.modules if m.startswith(heavy)])"
     assert loaded(code) == "[]\n[]"
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 import fusionstitch as fs
-from fusionstitch import core
+from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import device
 
 #: The first is the most likely.

@@ -13,8 +13,8 @@ import jax
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, core
-from fusionstitch.core import Stitched
+from fusionstitch.compiler import builders, core
+from fusionstitch.compiler.core import Stitched
 from tests.integration.test_programs import arguments, assert_near, host
 from tests.programs import PROGRAMS, precision
 
@@ -87,7 +87,9 @@ def fingerprint(result: Stitched) -> str:
 #: Prints the fingerprints of programs stitched in a process of its own.
 _SCRIPT = """
 import jax
-from fusionstitch import Options, builders, core
+from fusionstitch import Options
+from fusionstitch.compiler import builders
+from fusionstitch.compiler import core
 from tests.integration.test_plans_agree import fingerprint
 from tests.programs import PROGRAMS
 for name in ("transformer_step", "lstm_step", "prng_dropout"):

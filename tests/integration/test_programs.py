@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, core
 from fusionstitch.accuracy import limit, relative_error
-from fusionstitch.core import Stitched
+from fusionstitch.compiler import builders, core
+from fusionstitch.compiler.core import Stitched
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.runtime import emulate, emulated_call
 from tests.examples.test_examples import load

@@ -118,7 +118,7 @@ class _Under:
 
     def __init__(self, mode: str):
         import fusionstitch as fs
-        from fusionstitch import core
+        from fusionstitch.compiler import core
 
         self.mode, self.ready = mode, False
         self.programs = self.patterns = 0

@@ -55,7 +55,7 @@ class FakeTest(jtu.JaxTestCase):
 """
 
 BREAKS = """
-from fusionstitch.codegen import expressions
+from fusionstitch.codegen.text import expressions
 
 
 def pytest_configure(config):

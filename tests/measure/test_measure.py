@@ -172,8 +172,8 @@ def test_what_is_no_profile(tmp_path: Path, text: str, message: str) -> None:
 
 @pytest.mark.gpu
 def test_the_meter_on_a_gpu() -> None:
-    from fusionstitch import builders
     from fusionstitch.codegen.generate import generate
+    from fusionstitch.compiler import builders
     from fusionstitch.hlo.extract import extract
     from fusionstitch.hlo.importer import from_proto
     from fusionstitch.hlo.inline import inline_calls

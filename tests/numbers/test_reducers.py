@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fusionstitch.codegen.bodies import Laws
-from fusionstitch.codegen.monoids import expressible, laws_of
-from fusionstitch.codegen.runs import MOST_IN_A_RUN, MOST_IN_RUNS, extents
+from fusionstitch.codegen.rewrite.bodies import Laws
+from fusionstitch.codegen.rewrite.monoids import expressible, laws_of
+from fusionstitch.codegen.rewrite.runs import MOST_IN_A_RUN, MOST_IN_RUNS, extents
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from tests.numbers.reference import interpreted

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders, core
+from fusionstitch.compiler import builders, core
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph

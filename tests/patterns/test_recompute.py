@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch import builders
-from fusionstitch.codegen import streams
+from fusionstitch.codegen.dots import chains as streams
+from fusionstitch.compiler import builders
+from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import Candidates
 from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan import planner, scores
-from fusionstitch.planning import GraphPlanner
 from tests.codegen.regions import lowered
 
 H200 = device("h200")

@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given
 
+from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
@@ -30,7 +31,6 @@ from fusionstitch.plan.scores import (
     is_complex,
     kind_of_pattern,
 )
-from fusionstitch.planning import GraphPlanner
 from tests.graphs import Builder, adam, layernorm_backward, random_graphs, softmax
 
 H200 = device("h200")

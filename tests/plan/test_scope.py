@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch import builders, core
+from fusionstitch.compiler import builders, core
 from fusionstitch.costmodel.facts import SCOPES
 from fusionstitch.hlo.errors import OptionError
 from fusionstitch.options import Options

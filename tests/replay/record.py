@@ -18,8 +18,9 @@ import jax
 from benchmarks.everyday.table import programs
 from benchmarks.unseen.table import PROGRAMS
 from benchmarks.workloads import WORKLOADS
-from fusionstitch import core
 from fusionstitch.codegen.generate import generate
+from fusionstitch.compiler import core
+from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.errors import CodegenError, VerifyError
@@ -28,7 +29,6 @@ from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.simplify import simplify
 from fusionstitch.options import Options
 from fusionstitch.plan.findings import Evidence
-from fusionstitch.planning import GraphPlanner
 from tests.codegen.regions import whole
 from tests.replay.replay import GRAPHS, digest, text
 from tests.strangers.programs import grow

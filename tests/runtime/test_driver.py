@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from fusionstitch import builders
+from fusionstitch.compiler import builders
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.properties import from_properties
 from fusionstitch.hlo.errors import OptionError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionstitch import dump
+from fusionstitch.compiler import dump
 from fusionstitch.runtime import files
 from tests.codegen.cases import CASES
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
-from fusionstitch.built import Built
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.compiler.built import Built
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import MeasureError, ToolchainError
 from fusionstitch.options import Options

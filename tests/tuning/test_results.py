@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.errors import OptionError
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Database

@@ -11,9 +11,9 @@ from pathlib import Path
 import jax
 import pytest
 
-from fusionstitch import core
 from fusionstitch.codegen import generate
-from fusionstitch.codegen.tuning import Tuning
+from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.compiler import core
 from fusionstitch.errors import CodegenError
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options

@@ -1,0 +1,1 @@
+"""What a kernel does, for the cost model."""

@@ -1,0 +1,1 @@
+"""Products: tiles, and chains of them that stream their rows."""

@@ -1,0 +1,196 @@
+"""Chains of two dots whose values in between are too many to hold: streamed, block by block.
+
+    s[R, C] = a[R, k] b[C, k]    p = f(s), elementwise ops and reductions along C    p[R, C] v[C, n]
+
+A block of threads holds rows of `a` and of the result in registers. It walks along C: the next few
+columns of `b` and `v` go to shared memory, their part of s is computed there and then, and what its
+reductions and the second dot make of it is added up (codegen/dots/online.py). Nothing of the size
+of s is ever stored; every op in between is computed once per element, and what the operands are
+computed from once per block of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionstitch.codegen.loops.stages import Stream, reduced_size
+from fusionstitch.codegen.rewrite.factors import take_factor
+from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.text.types import c_type
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: Columns from which on a row is streamed; shorter ones are held (codegen/dots/tile.py).
+LONG_ROW = 128
+#: Elements summed into one of s, and results per row, that fit into registers.
+MOST_DEPTH = MOST_RESULTS = 128
+#: Rows per multiprocessor from which on blocks of rows fill the device.
+MANY_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A dot that sums along elements given by others: the ids of those, and of the ops between."""
+
+    dot: Op
+    products: frozenset[int]
+    between: frozenset[int]
+
+
+def find_chains(graph: Graph, device: Device) -> list[Chain]:
+    """The dots of `graph` that sum along elements which dots give, and can be streamed: by tensor
+    cores."""
+    found: list[Chain] = []
+    if not device.float_tensors:
+        return found
+    given: set[int] = set()
+    for op in graph.ops[:-1]:
+        if not _sums(op) or op.id in given:
+            continue
+        for operand in op.operands:
+            products, passed = _made_of(operand)
+            enough = operand.shape.size >= MANY_ROWS * device.sm_count * reduced_size(op)
+            if products and enough:
+                found.append(Chain(op, frozenset(products), frozenset(passed)))
+                given |= products
+                break
+    return found
+
+
+def find_streams(graph: Graph, device: Device) -> Stream:
+    """All chains of `graph` as one."""
+    chains = find_chains(graph, device)
+    none = frozenset[int]()
+    return Stream(
+        none.union(*(chain.products for chain in chains)),
+        frozenset(chain.dot.id for chain in chains),
+        none.union(*(chain.between for chain in chains)),
+    )
+
+
+def _sums(op: Op) -> bool:
+    return _multiplies_floats(op) and reduced_size(op) > LONG_ROW
+
+
+def _multiplies_floats(op: Op) -> bool:
+    return (
+        op.opcode == "dot"
+        and op.attrs.get("precision") != "highest"
+        and all(c_type(x.dtype).compute == "float" for x in (op, *op.operands))
+    )
+
+
+def _made_of(operand: Op) -> tuple[set[int], set[int]]:
+    """The dots of which an operand of a dot holds the elements, and the ops on the way."""
+    products: set[int] = set()
+    passed: set[int] = set()
+    todo = [operand]
+    while todo:
+        op = todo.pop()
+        if op.id in passed or op.id in products:
+            continue
+        kind = kind_of(op.opcode)
+        if kind is Kind.DOT:
+            if op.shape.size != operand.shape.size:
+                continue
+            if not _multiplies_floats(op) or reduced_size(op) > MOST_DEPTH:
+                return set(), set()
+            products.add(op.id)
+        elif kind in (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION):
+            if kind is not Kind.REDUCTION:
+                passed.add(op.id)
+            todo.extend(op.operands)
+    return products, passed
+
+
+def without_factors(graph: Graph, stream: Stream) -> Graph:
+    """`graph` with the dots of a stream free of factors that do not vary along what they sum.
+
+    A softmax divides by a sum that is known behind the row; its dot need not wait for it then.
+    """
+    if not stream.sums:
+        return graph
+    return rewrite(graph, lambda op: _without_factors(op) if op.id in stream.sums else None)
+
+
+def _without_factors(dot: Op) -> list[Op] | None:
+    if dot.opcode != "dot":
+        return None
+    chain: list[Op] = []
+    outside: list[tuple[str, Op | None]] = []
+    operands = list(dot.operands)
+    for side, contracted in enumerate((dot.attrs["lhs_contract"], dot.attrs["rhs_contract"])):
+        kept = [d for d in range(operands[side].shape.rank) if d not in contracted]
+        places = _places(dot, side, kept)
+        source, types = _unconverted(operands[side])
+        taken = False
+        while True:
+            summed = Op(
+                "reduce",
+                Shape(source.dtype, tuple(source.dims[d] for d in kept)),
+                (source,),
+                {"dimensions": tuple(contracted)},
+            )
+            found = take_factor(source, summed, chain)
+            if found is None:
+                break
+            source, opcode, factor = found
+            taken = True
+            outside.append((opcode, _spread(factor[0], dot, places, chain) if factor else None))
+        if not taken:
+            continue
+        for dtype in reversed(types):
+            source = Op("convert", Shape(dtype, source.dims), (source,))
+            chain.append(source)
+        operands[side] = source
+    if not outside:
+        return None
+    value = Op("dot", dot.shape, tuple(operands), dot.attrs, f"{dot.name}_sum")
+    chain.append(value)
+    for opcode, factor_op in outside:
+        parts = (value,) if factor_op is None else (value, factor_op)
+        value = Op(opcode, dot.shape, parts, name=f"{dot.name}_{opcode}")
+        chain.append(value)
+    value.name, value.origin = dot.name, dot.origin
+    for made in chain:
+        made.source = dot.source
+    return chain
+
+
+def _unconverted(value: Op) -> tuple[Op, list[str]]:
+    """What a float is converted from, and the types it passes, the last one first."""
+    types: list[str] = []
+    while value.opcode == "convert" and value.operands[0].dtype in FLOATS:
+        types.append(value.dtype)
+        value = value.operands[0]
+    return value, types
+
+
+def _places(dot: Op, side: int, kept: Sequence[int]) -> list[int]:
+    """The result's dim of each dim of an operand that is not summed over."""
+    batch = dot.attrs["lhs_batch" if side == 0 else "rhs_batch"]
+    free = len(batch)
+    if side == 1:
+        left = dot.operands[0].shape.rank - len(dot.attrs["lhs_contract"])
+        free = left
+    places = []
+    for d in kept:
+        if d in batch:
+            places.append(batch.index(d))
+        else:
+            places.append(free)
+            free += 1
+    return places
+
+
+def _spread(factor: Op, dot: Op, places: Sequence[int], chain: list[Op]) -> Op:
+    """A factor of an operand's rows as one of the result."""
+    shape = Shape(factor.dtype, dot.dims)
+    spread = Op("broadcast", shape, (factor,), {"dimensions": tuple(places)})
+    chain.append(spread)
+    if factor.dtype == dot.dtype:
+        return spread
+    chain.append(Op("convert", dot.shape, (spread,)))
+    return chain[-1]

@@ -1,0 +1,275 @@
+"""Nests that are streamed: which groups, the passes along their columns, and the blocks of these.
+
+A nest whose rows are too long for registers walks its columns block by block (`chains.py`).
+In one pass its levels run together as far as what they sum may be rescaled while the extrema they
+wait for still change (codegen/dots/online.py); the next level begins another pass, for which the
+elements are computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionstitch.codegen.dots.groups import WASTE, free_dims, minor_axis, split
+from fusionstitch.codegen.dots.online import EXTREMA, Running, degree
+from fusionstitch.codegen.dots.tile import (
+    TENSOR_COLUMNS,
+    TENSOR_DEPTH,
+    TENSOR_LANES,
+    TENSOR_ROWS,
+    WARP,
+    Tile,
+    results_per_row,
+    suits_tensor,
+)
+from fusionstitch.codegen.loops.groups import Group
+from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
+from fusionstitch.codegen.loops.stages import BLOCK_ROWS, Stage, Stream
+from fusionstitch.codegen.places.vectors import ACCESS_BYTES
+from fusionstitch.codegen.text.types import c_type
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError
+
+#: Columns of a block, the widest first, and registers per thread that their elements, the operands
+#: of their rows and what is summed up may take for all but the narrowest.
+COLUMNS = (32,)
+HELD_REGISTERS = 100
+#: Registers of a tile from which on a thread has too few for all else.
+MOST_REGISTERS = 192
+#: Registers of a tile up to which two blocks of all their rows fit on a multiprocessor.
+BALANCED_REGISTERS = 112
+#: Registers per thread that a walk takes beside what it holds, by bytes of an element.
+WORKING_REGISTERS = {2: 46, 4: 84}
+#: Blocks per multiprocessor below which blocks get fewer rows.
+LEAST_BLOCKS = 2
+#: Steps of a thread (`DOT_STEP_US` of `costmodel/estimate.py`) for each instruction of the tensor
+#: cores with what it reads, and for each element in between.
+INSTRUCTION_STEPS, ELEMENT_STEPS = 0.3, 0.5
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the columns' operand of a dot lies in shared memory: `row` elements of C type `element`
+    per column, `stride` apart, read `width` at a time; from byte `offset` on."""
+
+    element: str
+    width: int
+    row: int
+    stride: int
+    offset: int = 0
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return item_bytes(self.element)
+
+    @property
+    def words(self) -> int:
+        """32-bit words of an access."""
+        return self.width * self.item // 4
+
+
+def item_bytes(element: str) -> int:
+    """Bytes of an element of an operand."""
+    return 4 if element == "float" else 2
+
+
+# ---- which groups --------------------------------------------------------------------------------
+
+
+def stream_rows(groups: Sequence[Group], stream: Stream, device: Device) -> None:
+    """Makes the groups that hold the dots of a stream walk their columns block by block.
+
+    Raises CodegenError if the dots of a chain, and what lies between them, do not fit one loop, and
+    if something else could run beside it: few of its blocks would fit on a multiprocessor.
+    """
+    dots = {s for group in groups for s in group.stages if s.op.id in stream.dots}
+    for group in groups:
+        if dots and not any(dots & _touched(s) for s in group.stages) and not _feeds(group, dots):
+            raise CodegenError("What does not depend on a streamed chain has a better kernel.")
+        sums = [s for s in group.stages if s.op.id in stream.sums]
+        products = [s for s in group.stages if s.op.id in stream.products]
+        if not (sums or products):
+            continue
+        if not (sums and products and _streamed(group, sums, products, device)):
+            raise CodegenError("A chain of dots does not fit one walk along its columns.")
+
+
+def _touched(stage: Stage) -> set[Stage]:
+    """A stage and those it reads."""
+    return {stage, *(producer for producer, _ in stage.reads)}
+
+
+def _feeds(group: Group, dots: set[Stage]) -> bool:
+    """Whether one of `dots` reads what a group computes."""
+    return any(producer in group.stages for dot in dots for producer, _ in dot.reads)
+
+
+def _streamed(
+    group: Group, sums: Sequence[Stage], products: Sequence[Stage], device: Device
+) -> bool:
+    columns = group.axes.inner_leaves(sums[0])
+    sides = [minor_axis(group, side) for side in free_dims(group, products[0])]
+    rows = [axis for axis in sides if axis is not None and axis not in columns]
+    if len(columns) != 1 or len(rows) != 1 or rows[0] not in group.axes.grid():
+        return False
+    _hold(group, rows[0], columns[0])
+    nests = form_nests(group)
+    if len(nests) != 1 or not _fits(group, nests[0], {*sums, *products}):
+        return False
+    tiles = group.axes.size(group.axes.grid())
+    registers = stream_tile(group, nests[0]).registers
+    if registers > MOST_REGISTERS:
+        return False
+    few = registers <= BALANCED_REGISTERS
+    most = BLOCK_ROWS if few else BLOCK_ROWS // 2
+    part = _part(group.axes.extent(rows[0]), most, tiles, device)
+    _hold(group, split(group, rows[0], part), columns[0])
+    return True
+
+
+def _hold(group: Group, rows: int, columns: int) -> None:
+    group.axes.refresh()
+    group.held, group.streamed = (rows, columns), True
+    group.spread([leaf for leaf in group.axes.grid() if leaf != rows])
+
+
+def _fits(group: Group, nest: Nest, dots: set[Stage]) -> bool:
+    """Whether all dots are in the nest's loop, on tensor cores."""
+    placed = {*nest.products, *nest.placed(Place.DOT)}
+    return dots <= placed and not nest.placed(Place.CARRY) and suits_tensor(group, nest)
+
+
+def _part(extent: int, most: int, tiles: int, device: Device) -> int:
+    """The part of the rows that a block takes: as many as `most`, few enough to fill the device, of
+    which little lies beyond whole units; all of them if there is none."""
+    best = extent
+    for part in range(1, min(extent, most) + 1):
+        if extent % part or -part % TENSOR_ROWS > WASTE * part:
+            continue
+        if best == extent or tiles // part >= LEAST_BLOCKS * device.sm_count:
+            best = part
+    return best
+
+
+# ---- passes --------------------------------------------------------------------------------------
+
+
+def passes(nest: Nest) -> list[list[int]]:
+    """The levels of a nest by pass."""
+    found: list[list[int]] = [[0]]
+    for level in range(1, nest.levels):
+        levels = [*found[-1], level]
+        running = running_in(nest, levels)
+        waits = any(
+            degree(s.op, s.dims, s.inner, running) is None
+            for s in nest.at(level)
+            if s not in nest.products and nest.place[s] not in (Place.ROW, Place.RESULT)
+        )
+        if waits:
+            found.append([level])
+        else:
+            found[-1].append(level)
+    return found
+
+
+def running_in(nest: Nest, levels: Sequence[int]) -> Running:
+    """What is known inside a pass over `levels`."""
+    first, others = levels[0], set(levels)
+    inside = [s for s in nest.stages if nest.level[s] in others and s not in nest.products]
+    extrema = {
+        s.op.id
+        for s in inside
+        if nest.place[s] is Place.REDUCE
+        and s.op.attrs.get("reducer") in EXTREMA
+        and nest.level[s] == first
+    }
+    late = {
+        s.op.id
+        for s in inside
+        if nest.place[s] in (Place.REDUCE, Place.DOT)
+        or (nest.place[s] in (Place.ROW, Place.RESULT) and nest.level[s] > first)
+    }
+    whole = {p.op.id for s in nest.stages for p, _ in s.reads}
+    return Running(frozenset(extrema), frozenset(late - extrema), frozenset(whole))
+
+
+# ---- tiles ---------------------------------------------------------------------------------------
+
+
+def stream_tile(group: Group, nest: Nest) -> Tile:
+    """The register tile of a streamed nest: 16 rows to a warp, a block of columns at a time."""
+    products, sums = nest.products, nest.placed(Place.DOT)
+    held = sum(results_per_row(group, nest, s) // 2 for s in sums)
+    for stage in products:
+        layout = layout_of(group, nest, stage)
+        held += 2 * layout.row * layout.item // 4 // TENSOR_LANES
+    columns = next(
+        (c for c in COLUMNS if held + len(products) * c // 2 <= HELD_REGISTERS), COLUMNS[-1]
+    )
+    layouts = layouts_of(group, nest, columns)
+    working = max(WORKING_REGISTERS[x.item] for x in layouts.values())
+    return Tile(
+        rows=2,
+        lanes=TENSOR_LANES,
+        steps=columns // TENSOR_LANES,
+        tensor=True,
+        reason=f"16 rows a warp on tensor cores, {columns} columns at a time",
+        registers=held + len(products) * columns // 2 + working,
+        columns=columns,
+        shared=sum(columns * x.stride * x.item for x in layouts.values()),
+    )
+
+
+def stream_steps(group: Group, nest: Nest, tile: Tile) -> int:
+    """What a thread does for the rows of its warp, in steps of a dot's loop."""
+    columns = -(-group.axes.size(nest.inner) // tile.columns) * tile.columns
+    instructions = 0
+    for layout in layouts_of(group, nest, tile.columns).values():
+        each = columns * layout.row // (TENSOR_COLUMNS * TENSOR_DEPTH)
+        # floats take three products of their parts, other types twice the depth at once
+        instructions += 3 * each if layout.element == "float" else each // 2
+    elements = columns * TENSOR_ROWS // WARP
+    once = instructions * INSTRUCTION_STEPS + elements * ELEMENT_STEPS
+    return math.ceil(len(passes(nest)) * once)
+
+
+def layouts_of(group: Group, nest: Nest, columns: int) -> dict[Stage, Layout]:
+    """Where the columns' operand of each dot lies."""
+    found: dict[Stage, Layout] = {}
+    offset = 0
+    for stage in nest.stages:
+        if stage in nest.products or nest.place[stage] is Place.DOT:
+            layout = layout_of(group, nest, stage, offset)
+            found[stage] = layout
+            offset += columns * layout.stride * layout.item
+    return found
+
+
+def layout_of(group: Group, nest: Nest, stage: Stage, offset: int = 0) -> Layout:
+    """The layout of the columns' operand of a dot. Lane 4 g + t of a warp reads, of a product,
+    neighbours that are summed over, at column g; of a sum along the columns, neighbouring results
+    at column 2 t. The strides keep the lanes of an access in different banks."""
+    element = element_of(stage)
+    item = item_bytes(element)
+    if stage in nest.products:
+        unit, size = TENSOR_LANES, group.inner_size(stage)
+    else:
+        unit, size = TENSOR_COLUMNS, results_per_row(group, nest, stage)
+    least = max(1, 8 // item // (2 if unit == TENSOR_COLUMNS else 1))
+    widths = [w for w in (8, 4, 2, 1) if least <= w <= ACCESS_BYTES // item]
+    width = min(widths, key=lambda w: -(-size // (unit * w)) * unit * w)
+    row = -(-size // (unit * width)) * unit * width
+    access = width * item
+    step, rest = (8 * access, 4 * access) if unit == TENSOR_LANES else (32, 16)
+    stride = row * item
+    stride += (rest - stride) % step
+    return Layout(element, width, row, stride // item, offset)
+
+
+def element_of(dot: Stage) -> str:
+    """The C type in which tensor cores read a dot's operands."""
+    types = {c_type(o.dtype).storage for o in dot.op.operands}
+    return types.pop() if len(types) == 1 else "float"

@@ -1,0 +1,186 @@
+"""Nests: the parallel loops inside a block, each a loop over rows with sweeps along each row.
+
+Stages with the same rows and the same inner axes share a nest (warp composition): a reduction's
+result stays in the registers of the team of threads that owns the row, and the next sweep uses it.
+A reduction over the rows themselves joins too: each thread carries the sums of its columns from row
+to row. Different nests pass values through shared memory behind a barrier (block composition).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from fusionstitch.codegen.loops.dot_nests import gives_elements, shape_of_reader, sums_columns
+from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
+from fusionstitch.codegen.loops.stages import Stage, is_strided
+from fusionstitch.codegen.rewrite.monoids import in_order
+from fusionstitch.hlo.errors import CodegenError
+
+#: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
+CACHE_STEPS = 32
+
+
+class Place(enum.Enum):
+    """Where in a nest a stage is computed."""
+
+    REDUCE = "reduce"  # accumulated along a sweep, its result known to the row's whole team
+    SWEEP = "sweep"  # one element per step of a sweep
+    ROW = "row"  # one element per row
+    CARRY = "carry"  # accumulated from row to row, one value per column, known behind the last row
+    DOT = "dot"  # accumulated along a sweep for several results per row (dot_nests.py)
+    RESULT = "result"  # one element per row and result of such a dot
+
+
+@dataclass(eq=False)
+class Nest:
+    """Rows and inner axes (atomic axes of the group), and the stages by sweep level."""
+
+    rows: tuple[int, ...]
+    inner: tuple[int, ...]
+    stages: list[Stage] = field(default_factory=list)
+    level: dict[Stage, int] = field(default_factory=dict)
+    place: dict[Stage, Place] = field(default_factory=dict)
+
+    def add(self, stage: Stage, level: int, place: Place) -> None:
+        self.stages.append(stage)
+        self.level[stage] = level
+        self.place[stage] = place
+
+    @property
+    def levels(self) -> int:
+        return 1 + max(self.level.values())
+
+    def at(self, level: int) -> list[Stage]:
+        return [s for s in self.stages if self.level[s] == level]
+
+    def placed(self, place: Place) -> list[Stage]:
+        return [s for s in self.stages if self.place[s] is place]
+
+    @property
+    def products(self) -> list[Stage]:
+        """The dots whose results are the elements of the rows, held in registers."""
+        return [s for s in self.stages if s.is_reduction and self.place[s] is Place.SWEEP]
+
+    @property
+    def in_order(self) -> bool:
+        """Whether one thread must walk each row."""
+        return any(in_order(s.op) for s in self.stages)
+
+    @property
+    def tiled(self) -> bool:
+        """Whether the nest needs a register tile (codegen/dots/tile.py)."""
+        return bool(self.products) or Place.DOT in self.place.values()
+
+
+def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
+    """The nests of a group in execution order; every stage is in exactly one.
+
+    `tiled` nests may hold dots with what reads them; without, a dot has a loop of its own.
+    """
+    nests: list[Nest] = []
+    home: dict[Stage, int] = {}
+    for stage in group.stages:
+        first = max((home[p] for p, _ in stage.reads if p in home), default=0)
+        for number in range(first, len(nests)):
+            joined = _join(group, nests[number], stage, tiled)
+            if joined is not None:
+                nests[number].add(stage, *joined)
+                home[stage] = number
+                break
+        else:
+            nest = _new_nest(group, stage, tiled)
+            level_place = _join(group, nest, stage, tiled)
+            if level_place is None:
+                raise CodegenError(f"{stage.op.name} does not fit the rows that its group walks.")
+            nest.add(stage, *level_place)
+            home[stage] = len(nests)
+            nests.append(nest)
+    return nests
+
+
+def _new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
+    own = tuple(group.in_block(stage))
+    if group.held is not None:
+        row, column = group.held
+        return Nest((row,), (column,))
+    if tiled and (shape := shape_of_reader(group, stage)) is not None:
+        return Nest(*shape)
+    if stage.is_reduction:
+        summed = tuple(group.axes.inner_leaves(stage))
+        return Nest(summed, own) if _carries(group, stage) else Nest(own, summed)
+    for other in group.stages:  # take the shape of a reduction that can join later
+        if other.is_reduction and other.op.opcode == "reduce":
+            rows = tuple(group.in_block(other))
+            inner = tuple(group.axes.inner_leaves(other))
+            if sorted(rows + inner) == sorted(own) and inner:
+                return Nest(rows, inner)
+    return Nest(own, ())
+
+
+def _join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Place] | None:
+    """The level and place of `stage` in `nest`, or None if it needs another loop."""
+    own = tuple(group.in_block(stage))
+    if nest.stages and stage.is_reduction and in_order(stage.op) != nest.in_order:
+        return None
+    if stage.is_reduction:
+        summed = tuple(group.axes.inner_leaves(stage))
+        if (own, summed) == (nest.rows, nest.inner):
+            place = Place.REDUCE
+        elif (summed, own) == (nest.rows, nest.inner) and _carries(group, stage):
+            if nest.tiled:
+                return None
+            place = Place.CARRY
+        elif nest.placed(Place.CARRY):
+            return None
+        elif tiled and gives_elements(group, nest.rows, nest.inner, stage):
+            place = Place.SWEEP
+        elif tiled and _adds_results(group, nest, stage):
+            place = Place.DOT
+        else:
+            return None
+    elif own == nest.rows and nest.inner:
+        place = Place.ROW
+    elif _beside(group, nest, own):
+        place = Place.RESULT
+    elif sorted(own) == sorted(nest.rows + nest.inner):
+        place = Place.SWEEP
+    else:
+        return None
+    level = 0
+    if place is Place.RESULT:  # it has a place once one of those dots is summed
+        level = 1 + min(nest.level[dot] for dot in _beside(group, nest, own))
+    for number, (producer, _) in enumerate(stage.reads):
+        if producer not in nest.level:
+            continue
+        if not set(group.in_block(producer)) <= group.axes.carried[stage.number, number]:
+            return None
+        made = nest.place[producer]
+        if made is Place.SWEEP and place in (Place.ROW, Place.RESULT):
+            return None
+        if made is Place.CARRY:
+            return None
+        if made in (Place.DOT, Place.RESULT) and place is not Place.RESULT:
+            return None
+        finished = made in (Place.REDUCE, Place.DOT)  # its sweep must be over
+        level = max(level, nest.level[producer] + (1 if finished else 0))
+    return level, place
+
+
+def _carries(group: Group, stage: Stage) -> bool:
+    """True if threads along the kept dims of a reduction read memory better than along the summed
+    ones, and a block can hold all of its sums."""
+    if in_order(stage.op) or not is_strided(stage.op):
+        return False
+    return LEAST_COLUMNS <= group.block_size(stage) <= MOST_COLUMNS
+
+
+def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:
+    """Whether a dot can be summed in the loop of what it weighs its values with."""
+    ready = bool(nest.products) or not any(is_strided(s.op) for s in nest.stages)
+    return ready and sums_columns(group, nest.rows, nest.inner, stage)
+
+
+def _beside(group: Group, nest: Nest, own: tuple[int, ...]) -> list[Stage]:
+    """The dots along the columns that have results of these axes."""
+    return [s for s in nest.placed(Place.DOT) if sorted(group.in_block(s)) == sorted(own)]

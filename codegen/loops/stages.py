@@ -1,0 +1,374 @@
+"""Stages: the ops of a region that get a parallel loop of their own (the paper's schedules).
+
+Every other op is inlined into the loops that read it, at whatever index they ask for. Tracing a
+stage gives the exact map under which it reads every other stage and every input.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from array import array
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fusionstitch.codegen.loops.cuts import Cut, find_cuts
+from fusionstitch.codegen.loops.dominance import DominanceTree
+from fusionstitch.codegen.places.index import Index, constant, variable
+from fusionstitch.codegen.places.maps import Indices, arguments
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
+
+#: A reduction over at most this many elements is a sequential loop inside its reader.
+INLINE_REDUCE = 4
+#: Operations per element from which an op counts as a library routine (exp, log, tanh, ...).
+LIBRARY_ROUTINE = 8
+#: Operations a dot may spend on computing an element of an operand again and again; an operand
+#: that would take more is computed once.
+DOT_REPEATS = 32
+#: Operations per element from which a value read by several stages is computed once.
+RECOMPUTE_LIMIT = 64
+#: Places at which a stage may compute inlined values again, each op at each index but its first:
+#: values that are taken from two places of others, level by level (a scan as a tree), double with
+#: each level.
+MOST_AGAIN = 1 << 11
+#: Rows for which a streamed dot computes an element of an operand once.
+BLOCK_ROWS = 128
+
+
+@dataclass(eq=False)
+class Stage:
+    """One parallel loop: `op` at index `dims`, sequential or cooperative over `inner`.
+
+    `inner` are the reduced (or contracted) dims as index variables, empty for elementwise ops.
+    `reads` are the values of other stages and `loads` the inputs it reads, each with the index in
+    terms of `dims` and `inner`. An optional stage only caches a value its readers could recompute;
+    the others that are `whole` are never recomputed, wherever they are read. `cuts` are the outputs
+    that are part of its value. Stages of equal `form` are alike but for which values and inputs
+    they read.
+    """
+
+    op: Op
+    number: int
+    dims: Indices
+    inner: Indices
+    inner_extents: tuple[int, ...]
+    optional: bool = False
+    whole: bool = False
+    cuts: tuple[Cut, ...] = ()
+    reads: list[tuple[Stage, Indices]] = field(default_factory=list)
+    loads: list[tuple[Op, Indices]] = field(default_factory=list)
+    inlined: frozenset[int] = frozenset()
+    form: int = -1
+
+    @functools.cached_property
+    def is_reduction(self) -> bool:
+        return kind_of(self.op.opcode) in (Kind.REDUCTION, Kind.DOT)
+
+    @property
+    def swept(self) -> list[Op]:
+        """The inputs it passes over, each once; not those of which the data picks elements."""
+        picked = (any(i.fetched for i in index) for _, index in self.loads)
+        return list(
+            dict.fromkeys(op for (op, _), p in zip(self.loads, picked, strict=True) if not p)
+        )
+
+    def __repr__(self) -> str:
+        return f"Stage({self.op!r})"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Ids of dots that give the elements of rows walked block by block, of those that sum along
+    such rows, and of the ops in between, which are computed once per element
+    (codegen/dots/chains.py)."""
+
+    products: frozenset[int]
+    sums: frozenset[int]
+    between: frozenset[int]
+
+    @property
+    def dots(self) -> frozenset[int]:
+        return self.products | self.sums
+
+
+NOTHING = Stream(frozenset(), frozenset(), frozenset())
+
+
+def find_stages(graph: Graph, stream: Stream = NOTHING) -> list[Stage]:
+    """The mandatory stages of a region in topological order: outputs, reductions and dots. An
+    output that is cut from another value has no stage, but that value has."""
+    kept = materialized(graph, stream)
+    cuts = _cuts(graph, kept)
+    outputs = {o.id for o in graph.root.operands} | cuts.keys()
+    outputs -= {cut.output.id for value in cuts for cut in cuts[value]}
+    stages: list[Stage] = []
+    by_op: dict[int, Stage] = {}
+    for op in graph.ops[:-1]:
+        whole = op.id in kept
+        if op.opcode == "parameter" or not (op.id in outputs or whole):
+            continue
+        stage = new_stage(op, len(stages))
+        stage.whole, stage.cuts = whole, cuts.get(op.id, ())
+        stages.append(stage)
+        if whole:  # a cheap elementwise output is recomputed by its readers
+            by_op[op.id] = stage
+    for stage in stages:
+        trace(stage, by_op)
+    return stages
+
+
+def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
+    """The outputs that are cut from a value, by its id."""
+    readers = functools.cache(lambda: _reading_stages(graph))
+
+    def swept(op: Op) -> bool:
+        """Whether some loop reads all of `op`."""
+        loops = [graph.ops[i] for i in readers()[op.id]]
+        return any(loop.shape.size * reduced_size(loop) >= op.shape.size for loop in loops)
+
+    return find_cuts(graph, kept, swept)
+
+
+#: More than any threshold. What reads a value twice doubles its effort, op after op.
+_EFFORT_LIMIT = 1e18
+
+
+def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:
+    """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
+    compute again for each of several stages, or for each column of a dot. What lies between the
+    dots of a stream is computed once anyway."""
+    readers = _reading_stages(graph)
+    outputs = {o.id for o in graph.root.operands}
+    dear = {op.id for op in graph.ops if op.opcode == "dot" or op.attrs.get("of_matches")}
+    kept: set[int] = set()
+    weight: dict[int, float] = {}
+    tree = DominanceTree(graph.ops[:-1], dict.fromkeys(graph.root.operands))
+    for op in graph.ops[:-1]:
+        if needs_stage(op):
+            kept.add(op.id)
+        inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in kept)
+        weight[op.id] = min(inherited + _effort(op), _EFFORT_LIMIT)
+        if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
+            continue
+        if op.id in stream.between:
+            continue
+        again = max((_visits(graph.ops[r], op, stream) for r in readers[op.id] & dear), default=1.0)
+        stages = len(readers[op.id]) + (op.id in outputs)
+        if weight[op.id] * (again - 1) >= DOT_REPEATS or (
+            stages > 1 and weight[op.id] >= RECOMPUTE_LIMIT and not _stands_in(op, readers, tree)
+        ):
+            kept.add(op.id)
+    return frozenset(kept)
+
+
+def _reading_stages(graph: Graph) -> list[frozenset[int]]:
+    """By op id, the stages (reductions, dots, outputs) that would compute the op inline."""
+    outputs = {o.id for o in graph.root.operands}
+    found: list[frozenset[int]] = [frozenset()] * len(graph.ops)
+    for op in reversed(graph.ops[:-1]):
+        reading: set[int] = set()
+        for user in graph.users[op.id]:
+            if user is graph.root:
+                continue
+            if needs_stage(user):
+                reading.add(user.id)
+            else:
+                reading |= found[user.id] | ({user.id} if user.id in outputs else set())
+        found[op.id] = frozenset(reading)
+    return found
+
+
+def _stands_in(op: Op, readers: list[frozenset[int]], tree: DominanceTree) -> bool:
+    """Whether all that the stages need of `op` is one elementwise value further along, no larger:
+    then that is the value to keep."""
+    later = tree.immediate(op)
+    while later is not None and readers[op.id] <= readers[later.id] | {later.id}:
+        if kind_of(later.opcode) is Kind.ELEMENTWISE and later.shape.size <= op.shape.size:
+            return True
+        later = tree.immediate(later)
+    return False
+
+
+def _effort(op: Op) -> float:
+    """Operations per element of an op, library routines at their real weight."""
+    spec = spec_of(op.opcode)
+    return spec.flops if kind_of(op.opcode) is Kind.ELEMENTWISE else 0
+
+
+def _visits(stage: Op, op: Op, stream: Stream) -> float:
+    """How often a dot would compute an element of its operand, or a sum of what matches one of the
+    updates (codegen/rewrite/scatter_sums.py)."""
+    rows = BLOCK_ROWS if stage.id in stream.dots else 1
+    return max(1.0, stage.shape.size * reduced_size(stage) / max(1, op.shape.size) / rows)
+
+
+def needs_stage(op: Op) -> bool:
+    """Dots, and reductions too long to be repeated inside each reader."""
+    kind = kind_of(op.opcode)
+    if kind is Kind.DOT:
+        return True
+    return kind is Kind.REDUCTION and reduced_size(op) > INLINE_REDUCE
+
+
+def reduced_size(op: Op) -> int:
+    """Elements summed into each result."""
+    size = 1
+    for extent in inner_extents(op):
+        size *= extent
+    return size
+
+
+def is_strided(op: Op) -> bool:
+    """True if a reduction sums over other than the minor-most dim of what it reads."""
+    if op.opcode != "reduce":
+        return False
+    dims = op.operands[0].dims
+    minor = max((d for d, extent in enumerate(dims) if extent > 1), default=0)
+    return minor not in op.attrs["dimensions"]
+
+
+def inner_extents(op: Op) -> tuple[int, ...]:
+    """Extents of the dims a reduction or dot sums over, in the order of its first operand."""
+    if op.opcode == "reduce":
+        return tuple(op.operands[0].dims[d] for d in sorted(op.attrs["dimensions"]))
+    if op.opcode == "dot":
+        return tuple(op.operands[0].dims[d] for d in op.attrs["lhs_contract"])
+    return ()
+
+
+def new_stage(op: Op, number: int, optional: bool = False) -> Stage:
+    """A stage with index variables of its own, not traced yet."""
+    dims = tuple(variable(f"d{d}", extent) for d, extent in enumerate(op.dims))
+    extents = inner_extents(op)
+    inner = tuple(variable(f"k{d}", extent) for d, extent in enumerate(extents))
+    return Stage(op, number, dims, inner, extents, optional)
+
+
+def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]]:
+    """The operands a stage reads per step of its loop: index `dims`, summed index `inner`."""
+    if op.opcode == "reduce":
+        reduced = sorted(op.attrs["dimensions"])
+        kept, summed = iter(dims), dict(zip(reduced, inner, strict=True))
+        source = op.operands[0]
+        index = tuple(summed[d] if d in summed else next(kept) for d in range(source.shape.rank))
+        return [(source, index)]
+    if op.opcode == "dot":
+        return _dot_reads(op, dims, inner)
+    return arguments(op, dims)
+
+
+def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]]:
+    attrs = op.attrs
+    batch = len(attrs["lhs_batch"])
+    lhs, rhs = op.operands[0], op.operands[1]
+    free = lhs.shape.rank - batch - len(inner)
+    sides = (
+        (lhs, attrs["lhs_batch"], attrs["lhs_contract"], dims[batch : batch + free]),
+        (rhs, attrs["rhs_batch"], attrs["rhs_contract"], dims[batch + free :]),
+    )
+    found = []
+    for operand, batch_dims, contract, free_dims in sides:
+        index: list[Index | None] = [None] * operand.shape.rank
+        for d, i in zip(batch_dims, dims[:batch], strict=True):
+            index[d] = i
+        for d, i in zip(contract, inner, strict=True):
+            index[d] = i
+        rest = iter(free_dims)
+        found.append((operand, tuple(next(rest) if i is None else i for i in index)))
+    return found
+
+
+def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
+    """Fills `reads`, `loads`, `inlined` and `form`; `by_op` are the stages that are read whole."""
+    op = stage.op
+    leaves, stage.inlined = closure(op, stage.dims, stage.inner, by_op)
+    stage.reads = [(by_op[leaf.id], index) for leaf, index in leaves if leaf.id in by_op]
+    stage.loads = [(leaf, index) for leaf, index in leaves if leaf.id not in by_op]
+    stage.form = _form(
+        op.opcode,
+        op.shape,
+        (op.operands[0].dims, tuple(op.attrs["dimensions"])) if op.opcode == "reduce" else (),
+        op.attrs.get("share"),
+        stage.inner_extents,
+        stage.optional,
+        tuple((producer.op.shape, index) for producer, index in stage.reads),
+        tuple((source.shape, index) for source, index in stage.loads),
+    )
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _form(*structure: object) -> int:
+    """A number for what decides how a stage is scheduled. No number is ever given twice, so one
+    that fell out of the cache is replaced by another, never mistaken for it."""
+    return next(_numbers)
+
+
+_numbers = itertools.count()
+
+
+def form_of(stages: Sequence[Stage]) -> bytes:
+    """Equal for lists of stages that differ in nothing that decides how they are scheduled
+    together: their forms, and which of them read the same values and inputs."""
+    place = {stage: n for n, stage in enumerate(stages)}
+    inputs: dict[int, int] = {}
+    found: list[int] = []
+    for stage in stages:
+        found.append(stage.form)
+        found += [place.get(producer, -1) for producer, _ in stage.reads]
+        found += [inputs.setdefault(op.id, len(inputs)) for op, _ in stage.loads]
+    return array("q", found).tobytes()
+
+
+def closure(
+    root: Op, dims: Indices, inner: Indices, stops: Container[int]
+) -> tuple[list[tuple[Op, Indices]], frozenset[int]]:
+    """Walks from `root` at (dims, inner) down to inputs and ops in `stops`.
+
+    Returns those leaves, each with the index it is read at, and the ids of the ops passed. Raises
+    CodegenError where more than `MOST_AGAIN` of them are passed again, at another index.
+    """
+    leaves: list[tuple[Op, Indices]] = []
+    passed: set[int] = set()
+    seen: set[tuple[int, Indices]] = set()
+    todo = body_reads(root, dims, inner)
+    if root.opcode == "reduce":
+        todo += [(init, ()) for init in root.operands[len(root.operands) // 2 :]]
+    todo.reverse()
+    while todo:
+        op, index = todo.pop()
+        if (op.id, index) in seen:
+            continue
+        seen.add((op.id, index))
+        if len(seen) - len(passed) - len(leaves) > MOST_AGAIN:
+            raise CodegenError(
+                f"{root.name} would compute values that it reads again at more than {MOST_AGAIN} "
+                "other places: leave it to XLA."
+            )
+        if op.id in stops or op.opcode == "parameter":
+            leaves.append((op, index))
+        else:
+            passed.add(op.id)
+            todo.extend(reversed(inlined_reads(op, index)))
+    return leaves, frozenset(passed)
+
+
+def inlined_reads(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
+    """What an op inlined at `index` reads; a short reduction is unrolled."""
+    if op.opcode in ("reduce", "dot"):
+        found = [
+            read
+            for inner in itertools.product(*(range(e) for e in inner_extents(op)))
+            for read in body_reads(op, index, tuple(map(constant, inner)))
+        ]
+        if op.opcode == "reduce":
+            found += [(init, ()) for init in op.operands[len(op.operands) // 2 :]]
+        return found
+    return arguments(op, index)
+
+
+def expensive(op: Op) -> bool:
+    """Worth keeping rather than computing twice: a library routine, not a few instructions."""
+    spec = spec_of(op.opcode)
+    return spec.special > 0 and spec.flops >= LIBRARY_ROUTINE

@@ -1,0 +1,1 @@
+"""A scheduled kernel as text."""

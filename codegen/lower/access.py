@@ -1,0 +1,308 @@
+"""Places and memory: where a nest is, and how it reads and writes values there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.lower.context import Context
+from fusionstitch.codegen.lower.values import Located, Placed, Values, guards_text
+from fusionstitch.codegen.places.index import (
+    Index,
+    Var,
+    constant,
+    delinearize,
+    linearize,
+    render,
+    variable,
+)
+from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.vectors import Vector
+from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
+from fusionstitch.codegen.text.types import c_type
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Op
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a nest stands: in `kernel`, inside the tile of `group` that the C variable
+    `tile` numbers; names of arrays in shared memory, and C text of the grid points that the group
+    has ('' if they are known)."""
+
+    kernel: Context
+    group: GroupPlan
+    nest: NestPlan
+    tile: str
+    shared_names: Mapping[Stage, str]
+    points: str = ""
+
+
+class Access:
+    """The index digits of every axis of a nest at the current tile, row and column, and the loads
+    and stores there, as vectors where a loop over their elements is open."""
+
+    def __init__(self, site: Site):
+        kernel, group = site.kernel, site.group
+        self.label = kernel.label
+        self.memory = kernel.memory
+        self.int = kernel.int_
+        self.writer = kernel.writer
+        self.values = Values(
+            self.writer,
+            self._stored,
+            self._located,
+            self._loaded_from,
+            self._bases,
+            kernel.numerics,
+            self.memory.tables,
+            kernel.label,
+            self.int,
+        )
+        self.group = group
+        self.axes = group.group.axes
+        self.plan = site.nest
+        self.nest = site.nest.nest
+        self.tile = site.tile
+        self.shared_names = site.shared_names
+        #: the stages that the loops of this group read whole, by op id
+        self.whole = {p.op.id: p for s in group.group.stages for p, _ in s.reads}
+        self.digits: dict[int, Index] = {}
+        self.point = Index()
+        self.carried: dict[Stage, str] = {}
+        self.width = 1
+        self._element = Index()
+        self.vector: Vector | None = None
+        self.pending: list[tuple[str, str, str, str]] = []
+
+    def _position(self, row: Index, width: int) -> Index:
+        """The grid point of `row`, in units of `width`."""
+        group = self.group
+        kept = self.plan.rows // group.points
+        point = row // kept if width == 1 else row
+        if width > 1 and kept > 1:
+            return Index()  # rows inside a block are not split off grid points
+        position = variable(self.tile, group.tiles) * (group.points // width) + point
+        if not group.ragged:
+            return position
+        name = self.writer.name("point")  # a variable of its own has the exact range
+        self.writer.line(f"const {self.int} {name} = {render(position)};")
+        self.writer.declare(name)
+        return variable(name, group.grid_points // width)
+
+    def _bind_rows(self, row: Index, position: Index) -> None:
+        """Digits of every grid and row axis in terms of the tile and row variables."""
+        if self.group.backward and self.carried:
+            row = constant(self.plan.rows - 1) - row
+        leaves, grid = self.nest.rows, self.group.group.grid
+        extents = [self.group.points, *(self.axes.extent(leaf) for leaf in leaves)]
+        self.point, *row_digits = delinearize(row, extents)
+        grid_digits = delinearize(position, [self.axes.extent(leaf) for leaf in grid])
+        self.digits = dict(zip(grid, grid_digits, strict=True))
+        self.digits |= dict(zip(leaves, row_digits, strict=True))
+
+    def _bind_column(self, column: Index) -> None:
+        leaves = self.nest.inner
+        digits = delinearize(column, [self.axes.extent(leaf) for leaf in leaves])
+        self.digits |= dict(zip(leaves, digits, strict=True))
+
+    def _index(self, stage: Stage) -> Indices:
+        """The index of a stage's op at the current grid point, row and column."""
+        return self._digits_of(self.axes.dims[stage.number])
+
+    def _inner(self, stage: Stage) -> Indices:
+        return self._digits_of(self.axes.inner[stage.number])
+
+    def _digits_of(self, chains: Sequence[int]) -> Indices:
+        found = []
+        for axis in chains:
+            leaves = [leaf for leaf in self.axes.set.leaves(axis) if self.axes.extent(leaf) != 1]
+            extents = [self.axes.extent(leaf) for leaf in leaves]
+            found.append(linearize([self.digits[leaf] for leaf in leaves], extents))
+        return tuple(found)
+
+    def _stores(self, stage: Stage) -> bool:
+        return bool(self.memory.written(stage.op))
+
+    @contextmanager
+    def _vector_loop(self) -> Iterator[Index]:
+        """The unrolled loop over a vector; its stores follow as vector stores."""
+        if self.width == 1:
+            yield Index()
+            return
+        writer, name = self.writer, render(self._element)
+        self.vector = Vector(self.width, Var(name, self.width), writer.depth)
+        with writer.nested(f"FS_UNROLL for (int {name} = 0; {name} < {self.width}; ++{name})"):
+            writer.declare(name)
+            yield self._element
+        self.vector = None
+        for target, address, values, condition in self.pending:
+            store = f"fs_store_vec({target} + {address}, {values});"
+            writer.line(f"if ({condition}) {store}" if condition else store)
+        self.pending.clear()
+
+    def _store(self, stage: Stage, text: str, conditions: Sequence[str]) -> None:
+        """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
+        op, index = stage.op, self._index(stage)
+        condition = " && ".join(c for c in conditions if c)
+        lines = self._written(op, linearize(index, op.dims), text, condition)
+        if stage in self.memory.shared:
+            lines.append(f"{self.shared_names[stage]}[{self._shared_address(stage)}] = {text};")
+        self._guarded_lines(condition, lines)
+        for cut in stage.cuts:
+            address, guards = cut.place(index)
+            inside = " && ".join(c for c in (condition, guards_text(guards)) if c)
+            lane = {self.vector.lane} if self.vector else set()
+            whole = not any(lane & guard.index.variables for guard in guards)
+            lines = self._written(cut.output, address, text, inside, whole)
+            self._guarded_lines(inside, lines)
+
+    def _written(
+        self, op: Op, address: Index, text: str, condition: str, whole: bool = True
+    ) -> list[str]:
+        """The statements that write a value to the buffers of `op`. A vector, if `condition` holds
+        for the `whole` of it or for nothing of it, is written behind the loop over its elements."""
+        kind = c_type(op.dtype)
+        stored = text if kind.storage == kind.compute else f"fs_store_as<{kind.storage}>({text})"
+        base = self.vector.base(address) if self.vector and whole else None
+        lines: list[str] = []
+        for place in self.memory.written(op):
+            if base is None or self.vector is None:
+                lines.append(f"{place}[{render(address)}] = {stored};")
+                continue
+            values = self.writer.name(f"{place}_vector")
+            self.writer.line(f"fs_vec<{kind.storage}, {self.width}> {values};", self.vector.depth)
+            self.writer.line(f"{values}[{self.vector.lane.name}] = {stored};")
+            self.pending.append((place, render(base), values, condition))
+        return lines
+
+    def _guarded_lines(self, condition: str, lines: Sequence[str]) -> None:
+        if not lines:
+            return
+        with self.writer.nested(f"if ({condition})", pinned=True) if condition else nullcontext():
+            for line in lines:
+                self.writer.line(line)
+
+    def _shared_address(self, stage: Stage) -> str:
+        leaves = self.group.group.in_block(stage)
+        digits = [self.point, *(self.digits[leaf] for leaf in leaves)]
+        return render(linearize(digits, [self.group.points, *map(self.axes.extent, leaves)]))
+
+    def _stored(self, op: Op, index: Indices) -> Placed | None:
+        """How to read `op` at `index` from memory, if it lives there."""
+        if op.opcode == "parameter":
+            # inputs hold still: a load that does not depend on the row may precede the loop
+            floor = self.writer.pinned_depth if in_range(op, index) else self.writer.ordered_depth
+            return self._loaded(op, self.memory.buffer(op), index), floor
+        stage = self.whole.get(op.id)
+        if stage is None:
+            return None
+        if stage in self.group.group.stages:
+            return self._stored_in_block(stage, index)
+        return self._loaded(op, self.memory.buffer(op), index), self.writer.ordered_depth
+
+    def _located(self, op: Op, index: Indices) -> Located | None:
+        """Where the element of `op` at `index` lies, if that is in a buffer."""
+        stage = self.whole.get(op.id)
+        if op.opcode != "parameter" and (stage is None or stage in self.group.group.stages):
+            return None
+        return Located(self._buffer(self.memory.buffer(op)), linearize(index, op.dims))
+
+    def _buffer(self, name: str) -> str:
+        """C text of the buffer of that name, as elements are read from it."""
+        return name
+
+    def _loaded(self, op: Op, name: str, index: Indices) -> str:
+        address = linearize(index, op.dims)
+        found = self._in_vector(op, name, address) if in_range(op, index) else None
+        return as_computed(op, found or f"{self._buffer(name)}[{render(address)}]")
+
+    def _bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
+        """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
+        and 0 if not all of them do."""
+        bases = [self._vector_base(address) for address in addresses]
+        found = [base for base in bases if base is not None]
+        if self.vector is None or len(found) < len(bases):
+            return list(addresses), Index()
+        return found, Index(((self.vector.lane, 1),))
+
+    def _vector_base(self, address: Index) -> Index | None:
+        """The begin of the vector that `address` runs through, if a loop over one is open."""
+        vector, depth_of = self.vector, self.writer.depth_of
+        if vector is None or self.writer.pinned_depth > vector.depth:
+            return None
+        base = vector.base(address)
+        # a place that the data decides may be known only inside the loop
+        if base is None or any(depth_of[v.name] > vector.depth for v in base.variables):
+            return None
+        return base
+
+    def _loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> str:
+        """What lies `address` elements behind the pointer `start`, known from `depth` on."""
+        found = None
+        if aligned and self.vector and depth <= self.vector.depth:
+            found = self._in_vector(op, start, address)
+        element = f"{start}[{render(address)}]" if address.terms or address.const else f"*{start}"
+        return as_computed(op, found or element)
+
+    def _in_vector(self, op: Op, name: str, address: Index) -> str | None:
+        """An element of a vector that is loaded as a whole, if a loop over one is open."""
+        base = self._vector_base(address)
+        if base is None or self.vector is None:
+            return None
+        return f"{self._vector_of(op, name, base)}[{self.vector.lane.name}]"
+
+    def _vector_of(self, op: Op, name: str, base: Index) -> str:
+        """The vector at `base`, loaded once before the loop over its elements."""
+        assert self.vector is not None
+        loaded = self._vectors_before()
+        found = loaded.get((name, base))
+        if found is None:
+            found = self.writer.name(f"{name}_vector")
+            vector = self._vector_load(op, name, base, self.vector.width)
+            load = f"const auto {found} = {vector};"
+            self.writer.line(load, self.vector.depth)
+            loaded[name, base] = found
+        return found
+
+    def _vectors_before(self) -> dict[Any, str]:
+        """The vectors known before the loop over the elements of one, by (memory, base)."""
+        assert self.vector is not None
+        return self.writer.chain[self.vector.depth].memo
+
+    def _vector_load(self, op: Op, name: str, base: Index, width: int) -> str:
+        start = f"{name} + {render(base)}" if base.terms or base.const else name
+        return f"fs_load_vec<{c_type(op.dtype).storage}, {width}>({start})"
+
+    def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
+        if stage in self.nest.level or stage not in self.memory.shared:
+            if stage.is_reduction:
+                raise CodegenError(f"{stage.op.name} is read in its own loop at another index.")
+            return None
+        digits: list[Index] = [self.point]
+        extents = [self.group.points]
+        for axis, position in zip(self.axes.dims[stage.number], index, strict=True):
+            leaves = [x for x in self.axes.set.leaves(axis) if self.axes.extent(x) != 1]
+            places = delinearize(position, [self.axes.extent(x) for x in leaves])
+            for leaf, digit in zip(leaves, places, strict=True):
+                if leaf not in self.group.group.grid:
+                    digits.append(digit)
+                    extents.append(self.axes.extent(leaf))
+                elif digit != self.digits[leaf]:
+                    raise CodegenError(f"{stage.op.name} is read from another tile.")
+        address = render(linearize(digits, extents))
+        return f"{self.shared_names[stage]}[{address}]", self.writer.ordered_depth
+
+
+def as_computed(op: Op, text: str) -> str:
+    """C text of a stored element of `op` as the type that is computed with."""
+    kind = c_type(op.dtype)
+    return text if kind.storage == kind.compute else f"fs_load({text})"
+
+
+def in_range(op: Op, index: Indices) -> bool:
+    """True if an index is known to lie inside a value."""
+    return all(i.lo >= 0 and i.hi < dim for i, dim in zip(index, op.dims, strict=True))

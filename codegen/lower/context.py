@@ -1,0 +1,62 @@
+"""What all that is lowered of one kernel shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.schedule.schedule import KernelPlan
+from fusionstitch.codegen.text.source import Writer, comment
+from fusionstitch.hlo.graph import Op
+
+
+@dataclass
+class Memory:
+    """Where values live: C names of inputs, outputs and scratch by op id; shared offsets; tables
+    of constants by op id."""
+
+    inputs: Mapping[int, str]
+    outputs: Mapping[int, Sequence[str]]
+    scratch: Mapping[int, str]
+    shared: Mapping[Stage, int]
+    tables: dict[int, str]
+
+    def written(self, op: Op) -> list[str]:
+        """The buffers that a value computed here is written to."""
+        scratch = self.scratch.get(op.id)
+        return [*self.outputs.get(op.id, ()), *([] if scratch is None else [scratch])]
+
+    def buffer(self, op: Op) -> str:
+        """The buffer that an input, or a value of another group, is read from."""
+        return self.inputs[op.id] if op.opcode == "parameter" else self.written(op)[0]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The kernel's plan, where its values live, its numerics, the type of its indices, and what its
+    statements are written to. In a shared function, which is `anonymous`, values have no names of
+    the user's: it computes those of several groups."""
+
+    plan: KernelPlan
+    memory: Memory
+    numerics: str
+    int_: str
+    writer: Writer
+    anonymous: bool = False
+
+    def label(self, op: Op) -> str:
+        """What a value is called."""
+        return op.opcode if self.anonymous else op.name or op.opcode
+
+    def comment(self, op: Op) -> str:
+        """What a loop says about an op it computes."""
+        return comment(op.opcode if self.anonymous else describe(op))
+
+
+def describe(op: Op) -> str:
+    """One line about an op for a comment: its name, type, and place in the user's program."""
+    where = op.source.op_name
+    if op.source.file:
+        where = f"{where} ({op.source.file.rsplit('/', 1)[-1]}:{op.source.line})".strip()
+    return f"{op.name or op.opcode}: {op.shape} {op.opcode}" + (f"  {where}" if where else "")

@@ -1,0 +1,277 @@
+"""Operands of a streamed nest as words: from memory to shared memory and registers, and products
+(device functions: cuda/fragments.cuh).
+
+The threads of a block copy the columns' operands of the next block of columns to shared memory;
+each warp multiplies its 16 rows with what lies there. Neighbouring elements share a word, and a
+lane reads several words at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from fusionstitch.codegen.dots.streams import Layout, layouts_of
+from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.lower.dot_tensor import GROUPS, TensorEmitter
+from fusionstitch.codegen.lower.sweeps import Key
+from fusionstitch.codegen.places.index import Index, delinearize, render, variable
+from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.text.expressions import literal
+
+#: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
+STEP_COLUMNS = 2 * TENSOR_COLUMNS
+#: Rounds of copies of a thread that are under way at once.
+UNROLLED_ROUNDS = 4
+
+
+class WordsEmitter(TensorEmitter):
+    """Prints the products of a nest whose columns are walked block by block."""
+
+    pairs = 4
+    together = True
+
+    def _bind_columns(self) -> None:
+        """Names what the blocks of columns are read from, and loads the rows' operands."""
+        self.columns = self.shape.columns
+        blocks = -(-self.plan.inner // self.columns)
+        self.column_block = variable(self.writer.name("block"), blocks)
+        self._bind_column(self.column)
+        self.layouts = layouts_of(self.group.group, self.nest, self.columns)
+        self.places = {s: self._shared_place(s, layout) for s, layout in self.layouts.items()}
+        self.row_words = {s: self._row_words(s) for s in self.nest.products}
+
+    def _shared_place(self, stage: Stage, layout: Layout) -> str:
+        source = stage.op.operands[1 - self._side_of_rows(stage)]
+        name = self.writer.name(f"{self.label(source)}_block")
+        place = f"shared_memory + {layout.offset}" if layout.offset else "shared_memory"
+        self.writer.line(f"{layout.element}* const {name} = ({layout.element}*)({place});")
+        return name
+
+    # ---- columns ---------------------------------------------------------------------------------
+
+    def _column_place(self) -> Index:
+        """The lane's column in the current step."""
+        first = self.column_block * self.columns + self.step * STEP_COLUMNS
+        return first + self.pair // 2 * TENSOR_COLUMNS + self.member * 2 + self.pair % 2
+
+    def _column_text(self) -> str:
+        return render(self._column_place())
+
+    def _place_in_step(self) -> Index:
+        return self.row * self.pairs + self.pair
+
+    def _copy_columns(self, results: dict[Stage, str]) -> None:
+        """Copies what the dots read along the next columns to shared memory."""
+        self.writer.line(f"// the next {self.columns} columns")
+        self.writer.line("__syncthreads();")
+        for stage, place in self.places.items():
+            if stage in results or stage in self.nest.products:
+                self._copy(stage, self.layouts[stage], place)
+        self.writer.line("__syncthreads();")
+
+    def _copy(self, stage: Stage, layout: Layout, place: str) -> None:
+        writer, units = self.writer, layout.row // layout.width
+        count = self.columns * units
+        rounds = variable(writer.name("round"), -(-count // self.block))
+        with ExitStack() as opened:
+            few = rounds.hi < UNROLLED_ROUNDS
+            unroll = "FS_UNROLL " if few else f"FS_UNROLL_BY({UNROLLED_ROUNDS}) "
+            opened.enter_context(self._loop(rounds, unroll))
+            item = variable(writer.name("i"), count)
+            name = render(item)
+            first = f"{render(rounds * self.block)} + " if rounds.terms else ""
+            writer.line(f"const int {name} = {first}threadIdx.x;")
+            writer.declare(name)
+            if count % self.block:
+                guard = f"if ({name} < {count})"
+                opened.enter_context(writer.nested(guard, pinned=True))
+            column, unit = item // units, item % units
+            side = 1 - self._side_of_rows(stage)
+            size, leaves = self._along(stage)
+            place_of = self.column_block * self.columns + column
+            part = self._part(stage, side, unit, size, leaves, layout.width, place_of)
+            to = f"{place} + {render(column * layout.stride + unit * layout.width)}"
+            writer.line(f"fs_store_packed<{layout.element}, {layout.width}>({to}, {part});")
+
+    def _along(self, stage: Stage) -> tuple[int, list[int]]:
+        """What lies together of a dot's columns' operand: its extent and axes."""
+        if stage in self.nest.products:
+            return self.group.group.inner_size(stage), self.axes.inner_leaves(stage)
+        leaves = self._free_leaves(stage)
+        return self.axes.size(leaves), leaves
+
+    def _part(
+        self,
+        stage: Stage,
+        side: int,
+        unit: Index,
+        size: int,
+        leaves: Sequence[int],
+        width: int,
+        column: Index | None,
+        target: str = "",
+    ) -> str:
+        """Computes `width` neighbouring elements of an operand of a dot, the `unit`-th lot of
+        `size`; zeros beyond them and beyond the last column."""
+        writer, op = self.writer, stage.op.operands[side]
+        checks: list[str] = []
+        lines: list[tuple[str, str]] = []
+        if column is not None:
+            column = self._within(column, self.plan.inner, "column", checks, lines)
+        beyond = unit.hi * width + width > size
+        if beyond and size % width == 0:
+            unit = self._within(unit, size // width, "unit", checks, lines)
+        ragged = beyond and size % width != 0
+        name = self._array(op, "_part", width, "0.0f" if checks or ragged else "")
+        for variable_name, text in lines:
+            writer.line(f"const int {variable_name} = {text};")
+            writer.declare(variable_name)
+        extents = [self.axes.extent(leaf) for leaf in leaves]
+        with self._guarded(f"if ({' && '.join(checks)})" if checks else ""):
+            if column is not None:
+                self._bind_column(column)
+            self.width, self._element = width, variable("v", width)
+            with self._vector_loop() as lane:
+                inner_checks: list[str] = []
+                inner_lines: list[tuple[str, str]] = []
+                place = unit * width + lane
+                if ragged:
+                    place = self._within(place, size, "place", inner_checks, inner_lines)
+                for variable_name, text in inner_lines:
+                    writer.line(f"const int {variable_name} = {text};")
+                    writer.declare(variable_name)
+                self.digits |= dict(zip(leaves, delinearize(place, extents), strict=True))
+                with self._guarded(f"if ({inner_checks[0]})" if inner_checks else ""):
+                    source, at = self._read(stage, side)
+                    writer.line(f"{name}[{render(lane)}] = {self.values.value(source, at)};")
+            self.width, self._element = 1, Index()
+        return name
+
+    def _within(
+        self,
+        place: Index,
+        limit: int,
+        wanted: str,
+        checks: list[str],
+        lines: list[tuple[str, str]],
+    ) -> Index:
+        """`place` as a number below `limit`, with the check of that where it is needed."""
+        if place.hi < limit:
+            return place
+        name = self.writer.name(wanted)
+        lines.append((name, render(place)))
+        checks.append(f"{name} < {limit}")
+        return variable(name, limit)
+
+    def _buffer(self, name: str) -> str:
+        return super()._buffer(name) if self.vector is None else name  # a vector is aligned anyway
+
+    # ---- dots ------------------------------------------------------------------------------------
+
+    def _row_words(self, stage: Stage) -> str:
+        """The rows' operand of a product: words in registers, the same for all columns."""
+        writer, side = self.writer, self._side_of_rows(stage)
+        layout = self.layouts[stage]
+        blocks = layout.row // layout.width // self.lanes
+        words = blocks * layout.words
+        name = writer.name(f"{self.label(stage.op.operands[side])}_words")
+        writer.line(f"uint32_t {name}[{self.rows * words}];")
+        size, leaves = self._along(stage)
+        block = variable(writer.name("k"), blocks)
+        with self._rows(), self._loop(block):
+            unit = block * self.lanes + self.member
+            part = self._part(stage, side, unit, size, leaves, layout.width, None)
+            to = f"{name} + {render(self.row * words + block * layout.words)}"
+            writer.line(f"fs_pack<{layout.element}, {layout.width}>({to}, {part});")
+        return name
+
+    def _start_product(self, stage: Stage) -> str:
+        return literal(0, stage.op.dtype)
+
+    def _add_product(self, stage: Stage, index: Indices, name: str, started: bool) -> None:
+        layout, words = self.layouts[stage], self.row_words[stage]
+        blocks = layout.row // layout.width // self.lanes
+        block = variable(self.writer.name("k"), blocks)
+        lot = variable(self.writer.name("n"), self.columns // TENSOR_COLUMNS)
+        with self._loop(block), self._loop(lot):
+            upper = block * layout.words
+            lower = upper + blocks * layout.words
+            column = (lot * TENSOR_COLUMNS + self.four) * layout.stride
+            place = column + (block * self.lanes + self.member) * layout.width
+            arguments = [
+                f"{name} + {render(lot * 2)}",
+                f"{name} + {render(lot * 2 + self.steps)}",
+                f"{words} + {render(upper)}",
+                f"{words} + {render(lower)}",
+                f"{self.places[stage]} + {render(place)}",
+            ]
+            call = f"fs_mma_along<{layout.element}, {layout.words}>"
+            self.writer.line(f"{call}({', '.join(arguments)});")
+
+    def _add_tiles(
+        self,
+        totals: dict[Stage, str],
+        terms: dict[Stage, str],
+        results: dict[Stage, str],
+        weights: dict[Key, str],
+    ) -> None:
+        packed: dict[tuple[str, str], str] = {}
+        for stage, partial in results.items():
+            layout = self.layouts[stage]
+            self._bind_column(self.column)
+            self._bind_results(stage)
+            weight = weights[self._read(stage, self._side_of_rows(stage))]
+            words = packed.get((weight, layout.element))
+            if words is None:
+                words = packed[weight, layout.element] = self._packed(weight, layout.element)
+            self._add_across(stage, partial, words)
+
+    def _packed(self, weight: str, element: str) -> str:
+        """What a dot along the columns weighs with, as words: those of a row together."""
+        name = self.writer.name(f"{weight}_words")
+        count = self.pairs * self.rows
+        words = count if element == "float" else count // 2
+        self.writer.line(f"uint32_t {name}[{words}];")
+        self.writer.line(f"fs_pack<{element}, {count}>({name}, {weight});")
+        return name
+
+    def _add_across(self, stage: Stage, partial: str, words: str) -> None:
+        layout, held = self.layouts[stage], self._results(stage)
+        floats = layout.element == "float"
+        each = TENSOR_DEPTH if floats else STEP_COLUMNS
+        lots = variable(self.writer.name("n"), layout.row // layout.width // GROUPS)
+        half = variable(self.writer.name("half"), STEP_COLUMNS // each)
+        with self._loop(half), self._loop(lots):
+            column = self.step * STEP_COLUMNS + half * each + self.member * 2
+            place = column * layout.stride + (lots * GROUPS + self.four) * layout.width
+            top = lots * layout.width * 2
+            upper = half * 2
+            lower = upper + (self.pairs if floats else self.pairs // 2)
+            arguments = [
+                f"{partial} + {render(top)}",
+                f"{partial} + {render(top + held)}",
+                f"{words} + {render(upper)}",
+                f"{words} + {render(lower)}",
+                f"{self.places[stage]} + {render(place)}",
+            ]
+            call = f"fs_mma_across<{layout.element}, {layout.words}, {layout.stride}>"
+            self.writer.line(f"{call}({', '.join(arguments)});")
+
+    # ---- results ---------------------------------------------------------------------------------
+
+    def _results(self, stage: Stage) -> int:
+        return self.layouts[stage].row // self.lanes
+
+    @contextmanager
+    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[str, Index]]:
+        layout, held = self.layouts[dot], self._results(dot)
+        lots = variable(self.writer.name("n"), layout.row // layout.width // GROUPS)
+        bit = variable(self.writer.name("bit"), 2)
+        self.width, self._element = layout.width, variable("v", layout.width)
+        with self._loop(lots), self._loop(bit), self._vector_loop() as lane:
+            result = (lots * GROUPS + self.member * 2 + bit) * layout.width + lane
+            with self._existing(result, size) as existing:
+                yield render(self.row * held + (lots * layout.width + lane) * 2 + bit), existing
+        self.width, self._element = 1, Index()

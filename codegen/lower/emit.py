@@ -1,0 +1,190 @@
+"""Emission: a scheduled kernel as CUDA-C text, phase by phase, group by group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.lower.access import Site
+from fusionstitch.codegen.lower.context import Context, Memory
+from fusionstitch.codegen.lower.dot_emitter import DotEmitter
+from fusionstitch.codegen.lower.dot_operands import OperandEmitter
+from fusionstitch.codegen.lower.dot_stream_emitter import StreamEmitter
+from fusionstitch.codegen.lower.dot_tensor import TensorEmitter
+from fusionstitch.codegen.lower.functions import (
+    FEWEST,
+    Signature,
+    is_flat,
+    kind_of_group,
+    shared_functions,
+    signature,
+)
+from fusionstitch.codegen.lower.nest_emitter import NestEmitter
+from fusionstitch.codegen.memory.barriers import settled
+from fusionstitch.codegen.memory.prefetch import late_inputs
+from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
+from fusionstitch.codegen.text.source import Writer, comment
+from fusionstitch.codegen.text.types import c_type
+
+
+class KernelEmitter:
+    """Prints the statements of one kernel function through its context's writer."""
+
+    def __init__(self, context: Context):
+        self.context = context
+        self.plan, self.memory = context.plan, context.memory
+        self.int, self.writer = context.int_, context.writer
+        self.functions: list[str] = []
+        self._calls: dict[GroupPlan, str] = {}
+        self._settled: frozenset[NestPlan] = frozenset()
+
+    def body(self) -> str:
+        """The statements of the kernel function; `functions` holds what they call."""
+        self._settled = settled(self.plan, self.memory.shared.keys())
+        self._share_functions()
+        if self.plan.cluster > 1:
+            self.writer.line("fs_cluster_barrier();  // all run before one writes to another")
+        for number, phase in enumerate(self.plan.phases):
+            if number:
+                self.writer.line("fs_grid_barrier();")
+                self.writer.line()
+            self._phase(phase)
+        return self.writer.text()
+
+    def _share_functions(self) -> None:
+        """Turns groups that differ only in their tensors, and where in them they read, into calls
+        of one function."""
+        groups = self._alike()
+        signatures = {g: signature(g, self.memory) for g in groups}
+        looped = {g for phase in self.plan.phases if self.plan.loops(phase) for g in phase}
+        bodies = {g: self._function_body(g, signatures[g], g in looped) for g in groups}
+        for group, body in bodies.items():
+            signatures[group] = replace(signatures[group], shared="shared_memory" in body)
+        for shared in shared_functions(bodies, signatures, self.int):
+            flat = signatures[next(iter(shared.places))].flat
+            name = self.writer.name("elementwise" if flat else "part")
+            self.functions.append(shared.text.replace("NAME", name, 1))
+            for group, places in shared.places.items():
+                arguments = [*signatures[group].arguments("TILE", group), *places]
+                self._calls[group] = f"{name}({', '.join(arguments)});"
+
+    def _alike(self) -> list[GroupPlan]:
+        """The groups that may share a function: elementwise ones of inputs, and those of which
+        there are several of one kind."""
+        groups = self.plan.groups
+        flat = [g for g in groups if is_flat(g)]
+        rest = [g for g in groups if not is_flat(g)]
+        kinds = {g: kind_of_group(g) for g in rest}
+        counts = Counter(kinds.values())
+        return (flat if len(flat) >= FEWEST else []) + [
+            g for g in rest if counts[kinds[g]] >= FEWEST
+        ]
+
+    def _function_body(self, group: GroupPlan, signature: Signature, looped: bool) -> str:
+        """The statements of a function that computes one tile of a group; `looped`: a block may
+        take several tiles of its phase."""
+        outputs: dict[int, list[str]] = {}
+        for i, (op, _) in enumerate(signature.stores):
+            outputs.setdefault(op.id, []).append(f"out_{i}")
+        loads = {op.id: f"in_{i}" for i, (op, _) in enumerate(signature.loads)}
+        read = {i: name for i, name in loads.items() if i not in outputs}
+        memory = Memory(loads, outputs, read, self.memory.shared, self.memory.tables)
+        context = replace(self.context, memory=memory, writer=Writer(), anonymous=True)
+        inner = KernelEmitter(context)
+        inner._settled = self._settled
+        names = [f"in_{i}" for i in range(len(signature.loads))]
+        names += [f"out_{i}" for i in range(len(signature.stores))]
+        for name in ("tile", "points", *names, *self.memory.tables.values()):
+            inner.writer.name(name)
+        inner.writer.declare("tile")
+        inner._nests(group, "tile", looped, "points" if signature.flat else "")
+        return "\n".join(f"  {line}" for line in inner.writer.text().splitlines())
+
+    def _phase(self, groups: list[GroupPlan]) -> None:
+        """The tiles of all groups, numbered through; a block, or a cluster of them, takes
+        every grid-th one."""
+        tiles, grid = sum(g.tiles for g in groups), self.plan.grid
+        writer, int_, cluster = self.writer, self.int, self.plan.cluster
+        worker = f"blockIdx.x / {cluster}" if cluster > 1 else "blockIdx.x"
+        if tiles <= grid and len(groups) == 1:
+            guard = f"if ({worker} < {tiles})" if tiles < grid else ""
+            with writer.nested(guard, pinned=True) if guard else nullcontext():
+                self._group(groups[0], worker, looped=False)
+            return
+        work = writer.name("work")
+        looped = self.plan.loops(groups)
+        if looped and len(groups) == 1 and groups[0].again:
+            each = -(-tiles // grid)
+            first = f"{int_}({worker}) * {each}"
+            end = f"fs_min<{int_}>({first} + {each}, {tiles})"
+            header = f"for ({int_} {work} = {first}; {work} < {end}; ++{work})"
+            if groups[0].backward:
+                header = f"for ({int_} {work} = {end} - 1; {work} >= {first}; --{work})"
+        elif looped:
+            header = f"for ({int_} {work} = {worker}; {work} < {tiles}; {work} += {grid})"
+        else:
+            header = f"if (const {int_} {work} = {worker}; {work} < {tiles})"
+        with writer.nested(header, pinned=True):
+            if len(groups) == 1:
+                self._group(groups[0], work, looped)
+                return
+            self._dispatch(groups, work, looped)
+
+    def _dispatch(self, groups: list[GroupPlan], work: str, looped: bool) -> None:
+        """Finds the group a tile belongs to, by halves."""
+        if len(groups) == 1:
+            first = groups[0].first_tile
+            self._group(groups[0], f"{work} - {first}" if first else work, looped)
+            return
+        middle = len(groups) // 2
+        with self.writer.nested(f"if ({work} < {groups[middle].first_tile})", pinned=True):
+            self._dispatch(groups[:middle], work, looped)
+        with self.writer.nested("else", pinned=True):
+            self._dispatch(groups[middle:], work, looped)
+
+    def _group(self, group: GroupPlan, tile_text: str, looped: bool) -> None:
+        """One tile of a group: its nests in order, a barrier between them where they share."""
+        writer = self.writer
+        if group in self._calls:
+            writer.line(comment(", ".join(self.context.label(s.op) for s in group.group.stages)))
+            writer.line(self._calls[group].replace("TILE", tile_text, 1))
+            return
+        tile = writer.name("tile")
+        if group.tiles > 1:
+            writer.line(f"const {self.int} {tile} = {tile_text};")
+            writer.declare(tile)
+        self._nests(group, tile, looped)
+
+    def _nests(self, group: GroupPlan, tile: str, looped: bool, points: str = "") -> None:
+        """The nests of a group in order, a barrier between them where they share."""
+        writer = self.writer
+        for op, elements in late_inputs(group):
+            start = f"{self.memory.inputs[op.id]} + {tile} * {elements}"
+            writer.line(f"fs_prefetch({start}, {elements});")
+        names: dict[Stage, str] = {}
+        for stage in group.group.stages:
+            if stage in self.memory.shared:
+                names[stage] = writer.name(f"{self.context.label(stage.op)}_shared")
+                compute, offset = c_type(stage.op.dtype).compute, self.memory.shared[stage]
+                place = f"({compute}*)(shared_memory + {offset})"
+                writer.line(f"{compute}* const {names[stage]} = {place};")
+        for number, nest in enumerate(group.nests):
+            if number and names:
+                writer.line("__syncthreads();")
+            emitter = NestEmitter if points else self._emitter(group, nest)
+            emitter(Site(self.context, group, nest, tile, names, points)).emit()
+            if nest in self._settled:
+                writer.line("__syncthreads();")
+        if looped and names:
+            writer.line("__syncthreads();")
+
+    def _emitter(self, group: GroupPlan, nest: NestPlan) -> type[NestEmitter]:
+        if nest.tile is None:
+            return NestEmitter
+        if nest.tile.columns:
+            return StreamEmitter
+        if nest.tile.tensor:
+            return TensorEmitter
+        return DotEmitter if group.group.held is None else OperandEmitter

@@ -1,0 +1,334 @@
+"""Sweeps: walks along a row, what they sum, and what registers keep from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
+from fusionstitch.codegen.loops.stages import Stage, body_reads, closure, inlined_reads
+from fusionstitch.codegen.lower.access import Access, Site, in_range
+from fusionstitch.codegen.places.index import Index, Var, linearize, render, variable
+from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.vectors import aligned_base
+from fusionstitch.codegen.rewrite.monoids import joins
+from fusionstitch.codegen.schedule.registers import row_registers, words_of
+from fusionstitch.codegen.schedule.schedule import slot_bytes
+from fusionstitch.codegen.text.expressions import literal
+from fusionstitch.codegen.text.types import c_type
+from fusionstitch.hlo.graph import Op
+
+#: Loads of a thread under way at once where its team reads down a column.
+COLUMN_LOADS = 16
+
+Key = tuple[Op, Indices]
+
+
+@dataclass
+class Sweep:
+    """How each row is walked: `steps` vectors of `width` elements per thread (0 steps: a plain
+    loop), and what is kept: (op, index) -> (register array, level of the sweep that fills it)."""
+
+    unit: Index = field(default_factory=Index)
+    steps: int = 0
+    #: whether a thread's only vector is known to be there
+    opened: bool = False
+    kept: dict[Key, tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Held:
+    """An input that stays in registers: `array` holds the vectors at `base`, which are the same in
+    all rows if it is `steady`, and `ahead` ('' if none) those of the next row."""
+
+    op: Op
+    name: str
+    base: Index
+    array: str
+    steady: bool
+    ahead: str = ""
+
+
+class Sweeps(Access):
+    """The values of every row, level by level: those per row, then one sweep for the others."""
+
+    def __init__(self, site: Site):
+        super().__init__(site)
+        kernel = site.kernel
+        self.block, self.cluster = kernel.plan.block, kernel.plan.cluster
+        self.sweep = Sweep()
+        #: registers per thread that rows and sums may be kept in
+        self.registers = row_registers(kernel.plan)
+        self.held: list[Held] = []
+        #: whether warps of the block may still read what they joined
+        self.unsettled = False
+        self.live = self.first = self.lane = ""
+
+    def _level(self, level: int) -> None:
+        """The values of each row first, then one sweep for all that runs along the row."""
+        stages = self.nest.at(level)
+        for stage in stages:
+            if self.nest.place[stage] is Place.ROW:
+                text = self.values.computed(stage.op, self._index(stage))[0]
+                self.writer.block.memo[stage.op.id, self._index(stage)] = text
+                self._store(stage, text, [self.first, self.live])
+        sweep = [s for s in stages if self.nest.place[s] is not Place.ROW]
+        if not sweep:
+            return
+        # the other threads wait for the sums of a row, nobody for those of its columns
+        sweep.sort(key=lambda s: self.nest.place[s] is Place.CARRY)
+        totals: dict[Stage, str] = {}
+        for stage in sweep:
+            if self.nest.place[stage] is Place.REDUCE:
+                totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
+                self.writer.line(f"{self._compute(stage)} {totals[stage]} = {start_of(stage)};")
+        self._run_sweep(lambda step: self._sweep_step(level, sweep, totals, step))
+        if totals and self.plan.teams.joins_warps:
+            self._join_warps(level, totals)
+        for stage, name in totals.items():
+            self._finish(stage, name)
+
+    def _run_sweep(self, body: Callable[[str], None]) -> None:
+        """A walk along the row; `body` gets the C text of the step it is at ('' where steps are
+        not numbered)."""
+        writer, sweep, int_ = self.writer, self.sweep, self.int
+        if self.plan.inner == 1:
+            body("")
+            return
+        name, threads = render(sweep.unit), self.plan.teams.threads
+        units = self.plan.inner // self.width
+        if sweep.opened:
+            body("0")
+        elif threads >= units and self.lane:
+            header = f"if (const {int_} {name} = {self.lane}; {name} < {units})"
+            with writer.nested(header):
+                writer.declare(name)
+                body("0")
+        elif sweep.steps:
+            inside = f"if ({name} < {units})" if units % threads else ""
+            with writer.nested(f"FS_UNROLL for (int step = 0; step < {sweep.steps}; ++step)"):
+                place = f"step * {threads} + {self.lane}" if self.lane else "step"
+                writer.line(f"const {int_} {name} = {place};")
+                writer.declare(name)
+                with writer.nested(inside, pinned=True) if inside else nullcontext():
+                    body("step")
+        else:
+            advance = f"{name} += {threads}" if threads > 1 else f"++{name}"
+            start = self.lane or "0"
+            # down a column, addresses are far apart: many loads must be under way at once
+            unroll = f"FS_UNROLL_BY({COLUMN_LOADS}) " if self.plan.teams.columns else ""
+            header = f"for ({int_} {name} = {start}; {name} < {units}; {advance})"
+            with writer.nested(unroll + header):
+                writer.declare(name)
+                body("")
+
+    def _plan_sweep(self) -> Sweep:
+        """Names the column variable and picks the values kept from sweep to sweep."""
+        nest, inner = self.nest, self.plan.inner
+        if inner == 1:
+            return Sweep()
+        unit = self.sweep.unit if self.sweep.unit.terms else self._new_unit()
+        steps = self._steps()
+        kept = nest.levels > 1 and steps * self.width <= CACHE_STEPS
+        if not (kept or self.carried or self.held):
+            return Sweep(unit=unit)
+        sweep = Sweep(unit=unit, steps=steps, opened=self.sweep.opened)
+        for (op, at), level in self._kept(unit * self.width + self._element).items():
+            need = steps * self.width * words_of(op)
+            if need > self.registers:
+                continue
+            self.registers -= need
+            name = self.writer.name(f"{self.label(op)}_row")
+            self.writer.line(f"{c_type(op.dtype).compute} {name}[{steps * self.width}];")
+            sweep.kept[op, at] = (name, level)
+        return sweep
+
+    def _new_unit(self) -> Index:
+        """A name for the thread's place along the row, in vectors."""
+        return variable(self.writer.name("column"), self.plan.inner // self.width)
+
+    def _steps(self) -> int:
+        """Vectors of a row per thread."""
+        return -(-self.plan.inner // (self.plan.teams.threads * self.width))
+
+    def _kept(self, column: Index) -> dict[Key, int]:
+        """Values worth keeping from sweep to sweep, by the level that has them first: what is
+        loaded, or what is computed of it where that takes no more registers."""
+        uses = self._uses(column)
+        loaded = {key: min(levels) for key, levels in uses.items() if len(levels) > 1}
+        computed, loaded = (
+            {key: level for key, level in kept.items() if not self._is_held(*key)}
+            for kept in (self._last_common(column), loaded)
+        )
+        if self.held:  # no load is left to save
+            return computed
+        return min(computed, loaded, key=lambda kept: sum(words_of(op) for op, _ in kept))
+
+    def _last_common(self, column: Index) -> dict[Key, int]:
+        """What later sweeps share with earlier ones, as far computed as it is shared."""
+        first: dict[Key, int] = {}
+        shared: dict[Key, int] = {}
+        stages = [s for s in self.nest.stages if self.nest.place[s] is not Place.ROW]
+        for stage in sorted(stages, key=lambda s: self.nest.level[s]):
+            level = self.nest.level[stage]
+            index = self._index(stage)
+            passed = set()
+            todo = body_reads(stage.op, index, self._inner(stage))
+            while todo:
+                op, at = key = todo.pop()
+                along = any(column.variables & i.variables for i in at)
+                if key in passed or not along or op.opcode == "iota":
+                    continue
+                passed.add(key)
+                if in_range(op, at) and first.setdefault(key, level) < level:
+                    shared[key] = first[key]
+                elif op.opcode != "parameter" and op.id not in self.whole:
+                    todo.extend(inlined_reads(op, at))
+            if stage.op.id in self.whole:
+                first.setdefault((stage.op, index), level)
+        return shared
+
+    def _uses(self, column: Index) -> dict[Key, set[int]]:
+        """Values that lie along the row, by the levels of the sweeps that need them."""
+        self._bind_column(column)
+        uses: dict[Key, set[int]] = {}
+        for stage in self.nest.stages:
+            if self.nest.place[stage] is Place.ROW:
+                continue
+            index, level = self._index(stage), self.nest.level[stage]
+            if self.nest.place[stage] is Place.SWEEP and stage.op.id in self.whole:
+                uses.setdefault((stage.op, index), set()).add(level)
+            for op, at in closure(stage.op, index, self._inner(stage), self.whole)[0]:
+                if in_range(op, at) and any(column.variables & i.variables for i in at):
+                    uses.setdefault((op, at), set()).add(level)
+        return uses
+
+    def _sweep_step(
+        self, level: int, stages: list[Stage], totals: dict[Stage, str], step: str
+    ) -> None:
+        """One vector of a sweep, reading from or filling the values kept in registers."""
+        sweep = self.sweep
+        if self.plan.inner == 1:
+            self._step(stages, totals)
+            return
+        with self._vector_loop() as lane:
+            self._bind_column(sweep.unit * self.width + lane)
+            where = self._slot(step, lane)
+            for held in self.held:
+                self._vectors_before()[held.name, held.base] = f"{held.array}[{step}]"
+            totals = totals | {s: f"{name}[{where}]" for s, name in self.carried.items()}
+            for (op, at), (name, first) in sweep.kept.items():
+                if first < level:
+                    self.writer.block.memo[op.id, at] = f"{name}[{where}]"
+            self._step(stages, totals)
+            for (op, at), (name, first) in sweep.kept.items():
+                if first == level:
+                    self.writer.line(f"{name}[{where}] = {self.values.value(op, at)};")
+
+    def _slot(self, step: str, lane: Index) -> str:
+        """The place in a register array of the current element."""
+        if not lane.terms:
+            return step or "0"
+        if not step or step == "0":
+            return render(lane)
+        return f"{step} * {self.width} + {render(lane)}"
+
+    def _step(self, stages: list[Stage], totals: dict[Stage, str]) -> None:
+        """The body of a sweep: all values first, then all stores, so in-place updates are safe."""
+        stores: list[tuple[Stage, str]] = []
+        for stage in stages:
+            index = self._index(stage)
+            if stage in totals:
+                term = self.values.accumulated(stage.op, index, self._inner(stage))
+                total = totals[stage]
+                if stage.op.opcode == "dot":
+                    self.writer.line(f"{total} += {term};")
+                    continue
+                joined = f"{functor_of(stage)}::apply({total}, {term})"
+                if stage in self.carried and self.live:  # a repeated row counts once
+                    joined = f"{self.live} ? {joined} : {total}"
+                self.writer.line(f"{total} = {joined};")
+                continue
+            found = self.writer.find((stage.op.id, index))
+            text = found[0] if found else self.values.computed(stage.op, index)[0]
+            self.writer.block.memo[stage.op.id, index] = text
+            stores.append((stage, text))
+        for stage, text in stores:
+            self._store(stage, text, [self.live])
+
+    def _join_warps(self, level: int, totals: dict[Stage, str]) -> None:
+        """Joins the partial results of a team's warps, those of a level at once.
+
+        Each level has slots of its own, so that with several of them a barrier always lies between
+        two uses of one.
+        """
+        reduced = [s for s in self.nest.stages if self.nest.place[s] is Place.REDUCE]
+        earlier = [s for s in reduced if self.nest.level[s] < level]
+        before = sum(slot_bytes(s.op.dtype, self.cluster) for s in earlier)
+        scratch = f"shared_memory + {before}" if before else "shared_memory"
+        functors = ", ".join(map(functor_of, totals))
+        arguments = ", ".join([scratch, *totals.values()])
+        threads = self.plan.teams.threads
+        join, barrier = f"fs_reduce_block<{threads // 32}", self._barrier()
+        if self.cluster > 1:
+            join = f"fs_reduce_cluster<{self.block // 32}, {self.cluster}"
+        elif threads < self.block:
+            join, barrier = f"fs_reduce_team<{threads // 32}", f"fs_team_barrier<{threads}>();"
+        self.writer.line(f"{join}, {functors}>({arguments});")
+        only = len(reduced) == len(totals)
+        if only:
+            self.writer.line(barrier)
+        self.unsettled = not only or threads < self.block
+
+    def _barrier(self) -> str:
+        """A barrier of all blocks that share a row."""
+        return "fs_cluster_barrier();" if self.cluster > 1 else "__syncthreads();"
+
+    def _finish(self, stage: Stage, partial: str) -> None:
+        """Joins the partial results of a row's team; every thread of the team gets the result."""
+        teams, op = self.plan.teams, stage.op
+        total = partial
+        if teams.columns:
+            call = f"fs_reduce_strided<{teams.columns}, {functor_of(stage)}>"
+            total = f"{call}({partial}, {self._scratch(stage)})"
+        elif 1 < teams.threads <= 32:
+            total = f"fs_reduce_lanes<{teams.threads}, {functor_of(stage)}>({partial})"
+        result = self.values.finished(op, total)
+        name = self.writer.name(self.label(op))
+        self.writer.line(f"const {self._compute(stage)} {name} = {result};")
+        self.writer.block.memo[op.id, self._index(stage)] = name
+        self._store(stage, name, [self.first, self.live])
+
+    def _base(self, op: Op, at: Indices) -> Index | None:
+        """Where the vector around an element of an input starts, if it is read as one."""
+        if op.opcode != "parameter" or not in_range(op, at) or self.width == 1:
+            return None
+        if any(i.fetched for i in at):
+            return None  # the place is known only inside the loop
+        lane = Var(render(self._element), self.width)
+        return aligned_base(linearize(at, op.dims), lane, self.width)
+
+    def _is_held(self, op: Op, at: Indices) -> bool:
+        base = self._base(op, at)
+        return any(held.op is op and held.base == base for held in self.held)
+
+    def _compute(self, stage: Stage) -> str:
+        return c_type(stage.op.dtype).compute
+
+    def _scratch(self, stage: Stage) -> str:
+        return f"({self._compute(stage)}*)shared_memory"
+
+
+def start_of(stage: Stage) -> str:
+    """What a sum starts from."""
+    if stage.op.opcode == "dot":
+        return literal(0, stage.op.dtype)
+    return joins(stage.op)[0]
+
+
+def functor_of(stage: Stage) -> str:
+    """The function object that joins two partial results."""
+    if stage.op.opcode == "dot":
+        return "FsAdd"
+    return joins(stage.op)[1]

@@ -1,0 +1,289 @@
+"""The rows of a register tile: a team of lanes works on several of them at once.
+
+Row by row the order is that of `NestEmitter`, but every statement of a row stands in an unrolled
+loop over the tile's rows, and what does not depend on the row moves out of it: an operand is read
+once for all of them. Values of a row are arrays over the tile's rows, values of an element arrays
+over rows and steps; unrolled, both are registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+
+from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.stages import Stage, body_reads, inlined_reads
+from fusionstitch.codegen.lower.access import Site, in_range
+from fusionstitch.codegen.lower.nest_emitter import NestEmitter
+from fusionstitch.codegen.lower.rows import row_loop
+from fusionstitch.codegen.lower.sweeps import Key
+from fusionstitch.codegen.places.index import Index, delinearize, render, variable
+from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.text.types import c_type, compute_bytes
+from fusionstitch.hlo.graph import Op
+
+#: Registers that values kept from one sweep to the next may take beside a dot's own.
+KEPT_REGISTERS = 48
+
+
+class TiledRows(NestEmitter):
+    """The loops over the rows of a tile, and the arrays that hold what is known of each."""
+
+    #: neighbouring columns of a lane in one step
+    pairs = 1
+    #: whether all threads of the block meet at barriers inside
+    together = False
+
+    def __init__(self, site: Site):
+        super().__init__(site)
+        assert site.nest.tile is not None
+        self.shape = shape = site.nest.tile
+        self.rows, self.steps, self.lanes = shape.rows, shape.steps, shape.lanes
+        #: arrays over the tile's rows, and over rows and steps, by what they hold
+        self.row_arrays: dict[Key, str] = {}
+        self.element_arrays: dict[Key, str] = {}
+        self.row = self.row_name = self.step = self.column = Index()
+        self.pair = self.unit = Index()
+        #: what the dots along the columns summed up
+        self.sums: dict[Stage, str] = {}
+        self.clamped = self.row_live = self.limit = ""
+        self.result = self.writer.name("f")
+
+    # ---- rows -----------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        writer, plan = self.writer, self.plan
+        for stage in self.nest.stages:
+            writer.line(self.comment(stage.op))
+        team_rows = self.shape.team_rows
+        units = -(-plan.rows // team_rows)
+        limit = self._row_limit(1)
+        whole = plan.rows // self.group.points % team_rows == 0
+        whole = whole or (not self.group.ragged and plan.rows % team_rows == 0)
+        unit = variable(writer.name("rows"), units)
+        unit_limit = str(units)
+        if self.group.ragged:
+            unit_limit = f"(({limit} + {team_rows - 1}) / {team_rows})" if team_rows > 1 else limit
+        thread, threads = self._bind_threads()
+        loop = row_loop(
+            render(unit), units, unit_limit, plan.teams, threads, self.int, thread, self.together
+        )
+        with writer.nested(loop.header, ordered=True):
+            if loop.row:
+                writer.line(loop.row)
+            if unit.terms:
+                writer.declare(render(unit))
+            self.live = loop.live
+            self._bind_lanes(loop.lane)
+            self._bind_tile(unit, limit, whole)
+            self._walk()
+
+    def _walk(self) -> None:
+        """All values of the rows of a tile, level by level."""
+        for level in range(self.nest.levels):
+            self._level(level)
+
+    def _bind_threads(self) -> tuple[str, int]:
+        """C text of a thread's number among those that the rows are for, and how many these are."""
+        return "threadIdx.x", self.block
+
+    def _bind_lanes(self, lane: str) -> None:
+        """Declares the thread's place in its row."""
+        if lane:
+            self.lane = self.writer.declare(self.writer.name("lane"))
+            self.writer.line(f"const int {self.lane} = {lane};")
+            self.first = f"{self.lane} == 0"
+
+    def _row_place(self, unit: Index) -> Index:
+        """Row r of a team's tile number `unit`."""
+        return unit * self.rows + self.row
+
+    def _bind_tile(self, unit: Index, limit: str, whole: bool) -> None:
+        """Binds the rows of the tile: row r of the team's `unit`."""
+        self.unit, self.limit = unit, "" if whole else limit
+        self.row = variable(self.writer.name("r"), self.rows)
+        self._bind_row()
+        self.column = variable(self.writer.name("column"), self.plan.inner)
+        self.step = variable(self.writer.name("s"), self.steps // self.pairs)
+        self.pair = variable(self.writer.name("pair"), self.pairs)
+        if self.steps == 1 and self.column.terms:
+            beyond = self.lanes > self.plan.inner
+            text = f"fs_min<int>({self.lane}, {self.plan.inner - 1})" if beyond else self.lane
+            self.writer.line(f"const int {render(self.column)} = {text};")
+            self.writer.declare(render(self.column))
+
+    def _bind_row(self) -> None:
+        """Binds the row axes to the current row: of those beyond the last, to the last."""
+        place = row = self._row_place(self.unit)
+        if self.limit:
+            name = self.writer.name("row")
+            self.clamped = (
+                f"const {self.int} {name} = fs_min<{self.int}>({render(place)}, {self.limit} - 1);"
+            )
+            self.row_live = f"{render(place)} < {self.limit}"
+            row = self.row_name = variable(name, self.plan.rows)
+        self._bind_rows(row, self._position(row, 1))
+
+    @contextmanager
+    def _rows(self, *arrays: dict[Key, str]) -> Iterator[None]:
+        """The unrolled loop over the tile's rows, with `arrays` of rows known inside."""
+        header = ""
+        if self.rows > 1:
+            name = render(self.row)
+            header = f"FS_UNROLL for (int {name} = 0; {name} < {self.rows}; ++{name})"
+        with self.writer.nested(header) if header else nullcontext():
+            block = self.writer.block
+            if header:
+                self.writer.declare(render(self.row))
+            if self.clamped:
+                self.writer.line(self.clamped)
+                self.writer.declare(render(self.row_name))
+            for known in (self.row_arrays, *arrays):
+                for (op, at), array in known.items():
+                    block.memo[op.id, at] = f"{array}[{render(self.row)}]"
+            yield
+            if self.clamped and not block.mentions(render(self.row_name), beyond=self.clamped):
+                block.items.remove(self.clamped)
+
+    @contextmanager
+    def _loop(self, index: Index, unroll: str = "FS_UNROLL ") -> Iterator[None]:
+        """The loop over the one variable of `index`; none if it has no variable."""
+        with ExitStack() as opened:
+            for term in index.variables:
+                name = term.name
+                header = f"{unroll}for (int {name} = 0; {name} < {term.extent}; ++{name})"
+                opened.enter_context(self.writer.nested(header))
+                self.writer.declare(name)
+            yield
+
+    def _guarded(self, guard: str) -> AbstractContextManager[object]:
+        """A block that runs conditionally; none if `guard` is empty."""
+        return self.writer.nested(guard, pinned=True) if guard else nullcontext()
+
+    @contextmanager
+    def _column(self, guarded: bool) -> Iterator[None]:
+        """The column of the current step. One beyond the last is left out, or is the last one again
+        where that does no harm."""
+        writer, inner, name = self.writer, self.plan.inner, render(self.column)
+        beyond = inner % (self.lanes * self.steps) != 0
+        guard = f"if ({name if self.steps > 1 else self.lane} < {inner})" if beyond else ""
+        if self.steps == 1 and not guarded:
+            guard = ""
+        if self.steps > 1:
+            place = self._column_text()
+            if beyond and not guarded:
+                guard, place = "", f"fs_min<int>({place}, {inner - 1})"
+            writer.line(f"const int {name} = {place};")
+            writer.declare(name)
+        self._bind_column(self.column)
+        with self._guarded(guard):
+            yield
+
+    def _column_text(self) -> str:
+        """C text of the lane's column in the current step."""
+        text = render(self.step * self.lanes)
+        return f"{text} + {self.lane}" if self.lanes > 1 else text
+
+    def _place(self) -> str:
+        """The place in an array over rows and steps of the current element."""
+        return render(self.row * self.steps + self.step * self.pairs + self.pair)
+
+    def _place_in_step(self) -> Index:
+        """The place in an array over one step of the current element."""
+        return self.pair * self.rows + self.row
+
+    def _know_elements(self) -> None:
+        for (op, at), name in self.element_arrays.items():
+            self.writer.block.memo[op.id, at] = f"{name}[{self._place()}]"
+
+    def _array(self, op: Op, ending: str, size: int, start: str = "") -> str:
+        """Declares an array of `size` values, all `start`."""
+        name = self.writer.name(f"{self.label(op)}{ending}")
+        filled = start in ("0", "0.0f", "0.0", "false")
+        self.writer.line(f"{c_type(op.dtype).compute} {name}[{size}]{' = {}' if filled else ''};")
+        if start and not filled:
+            loop = f"FS_UNROLL for (int i = 0; i < {size}; ++i)"
+            self.writer.line(f"{loop} {name}[i] = {start};")
+        return name
+
+    def _free_leaves(self, stage: Stage) -> list[int]:
+        """The axes of a dot's results per row."""
+        return [x for x in self.group.group.in_block(stage) if x not in self.nest.rows]
+
+    def _bind_results(self, stage: Stage) -> Index:
+        """Binds the axes of a dot's results per row to a variable of their own."""
+        leaves = self._free_leaves(stage)
+        extents = [self.axes.extent(leaf) for leaf in leaves]
+        free = variable(self.result, self.axes.size(leaves))
+        self.digits |= dict(zip(leaves, delinearize(free, extents), strict=True))
+        return free
+
+    # ---- values kept from sweep to sweep --------------------------------------------------------
+
+    def _kept_from(self, level: int) -> dict[Key, str]:
+        """Arrays for the elements that this sweep computes and a later one needs: the last values
+        that the two have in common."""
+        uses = self._common_values()
+        found: dict[Key, str] = {}
+        room = KEPT_REGISTERS
+        for (op, at), levels in uses.items():
+            need = self.rows * self.steps * max(4, compute_bytes(op.dtype)) // 4
+            if min(levels) != level or (op, at) in self.element_arrays or need > room:
+                continue
+            room -= need
+            found[op, at] = self._array(op, "_tile", self.rows * self.steps)
+        return found
+
+    def _swept(self) -> list[Stage]:
+        """The stages that sweeps along the rows compute, those given by dots left out."""
+        apart = (Place.ROW, Place.RESULT)
+        rest = [s for s in self.nest.stages if s not in self.nest.products]
+        return [s for s in rest if self.nest.place[s] not in apart]
+
+    def _common_values(self) -> dict[Key, set[int]]:
+        """Elements needed by sweeps of several levels, and by something that only one of them
+        computes: what stands behind such a value needs no register."""
+        self._bind_column(self.column)
+        levels: dict[Key, set[int]] = {}
+        users: dict[Key, list[Key | None]] = {}
+        for stage in self._swept():
+            level = self.nest.level[stage]
+            if self.nest.place[stage] is Place.DOT:
+                self._bind_results(stage)
+            index, inner = self._index(stage), self._inner(stage)
+            start: Key | None = None
+            if self.nest.place[stage] is Place.SWEEP and stage.op.id in self.whole:
+                start = stage.op, index
+                levels.setdefault(start, set()).add(level)
+            for key, user in self._reached(stage, index, inner):
+                levels.setdefault(key, set()).add(level)
+                users.setdefault(key, []).append(start if user is None else user)
+        return {
+            (op, at): found
+            for (op, at), found in levels.items()
+            if len(found) > 1
+            and any(self.column.variables & i.variables for i in at)
+            and not any(v.name == self.result for i in at for v in i.variables)
+            and in_range(op, at)
+            and any(u is None or levels[u] != found for u in users.get((op, at), [None]))
+        }
+
+    def _reached(
+        self, stage: Stage, index: Indices, inner: Indices
+    ) -> Iterator[tuple[Key, Key | None]]:
+        """Every value a stage computes or reads, with what asks for it (None: the stage)."""
+        seen: set[Key] = set()
+        todo: list[tuple[Key, Key | None]] = [
+            (read, None) for read in body_reads(stage.op, index, inner)
+        ]
+        while todo:
+            key, user = todo.pop()
+            yield key, user
+            op, at = key
+            if key in seen or op.id in self.whole or op.opcode == "parameter":
+                continue
+            seen.add(key)
+            todo += [(read, key) for read in inlined_reads(op, at)]
+
+    def _buffer(self, name: str) -> str:
+        return f"fs_aligned({name})"

@@ -1,0 +1,420 @@
+"""Values: the C text of any op of a region at any index, each computed once per scope.
+
+A value lives in the outermost open block in which its index and its arguments are known, so what
+depends on the row alone is computed before the sweep along it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fusionstitch.codegen.loops.stages import body_reads, inner_extents
+from fusionstitch.codegen.places.index import (
+    Fetched,
+    Index,
+    bounded_variables,
+    constant,
+    linearize,
+    narrowed,
+    render,
+    replaced,
+    variable,
+)
+from fusionstitch.codegen.places.maps import Guard, Indices, Read, is_branching, reads
+from fusionstitch.codegen.rewrite.monoids import Monoid, joins
+from fusionstitch.codegen.text.expressions import expression, literal, rotation, settled
+from fusionstitch.codegen.text.source import Writer
+from fusionstitch.codegen.text.types import c_type
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import UNSIGNED, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: A value as C text, and the depth of the block from which on it is known.
+Placed = tuple[str, int]
+#: What gives a value after it has been sent each value that it asks for.
+Task = Generator[tuple[Op, Indices], Any, Placed]
+#: An op at an index, with the guards known so far and those of the last step.
+_Piece = tuple[Op, Indices, tuple[Guard, ...], tuple[Guard, ...]]
+#: Pieces among which an address is selected, and among which one that lies elsewhere in each; of
+#: more, branches find the right one sooner.
+MOST_SELECTED, MOST_ADDRESSES = 8, 2
+#: Elements of the longest vector: pieces that start at multiples of it can be read by vectors.
+MOST_ALIGNED = 16
+
+
+@dataclass(frozen=True)
+class Located:
+    """An element of a buffer."""
+
+    buffer: str
+    address: Index
+
+
+#: Starts of a sum that are more than nothing: zero and -0 add up to zero.
+_SIGNING = ("0.0f", "0.0")
+
+
+class Values:
+    """Prints values through `writer`. `stored(op, index)` is the hook for values that live in
+    memory: it gives the C text that reads one and the depth from which it may be read, or None;
+    `located(op, index)` says in which buffer it lies, if it lies in one, `loaded_from` gives the C
+    text of what lies behind a pointer, and `bases` where the vectors begin that addresses run
+    through, with the place in them (the addresses and 0 if these are no vectors)."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        stored: Callable[[Op, Indices], Placed | None],
+        located: Callable[[Op, Indices], Located | None],
+        loaded_from: Callable[[Op, str, int, Index, bool], str],
+        bases: Callable[[Sequence[Index]], tuple[list[Index], Index]],
+        numerics: str,
+        tables: dict[int, str],
+        label: Callable[[Op], str],
+        int_: str = "int",
+    ):
+        self.int = int_
+        self.label = label
+        self.writer = writer
+        self.stored = stored
+        self.located = located
+        self.loaded_from = loaded_from
+        self.bases = bases
+        self.numerics = numerics
+        #: opcodes of which fewer correct bits will do
+        self.approximate: frozenset[str] = frozenset()
+        self.tables = tables
+
+    def value(self, op: Op, index: Indices) -> str:
+        return self.placed(op, index)[0]
+
+    def placed(self, op: Op, index: Indices) -> Placed:
+        """The value of `op` at `index`, from a register, from memory, or computed."""
+        return self._done(self._placing(op, index))
+
+    def computed(self, op: Op, index: Indices) -> Placed:
+        """The value computed here, whether or not it is also stored somewhere."""
+        return self._done(self._computing(op, index))
+
+    def _done(self, task: Task) -> Placed:
+        """What `task` gives, once what it waits for is done: a stack of our own, since chains of
+        ops are longer than Python's."""
+        waiting = [task]
+        given: Placed | None = None
+        raised: Exception | None = None
+        while True:
+            try:
+                wanted = waiting[-1].throw(raised) if raised else waiting[-1].send(given)
+                waiting.append(self._placing(*wanted))
+                given = raised = None
+            except StopIteration as end:
+                waiting.pop()
+                given, raised = end.value, None
+            except Exception as error:  # for what waits: it may have blocks to close
+                waiting.pop()
+                raised = error
+            if not waiting:
+                if raised:
+                    raise raised
+                assert given is not None
+                return given
+
+    def _placing(self, op: Op, index: Indices) -> Task:
+        found = self.writer.find((op.id, index))
+        if found is not None:
+            return found
+        places: list[Fetched] = []
+
+        def noted(place: Fetched) -> Fetched:
+            places.append(place)
+            return place
+
+        for i in index:
+            replaced(i, noted)
+        for place in places:
+            if not place.name and self.writer.find(place) is None:
+                yield place.op, place.at
+                self._fetched(place)
+        named = self.named(index)
+        if named != index:
+            text, depth = yield op, named
+            self.writer.chain[depth].memo[op.id, index] = text
+            return text, depth
+        memory = self.stored(op, index)
+        if memory is not None:
+            text, depth = memory
+            depth = max(depth, self._index_depth(index))
+            return self._keep(op, index, text, depth)
+        return (yield from self._computing(op, index))
+
+    def named(self, index: Indices) -> Indices:
+        """`index` with every integer it depends on printed, and known by name."""
+        return tuple(replaced(i, self._fetched) for i in index)
+
+    def _fetched(self, place: Fetched) -> Fetched:
+        if place.name:
+            return place
+        found = self.writer.find(place)
+        if found is None:
+            value, depth = self.placed(place.op, place.at)
+            text = clamped(value, place.op.dtype, place.extent - 1)
+            name = self._integer(place, f"{self.label(place.op)}_index", text, depth)
+            found = name, depth
+        return replace(place, name=found[0])
+
+    def _computing(self, op: Op, index: Indices) -> Task:
+        if op.opcode == "constant":
+            return self._constant(op, index)
+        if op.opcode == "iota":
+            position = index[op.attrs["dimension"]]
+            compute = c_type(op.dtype).compute
+            return f"{compute}({render(position)})", self._index_depth((position,))
+        if is_branching(op):
+            return (yield from self._branches(op, index))
+        kind = kind_of(op.opcode)
+        if kind is Kind.MOVEMENT:
+            (read,) = reads(op, index)
+            return (yield op.operands[read.operand], read.index)
+        if kind in (Kind.REDUCTION, Kind.DOT):
+            return (yield from self._unrolled(op, index))
+        if kind is not Kind.ELEMENTWISE:
+            raise CodegenError(f"{op.opcode} cannot be computed inside a kernel: leave it to XLA.")
+        rotated = rotation(op)
+        if rotated and all(self.stored(o, index) is None for o in op.operands):
+            text, depth = yield rotated[0], index
+            return self._keep(op, index, f"fs_rotate_left({text}, {rotated[1]})", depth)
+        args: list[Placed] = []
+        for read in reads(op, index):
+            args.append((yield op.operands[read.operand], read.index))
+        numerics = "fast" if op.opcode in self.approximate else self.numerics
+        text = expression(op, [text for text, _ in args], numerics)
+        if len(args) == 1 and text == args[0][0]:  # a conversion that keeps the compute type
+            return args[0]
+        return self._keep(op, index, text, max((d for _, d in args), default=0))
+
+    def accumulated(self, op: Op, dims: Indices, inner: Indices) -> str:
+        """The term a reduction or dot adds at one step, in its accumulator's type."""
+        return self._done(self._adding(op, dims, inner))[0]
+
+    def _adding(self, op: Op, dims: Indices, inner: Indices) -> Task:
+        placed: list[Placed] = []
+        for read in body_reads(op, dims, inner):
+            placed.append((yield read))
+        depth = max(d for _, d in placed)
+        terms = [text for text, _ in placed]
+        if op.opcode == "reduce":
+            return terms[0], depth
+        compute = c_type(op.dtype).compute
+        casts = [
+            t if c_type(o.dtype).compute == compute else f"{compute}({t})"
+            for t, o in zip(terms, op.operands, strict=True)
+        ]
+        return f"{casts[0]} * {casts[1]}", depth
+
+    def finished(self, op: Op, total: str) -> str:
+        """A reduction's result: its init value joined with the total of its terms."""
+        if isinstance(op.attrs.get("reducer"), Monoid):
+            return total
+        init = self._init(op)
+        if init:
+            total = f"{joins(op)[1]}::apply({init[0]}, {total})"
+        return settled(total, op.dtype, self.numerics)
+
+    def _init(self, op: Op) -> Placed | None:
+        """What a reduction starts from, if its terms alone do not give its result."""
+        if op.opcode == "dot" or isinstance(op.attrs["reducer"], Monoid):
+            return None
+        init = self.placed(op.operands[len(op.operands) // 2], ())
+        return None if init[0] == joins(op)[0] else init
+
+    def address(self, index: Indices, dims: tuple[int, ...]) -> str:
+        return render(linearize(index, dims))
+
+    def _keep(self, op: Op, index: Indices, text: str, depth: int) -> Placed:
+        name = self.writer.name(self.label(op))
+        self.writer.line(f"const {c_type(op.dtype).compute} {name} = {text};", depth)
+        self.writer.chain[depth].memo[op.id, index] = name
+        return name, depth
+
+    def _constant(self, op: Op, index: Indices) -> Placed:
+        if op.id not in self.tables:
+            return literal(op.attrs["value"].flat[0], op.dtype), 0
+        return f"{self.tables[op.id]}[{self.address(index, op.dims)}]", self._index_depth(index)
+
+    def _branches(self, op: Op, index: Indices) -> Task:
+        alternatives = reads(op, index)
+        if len(alternatives) == 1:
+            (only,) = alternatives
+            return (yield op.operands[only.operand], only.index)
+        selected = self._selected(op, index) if op.opcode == "concatenate" else None
+        if selected is not None:
+            return selected
+        writer = self.writer
+        compute = c_type(op.dtype).compute
+        name = writer.name(self.label(op))
+        writer.line(f"{compute} {name};")
+        keyword = "if"
+        with writer.nested(""):  # what a branch hoists comes before all of them
+            for read in alternatives:
+                header = f"{keyword} ({self._guards(read)})" if read.guards else "else"
+                with writer.nested(header, pinned=True):
+                    text, _ = yield op.operands[read.operand], read.index
+                    writer.line(f"{name} = {text};")
+                keyword = "else if"
+        writer.block.memo[op.id, index] = name
+        return name, writer.depth
+
+    def _selected(self, op: Op, index: Indices) -> Placed | None:
+        """One load from the piece that holds the element, if all pieces lie in buffers: loads
+        behind branches would wait for each other. Pieces alike in their strides differ in where
+        they start alone, which fewer variables decide than the element."""
+        pieces = list(self._pieces(op, index, (), narrow=False))
+        found = [piece for _, piece in pieces if piece is not None]
+        if len(found) < len(pieces) or len(pieces) > MOST_SELECTED:
+            return None
+        conditions = [guards for guards, _ in pieces]
+        address = found[-1].address
+        apart = [piece.address - address for piece in found]
+        depth = self._index_depth(tuple(g.index for guards in conditions for g in guards))
+        depth = max(depth, self.writer.ordered_depth)
+        alike = all(not difference.terms for difference in apart)
+        if alike:
+            starts = [_moved(p.buffer, d.const) for p, d in zip(found, apart, strict=True)]
+        elif len(pieces) <= MOST_ADDRESSES:
+            narrow = self._pieces(op, index, (), narrow=True)
+            found = [piece for _, piece in narrow if piece is not None]
+            addresses, address = self.bases([piece.address for piece in found])
+            depth = max(depth, self._index_depth(tuple(addresses)))
+            starts = [f"&{p.buffer}[{render(a)}]" for p, a in zip(found, addresses, strict=True)]
+        else:
+            return None
+        start = self._choice(op, conditions, starts, depth)
+        vector = not alike or all(d.const % MOST_ALIGNED == 0 for d in apart)
+        text = self.loaded_from(op, start, depth, address, vector)
+        return self._keep(op, index, text, max(depth, self._index_depth((address,))))
+
+    def _choice(
+        self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[str], depth: int
+    ) -> str:
+        """The pointer of the first piece whose guards hold."""
+        conditions = [f"{guards_text(g)} ? {s} : " for g, s in zip(guards, starts, strict=True)]
+        text = "".join(conditions[:-1]) + starts[-1]
+        known = self.writer.find(("choice", text))
+        if known is not None:
+            return known[0]
+        name = self.writer.name(f"{self.label(op)}_from")
+        self.writer.line(f"const {c_type(op.dtype).storage}* const {name} = {text};", depth)
+        self.writer.chain[depth].memo["choice", text] = name
+        return name
+
+    def _pieces(
+        self, op: Op, index: Indices, guards: tuple[Guard, ...], narrow: bool
+    ) -> Iterator[tuple[tuple[Guard, ...], Located | None]]:
+        """The elements that `op` at `index` may be, each with what holds if it is, the last with
+        nothing but `guards`; None for one that lies in no buffer. With `narrow` their addresses
+        are those where that holds."""
+        stack: list[_Piece] = [(op, index, guards, ())]
+        while stack:
+            op, index, guards, new = stack.pop()
+            index = self.named(self._where(new, index) if narrow else index)
+            guards = (*guards, *new)
+            known = self.writer.find((op.id, index))
+            located = self.located(op, index) if known is None else None
+            moves = kind_of(op.opcode) is Kind.MOVEMENT and not is_branching(op)
+            if located is None and known is None and (moves or op.opcode == "concatenate"):
+                for read in reversed(reads(op, index)):
+                    stack.append((op.operands[read.operand], read.index, guards, read.guards))
+            else:
+                yield guards, located
+
+    def _where(self, guards: Sequence[Guard], index: Indices) -> Indices:
+        """`index` as it is where `guards` hold: narrower ranges make addresses simpler."""
+        for guard in guards:
+            bounds = bounded_variables(guard.index, guard.upper)
+            if bounds:
+                index = tuple(narrowed(i, bounds) for i in index)
+            elif guard.index.hi >= guard.upper and guard.lower == 0 and guard.index in index:
+                place = self._named(guard.index, guard.upper)
+                index = tuple(place if i == guard.index else i for i in index)
+        return index
+
+    def _named(self, index: Index, extent: int) -> Index:
+        """A variable of `extent` with the value of `index`."""
+        known = self.writer.find(("named", index, extent))
+        if known is not None:
+            return variable(known[0], extent)
+        depth = self._index_depth((index,))
+        key = "named", index, extent
+        return variable(self._integer(key, "place", render(index), depth), extent)
+
+    def _integer(self, key: Hashable, wanted: str, text: str, depth: int) -> str:
+        """Declares an integer that is known by `key` from `depth` on; its name."""
+        name = self.writer.name(wanted)
+        self.writer.line(f"const {self.int} {name} = {text};", depth)
+        self.writer.depth_of[name] = depth
+        self.writer.chain[depth].memo[key] = name
+        return name
+
+    def _guards(self, read: Read) -> str:
+        return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
+
+    def _unrolled(self, op: Op, index: Indices) -> Task:
+        """A reduction over very few elements, written out."""
+        steps = itertools.product(*(range(extent) for extent in inner_extents(op)))
+        placed: list[Placed] = []
+        for step in steps:
+            placed.append((yield from self._adding(op, index, tuple(map(constant, step)))))
+        terms = [text for text, _ in placed]
+        if op.opcode == "dot":
+            total = " + ".join(terms)
+        else:
+            start, functor = joins(op)
+            if isinstance(op.attrs["reducer"], Monoid) or start in _SIGNING:
+                terms.insert(0, start)
+            total = terms[0]
+            for term in terms[1:]:
+                total = f"{functor}::apply({total}, {term})"
+        if init := self._init(op):
+            placed.append(init)
+        depth = max(d for _, d in placed)
+        return self._keep(op, index, self.finished(op, total), depth)
+
+    def _index_depth(self, index: Indices) -> int:
+        depths = [self.writer.depth_of[v.name] for i in index for v in i.variables]
+        return max(depths, default=0)
+
+
+def clamped(text: str, dtype: str, last: int) -> str:
+    """C text of an integer moved into [0, last], leaving out the ends its type cannot pass."""
+    low = None if dtype in UNSIGNED else literal(0, dtype)
+    high = literal(last, dtype) if last < np.iinfo(NUMPY_DTYPES[dtype]).max else None
+    if low and high:
+        return f"fs_clamp({low}, {text}, {high})"
+    if low:
+        return f"fs_max({text}, {low})"
+    return f"fs_min({text}, {high})" if high else text
+
+
+def _moved(buffer: str, by: int) -> str:
+    """C text of a pointer from which an element lies where it lies `by` further in `buffer`."""
+    return buffer if not by else f"{buffer} {'-' if by < 0 else '+'} {abs(by)}"
+
+
+def guards_text(guards: tuple[Guard, ...]) -> str:
+    """C text of a conjunction of guards."""
+    parts: list[str] = []
+    for guard in guards:
+        index = render(guard.index)
+        if guard.index.lo < guard.lower:
+            parts.append(f"{index} >= {guard.lower}")
+        if guard.index.hi >= guard.upper:
+            parts.append(f"{index} < {guard.upper}")
+        if guard.stride != 1:
+            parts.append(f"({index}) % {guard.stride} == 0")
+    return " && ".join(parts) or "true"

@@ -1,0 +1,106 @@
+"""Which outputs may be written over an input: every thread reads an element before it writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.schedule.schedule import KernelPlan, NestPlan
+from fusionstitch.hlo.graph import Graph, Op
+
+_Layout = tuple[tuple[int, ...], str]
+
+
+@dataclass(frozen=True)
+class _Site:
+    """Where a stage is computed."""
+
+    phase: int
+    nest: NestPlan
+    level: int
+    place: Place
+
+
+def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
+    """All (output, input) pairs that may share memory; see `one_to_one` for using several."""
+    sites = {
+        stage: _Site(phase, nest, nest.nest.level[stage], nest.nest.place[stage])
+        for phase, groups in enumerate(plan.phases)
+        for group in groups
+        for nest in group.nests
+        for stage in nest.nest.stages
+    }
+    readers: dict[int, list[tuple[Stage, Indices]]] = {}
+    for stage in sites:
+        for op, index in stage.loads:
+            readers.setdefault(op.id, []).append((stage, index))
+    writers = {s.op.id: s for s in sites if not s.optional}
+    writers |= {cut.output.id: s for s in sites for cut in s.cuts}
+    # by layout: what is read for the last time in a phase; by nest: what is read there at all
+    ended: dict[_Layout, dict[int, list[int]]] = {}
+    near: dict[NestPlan, list[int]] = {}
+    for position, parameter in enumerate(graph.parameters):
+        reads = [sites[reader] for reader, _ in readers.get(parameter.id, ())]
+        if reads:
+            last = max(site.phase for site in reads)
+            ended.setdefault(_layout(parameter), {}).setdefault(last, []).append(position)
+            for nest in dict.fromkeys(site.nest for site in reads if site.phase == last):
+                near.setdefault(nest, []).append(position)
+    pairs = []
+    for number, output in enumerate(graph.root.operands):
+        writer = writers[output.id]
+        phases = ended.get(_layout(output), {})
+        found = [p for phase in phases if phase < sites[writer].phase for p in phases[phase]]
+        for position in near.get(sites[writer].nest, ()):
+            parameter = graph.parameters[position]
+            if _layout(parameter) == _layout(output) and all(
+                _is_over(reader, index, output, writer, sites)
+                for reader, index in readers[parameter.id]
+            ):
+                found.append(position)
+        pairs += [(number, position) for position in sorted(found)]
+    return tuple(pairs)
+
+
+def _is_over(
+    reader: Stage, index: Indices, output: Op, writer: Stage, sites: Mapping[Stage, _Site]
+) -> bool:
+    """Whether `reader` has read an element before `writer` overwrites it with one of `output`.
+
+    Either a grid barrier lies between the two, or both visit the element in one loop, the reader
+    in no later step: all values of a step are computed before its first store. One thread of a
+    team stores a value per row, while others may not have read yet: theirs must not matter. What
+    is cut from a value is stored elsewhere than where its loop reads.
+    """
+    read, write = sites[reader], sites[writer]
+    if read.phase < write.phase:
+        return True
+    together = read.nest is write.nest and read.place is write.place and read.level <= write.level
+    if not together or index != reader.dims or reader.op.dims != writer.op.dims:
+        return False
+    if output is not writer.op:
+        return False
+    if read.place in (Place.SWEEP, Place.RESULT):
+        return True
+    others = any(
+        producer is reader for stage in read.nest.nest.stages for producer, _ in stage.reads
+    )
+    return read.place is Place.ROW and (read.nest.teams.threads == 1 or not others)
+
+
+def one_to_one(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Of (output, input) pairs, the first ones in which no output and no input occurs twice."""
+    outputs: set[int] = set()
+    chosen: dict[int, int] = {}
+    for output, operand in pairs:
+        if output not in outputs and operand not in chosen:
+            outputs.add(output)
+            chosen[operand] = output
+    return tuple((output, operand) for operand, output in chosen.items())
+
+
+def _layout(op: Op) -> _Layout:
+    return op.dims, op.dtype  # XLA gives one buffer to equal shapes only

@@ -1,0 +1,1 @@
+"""Index arithmetic: where ops read, and where vectors begin."""

@@ -1,0 +1,1 @@
+"""Region to region: ops in terms of others, and cheaper ones."""

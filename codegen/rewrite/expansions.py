@@ -1,0 +1,39 @@
+"""Ops that code generation knows in terms of other ops: rewritten before anything is scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fusionstitch.codegen.rewrite.bitcasts import expand_bitcast
+from fusionstitch.codegen.rewrite.monoids import Monoids
+from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.scans import expand_scan_part
+from fusionstitch.codegen.rewrite.windows import expand_window
+from fusionstitch.hlo.graph import Graph, Op
+
+#: opcode -> a rule that gives the ops in its place, or None where the op stays as it is.
+Rules = Mapping[str, Callable[[Op], list[Op] | None]]
+
+
+def expand(graph: Graph, numerics: str) -> Graph:
+    """A region without the ops that rules can take apart: scans become reductions over windows,
+    those become reductions, and these reduce by functors of the kernel."""
+    monoids = Monoids(numerics)
+    passes: tuple[Rules, ...] = (
+        {"get-tuple-element": expand_scan_part},
+        {"reduce-window": expand_window},
+        {
+            "bitcast-convert": expand_bitcast,
+            "reduce": monoids.expand_reduce,
+            "get-tuple-element": monoids.expand_member,
+        },
+    )
+    for rules in passes:
+        graph = _rewritten(graph, rules)
+    return graph
+
+
+def _rewritten(graph: Graph, rules: Rules) -> Graph:
+    if not any(op.opcode in rules for op in graph):
+        return graph
+    return rewrite(graph, lambda op: rules[op.opcode](op) if op.opcode in rules else None)

@@ -1,0 +1,1 @@
+"""Which threads do what: extents, teams, clusters, templates."""

@@ -1,0 +1,1 @@
+"""C: types, expressions, and the writer of statements."""

@@ -1,0 +1,318 @@
+"""The command `fusionstitch`: report, explain, emit, tune, calibrate, doctor, cache."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from fusionstitch import env
+from fusionstitch.errors import FusionStitchError
+from fusionstitch.hlo import foreign
+from fusionstitch.options import Options
+
+if TYPE_CHECKING:
+    from fusionstitch.roads.call import Call
+
+_EXIT_FAILURE = 1
+_EXIT_USER_ERROR = 2
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code: 0, 2 for what the user can put right or has
+    interrupted, else 1."""
+    parsed = _parser().parse_args(arguments)
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    run: Callable[[argparse.Namespace], int] = parsed.run
+    try:
+        if run is not _doctor:  # which goes on, to list what is wrong
+            env.LOG.get()
+        return run(parsed)
+    except KeyboardInterrupt:
+        _say("fusionstitch: interrupted", "stderr")
+        return _EXIT_USER_ERROR
+    except FusionStitchError as error:
+        _say(f"fusionstitch: {error}", "stderr")
+        return _EXIT_USER_ERROR
+    except BrokenPipeError:
+        if sys.stderr is not None:
+            sys.stderr.close()
+        return 0
+    except Exception as error:
+        logger.debug("the command failed", exc_info=True)
+        _say(
+            f"fusionstitch: {type(error).__name__}: {error}\n"
+            "FUSIONSTITCH_LOG=debug shows where this comes from.",
+            "stderr",
+        )
+        return _EXIT_FAILURE
+
+
+def _say(text: object, stream: str = "stdout") -> None:
+    """Prints what may quote a module, whatever the terminal's encoding can hold, if it is open."""
+    if (file := getattr(sys, stream)) is not None and not file.closed:
+        encoding = file.encoding or "utf-8"
+        said = foreign.lines(str(text)).encode(encoding, "backslashreplace").decode(encoding)
+        print(said, file=file, flush=True)
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that says in one line what it does not take."""
+
+    def error(self, message: str) -> NoReturn:
+        _say(f"{self.prog}: {message}. {self.prog} --help lists what it takes.", "stderr")
+        raise SystemExit(_EXIT_USER_ERROR)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="fusionstitch",
+        description="Stitches memory-bound ops of JAX programs into single CUDA kernels.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    what = (
+        "file.py:name or package.module:name, where name() returns (function, arguments); "
+        "or a file of HLO text, StableHLO or an HloModuleProto"
+    )
+    target = _Parser(add_help=False)
+    target.add_argument("target", metavar="TARGET", help=what)
+    target.add_argument("--device", help="profile to plan for, such as h200; need not be here")
+    target.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
+    target.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
+    target.add_argument("--scorer", choices=env.SCORERS, help="what a pattern is worth")
+    target.add_argument("--fallback", choices=env.FALLBACKS, help="what a failure does")
+
+    report = commands.add_parser(
+        "report", parents=[target], help="kernels, traffic, times and errors against XLA"
+    )
+    report.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write it as JSON ('-': stdout)"
+    )
+    report.set_defaults(run=_report)
+
+    explain = commands.add_parser(
+        "explain", parents=[target], help="every pattern and every rejection, with the reason"
+    )
+    explain.set_defaults(run=_explain)
+
+    emit = commands.add_parser("emit", parents=[target], help="write the generated kernels")
+    emit.add_argument(
+        "-o", "--output", type=Path, default=Path("kernels"), metavar="DIR", help="default: kernels"
+    )
+    emit.set_defaults(run=_emit)
+
+    tune = commands.add_parser(
+        "tune", help="search schedules on the GPU at hand; later runs follow what was found"
+    )
+    tune.add_argument("targets", metavar="TARGET", nargs="*", help=what)
+    tune.add_argument(
+        "--budget", type=float, default=60.0, metavar="S", help="seconds per target; default: 60"
+    )
+    tune.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
+    tune.add_argument("--json", type=Path, metavar="FILE", help="also write the reports as JSON")
+    tune.add_argument(
+        "--import", type=Path, metavar="FILE", dest="taken", help="first take over a file's results"
+    )
+    tune.add_argument(
+        "--export", type=Path, metavar="FILE", help="then write this GPU's results to a file"
+    )
+    tune.add_argument(
+        "--device", help="profile whose results --export writes; default: that of the GPU at hand"
+    )
+    tune.set_defaults(run=_tune)
+
+    calibrate = commands.add_parser(
+        "calibrate", help="measure the GPU at hand into a device profile"
+    )
+    calibrate.add_argument("--device", type=int, default=0, metavar="N", help="which GPU")
+    calibrate.add_argument(
+        "--output", type=Path, metavar="FILE", help="where the profile goes; default: stdout"
+    )
+    calibrate.add_argument(
+        "--gemms", type=Path, metavar="FILE", help="measure XLA's dots instead, into this table"
+    )
+    calibrate.add_argument(
+        "--reductions", type=Path, metavar="FILE", help="measure XLA's reductions instead"
+    )
+    calibrate.add_argument(
+        "--budget", type=float, default=120.0, metavar="S", help="seconds for a table; default: 120"
+    )
+    calibrate.set_defaults(run=_calibrate)
+
+    doctor = commands.add_parser("doctor", help="what this machine has and what is missing")
+    doctor.set_defaults(run=_doctor)
+
+    cache = commands.add_parser("cache", help="the cache of compiled kernels, programs and timings")
+    cache.add_argument("action", choices=("status", "clear"))
+    cache.set_defaults(run=_cache)
+    return parser
+
+
+def _version() -> str:
+    from fusionstitch.version import __version__
+
+    return __version__
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    _say(f"warning: {message}", "stderr")
+
+
+def _call(parsed: argparse.Namespace) -> Call:
+    from fusionstitch.api import call_of
+    from fusionstitch.commands import targets
+
+    chosen = ("device", "backend", "numerics", "scorer", "fallback")
+    given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
+    fun, args = targets.load(parsed.target)
+    call = call_of(fun, args, {})
+    return replace(call, options=call.options.replace(**given))
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    from fusionstitch.reports.report import report_call
+
+    report = report_call(_call(parsed), _workload(parsed.target))
+    data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
+    if parsed.json == Path("-"):
+        print(data)
+        return 0
+    _say(report)
+    if parsed.json is not None:
+        _written(parsed.json, data + "\n")
+    return 0
+
+
+def _workload(target: str) -> str:
+    place, colon, name = target.rpartition(":")
+    return f"{Path(place).stem}:{name}" if colon else Path(target).stem
+
+
+def _explain(parsed: argparse.Namespace) -> int:
+    from fusionstitch.reports import trial
+    from fusionstitch.reports.explain import explain
+
+    _say(explain(trial.plan(_call(parsed))))
+    return 0
+
+
+def _emit(parsed: argparse.Namespace) -> int:
+    from fusionstitch.reports import trial
+    from fusionstitch.reports.emitted import write
+
+    stitched = trial.plan(_call(parsed))
+    paths = write(stitched, parsed.output)
+    for path in paths:
+        _say(path)
+    if not paths:
+        _say(
+            f"{_workload(parsed.target)} for {stitched.device.name}: no kernel, so no file was "
+            "written. `fusionstitch explain` with the same arguments says why.",
+            "stderr",
+        )
+    return 0
+
+
+def _tune(parsed: argparse.Namespace) -> int:
+    from fusionstitch.compiler import builders
+    from fusionstitch.costmodel import devices
+    from fusionstitch.tuning.tune import export_results, import_results, tune_call
+
+    if not (parsed.targets or parsed.taken or parsed.export):
+        raise FusionStitchError("Name a target to tune, or use --import or --export.")
+    if parsed.device is not None:
+        devices.device(parsed.device)  # a wrong name is not to be found out after all the tuning
+    if parsed.taken is not None:
+        device, count = import_results(parsed.taken)
+        _say(f"{count} results for {device} taken from {parsed.taken}")
+    reports, failed = [], []
+    for target in parsed.targets:
+        try:
+            call = _call(argparse.Namespace(target=target, numerics=parsed.numerics))
+            reports.append(tune_call(call, parsed.budget, _workload(target)))
+        except Exception as error:  # the other targets can still be tuned
+            logger.debug("tuning %s failed", target, exc_info=True)
+            failed.append(error)
+            _say(f"fusionstitch: {target}: {error}", "stderr")
+            continue
+        _say(reports[-1])
+        if parsed.export is not None:  # what is found is kept if a later target takes too long
+            export_results(parsed.export, reports[-1].device)
+    if parsed.json is not None:
+        data = json.dumps([report.to_dict() for report in reports], indent=2, allow_nan=False)
+        _written(parsed.json, data + "\n")
+    if parsed.export is not None:
+        device = parsed.device or builders.profile(Options(backend="auto")).name
+        _say(f"{export_results(parsed.export, device)} results for {device} in {parsed.export}")
+    expected = all(isinstance(error, FusionStitchError) for error in failed)
+    return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
+
+
+def _calibrate(parsed: argparse.Namespace) -> int:
+    from fusionstitch.measure.calibrate import calibrate, to_json
+
+    if parsed.gemms is not None or parsed.reductions is not None:
+        return _tables(parsed)
+    profile = calibrate(parsed.device)
+    if parsed.output is None:
+        print(to_json(profile), end="")
+    else:
+        _written(parsed.output, to_json(profile))
+        _say(f"{profile.name}: {profile.measured}")
+        _say(f"use it with FUSIONSTITCH_PROFILE={parsed.output}")
+    return 0
+
+
+def _tables(parsed: argparse.Namespace) -> int:
+    """Times of XLA's own kernels, each table into the file that was named for it."""
+    from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
+
+    meter = calibrate.meter(parsed.device)
+    grids: dict[str, Iterator[xla_programs.Program]]
+    grids = {"gemms": gemms.grid(), "reductions": reductions.grid()}
+    for name, grid in grids.items():
+        path = getattr(parsed, name)
+        if path is not None:
+            programs = list(grid)
+            found = xla_programs.measure(meter, programs, parsed.budget)
+            _written(path, xla_programs.to_json(meter, name, found))
+            _say(f"{len(found)} of {len(programs)} {name} in {path}")
+    return 0
+
+
+def _written(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise FusionStitchError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from fusionstitch.commands.doctor import examine
+
+    found = examine()
+    _say(found.text)
+    return _EXIT_USER_ERROR if found.wrong else 0
+
+
+def _cache(parsed: argparse.Namespace) -> int:
+    from fusionstitch.runtime.cache import Database, Store
+
+    store, database = Store(), Database()
+    if parsed.action == "clear":
+        store.clear()
+        database.clear()
+    entries, size = store.usage()
+    _say(f"folder   {store.folder}{'' if store.persistent else ' (not usable, see the log)'}")
+    _say(f"objects  {entries}, {size / 1e6:.1f} MB")
+    database.close()
+    return 0

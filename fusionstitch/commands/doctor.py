@@ -1,0 +1,234 @@
+"""What this machine has and lacks, as `fusionstitch doctor` prints it.
+
+Whatever is missing, the rest is looked at: nothing but the standard library is imported outside
+the line that tells of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from fusionstitch import env
+from fusionstitch.errors import FusionStitchError
+from fusionstitch.hlo.verdict import Verdict
+
+if TYPE_CHECKING:
+    from fusionstitch.costmodel.devices import Device
+
+#: Modules that stitching cannot do without, and the packages that have them.
+_NEEDED: Mapping[str, str] = {
+    "jax": "jax",
+    "jaxlib": "jaxlib",
+    "numpy": "numpy",
+    "networkx": "networkx",
+    "google.protobuf": "protobuf",
+    "pulp": "pulp",
+    "highspy": "highspy",
+}
+#: CuPy brings NVRTC, which only GPUs need.
+_OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was looked at; `wrong` where stitching will not work because of it."""
+
+    name: str
+    value: str
+    wrong: bool = False
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The whole text, and the names of what is wrong."""
+
+    text: str
+    wrong: tuple[str, ...]
+
+
+def examine() -> Examination:
+    """Versions, compilers, GPU, cache and environment variables; what is missing says so."""
+    sections: dict[str, Callable[[], Iterator[Line]]] = {
+        "versions": _versions,
+        "backends": _backends,
+        "cache": _cache,
+        "environment": _environment,
+    }
+    texts: list[str] = []
+    wrong: list[str] = []
+    for title, section in sections.items():
+        texts.append(title)
+        for line in section():
+            texts.append(f"{'!' if line.wrong else ' '} {line.name:<26} {line.value}")
+            wrong += [line.name] * line.wrong
+    texts.append(f"to mend: {', '.join(wrong)} (marked !)" if wrong else "nothing is missing")
+    return Examination("\n".join(texts), tuple(wrong))
+
+
+def _versions() -> Iterator[Line]:
+    from fusionstitch.version import __version__
+
+    yield Line("fusionstitch", __version__)
+    yield Line("python", platform.python_version())
+    for module, package in _NEEDED.items():
+        version = _version(package)
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a broken installation raises what it likes
+            missing = isinstance(error, ModuleNotFoundError) and error.name == module
+            why = f"missing: pip install {package}" if missing else f"broken: {_why(error)}"
+            yield Line(package, why if missing else f"{version}, {why}", wrong=True)
+        else:
+            yield Line(package, version)
+    for package in _OPTIONAL:
+        yield Line(package, _version(package))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _backends() -> Iterator[Line]:
+    yield _asked("JAX's version", _supported)
+    yield _asked("JAX's compiler pass", _pass)
+    gpu = _asked("GPU", _gpu)
+    yield gpu
+    if not gpu.wrong:
+        yield _asked("device profile", _profile)
+    used = not gpu.wrong and gpu.value != _NO_GPU
+    yield _asked("NVRTC (cuda)", _nvrtc, needed=used)
+    launcher = _asked("launcher (cuda)", _launcher, needed=used)
+    yield launcher
+    built = used and launcher.value != _BROUGHT
+    yield _asked("C++ (emulate, launcher)", _compiler, needed=built or _emulated())
+
+
+_BROUGHT = "came with the package"
+_NO_GPU = "none: functions run as under jax.jit, unless backend='emulate'"
+
+
+def _supported() -> str:
+    from fusionstitch.supported import jax_version
+
+    found = jax_version()
+    if not found:
+        _refused(found)
+    return f"{dict(found.facts)['version']} is supported"
+
+
+def _pass() -> str:
+    from fusionstitch.runtime import xla_pass
+
+    if not xla_pass.has_door():
+        raise FusionStitchError("jax.extend.xla.register_hlo_module_transformation is missing.")
+    return "jax.extend.xla has it"
+
+
+def _gpu() -> str:
+    from fusionstitch.compiler import builders
+
+    found = builders.gpu()
+    return str(dict(found.facts)["kind"]) if found else _NO_GPU
+
+
+def _profile() -> str:
+    found = _device()
+    return f"{found.name}: {found.measured}"
+
+
+def _device() -> Device:
+    from fusionstitch.compiler import builders
+    from fusionstitch.options import Options
+
+    # all that the environment may say otherwise, in a way that is not allowed
+    chosen = Options(backend="auto", scorer="model", fallback="xla", numerics="default")
+    return builders.profile(chosen)
+
+
+def _nvrtc() -> str:
+    from fusionstitch.compiler import builders
+    from fusionstitch.runtime import nvrtc
+
+    if not (found := nvrtc.available()):
+        _refused(found)
+    version = nvrtc.version()
+    if builders.gpu() and (arch := _device().sm_arch) not in nvrtc.architectures():
+        raise FusionStitchError(f"NVRTC {version} compiles nothing for {arch}: install another.")
+    return version
+
+
+def _launcher() -> str:
+    import jax.ffi
+
+    from fusionstitch.runtime import prebuilt
+
+    found = prebuilt.image(prebuilt.CUDA, Path(jax.ffi.include_dir()))
+    return "compiled on first use" if found is None else _BROUGHT
+
+
+def _compiler() -> str:
+    from fusionstitch.runtime import toolchain
+
+    return " ".join(toolchain.compiler())
+
+
+def _emulated() -> bool:
+    try:
+        return env.BACKEND.get() == "emulate"
+    except FusionStitchError:  # the environment's own line says so
+        return False
+
+
+def _cache() -> Iterator[Line]:
+    try:
+        from fusionstitch.runtime.cache import Store
+
+        store = Store()
+        entries, size = store.usage()
+    except (FusionStitchError, ImportError) as error:
+        yield Line("folder", _why(error), wrong=True)
+        return
+    yield Line("folder", str(store.folder))
+    yield Line("objects", f"{entries}, {size / 1e6:.1f} MB")
+    yield Line("persistent", "yes" if store.persistent else "no: kernels are kept in memory only")
+
+
+def _environment() -> Iterator[Line]:
+    for variable in env.VARIABLES:
+        text = variable.text
+        try:
+            variable.get()
+        except FusionStitchError as error:
+            yield Line(variable.name, str(error), wrong=True)
+        else:
+            value = f"{variable.doc}" if text is None else f"= {text}  ({variable.doc})"
+            yield Line(variable.name, value)
+    for name in env.unknown():
+        yield Line(name, "is set but unknown: misspelt?")
+
+
+def _why(error: Exception) -> str:
+    """What an error says, on one line: here it is no defect of ours."""
+    text = str(error) if isinstance(error, FusionStitchError) else repr(error)
+    return " ".join(text.split())
+
+
+def _refused(verdict: Verdict) -> NoReturn:
+    raise FusionStitchError(verdict.reason)
+
+
+def _asked(name: str, what: Callable[[], str], needed: bool = True) -> Line:
+    """A line with what `what` says; with what it raises, which is wrong if it is `needed`."""
+    try:
+        return Line(name, what())
+    except Exception as error:  # a broken installation raises what it likes
+        return Line(name, _why(error), wrong=needed)

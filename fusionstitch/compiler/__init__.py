@@ -1,0 +1,1 @@
+"""HLO bytes in, HLO bytes and a plan out."""

@@ -1,0 +1,433 @@
+"""The compiler: HLO bytes in, HLO bytes and a plan out. All doors of the project lead here."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.schedule.tuning import DEFAULT
+from fusionstitch.compiler import dump
+from fusionstitch.compiler.built import Builder, Built
+from fusionstitch.compiler.naming import graph_key, kernel_name
+from fusionstitch.compiler.planning import GraphPlanner
+from fusionstitch.compiler.progress import Step, silent
+from fusionstitch.compiler.reuse import in_place, overwrites
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.errors import reason
+from fusionstitch.hlo.brief import Listed, brief, count, listed
+from fusionstitch.hlo.detached import attach, detach
+from fusionstitch.hlo.errors import CodegenError, StitchError, VerifyError
+from fusionstitch.hlo.exporter import Preparation, Replacement, export
+from fusionstitch.hlo.graph import Graph, Module
+from fusionstitch.hlo.importer import from_message, parse
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.joining import join
+from fusionstitch.hlo.simplify import simplify_module
+from fusionstitch.hlo.verify import verify_module
+from fusionstitch.options import Options
+from fusionstitch.patterns.like_terms import joined_sums
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.patterns.recompute import recomputed
+from fusionstitch.plan.findings import Evidence
+from fusionstitch.plan.plan import Chosen, Plan, Rejected
+from fusionstitch.plan.scores import Measure
+from fusionstitch.runtime import xla_pass
+from fusionstitch.runtime.apart import apart, check
+from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
+from fusionstitch.runtime.outcome import Failed
+from fusionstitch.tuning.tuned import NOTHING, Tuned
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Workpiece:
+    """A module at the time when it is planned. `literals` were taken out of it (`hlo/detached.py`);
+    `make` gives the kernels of patterns as the program would have them, None for those that cannot
+    be built."""
+
+    module: Module
+    literals: Sequence[bytes]
+    make: Callable[[Sequence[Pattern]], Sequence[tuple[Kernel, Artifact] | None]]
+
+
+#: Revises the plans of a module's graphs by what is measured of their patterns, which it returns.
+Judge = Callable[[Workpiece, Sequence[GraphPlanner]], Evidence]
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """Ops that were to be stitched and went to XLA instead; no ops stands for the whole program."""
+
+    ops: tuple[str, ...]
+    reason: str
+
+    def __post_init__(self) -> None:
+        listed(self, "ops")
+
+    def __repr__(self) -> str:
+        what = count(self.ops, "op") if self.ops else "the whole program"
+        return brief(f"Fallback: {what}. {self.reason}")
+
+
+@dataclass(frozen=True, eq=False)
+class Stitch:
+    """One pattern carried out: what was chosen, its kernel, and what was built from it.
+
+    `built` is None where nothing was built (`fusionstitch emit`, plans for absent devices).
+    """
+
+    chosen: Chosen
+    kernel: Kernel
+    built: Built | None
+
+    def __repr__(self) -> str:
+        built = "" if self.built else ", not built"
+        return brief(f"Stitch: {count(self.chosen.pattern.ops, 'op')} in {self.kernel.name}{built}")
+
+
+@dataclass(frozen=True, eq=False)
+class Stitched:
+    """A module with its plan carried out.
+
+    `module` are HloModuleProto bytes; those that came in when nothing was stitched. `plans` holds
+    one plan per graph that runs as kernels, callees first. `timings` are seconds per pass. `given`
+    is the module that came in, `evidence` what was measured for the plans (see `Judge`).
+    """
+
+    name: str
+    module: bytes
+    device: Device
+    plans: tuple[Plan, ...] = ()
+    stitches: tuple[Stitch, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
+    timings: dict[str, float] = field(default_factory=dict)
+    given: bytes = b""
+    evidence: Evidence = field(default_factory=Evidence)
+
+    def __post_init__(self) -> None:
+        listed(self, "plans", "stitches", "fallbacks")
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Stitched {self.name} for {self.device.name}: {count(self.stitches, 'pattern')} in "
+            f"{count(self.kernels, 'kernel')}, {count(self.fallbacks, 'fallback')}"
+        )
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The distinct kernels, in the order of their first use."""
+        return Listed({s.kernel.name: s.kernel for s in self.stitches}.values())
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """What was built from `kernels`."""
+        built = {s.kernel.name: s.built.artifact for s in self.stitches if s.built}
+        return Listed(built.values())
+
+    @property
+    def rejected(self) -> tuple[Rejected, ...]:
+        return Listed(r for plan in self.plans for r in plan.rejected)
+
+
+def stitch(
+    data: bytes,
+    options: Options,
+    device: Device,
+    builder: Builder | None,
+    *,
+    aliasing: bool = False,
+    step: Step = silent,
+    tuned: Tuned = NOTHING,
+    measure: Measure | None = None,
+    judge: Judge | None = None,
+    ahead: Callable[[], object] = lambda: None,
+) -> Stitched:
+    """Plans `data` (HloModuleProto bytes) for `device` and replaces each pattern by a custom call.
+
+    Without a builder kernels are generated but not built, and the module stays as it is. With
+    `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
+    `tuned` are the results of tuning to follow; `measure`, by default their times, is asked for
+    measured times of patterns. `judge` revises the plans by what it measures. `ahead` is called
+    before each kernel whose text is to be built.
+    Under fallback="xla" nothing of ours is raised: what fails is left to XLA with the reason kept
+    in `fallbacks`. Under "error" a StitchError says what failed. What the caller's signal handlers
+    raise meanwhile is raised at once.
+    """
+    measure = measure or tuned.times(options)
+    run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge, ahead)
+    found = apart(run.stitch)
+    if not isinstance(found, Failed):
+        return found
+    # rule 1: whatever goes wrong, the program still runs
+    error = found.error
+    if isinstance(error, StitchError):
+        raise error
+    logger.debug("stitching %s failed", run.name, exc_info=error)
+    why = reason(error)
+    if options.fallback == "error":
+        raise StitchError(
+            f"{run.name or 'The program'} could not be stitched: {why} "
+            'Use fallback="xla" to leave it to XLA.'
+        ) from error
+    return Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
+
+
+@dataclass(eq=False)
+class _Run:
+    """One call of `stitch`: each method is a pass, timed under its own name."""
+
+    data: bytes
+    options: Options
+    device: Device
+    builder: Builder | None
+    aliasing: bool
+    step: Step
+    tuned: Tuned
+    measure: Measure | None
+    judge: Judge | None
+    ahead: Callable[[], object]
+    name: str = ""
+    timings: dict[str, float] = field(default_factory=dict)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    #: by structure and duties
+    kernels: dict[str, Kernel | str] = field(default_factory=dict)
+    #: what the plans rest on besides the model
+    evidence: Evidence = field(default_factory=Evidence)
+    #: the literals that no pass reads, while they are out of the module
+    literals: tuple[bytes, ...] = ()
+
+    def stitch(self) -> Stitched:
+        module = self.join_sums(self.read())
+        module = self.simplify(module)
+        plans = self.plan(module)
+        written = self.generate(module, [c for plan in plans for c in plan.chosen])
+        stitches = self.build(written)
+        data = self.data
+        if self.builder and stitches:
+            data, stitches = self.write(module, stitches)
+        return Stitched(
+            self.name,
+            data,
+            self.device,
+            plans,
+            stitches,
+            tuple(self.fallbacks),
+            self.timings,
+            self.data,
+            self.evidence,
+        )
+
+    def read(self) -> Module:
+        with self.timed("import"):
+            data, self.literals = detach(self.data)
+            proto = parse(inline_calls(data))
+            xla_pass.unmark(proto)
+            module = from_message(proto)
+            self.name = module.name
+            return module
+
+    def join_sums(self, module: Module) -> Module:
+        """The module with the sums over an unrolled loop's steps as one op each."""
+        if self.options.numerics == "strict":
+            return module  # terms are added in another order
+        with self.timed("simplify"):
+            found = {graph: joined_sums(graph, self.device) for graph in module.stitchable}
+            for graph, sums in found.items():
+                if sums:
+                    join(module, graph, sums)
+            return from_message(module.proto) if any(found.values()) else module
+
+    def simplify(self, module: Module) -> Module:
+        with self.timed("simplify"):
+            return simplify_module(module)
+
+    def plan(self, module: Module) -> tuple[Plan, ...]:
+        """One plan per graph; graphs that are equal but for names are planned once."""
+        known: dict[tuple[str, bool], GraphPlanner] = {}
+        planners = []
+        with self.timed("plan"):
+            repeated = _repeated(module)
+            for graph in module.stitchable:
+                in_loop = graph in repeated
+                key = graph_key(graph), in_loop
+                if key not in known:
+                    known[key] = GraphPlanner(
+                        graph, self.device, self.options, in_loop, self.tuned, self.measure
+                    )
+                planners.append((graph, known[key]))
+        if self.judge is not None:
+            with self.timed("measure"):
+                work = Workpiece(module, self.literals, partial(self.make, module))
+                self.evidence = self.judge(work, list(known.values()))
+        return tuple(_moved(planner.plan, graph, self.device) for graph, planner in planners)
+
+    def make(
+        self, module: Module, patterns: Sequence[Pattern]
+    ) -> list[tuple[Kernel, Artifact] | None]:
+        """The kernels that patterns of `module` get, built; None for one that has none."""
+        assert self.builder is not None
+        kernels = [self.kernel(pattern, overwrites(module, pattern)) for pattern in patterns]
+        wanted = list(dict.fromkeys(k for k in kernels if isinstance(k, Kernel)))
+        built = dict(zip(wanted, self.builder(wanted), strict=True))
+        found: list[tuple[Kernel, Artifact] | None] = []
+        for kernel in kernels:
+            one = built[kernel] if isinstance(kernel, Kernel) else None
+            if isinstance(kernel, Kernel) and isinstance(one, Built):
+                found.append((kernel, one.artifact))
+            else:
+                found.append(None)
+        return found
+
+    def generate(self, module: Module, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
+        """A kernel per pattern; patterns of equal structure and equal duties share it."""
+        written = []
+        with self.timed("codegen"):
+            for one in chosen:
+                kernel = self.kernel(one.pattern, overwrites(module, one.pattern))
+                if isinstance(kernel, Kernel):
+                    written.append((one, kernel))
+                else:
+                    self.leave(one, kernel)
+        dump.kernels(dict.fromkeys(kernel for _, kernel in written))
+        return written
+
+    def kernel(self, pattern: Pattern, over: tuple[tuple[int, int], ...]) -> Kernel | str:
+        """The kernel of a pattern whose outputs overwrite inputs (`over`), or why there is none."""
+        key = pattern.key
+        if over:
+            key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
+        if key not in self.kernels:
+            check()
+            if self.builder is not None:
+                self.ahead()
+            name = kernel_name(pattern.ops, key)
+            part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
+            settings = self.tuned.settings(pattern, self.options)
+            settings = dataclasses.replace(settings, overwrites=over)
+            self.kernels[key] = _generated(part, self.device, settings)
+        return self.kernels[key]
+
+    def build(self, written: Sequence[tuple[Chosen, Kernel]]) -> tuple[Stitch, ...]:
+        kernels = list(dict.fromkeys(kernel for _, kernel in written))
+        if self.builder is None or not kernels:
+            return tuple(Stitch(one, kernel, None) for one, kernel in written)
+        with self.timed("build", f"{len(kernels)} kernels"):
+            outcomes = dict(zip(kernels, self.builder(kernels), strict=True))
+        stitches = []
+        for one, kernel in written:
+            built = outcomes[kernel]
+            if isinstance(built, Built):
+                stitches.append(Stitch(one, kernel, built))
+            else:
+                self.leave(one, str(built))
+        return tuple(stitches)
+
+    def write(self, module: Module, stitches: Sequence[Stitch]) -> tuple[bytes, tuple[Stitch, ...]]:
+        """The module with the kernels of `stitches` in it, and those of them it has."""
+        with self.timed("export"):
+            written: list[tuple[Stitch, Replacement]] = []
+            for one in stitches:
+                try:
+                    written.append((one, self.replacement(module, one)))
+                except VerifyError as error:  # a defect in one pattern must not cost the others
+                    self.leave(one.chosen, str(error))
+            if not written:
+                return self.data, ()
+            loading = loading_config(_artifact(one) for one, _ in written)
+            load = Preparation("fusionstitch_load", LOAD_TARGET, loading)
+            data = export(module, [call for _, call in written], load)
+            verify_module(data)
+            return attach(data, self.literals), tuple(one for one, _ in written)
+
+    def replacement(self, module: Module, one: Stitch) -> Replacement:
+        pattern, kernel = one.chosen.pattern, one.kernel
+        return Replacement(
+            graph=pattern.graph,
+            outputs=pattern.outputs,
+            inputs=pattern.inputs,
+            removed=pattern.ops,
+            name=kernel.name,
+            target=TARGET,
+            config=_artifact(one).config(),
+            scratch=kernel.scratch,
+            aliasing=in_place(module, pattern, kernel) if self.aliasing else (),
+        )
+
+    def leave(self, chosen: Chosen, why: str) -> None:
+        """Leaves a pattern to XLA; raises where the user wants to know."""
+        ops = tuple(op.name for op in chosen.pattern.ops)
+        if self.options.fallback == "error":
+            raise StitchError(
+                f"A pattern of {self.name} ({', '.join(ops[:8])}{', ...' if len(ops) > 8 else ''}) "
+                f'could not be stitched: {why} Use fallback="xla" to leave it to XLA.'
+            )
+        self.fallbacks.append(Fallback(ops, why))
+
+    @contextmanager
+    def timed(self, name: str, detail: str = "") -> Iterator[None]:
+        check()
+        self.step(f"{name} {detail}".rstrip())
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+
+
+def _artifact(one: Stitch) -> Artifact:
+    assert one.built is not None
+    return one.built.artifact
+
+
+def _generated(part: Graph, device: Device, settings: CodegenOptions) -> Kernel | str:
+    """The kernel of a region, or why there is none."""
+    try:
+        return generate(part, device, settings)
+    except CodegenError as error:
+        if settings.tuning != DEFAULT:  # tuned with other versions
+            return _generated(part, device, dataclasses.replace(settings, tuning=DEFAULT))
+        return str(error)
+    except Exception as error:  # a defect in one pattern must not cost the others
+        logger.debug("code generation of %s failed", part.name, exc_info=True)
+        return reason(error)
+
+
+def _repeated(module: Module) -> set[Graph]:
+    """The graphs that run once per iteration of a loop, what they call included."""
+    found: set[Graph] = set()
+    stack = [
+        g for graph in module.graphs for op in graph if op.opcode == "while" for g in op.called
+    ]
+    while stack:
+        graph = stack.pop()
+        if graph not in found:
+            found.add(graph)
+            stack += [g for op in graph for g in op.called]
+    return found
+
+
+def _moved(plan: Plan, graph: Graph, device: Device) -> Plan:
+    """The plan of an equal graph, for this one: positions agree, so bitsets carry over."""
+    if plan.program is graph:
+        return plan
+    given = None
+    if plan.given is not None:
+        copies = recomputed(graph, device)
+        assert copies is not None  # as it was for an equal graph
+        given, graph = graph, copies.graph
+    chosen = tuple(
+        dataclasses.replace(c, pattern=dataclasses.replace(c.pattern, graph=graph))
+        for c in plan.chosen
+    )
+    rejected = tuple(dataclasses.replace(r, graph=graph) for r in plan.rejected)
+    return dataclasses.replace(plan, graph=graph, given=given, chosen=chosen, rejected=rejected)

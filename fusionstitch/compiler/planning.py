@@ -1,0 +1,104 @@
+"""The planner's door to code generation: what the kernel of a pattern would be."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+from fusionstitch.codegen.generate import inspect
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.schedule.tuning import DEFAULT
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.facts import SCOPES, KernelFacts
+from fusionstitch.errors import reason
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.verdict import Verdict, forbid
+from fusionstitch.options import Options
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.patterns.recompute import Recomputed, recomputed
+from fusionstitch.plan.checker import verify_times
+from fusionstitch.plan.findings import Findings
+from fusionstitch.plan.plan import Plan
+from fusionstitch.plan.planner import Planner
+from fusionstitch.plan.scores import Measure
+from fusionstitch.runtime.apart import check
+from fusionstitch.tuning.tuned import NOTHING, Tuned
+
+logger = logging.getLogger(__name__)
+
+
+class GraphPlanner:
+    """Plans one graph: `plan` is the best one, at first by the scores alone.
+
+    It is that of the graph, with what code generation says about each pattern asked for; or that of
+    the graph with copies of what lies between dots, where the copies are worth it. `tuned` are
+    known schedules, `measure` gives known times.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: Device,
+        options: Options,
+        in_loop: bool = False,
+        tuned: Tuned = NOTHING,
+        measure: Measure | None = None,
+    ):
+        self.device, self.options, self.tuned, self.in_loop = device, options, tuned, in_loop
+        plan = partial(Planner, device=device, options=options, inspect=self._ask, in_loop=in_loop)
+        self._planners = [plan(graph, measure=measure)]
+        self._plans = [self._planners[0].plan()]
+        if (other := self._recomputed(graph)) is not None:
+            again = plan(other.graph, measure=measure, offered=other.families)
+            self._planners.append(again)
+            self._plans.append(again.plan())
+
+    @property
+    def plan(self) -> Plan:
+        first, best = self._plans[0], self._plans[self._best]
+        if best is first:
+            return first
+        found = best.instead_of(first.graph, first.xla_us)
+        verify_times(found)
+        return found
+
+    @property
+    def planner(self) -> Planner:
+        """What made `plan`."""
+        return self._planners[self._best]
+
+    def revise(self, findings: Findings) -> None:
+        """Has the present plan made again, as `findings` judge its patterns."""
+        self._plans[self._best] = self.planner.revise(findings)
+
+    @property
+    def _best(self) -> int:
+        """Where the best plan is; that with copies has to be worth more than the copies."""
+        first, *again = self._plans
+        if again and again[0].modelled_us < min(first.modelled_us, first.xla_us, again[0].xla_us):
+            return 1
+        return 0
+
+    def _recomputed(self, graph: Graph) -> Recomputed | None:
+        try:
+            return recomputed(graph, self.device)
+        except Exception:  # the plan there is stays
+            logger.warning("recomputing between dots failed", exc_info=True)
+            return None
+
+    def _ask(self, pattern: Pattern) -> KernelFacts | Verdict:
+        check()
+        part = region("inspected", pattern.ops, pattern.inputs, pattern.outputs)
+        settings = self.tuned.settings(pattern, self.options)
+        try:
+            found = inspect(part, self.device, settings)
+            if isinstance(found, Verdict) and settings.tuning != DEFAULT:
+                found = inspect(part, self.device, replace(settings, tuning=DEFAULT))
+        except Exception as error:  # a defect in one pattern must not cost the others
+            logger.debug("inspecting a pattern failed", exc_info=True)
+            return forbid(reason(error))
+        widest = SCOPES.index(self.options.scope)
+        if isinstance(found, KernelFacts) and SCOPES.index(found.scope) > widest:
+            return forbid("Its values cross a wider scope than Options.scope.", scope=found.scope)
+        return found

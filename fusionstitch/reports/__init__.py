@@ -1,0 +1,1 @@
+"""What stitching did and what it is worth, for people and programs."""

@@ -1,0 +1,127 @@
+"""A plan as text: what was stitched and why, what was not and why not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from fusionstitch.compiler.core import Fallback, Stitch, Stitched
+from fusionstitch.hlo import foreign
+from fusionstitch.hlo.brief import count
+from fusionstitch.hlo.graph import Op
+from fusionstitch.plan.plan import Chosen, Plan, Rejected
+from fusionstitch.plan.scores import kind_of_pattern
+from fusionstitch.supported import jax_version
+
+#: Ops and source lines named per pattern; the rest is counted.
+_SHOWN_OPS = 12
+_SHOWN_LINES = 4
+_SHOWN_REJECTED = 40
+
+NOTHING = (
+    "Nothing was stitched: the program ran through jax.jit alone (no GPU in use).\n"
+    "FUSIONSTITCH_BACKEND=emulate runs stitched kernels on the CPU; `fusionstitch report --device "
+    "h200` plans for a GPU that is not here."
+)
+
+
+def explain(stitched: Stitched | None) -> str:
+    """Patterns with ops, source lines, scope, template and score; rejections with reasons."""
+    if stitched is None:
+        version = jax_version()
+        return NOTHING if version else f"Nothing was stitched: {version.reason}"
+    lines = [
+        f"{foreign.line(stitched.name) or 'program'} for {stitched.device.name}: "
+        f"{count(stitched.stitches, 'pattern')} in {count(stitched.kernels, 'kernel')}"
+    ]
+    carried = {id(one.chosen): one for one in stitched.stitches}
+    for plan in stitched.plans:
+        lines += ["", *_plan(plan, carried)]
+    if stitched.fallbacks:
+        lines += ["", "left to XLA although planned:"]
+        lines += [f"  {_fallback(fallback)}" for fallback in stitched.fallbacks]
+    return "\n".join(lines)
+
+
+def _plan(plan: Plan, carried: dict[int, Stitch]) -> Iterable[str]:
+    stats = plan.stats
+    yield (
+        f"{plan.graph.name}: {len(plan.graph)} ops, modelled {plan.xla_us:.1f} us under XLA, "
+        f"{plan.modelled_us:.1f} us stitched"
+    )
+    yield (
+        f"  {stats.candidates} candidates, {stats.inspected} inspected, {stats.solves} programs "
+        f"solved, {plan.cuts} cycle cuts{'' if stats.optimal else ', not proven optimal'}"
+    )
+    for number, chosen in enumerate(plan.chosen):
+        yield from _chosen(number, chosen, carried.get(id(chosen)))
+    reasons: dict[str, list[Rejected]] = {}
+    for rejected in plan.rejected:
+        reasons.setdefault(rejected.reason, []).append(rejected)
+    for reason, group in reasons.items():
+        yield f"  rejected {len(group)}: {reason}"
+        for one in group[:_SHOWN_REJECTED]:
+            yield f"    {_rejected(one)}"
+        if len(group) > _SHOWN_REJECTED:
+            yield f"    and {len(group) - _SHOWN_REJECTED} more"
+
+
+def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]:
+    pattern, facts = chosen.pattern, chosen.facts
+    kernel = stitch.kernel.name if stitch else "not carried out, see below"
+    yield (
+        f"  pattern {number}: {kernel} ({kind_of_pattern(pattern.ops)}, {facts.scope} scope, "
+        f"{facts.threads} threads a block, {facts.shared_bytes} bytes shared)"
+    )
+    yield (
+        f"    wins {chosen.wins_us:.2f} us: modelled {chosen.modelled_us:.2f} us against "
+        f"{chosen.spared_us:.2f} us of XLA; found by {pattern.rule}"
+    )
+    if (found := chosen.measured) is not None:
+        beside = f", with {found.patterns - 1} more" if found.patterns > 1 else ""
+        yield (
+            f"    measured{beside}: {found.ours_us:.2f} us against {found.xla_us:.2f} us of XLA's "
+            "kernels around it"
+        )
+    yield f"    ops: {names(pattern.ops, _SHOWN_OPS)}"
+    if places := source_lines(pattern.ops):
+        more = len(places) - _SHOWN_LINES
+        yield f"    from: {', '.join(places[:_SHOWN_LINES])}{f' and {more} more' * (more > 0)}"
+    for line in facts.template.splitlines():
+        yield f"    {line}"
+
+
+def _rejected(rejected: Rejected) -> str:
+    facts = ", ".join(f"{name} {_number(value)}" for name, value in rejected.facts)
+    places = source_lines(rejected.ops)
+    where = f" at {places[0]}" if places else ""
+    return f"{names(rejected.ops, _SHOWN_OPS)}{where}{f' ({facts})' if facts else ''}"
+
+
+def _fallback(fallback: Fallback) -> str:
+    shown = ", ".join(fallback.ops[:_SHOWN_OPS]) or "the whole program"
+    more = len(fallback.ops) - _SHOWN_OPS
+    return f"{shown}{f' and {more} more' * (more > 0)}: {fallback.reason}"
+
+
+def names(ops: Sequence[Op], limit: int) -> str:
+    """The ops' names, at most `limit` of them."""
+    shown = ", ".join(op.name or op.opcode for op in ops[:limit])
+    return shown if len(ops) <= limit else f"{shown} and {len(ops) - limit} more"
+
+
+def source_lines(ops: Iterable[Op]) -> list[str]:
+    """The lines of the user's program that ops come from, as "file:line", in order, once each.
+
+    Files below the working folder are named from there.
+    """
+    try:
+        here = f"{os.getcwd()}{os.sep}"
+    except OSError:  # the folder is gone
+        here = os.sep * 2
+    sources = [op.source for op in ops if op.source.file]
+    return list(dict.fromkeys(f"{s.file.removeprefix(here)}:{s.line}" for s in sources))
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,167 @@
+"""A report as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusionstitch.hlo import foreign
+from fusionstitch.reports.figures import Figures
+from fusionstitch.reports.memory import TOLERANCE_BYTES
+
+_MAX_PATTERNS = 20
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
+
+
+def text(report: Figures) -> str:
+    """A header, one table of the three contestants, the patterns, and what is left to say."""
+    lines = [
+        f"{foreign.line(report.workload)} on {report.device} ({_BACKENDS[report.backend]}), "
+        f"{report.ops} ops",
+        "",
+        *_table(_comparison(report)),
+        "",
+        f"fewer kernels       {_times(report.compression['vs_unfused'])} than op by op, "
+        f"{_times(report.compression['vs_xla'])} than XLA",
+    ]
+    if report.speedup_vs_xla is not None:
+        lines.append(f"faster              {report.speedup_vs_xla:.2f} times XLA")
+    lines.append(f"error               {_error(report)}")
+    lines.append(f"compile time        {_compile(report)}")
+    lines += ["", *_patterns(report)]
+    counted: dict[str, int] = {}
+    for one in report.fallbacks:
+        counted[one["reason"]] = counted.get(one["reason"], 0) + 1
+    lines += [f"left to XLA: {n} times: {why}" for why, n in counted.items()]
+    lines += [f"note: {note}" for note in all_notes(report)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def all_notes(report: Figures) -> tuple[str, ...]:
+    """The report's own, and what its numbers give cause to say."""
+    return (*report.notes, *_more_memory(report))
+
+
+def _more_memory(report: Figures) -> list[str]:
+    """Says so where stitching takes memory."""
+    xla, ours = report.memory_bytes["xla"], report.memory_bytes["fusionstitch"]
+    if xla is None or ours is None or ours <= xla + TOLERANCE_BYTES:
+        return []
+    return [
+        f"it needs {_bytes(ours - xla)} more device memory than XLA's program: what passes "
+        "between the loops of a kernel has a buffer until the kernel ends"
+    ]
+
+
+_SIDES = ("unfused", "xla", "fusionstitch")
+_BACKENDS = {
+    "cuda": "measured on this GPU",
+    "emulate": "emulated on the host",
+    "model": "planned only",
+}
+
+
+def _comparison(report: Figures) -> list[tuple[str, ...]]:
+    measured = report.backend == "cuda"
+    kernels, times, traffic = report.kernels, report.time_us, report.traffic_bytes
+    rows = [
+        ("", "op by op", "XLA", "fusionstitch"),
+        (
+            "kernels" if measured else "kernels (XLA's modelled)",
+            *(str(kernels[side]) for side in _SIDES),
+        ),
+        ("modelled time", "", _us(report.modelled_xla_us), _us(report.modelled_us)),
+        ("traffic", _bytes(traffic["unfused"]), "", _bytes(traffic["fusionstitch"])),
+    ]
+    if measured:
+        rows.append(
+            ("time of a call", *(_us(times[s]) for s in ("unfused", "xla", "fusionstitch")))
+        )
+    memory = report.memory_bytes
+    if memory["xla"] is not None and memory["fusionstitch"] is not None:
+        rows.append(("device memory", "", _bytes(memory["xla"]), _bytes(memory["fusionstitch"])))
+    return rows
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if n == 0 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return [lines[0], "-" * len(lines[0]), *lines[1:]]
+
+
+#: Of each pattern; "measured" is stitched / XLA, of all patterns that were compared together.
+_TIMES = ("modelled", "XLA", "measured")
+
+
+def _patterns(report: Figures) -> list[str]:
+    if not report.patterns:
+        return ["no pattern was worth stitching: see the reasons in explain()"]
+    rows: list[tuple[str, ...]] = [
+        ("pattern", "kind", "scope", "ops", "shared", "registers", *_TIMES, "wins")
+    ]
+    rows += [_pattern(one) for one in report.patterns[:_MAX_PATTERNS]]
+    lines = _table(rows)
+    if (more := len(report.patterns) - _MAX_PATTERNS) > 0:
+        lines.append(f"and {more} more")
+    return lines
+
+
+def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
+    registers = "" if one["registers"] is None else str(one["registers"])
+    return (
+        str(one["id"]),
+        one["kind"],
+        one["scope"],
+        str(len(one["ops"])),
+        _bytes(one["shared_bytes"]),
+        registers,
+        *_beside_xla(one),
+        _us(one["wins_us"]),
+    )
+
+
+def _beside_xla(one: dict[str, Any]) -> tuple[str, ...]:
+    found = one["measured_us"]
+    measured = f"{found['ours_us']:.1f} / {found['xla_us']:.1f} us" if found else ""
+    return _us(one["modelled_us"]), _us(one["modelled_us"] + one["wins_us"]), measured
+
+
+def _compile(report: Figures) -> str:
+    spent = report.compile_s
+    parts = [
+        ("XLA", "xla"),
+        ("planning", "plan"),
+        ("codegen", "codegen"),
+        ("toolchain", "toolchain"),
+    ]
+    known = [f"{name} {spent[key]:.2f} s" for name, key in parts if spent[key] is not None]
+    return ", ".join(known)
+
+
+def _error(report: Figures) -> str:
+    if report.max_rel_error is None:
+        return "not measured"
+    other = report.max_rel_error_xla
+    beside = "" if other is None else f", XLA alone {other:.1e}"
+    return f"{report.max_rel_error:.1e} (largest relative L2 error against float64{beside})"
+
+
+def _times(ratio: float | None) -> str:
+    return "no" if ratio is None else f"{ratio:.2f} times"
+
+
+def _us(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} us"
+
+
+def _bytes(value: int) -> str:
+    for size, unit in _UNITS:
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value} B"

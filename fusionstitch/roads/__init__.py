@@ -1,0 +1,1 @@
+"""How a jitted function reaches the compiler and comes back."""

@@ -1,0 +1,350 @@
+"""The road through the emulator: lowered program out, stitched program back in, on the CPU."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fusionstitch.compiler import progress
+from fusionstitch.errors import StitchError, reason
+from fusionstitch.options import Options
+from fusionstitch.roads.recovery import Recovery
+from fusionstitch.roads.road import Find, Jit, Lower, Once, left, name_of, warn
+from fusionstitch.runtime.apart import apart
+from fusionstitch.runtime.outcome import Failed
+from fusionstitch.runtime.signals import held
+from fusionstitch.runtime.threads import start
+
+if TYPE_CHECKING:
+    from jax.export import Exported
+
+    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.costmodel.devices import Device
+    from fusionstitch.runtime.emulated_call import Program
+
+
+T = TypeVar("T")
+
+
+class _Nesting(threading.local):
+    """Whether this thread is lowering a function that will be stitched as a whole."""
+
+    active = False
+
+
+_nesting = _Nesting()
+#: JAX's flags under which functions run op by op, or run again so when a value is bad.
+_OP_BY_OP = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
+#: Bytes from which on a constant travels as an argument.
+_LARGE = 1 << 20
+
+
+class Emulated:
+    """A jax.jit whose function, when traced, stitches the program and traces the result.
+
+    So jax.jit's own cache decides when to do so, and donation, static arguments and pytrees are
+    jax.jit's. The user's function is only ever traced by `plain`, whose cache both share.
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options: Options
+    ):
+        self.own = self.plain = plain
+        self.jit, self.options, self.spread = jit, options, _spread(keywords)
+        # JAX takes compiler options at the outermost jit only
+        inner = {name: value for name, value in keywords.items() if name != "compiler_options"}
+        self.inner = plain if len(inner) == len(keywords) else jit(fun, **inner)
+        self.name = name_of(fun)
+        self.known: dict[str, Stitched] = {}
+        self.recovery = Recovery(self.name, plain, options.fallback, warn)
+        self.reasons, self.tell = _Reasons(), Once()
+        itself = weakref.ref(self)  # no cycle: what nobody uses goes at once, as under jax.jit
+
+        @functools.wraps(fun)
+        def stitched(*args: Any, **kwargs: Any) -> Any:
+            road = itself()
+            assert road is not None, "who has it traced holds it"
+            road.recovery.tracing()
+            with _unexplained():
+                return road.traced(args, kwargs)
+
+        self.jitted = jit(stitched, **keywords)
+
+    def call(self, /, *args: Any, **kwargs: Any) -> Any:
+        if _composes(args, kwargs):
+            return self.plain(*args, **kwargs)
+        try:
+            results = self.recovery.call(self.jitted, args, kwargs)
+        except BaseException:
+            self.reasons.found.clear()
+            raise
+        self.settle()
+        return results
+
+    def settle(self) -> None:
+        """Tells what was left to XLA: after the program has run, or was compiled, because what it
+        raises itself is all that is to be said of it then."""
+        reasons, self.reasons.found = self.reasons.found, []
+        for found in reasons:
+            self.tell(self.name, *found)
+
+    def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
+        elsewhere = platforms is not None and tuple(platforms) != ("cpu",)
+        shown = self.plain.trace(*args, **kwargs)
+        if elsewhere or _composes(args, kwargs):
+            return shown
+        return _AsWritten(shown, self.jitted.trace(*args, **kwargs))
+
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
+        runs = traced.runs if isinstance(traced, _AsWritten) else traced
+        names = [equation.params.get("name") for equation in runs.jaxpr.eqns]
+        found = next((self.known[name] for name in names if name in self.known), None)
+        compiled = lowered.compile(*args, **keywords)
+        self.settle()
+        return compiled, lambda: found
+
+    def clear_cache(self) -> None:
+        self.plain.clear_cache()
+        self.jitted.clear_cache()
+        self.known.clear()
+
+    def traced(self, args: Any, kwargs: Any) -> Any:
+        """The outputs as tracers, computed by the stitched program, or by `plain` if that fails.
+
+        The nested function is named by content: so `compile` finds the plan of a cached trace.
+        """
+        import jax
+        from jax.extend.core import jaxpr_as_fun
+
+        program = self.plain.trace(*args, **kwargs)  # errors in the user's function are the user's
+        if len(program.jaxpr.in_avals) > program.in_tree.num_leaves:
+            return self.inner(*args, **kwargs)  # it closes over tracers of something larger
+        # what varies in the order of the trace: what is static is part of it
+        values = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
+        outputs = jax.tree.structure(program.out_info)
+        traced = jaxpr_as_fun(program.jaxpr)
+
+        def flat(*values: Any) -> Any:
+            return jax.tree.unflatten(outputs, traced(*values))
+
+        large = _large_constants(program.jaxpr)
+        if large and len(program.jaxpr.in_avals) == len(values):
+            flat, values = _with_arguments(program, large), [*large.values(), *values]
+        flat.__name__ = flat.__qualname__ = self.name
+        result, run = self.stitch(self.jit(flat), values, program.jaxpr)
+        if _has_tokens(program.jaxpr):  # JAX before 0.12 lowers no jit in a jit that returns one
+            return flat(*values)
+        content = hashlib.sha256(
+            result.module + repr([(*f.ops, f.reason) for f in result.fallbacks]).encode()
+        ).hexdigest()
+        name = f"{self.name}_stitched_{content[:16]}"
+        self.known[name] = result
+
+        def named(*values: Any) -> Any:
+            return run(*values)
+
+        named.__name__ = named.__qualname__ = name
+        return self.jit(named)(*values)
+
+    def stitch(
+        self, flat: Any, values: list[Any], jaxpr: Any
+    ) -> tuple[Stitched, Callable[..., Any]]:
+        """What was stitched, and the function of `values` to run."""
+        import jax
+
+        from fusionstitch.compiler import builders
+        from fusionstitch.runtime import emulated_call
+
+        device = builders.profile(self.options)
+        if (platform := jax.default_backend()) != "cpu":
+            why = (
+                f"The emulator runs on the CPU, but JAX runs on {platform}: set JAX_PLATFORMS=cpu."
+            )
+            return self.unstitched(device, why), flat
+        if self.spread or any(_devices(value) > 1 for value in values):
+            return self.unstitched(device, "Its arguments live on several devices."), flat
+        if _has_references(jaxpr):
+            why = "It reads or writes arrays by reference (jax.new_ref), which JAX cannot export."
+            return self.unstitched(device, why), flat
+        if _has_tokens(jaxpr):
+            why = "It has a token, which JAX cannot export, so the emulator leaves it to XLA."
+            return self.unstitched(device, why), flat
+        program = held(lambda: _lowered(flat, values))
+        if isinstance(program, Failed) and not isinstance(program.error, StitchError):
+            again = held(lambda: _lowered(flat, values))
+            if not isinstance(again, Failed):  # another thread threw the error into this one
+                raise program.error
+        if isinstance(program, Failed):
+            theirs = isinstance(held(lambda: _nested(flat.lower, values)), Failed)
+            return self.unstitched(device, reason(program.error), theirs), flat
+        found = apart(lambda: self.stitched(program, device))
+        if isinstance(found, Failed):
+            if isinstance(found.error, StitchError):
+                raise found.error
+            return self.unstitched(device, reason(found.error)), flat
+        result, made = found
+        run = flat if made is None else emulated_call.calling(made)
+        if (said := left(result)) is not None:
+            self.reasons.found.append(said)
+        return result, run
+
+    def stitched(self, program: Program, device: Device) -> tuple[Stitched, Exported | None]:
+        """What was stitched, and the program with it, if anything was."""
+        from fusionstitch.compiler import builders, core
+        from fusionstitch.runtime import emulated_call
+        from fusionstitch.tuning import tuned
+
+        with progress.line(self.name) as step:
+            known, build = tuned.load(device), builders.emulated(device)
+            result = core.stitch(program.hlo, self.options, device, build, step=step, tuned=known)
+        made = emulated_call.edited(program, result.module) if result.stitches else None
+        return result, made
+
+    def unstitched(self, device: Device, why: str, theirs: bool = False) -> Stitched:
+        """A program that is left to XLA; `theirs`: jax.jit does not lower it either, and says so in
+        a moment."""
+        from fusionstitch.compiler import core
+
+        if self.options.fallback == "error" and not theirs:
+            raise StitchError(f"{self.name} could not be stitched: {why}")
+        self.reasons.found.append((why, ""))
+        return core.Stitched(self.name, b"", device, fallbacks=(core.Fallback((), why),))
+
+
+class _Reasons(threading.local):
+    """Why programs that this thread traces are left to XLA, not told yet."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+
+
+def _lowered(flat: Any, values: list[Any]) -> Program:
+    from fusionstitch.runtime import emulated_call
+
+    return _nested(lambda *values: emulated_call.lower(flat, values), values)
+
+
+def _nested(lower: Callable[..., T], values: list[Any]) -> T:
+    """What `lower` makes of a program, whose inner functions are not stitched by themselves."""
+    _nesting.active = True
+    try:
+        return lower(*values)
+    finally:
+        _nesting.active = False
+
+
+class _AsWritten:
+    """A stage of the user's program, as a GPU has it, that compiles to the stitched one."""
+
+    def __init__(self, shown: Any, runs: Any):
+        self.shown, self.runs = shown, runs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.shown, name)
+
+    def lower(self, **keywords: Any) -> _AsWritten:
+        runs = self.runs.lower(**keywords)
+        with warnings.catch_warnings(action="ignore"):  # JAX has said it of what runs
+            return _AsWritten(self.shown.lower(**keywords), runs)
+
+    def compile(self, *args: Any, **keywords: Any) -> Any:
+        return self.runs.compile(*args, **keywords)
+
+
+def _spread(keywords: Any) -> bool:
+    """Whether keywords of jax.jit place arguments or results on several devices."""
+    import jax
+
+    given = jax.tree.leaves([keywords.get(name) for name in ("in_shardings", "out_shardings")])
+    places = [getattr(s, "sharding", s) for s in given]  # a Format holds one
+    return any(isinstance(s, jax.sharding.Sharding) and s.num_devices > 1 for s in places)
+
+
+def _devices(value: Any) -> int:
+    """How many devices an argument lives on, by its type: tokens have none."""
+    import jax
+
+    sharding = getattr(jax.typeof(value), "sharding", None)
+    return 1 if sharding is None else sharding.mesh.size
+
+
+def _composes(args: Any, kwargs: Any) -> bool:
+    """Whether the call is part of something larger (vmap, grad, an outer jit) that decides, or is
+    to be looked into op by op."""
+    import jax
+    from jax.extend.core import get_opaque_trace_state
+
+    config: Any = jax.config  # its flags are attributes at run time, not for every checker
+    if _nesting.active or any(getattr(config, flag) for flag in _OP_BY_OP):
+        return True
+    if get_opaque_trace_state() != _outermost():
+        return True
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
+
+
+#: JAX's trace state outside of all transformations, once it was asked for.
+_outside: list[Any] = []
+
+
+def _outermost() -> Any:
+    """JAX's trace state outside of all transformations: that of a thread which has begun none.
+    None where no thread can be had to tell, such as while the interpreter ends."""
+    from jax.extend.core import get_opaque_trace_state
+
+    if not _outside:
+        fresh = threading.Thread(target=lambda: _outside.append(get_opaque_trace_state()))
+        if not start(fresh):  # not of a pool: those take no work any more at exit
+            return None
+        fresh.join()
+    return _outside[0]
+
+
+def _unexplained() -> Any:
+    """While this trace, which JAX has explained where that is asked for, makes others of ours."""
+    import jax
+
+    return jax.explain_cache_misses(False)
+
+
+def _large_constants(jaxpr: Any) -> dict[int, Any]:
+    """The arrays of _LARGE bytes and more that a function closes over, by their place."""
+    arrays = {i: value for i, value in enumerate(jaxpr.consts) if hasattr(value, "nbytes")}
+    return {i: value for i, value in arrays.items() if value.nbytes >= _LARGE}
+
+
+def _with_arguments(program: Any, large: dict[int, Any]) -> Callable[..., Any]:
+    """The function of a JAX Traced with its constants `large` as its first arguments: on its way to
+    the kernels and back, a program is written and read several times."""
+    import jax
+    from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+    tree = jax.tree.structure(program.out_info)
+
+    def flat(*values: Any) -> Any:
+        given = dict(zip(large, values, strict=False))
+        constants = [given.get(i, value) for i, value in enumerate(program.jaxpr.consts)]
+        function = jaxpr_as_fun(ClosedJaxpr(program.jaxpr.jaxpr, constants))
+        return jax.tree.unflatten(tree, function(*values[len(large) :]))
+
+    return flat
+
+
+def _has_references(jaxpr: Any) -> bool:
+    """Whether a function takes or closes over references to arrays."""
+    import jax
+    from jax.ref import AbstractRef
+
+    taken = any(isinstance(aval, AbstractRef) for aval in jaxpr.in_avals)
+    return taken or any(isinstance(value, jax.Ref) for value in jaxpr.consts)
+
+
+def _has_tokens(jaxpr: Any) -> bool:
+    """Whether a function takes or returns tokens, which have no shape."""
+    return not all(hasattr(aval, "shape") for aval in (*jaxpr.in_avals, *jaxpr.out_avals))

@@ -1,0 +1,89 @@
+"""What the roads have in common: what is asked of each, and how they warn."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from fusionstitch.errors import FusionStitchWarning
+from fusionstitch.hlo import foreign
+
+if TYPE_CHECKING:
+    from fusionstitch.compiler.core import Stitched
+
+#: Finds, when asked, what was stitched in a compiled program.
+Find: TypeAlias = Callable[[], "Stitched | None"]
+#: Lowers the program once more, as jax.jit: JAX's Lowered.
+Lower: TypeAlias = Callable[[], Any]
+Jit: TypeAlias = Callable[..., Any]
+
+
+class Road(Protocol):
+    """What `fs.jit` hands its work to.
+
+    `own` is the jax.jit that traces the user's function itself: the only one that does, so that
+    calls, stages and shapes share their traces as under jax.jit. `jitted` is the jax.jit that runs.
+    """
+
+    own: Any
+    jitted: Any
+
+    def call(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function as jax.jit would."""
+
+    def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
+        """JAX's Traced of what is to be lowered."""
+
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
+        """JAX's Compiled, and how to find what was stitched in it; `plain` lowers as jax.jit."""
+
+    def clear_cache(self) -> None:
+        """Forgets what was traced and compiled."""
+
+
+def name_of(fun: Callable[..., Any]) -> str:
+    """What jax.jit calls a function."""
+    return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+def warn(name: str, why: str, part: str = "") -> None:
+    """Says that a program runs unstitched; `part` is " in part" where some of it is stitched."""
+    said = foreign.lines(f"{name} runs as under jax.jit{part}: {why}")
+    warnings.warn(said, FusionStitchWarning, stacklevel=2)
+
+
+#: What `warn_once` has said.
+_said: set[str] = set()
+
+
+def warn_once(name: str, why: str) -> None:
+    """`warn` for what concerns the whole process."""
+    if why not in _said:
+        _said.add(why)
+        warn(name, why)
+
+
+class Once:
+    """`warn` for one function: the first reason is said, however often it is traced; explain() has
+    those of each program. What is told of others (see `behind.settle`) does not count for it.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, name: str, why: str, part: str = "") -> None:
+        if name not in self._said:
+            self._said.add(name)
+            warn(name, why, part)
+
+
+def left(result: Stitched) -> tuple[str, str] | None:
+    """What was left to XLA as the last arguments of `warn`: one warning, whatever the number."""
+    if not result.fallbacks:
+        return None
+    first, more = result.fallbacks[0], len(result.fallbacks) - 1
+    also = f" ({more} more: see explain())" if more else ""
+    return f"{first.reason}{also}", " in part" if first.ops else ""

@@ -1,0 +1,129 @@
+"""JAX's ahead-of-time stages with the plan added: everything else is delegated to JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fusionstitch.hlo.brief import brief
+from fusionstitch.roads.call import Call
+
+if TYPE_CHECKING:
+    from fusionstitch.codegen.kernel import Kernel
+    from fusionstitch.compiler.core import Fallback, Stitched
+    from fusionstitch.reports.report import Report
+
+
+class _Delegate:
+    """Attributes that are not found here are those of JAX's stage."""
+
+    def __init__(self, stage: Any):
+        self._stage = stage
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._stage, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._stage)})
+
+    def __repr__(self) -> str:
+        return brief(f"fusionstitch {type(self).__name__} of {self._stage!r}")
+
+
+class Traced(_Delegate):
+    """`jax.stages.Traced` whose `lower` leads to a stitched program."""
+
+    def __init__(self, stage: Any, fun_name: str, lower: Callable[..., Lowered]):
+        super().__init__(stage)
+        self.fun_name = fun_name  # without a mark
+        self._lower = lower
+
+    def lower(self, **keywords: Any) -> Lowered:
+        """As `jax.stages.Traced.lower`."""
+        return self._lower(**keywords)
+
+
+class _Program(_Delegate):
+    """A stage that has a text."""
+
+    def as_text(self, *args: Any, **keywords: Any) -> str | None:
+        """As JAX's stage; functions are named as the user names them."""
+        from fusionstitch.runtime.xla_pass import without_marks
+
+        text: str | None = self._stage.as_text(*args, **keywords)
+        return None if text is None else without_marks(text)
+
+
+class Lowered(_Program):
+    """`jax.stages.Lowered` whose `compile` gives a `Compiled` of ours.
+
+    `compile_stage` compiles and returns JAX's stage and how to find what was stitched in it.
+    """
+
+    def __init__(
+        self,
+        stage: Any,
+        call: Call,
+        compile_stage: Callable[..., tuple[Any, Callable[[], Stitched | None]]],
+    ):
+        super().__init__(stage)
+        self._call = call
+        self._compile_stage = compile_stage
+
+    def compile(self, *args: Any, **keywords: Any) -> Compiled:
+        """As `jax.stages.Lowered.compile`."""
+        stage, stitched = self._compile_stage(self._stage, *args, **keywords)
+        return Compiled(stage, self._call, stitched)
+
+
+class Compiled(_Program):
+    """`jax.stages.Compiled` with its plan, kernels, explanation and report."""
+
+    def __init__(self, stage: Any, call: Call, stitched: Callable[[], Stitched | None]):
+        super().__init__(stage)
+        self._call = call
+        self._find = stitched
+        self._found: Stitched | None = None
+
+    def __repr__(self) -> str:
+        found = self._found  # nothing is looked up, let alone planned again, for a line of text
+        return super().__repr__() if found is None else brief(f"fusionstitch Compiled: {found!r}")
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._stage(*args, **kwargs)
+
+    @property
+    def stitched(self) -> Stitched | None:
+        """What the compiler did, or None where nothing was to be stitched (no GPU, say)."""
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+    @property
+    def plan(self) -> Any:
+        """The plans of the program's graphs, callees first: a tuple of `Plan`."""
+        return self.stitched.plans if self.stitched else ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The generated kernels, each with its `source`."""
+        return self.stitched.kernels if self.stitched else ()
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """What was left to XLA although it was to be stitched, with the reasons."""
+        return self.stitched.fallbacks if self.stitched else ()
+
+    def explain(self) -> str:
+        """Each pattern and each rejected candidate, with its ops, score and reason, as text."""
+        from fusionstitch.reports.explain import explain
+
+        return explain(self.stitched)
+
+    def report(self) -> Report:
+        """Kernels, traffic, times and errors against XLA: see `fs.report`."""
+        from fusionstitch.reports.report import report_call
+
+        return report_call(self._call)
