@@ -1,1 +1,1 @@
-"""A scheduled kernel as text."""
+"""A scheduled kernel as statements."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.codegen.ir.statements import Array, Assign, If, Store, StoreVector, unrolled
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.values import Located, Placed, Values, guards_text
@@ -76,7 +77,7 @@ class Access:
         self.width = 1
         self._element = Index()
         self.vector: Vector | None = None
-        self.pending: list[tuple[str, str, str, str]] = []
+        self.pending: list[StoreVector] = []
 
     def _position(self, row: Index, width: int) -> Index:
         """The grid point of `row`, in units of `width`."""
@@ -89,7 +90,7 @@ class Access:
         if not group.ragged:
             return position
         name = self.writer.name("point")  # a variable of its own has the exact range
-        self.writer.line(f"const {self.int} {name} = {render(position)};")
+        self.writer.let(self.int, name, render(position))
         self.writer.declare(name)
         return variable(name, group.grid_points // width)
 
@@ -135,56 +136,56 @@ class Access:
             return
         writer, name = self.writer, render(self._element)
         self.vector = Vector(self.width, Var(name, self.width), writer.depth)
-        with writer.nested(f"FS_UNROLL for (int {name} = 0; {name} < {self.width}; ++{name})"):
+        with writer.nested(unrolled(name, self.width)):
             writer.declare(name)
             yield self._element
         self.vector = None
-        for target, address, values, condition in self.pending:
-            store = f"fs_store_vec({target} + {address}, {values});"
-            writer.line(f"if ({condition}) {store}" if condition else store)
+        for store in self.pending:
+            writer.add(store)
         self.pending.clear()
 
     def _store(self, stage: Stage, text: str, conditions: Sequence[str]) -> None:
         """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
         op, index = stage.op, self._index(stage)
         condition = " && ".join(c for c in conditions if c)
-        lines = self._written(op, linearize(index, op.dims), text, condition)
+        stores = self._written(op, linearize(index, op.dims), text, condition)
         if stage in self.memory.shared:
-            lines.append(f"{self.shared_names[stage]}[{self._shared_address(stage)}] = {text};")
-        self._guarded_lines(condition, lines)
+            stores.append(Store(self.shared_names[stage], self._shared_address(stage), text))
+        self._guarded_stores(condition, stores)
         for cut in stage.cuts:
             address, guards = cut.place(index)
             inside = " && ".join(c for c in (condition, guards_text(guards)) if c)
             lane = {self.vector.lane} if self.vector else set()
             whole = not any(lane & guard.index.variables for guard in guards)
-            lines = self._written(cut.output, address, text, inside, whole)
-            self._guarded_lines(inside, lines)
+            stores = self._written(cut.output, address, text, inside, whole)
+            self._guarded_stores(inside, stores)
 
     def _written(
         self, op: Op, address: Index, text: str, condition: str, whole: bool = True
-    ) -> list[str]:
+    ) -> list[Store]:
         """The statements that write a value to the buffers of `op`. A vector, if `condition` holds
         for the `whole` of it or for nothing of it, is written behind the loop over its elements."""
         kind = c_type(op.dtype)
         stored = text if kind.storage == kind.compute else f"fs_store_as<{kind.storage}>({text})"
         base = self.vector.base(address) if self.vector and whole else None
-        lines: list[str] = []
+        stores: list[Store] = []
         for place in self.memory.written(op):
             if base is None or self.vector is None:
-                lines.append(f"{place}[{render(address)}] = {stored};")
+                stores.append(Store(place, render(address), stored))
                 continue
             values = self.writer.name(f"{place}_vector")
-            self.writer.line(f"fs_vec<{kind.storage}, {self.width}> {values};", self.vector.depth)
-            self.writer.line(f"{values}[{self.vector.lane.name}] = {stored};")
-            self.pending.append((place, render(base), values, condition))
-        return lines
+            vector = Array(f"fs_vec<{kind.storage}, {self.width}>", values)
+            self.writer.add(vector, self.vector.depth)
+            self.writer.add(Assign(f"{values}[{self.vector.lane.name}]", stored))
+            self.pending.append(StoreVector(place, render(base), values, condition))
+        return stores
 
-    def _guarded_lines(self, condition: str, lines: Sequence[str]) -> None:
-        if not lines:
+    def _guarded_stores(self, condition: str, stores: Sequence[Store]) -> None:
+        if not stores:
             return
-        with self.writer.nested(f"if ({condition})", pinned=True) if condition else nullcontext():
-            for line in lines:
-                self.writer.line(line)
+        with self.writer.nested(If(condition), pinned=True) if condition else nullcontext():
+            for store in stores:
+                self.writer.add(store)
 
     def _shared_address(self, stage: Stage) -> str:
         leaves = self.group.group.in_block(stage)
@@ -263,8 +264,7 @@ class Access:
         if found is None:
             found = self.writer.name(f"{name}_vector")
             vector = self._vector_load(op, name, base, self.vector.width)
-            load = f"const auto {found} = {vector};"
-            self.writer.line(load, self.vector.depth)
+            self.writer.let("auto", found, vector, self.vector.depth)
             loaded[name, base] = found
         return found
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import KernelPlan
-from fusionstitch.codegen.text.source import Writer, comment
+from fusionstitch.codegen.text.source import comment
 from fusionstitch.hlo.graph import Op
 
 

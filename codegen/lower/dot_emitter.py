@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from fusionstitch.codegen.dots.tile import held_results, results_per_row
+from fusionstitch.codegen.ir.statements import Assign, Call
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads
@@ -88,7 +89,7 @@ class DotEmitter(ProductEmitter):
         index = self._index(stage)
         with self._rows():
             text = self.values.computed(stage.op, index)[0]
-            self.writer.line(f"{name}[{render(self.row)}] = {text};")
+            self.writer.add(Assign(f"{name}[{render(self.row)}]", text))
             self._store(stage, f"{name}[{render(self.row)}]", self._conditions())
         self.row_arrays[stage.op, index] = name
 
@@ -134,16 +135,16 @@ class DotEmitter(ProductEmitter):
                     term = self.values.accumulated(stage.op, index, self._inner(stage))
                     if stage in terms:
                         place = render(self.pair * self.rows + self.row)
-                        self.writer.line(f"{terms[stage]}[{place}] = {term};")
+                        self.writer.add(Assign(f"{terms[stage]}[{place}]", term))
                     else:
                         self._add(stage, f"{totals[stage]}[{render(self.row)}]", term)
                     continue
                 stores.append((stage, self._element_of(stage)))
             for (op, at), name in keep.items():
-                self.writer.line(f"{name}[{self._place()}] = {self.values.value(op, at)};")
+                self.writer.add(Assign(f"{name}[{self._place()}]", self.values.value(op, at)))
             for (op, at), name in weights.items():
                 value = self.values.value(op, at)
-                self.writer.line(f"{name}[{render(self._place_in_step())}] = {value};")
+                self.writer.add(Assign(f"{name}[{render(self._place_in_step())}]", value))
             for stage, text in stores:
                 self._store(stage, text, [self.live, self.row_live])
 
@@ -157,9 +158,9 @@ class DotEmitter(ProductEmitter):
 
     def _add(self, stage: Stage, total: str, term: str) -> None:
         if stage.op.opcode == "dot":
-            self.writer.line(f"{total} += {term};")
+            self.writer.add(Assign(total, term, "+"))
         else:
-            self.writer.line(f"{total} = {functor_of(stage)}::apply({total}, {term});")
+            self.writer.add(Assign(total, f"{functor_of(stage)}::apply({total}, {term})"))
 
     def _add_terms(self, results: dict[Stage, str], weights: dict[Key, str]) -> None:
         """Adds the current column's terms to the dots along the columns."""
@@ -169,7 +170,7 @@ class DotEmitter(ProductEmitter):
                 self._know_elements()
                 value = self.values.accumulated(stage.op, self._index(stage), self._inner(stage))
                 place = render(self.row * self._results(stage) + free)
-                self.writer.line(f"{partial}[{place}] += {value};")
+                self.writer.add(Assign(f"{partial}[{place}]", value, "+"))
 
     def _add_tiles(
         self,
@@ -190,7 +191,7 @@ class DotEmitter(ProductEmitter):
             total = f"{partial}{place}"
             if self.lanes > 1:
                 total = f"fs_reduce_lanes<{self.lanes}, {functor_of(stage)}>({total})"
-            self.writer.line(f"{name}{place} = {self.values.finished(op, total)};")
+            self.writer.add(Assign(f"{name}{place}", self.values.finished(op, total)))
             self._store(stage, f"{name}{place}", self._conditions())
         self.row_arrays[op, index] = name
 
@@ -200,7 +201,8 @@ class DotEmitter(ProductEmitter):
             padded = self._results(stage)
             with self._rows():
                 at = f"{partial} + {render(self.row * padded)}" if self.rows > 1 else partial
-                self.writer.line(f"fs_scatter_lanes<{self.lanes}, {padded}, FsAdd>({at});")
+                scatter = f"fs_scatter_lanes<{self.lanes}, {padded}, FsAdd>"
+                self.writer.add(Call(scatter, (at,)))
         self.sums[stage] = partial
         if self._wanted(stage):
             self._results_of([stage])
@@ -219,7 +221,7 @@ class DotEmitter(ProductEmitter):
         dots = [dot for dot in self.sums if sorted(self._free_leaves(dot)) == sorted(leaves)]
         live = " && ".join(c for c in (self.live, self.row_live) if c)
         extents = [self.axes.extent(leaf) for leaf in leaves]
-        own = self._guarded(f"if ({live})" if live else "")
+        own = self._guarded(live)
         each = self._each_result(dots[0], self.axes.size(leaves))
         with self._rows(), own, each as (place, result):
             self.digits |= dict(zip(leaves, delinearize(result, extents), strict=True))
@@ -243,7 +245,7 @@ class DotEmitter(ProductEmitter):
         share, group = max(1, padded // lanes), max(1, lanes // padded)
         own = variable(self.writer.name("own"), share)
         lane = variable(self.lane, lanes) if lanes > 1 else Index()
-        first = self._guarded(f"if ({self.lane} % {group} == 0)" if group > 1 else "")
+        first = self._guarded(f"{self.lane} % {group} == 0" if group > 1 else "")
         existing = self._existing(lane // group * share + own, size)
         with first, self._loop(own), existing as result:
             yield render(self.row * padded + own), result
@@ -255,6 +257,6 @@ class DotEmitter(ProductEmitter):
             yield result
             return
         name = self.writer.declare(self.writer.name("result"))
-        self.writer.line(f"const int {name} = {render(result)};")
-        with self._guarded(f"if ({name} < {size})"):
+        self.writer.let("int", name, render(result))
+        with self._guarded(f"{name} < {size}"):
             yield variable(name, size)

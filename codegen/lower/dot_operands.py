@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+from fusionstitch.codegen.ir.statements import ALL, Assign, Call
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.access import Site, in_range
 from fusionstitch.codegen.lower.dot_emitter import DotEmitter
@@ -58,8 +59,8 @@ class OperandEmitter(DotEmitter):
         depth = self.group.group.inner_size(stage)
         rounds = variable(self.writer.name("k"), depth // (self.run * self.shape.shares))
         adds = self.rows * self.steps * self.run
-        unroll = f"FS_UNROLL_BY({max(1, UNROLLED_ADDS // adds)}) "
-        with self._loop(rounds, unroll if rounds.hi * adds >= UNROLLED_ADDS else "FS_UNROLL "):
+        most = max(1, UNROLLED_ADDS // adds)
+        with self._loop(rounds, most if rounds.hi * adds >= UNROLLED_ADDS else ALL):
             place = self._summed(rounds)
             self._bind_column(self.column)
             self._bind_summed(stage, place)
@@ -75,7 +76,7 @@ class OperandEmitter(DotEmitter):
                         text = f"{array}[{render(self._place_of(other))}]"
                         self.writer.block.memo[source.id, at] = text
                     term = self.values.accumulated(stage.op, self._index(stage), self._inner(stage))
-                    self.writer.line(f"{name}[{self._place()}] += {term};")
+                    self.writer.add(Assign(f"{name}[{self._place()}]", term, "+"))
 
     def _side_of_rows(self, stage: Stage) -> int:
         """The operand of a dot (0 or 1) that does not change with the column."""
@@ -90,7 +91,7 @@ class OperandEmitter(DotEmitter):
         column = variable(self.writer.name("column"), self.plan.inner)
         name = self.writer.declare(render(column))
         text = f"fs_min<int>({render(place)}, {self.plan.inner - 1})"
-        self.writer.line(f"const int {name} = {text};")
+        self.writer.let("int", name, text)
         self._bind_column(column)
 
     def _bind_summed(self, stage: Stage, place: Index) -> None:
@@ -122,7 +123,7 @@ class OperandEmitter(DotEmitter):
                 self._bind_summed(stage, summed)
                 source, at = self._read(stage, side)
                 value = self.values.value(source, at)
-                self.writer.line(f"{name}[{render(self._place_of(other))}] = {value};")
+                self.writer.add(Assign(f"{name}[{render(self._place_of(other))}]", value))
             self.vector = None
         return name
 
@@ -142,8 +143,8 @@ class OperandEmitter(DotEmitter):
     def _run_below(self, place: Index, depth: int, guarded: ExitStack) -> Index:
         """`place`, one of a run, below `depth`; what is beyond is left out."""
         name = self.writer.declare(self.writer.name("depth"))
-        self.writer.line(f"const int {name} = {render((place - self.near) // self.run)};")
-        guarded.enter_context(self._guarded(f"if ({name} < {depth // self.run})"))
+        self.writer.let("int", name, render((place - self.near) // self.run))
+        guarded.enter_context(self._guarded(f"{name} < {depth // self.run}"))
         return variable(name, depth // self.run) * self.run + self.near
 
     # ---- parts of the sums ----------------------------------------------------------------------
@@ -155,7 +156,7 @@ class OperandEmitter(DotEmitter):
         threads = self.block // shares
         thread, share = self.writer.name("thread"), self.writer.name("share")
         for name, text in ((thread, "%"), (share, "/")):
-            self.writer.line(f"const int {name} = threadIdx.x {text} {threads};")
+            self.writer.let("int", name, f"threadIdx.x {text} {threads}")
             self.writer.declare(name)
         self.share = variable(share, shares)
         return thread, threads
@@ -171,7 +172,7 @@ class OperandEmitter(DotEmitter):
         array = self._array(op, "_own", own)
         scratch = f"({c_type(op.dtype).compute}*)shared_memory"
         function = f"fs_join_parts<{self.block // shares}, {shares}, {unit}>"
-        self.writer.line(f"{function}({name}, {array}, {scratch});")
+        self.writer.add(Call(function, (name, array, scratch)))
         self.joined.append((op, stage, array))
         return array, own
 
@@ -231,7 +232,7 @@ class OperandEmitter(DotEmitter):
         if units < shares:
             unit = variable(self.writer.name("unit"), units)
             name = self.writer.declare(render(unit))
-            self.writer.line(f"const int {name} = fs_min<int>({render(self.share)}, {units - 1});")
+            self.writer.let("int", name, f"fs_min<int>({render(self.share)}, {units - 1})")
         near = self._bind_unit(unit)
         self._bind_row()
         self._bind_column(self._column_place())
@@ -269,7 +270,7 @@ class OperandEmitter(DotEmitter):
         with ExitStack() as opened:
             if self.early:
                 unit = self.early[0]
-                guard = f"if ({render(self.share)} < {units})" if units < shares else ""
+                guard = f"{render(self.share)} < {units}" if units < shares else ""
                 opened.enter_context(self._guarded(guard))
             else:
                 opened.enter_context(self._loop(own))
@@ -278,7 +279,7 @@ class OperandEmitter(DotEmitter):
             near = self._bind_unit(unit)
             self._bind_row()
             if self.clamped:
-                self.writer.line(self.clamped)
+                self.writer.add(self.clamped)
                 self.writer.declare(render(self.row_name))
             opened.enter_context(self._neighbours(near))
             if self.early:

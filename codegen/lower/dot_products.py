@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
+from fusionstitch.codegen.ir.statements import Assign, Fill, Group, Table, unrolled
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.repeats import FEWEST, Repeat, repeat_of, runs
 from fusionstitch.codegen.lower.sweeps import Key
@@ -14,7 +16,6 @@ from fusionstitch.codegen.lower.tiled_rows import TiledRows
 from fusionstitch.codegen.places.index import delinearize, render, variable
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.text.expressions import literal
-from fusionstitch.codegen.text.source import Block
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
@@ -31,38 +32,36 @@ class ProductEmitter(TiledRows):
         start = self._start_product(dots[0]) if len(dots) == 1 else literal(0, op.dtype)
         name = self._array(op, "_tile", self.rows * self.steps, start)
         many = len(dots) >= FEWEST
-        blocks: list[Block] = []
+        bodies: list[Group] = []
         for stage in dots:
             self._bind_element()
             index = self._index(stage)
-            with self.writer.nested("", pinned=True) if many else nullcontext() as block:
+            with self.writer.nested(Group(), pinned=True) if many else nullcontext():
                 self._add_product(stage, index, name, bool(start))
-            blocks += [block] if block else []
+            last = self.writer.block.items[-1]
+            bodies += [last] if many and isinstance(last, Group) else []
         if many:
-            self._as_loop(dots, blocks)
+            self._as_loop(dots, bodies)
         name, size = self._joined(dots[0], op, name)
         finished = self.values.finished(dots[0].op, f"{name}[i]")
         if finished != f"{name}[i]":
-            loop = f"FS_UNROLL for (int i = 0; i < {size}; ++i)"
-            self.writer.line(f"{loop} {name}[i] = {finished};")
+            self.writer.add(Fill(name, size, finished))
         self.element_arrays[op, index] = name
 
-    def _as_loop(self, dots: Sequence[Stage], blocks: Sequence[Block]) -> None:
-        """Turns the statements of several dots, one block each, into a loop over their operands
-        where they differ in nothing else."""
+    def _as_loop(self, dots: Sequence[Stage], bodies: Sequence[Group]) -> None:
+        """Turns the statements of several dots into a loop over their operands where they differ in
+        nothing else."""
         loaded = [op for dot in dots for op, _ in dot.loads]
         computed = [stage.op for dot in dots for stage, _ in dot.reads]
         types = {self.memory.buffer(op): c_type(op.dtype).storage for op in (*loaded, *computed)}
-        texts = ["\n".join(block.lines(0)) for block in blocks]
         items = self.writer.block.items
-        start = items.index(blocks[0])
-        if items[start:] != list(blocks):
+        if [id(one) for one in items[-len(bodies) :]] != [id(body) for body in bodies]:
             return
-        del items[start:]
-        for first, end in runs(texts, types):
-            repeat = repeat_of(texts[first:end], types) if end - first >= FEWEST else None
+        del items[-len(bodies) :]
+        for first, end in runs(bodies, types):
+            repeat = repeat_of(bodies[first:end], types) if end - first >= FEWEST else None
             if repeat is None:
-                items += blocks[first:end]
+                items += bodies[first:end]
             else:
                 self._loop_over(repeat, types, end - first)
 
@@ -70,18 +69,16 @@ class ProductEmitter(TiledRows):
         """The loop over the buffers of statements that repeat."""
         term = self.writer.name("term")
         tables: dict[str, tuple[str, str]] = {}
-        kinds = {name: f"const {types[name]}* const" for name in repeat.buffers}
-        kinds |= dict.fromkeys(repeat.places, f"const {self.int}")
+        kinds = {name: f"const {types[name]}*" for name in repeat.buffers}
+        kinds |= dict.fromkeys(repeat.places, self.int)
         for name, values in (*repeat.buffers.items(), *repeat.places.items()):
             tables[name] = kinds[name], self.writer.name(f"{name}_terms")
             kind, table = tables[name]
-            self.writer.line(f"{kind} {table}[{count}] = {{{', '.join(values)}}};")
-        header = f"FS_UNROLL_BY(2) for (int {term} = 0; {term} < {count}; ++{term})"
-        with self.writer.nested(header, pinned=True):
+            self.writer.add(Table(kind, table, tuple(values)))
+        with self.writer.nested(replace(unrolled(term, count), unroll=2), pinned=True):
             for name, (kind, table) in tables.items():
-                self.writer.line(f"{kind} {name} = {table}[{term}];")
-            for line in repeat.text.splitlines():
-                self.writer.line(line)
+                self.writer.let(kind, name, f"{table}[{term}]")
+            self.writer.add(repeat.body)
 
     def _joined(self, stage: Stage, op: Op, name: str) -> tuple[str, int]:
         """The array with the elements of `op`, a sum of dots of which `stage` is one, where all
@@ -108,10 +105,10 @@ class ProductEmitter(TiledRows):
             with self._rows():
                 for (source, at), array in once.items():
                     value = self.values.value(source, at)
-                    self.writer.line(f"{array}[{render(self.row)}] = {value};")
+                    self.writer.add(Assign(f"{array}[{render(self.row)}]", value))
             with self._loop(self.step), self._column(guarded=False), self._rows(once):
                 term = self.values.accumulated(stage.op, index, inner)
-                self.writer.line(f"{name}[{self._place()}] += {term};")
+                self.writer.add(Assign(f"{name}[{self._place()}]", term, "+"))
 
     @contextmanager
     def _depth(self, stage: Stage) -> Iterator[Indices]:
@@ -125,7 +122,7 @@ class ProductEmitter(TiledRows):
             unrolled = max(d for d in range(1, UNROLLED_DEPTH // 2 + 1) if depth % d == 0)
         outer = variable(writer.name("k_block"), depth // unrolled)
         inner = variable(writer.name("k"), unrolled)
-        with self._loop(outer, ""), self._loop(inner):
+        with self._loop(outer, 0), self._loop(inner):
             digits = delinearize(outer * unrolled + inner, extents)
             self.digits |= dict(zip(leaves, digits, strict=True))
             yield self._inner(stage)

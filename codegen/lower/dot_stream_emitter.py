@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from fusionstitch.codegen.dots.masks import Mask, bounded, find_mask, nil_terms
 from fusionstitch.codegen.dots.online import VANISHING, Degree, Running, degree
 from fusionstitch.codegen.dots.streams import passes, running_in
+from fusionstitch.codegen.ir.statements import Assign, Let, Skip
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_words import WordsEmitter
@@ -67,7 +68,7 @@ class StreamEmitter(WordsEmitter):
         for stage in self._references(scales):
             self.now[stage] = self._array(stage.op, "_now", self.rows, self._bound(stage))
             self.row_arrays[stage.op, self._index(stage)] = self.now[stage]
-        with self._loop(self.column_block, ""):
+        with self._loop(self.column_block, 0):
             self._copy_columns(results)
             if not self._stored_products():
                 self._leave_out(swept)
@@ -131,9 +132,9 @@ class StreamEmitter(WordsEmitter):
             return
         own = (self.step, self.pair, self.row, self.member, self.four)
         inside = frozenset(v.name for i in own for v in i.variables)
-        self.writer.line("// nothing to add where a mask leaves them all out")
+        self.writer.note("// nothing to add where a mask leaves them all out")
         name = self.writer.name("left_out")
-        self.writer.line(f"bool {name} = {render(bounded(margin, inside))} < 0;")
+        self.writer.add(Let("bool", name, f"{render(bounded(margin, inside))} < 0", changes=True))
         for constant, (op, at) in conditions:
             used = {v for i in at for v in i.variables}
             loops = [i for i in (self.step, self.pair) if used & i.variables]
@@ -143,8 +144,8 @@ class StreamEmitter(WordsEmitter):
                     opened.enter_context(self._loop(index))
                 difference = f"{literal(constant, 'f32')} - {self.values.value(op, at)}"
                 low = literal(VANISHING, "f32")
-                self.writer.line(f"{name} = {name} && {difference} <= {low};")
-        self.writer.line(f"if (__all_sync(0xffffffffu, {name})) continue;")
+                self.writer.add(Assign(name, f"{name} && {difference} <= {low}"))
+        self.writer.add(Skip(f"__all_sync(0xffffffffu, {name})"))
 
     def _margin(self, stage: Stage) -> Index | None:
         """What is negative where a mask leaves elements of a stage out, with the rows that the warp
@@ -211,18 +212,19 @@ class StreamEmitter(WordsEmitter):
         """Takes over the extrema with the current columns; what is relative to them follows."""
         writer = self.writer
         names = ", ".join(self.label(stage.op) for stage in self.now)
-        writer.line(comment(f"sums relative to {names} so far follow it"))
+        writer.note(comment(f"sums relative to {names} so far follow it"))
         with self._rows():
             before: dict[Key, str] = {}
             after: dict[Key, str] = {}
             for stage, now in self.now.items():
                 key, place = (stage.op, self._index(stage)), f"[{render(self.row)}]"
                 name = writer.name(f"{self.label(stage.op)}_before")
-                writer.line(f"const {c_type(stage.op.dtype).compute} {name} = {now}{place};")
+                writer.let(c_type(stage.op.dtype).compute, name, f"{now}{place}")
                 functor = functor_of(stage)
                 joined = f"fs_reduce_lanes<{self.lanes}, {functor}>({totals[stage]}{place})"
                 joined = self.values.finished(stage.op, joined)
-                writer.line(f"{now}{place} = {functor}::apply({self._bound(stage)}, {joined});")
+                joined = f"{functor}::apply({self._bound(stage)}, {joined})"
+                writer.add(Assign(f"{now}{place}", joined))
                 before[key], after[key] = name, f"{now}{place}"
             by_scale: dict[tuple[tuple[Key, float], ...], list[Stage]] = {}
             for stage, scale in scales.items():
@@ -231,7 +233,7 @@ class StreamEmitter(WordsEmitter):
                 terms = [self._grown(key, c, before, after) for key, c in by]
                 factor = writer.name("rescale")
                 function = "fs_approximate_exp" if self.values.approximate else "expf"
-                writer.line(f"const float {factor} = {function}({' + '.join(terms)});")
+                writer.let("float", factor, f"{function}({' + '.join(terms)})")
                 for stage in stages:
                     self._multiply_sums(stage, factor, totals, results)
 
@@ -259,10 +261,10 @@ class StreamEmitter(WordsEmitter):
         self, stage: Stage, factor: str, totals: dict[Stage, str], results: dict[Stage, str]
     ) -> None:
         if stage in totals:
-            self.writer.line(f"{totals[stage]}[{render(self.row)}] *= {factor};")
+            self.writer.add(Assign(f"{totals[stage]}[{render(self.row)}]", factor, "*"))
             return
         held = self._results(stage)
         own = variable(self.writer.name("n"), held)
         with self._loop(own):
             place = render(self.row * held + own)
-            self.writer.line(f"{results[stage]}[{place}] *= {factor};")
+            self.writer.add(Assign(f"{results[stage]}[{place}]", factor, "*"))

@@ -15,6 +15,7 @@ from fusionstitch.codegen.dots.tile import (
     TENSOR_ROWS,
     row_operand,
 )
+from fusionstitch.codegen.ir.statements import ALL, Assign, Call
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import OperandEmitter
 from fusionstitch.codegen.lower.sweeps import Key, start_of
@@ -37,7 +38,7 @@ class TensorEmitter(OperandEmitter):
     def _bind_lanes(self, lane: str) -> None:
         super()._bind_lanes(f"{lane} % {self.lanes}")
         name = self.writer.declare(self.writer.name("group"))
-        self.writer.line(f"const int {name} = {lane} / {self.lanes};")
+        self.writer.let("int", name, f"{lane} / {self.lanes}")
         self.member = variable(self.lane, self.lanes)
         self.four = variable(name, GROUPS)
 
@@ -62,7 +63,7 @@ class TensorEmitter(OperandEmitter):
         summed = self.shape.together * self.shape.shares
         block = variable(self.writer.name("k"), -(-depth // summed))
         few = block.hi * self.steps * self.run < 2 * UNROLLED
-        with self._loop(block, "FS_UNROLL " if few else "FS_UNROLL_BY(4) "):
+        with self._loop(block, ALL if few else 4):
             place = self._summed(block)
             first = self._side_of_rows(stage)
             left = self._operand(stage, first, self.row, place, depth)
@@ -104,8 +105,8 @@ class TensorEmitter(OperandEmitter):
         parts = f"{_parts(operands[first])}, {_parts(operands[1 - first])}"
         parts += f", {self.lot}" if self.lot > 1 else ""
         name, top, bottom = result
-        rows = f"{name} + {top}, {name} + {bottom}"
-        self.writer.line(f"{function}<{parts}>({rows}, {left}, {right});")
+        rows = f"{name} + {top}", f"{name} + {bottom}"
+        self.writer.add(Call(f"{function}<{parts}>", (*rows, left, right)))
 
     # ---- a dot along the columns ----------------------------------------------------------------
 
@@ -148,17 +149,17 @@ class TensorEmitter(OperandEmitter):
         name = self._array(stage.op.operands[side], "_part", 2, "0.0f" if beyond else "")
         with self._loop(self.pair):
             column = render(self.column)
-            writer.line(f"const int {column} = {self._column_text()};")
+            writer.let("int", column, self._column_text())
             writer.declare(column)
             self._bind_column(self.column)
             free = writer.declare(self.result)
-            writer.line(f"const int {free} = {render(tile * TENSOR_COLUMNS + self.four)};")
+            writer.let("int", free, render(tile * TENSOR_COLUMNS + self.four))
             self._bind_results(stage)
             checks = [f"{column} < {inner}"] if inner % TENSOR_COLUMNS else []
             checks += [f"{free} < {size}"] if size % TENSOR_COLUMNS else []
-            with self._guarded(f"if ({' && '.join(checks)})" if checks else ""):
+            with self._guarded(" && ".join(checks)):
                 source, at = self._read(stage, side)
-                self.writer.line(f"{name}[{render(self.pair)}] = {self.values.value(source, at)};")
+                writer.add(Assign(f"{name}[{render(self.pair)}]", self.values.value(source, at)))
         return name
 
     def _finish_results(self, stage: Stage, partial: str) -> None:

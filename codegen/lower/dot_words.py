@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 from fusionstitch.codegen.dots.streams import Layout, layouts_of
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH
+from fusionstitch.codegen.ir.statements import ALL, Array, Assign, Barrier, Call, Scope
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_tensor import GROUPS, TensorEmitter
 from fusionstitch.codegen.lower.sweeps import Key
@@ -46,7 +47,7 @@ class WordsEmitter(TensorEmitter):
         source = stage.op.operands[1 - self._side_of_rows(stage)]
         name = self.writer.name(f"{self.label(source)}_block")
         place = f"shared_memory + {layout.offset}" if layout.offset else "shared_memory"
-        self.writer.line(f"{layout.element}* const {name} = ({layout.element}*)({place});")
+        self.writer.let(f"{layout.element}*", name, f"({layout.element}*)({place})")
         return name
 
     # ---- columns ---------------------------------------------------------------------------------
@@ -64,12 +65,12 @@ class WordsEmitter(TensorEmitter):
 
     def _copy_columns(self, results: dict[Stage, str]) -> None:
         """Copies what the dots read along the next columns to shared memory."""
-        self.writer.line(f"// the next {self.columns} columns")
-        self.writer.line("__syncthreads();")
+        self.writer.note(f"// the next {self.columns} columns")
+        self.writer.add(Barrier(Scope.BLOCK))
         for stage, place in self.places.items():
             if stage in results or stage in self.nest.products:
                 self._copy(stage, self.layouts[stage], place)
-        self.writer.line("__syncthreads();")
+        self.writer.add(Barrier(Scope.BLOCK))
 
     def _copy(self, stage: Stage, layout: Layout, place: str) -> None:
         writer, units = self.writer, layout.row // layout.width
@@ -77,23 +78,21 @@ class WordsEmitter(TensorEmitter):
         rounds = variable(writer.name("round"), -(-count // self.block))
         with ExitStack() as opened:
             few = rounds.hi < UNROLLED_ROUNDS
-            unroll = "FS_UNROLL " if few else f"FS_UNROLL_BY({UNROLLED_ROUNDS}) "
-            opened.enter_context(self._loop(rounds, unroll))
+            opened.enter_context(self._loop(rounds, ALL if few else UNROLLED_ROUNDS))
             item = variable(writer.name("i"), count)
             name = render(item)
             first = f"{render(rounds * self.block)} + " if rounds.terms else ""
-            writer.line(f"const int {name} = {first}threadIdx.x;")
+            writer.let("int", name, f"{first}threadIdx.x")
             writer.declare(name)
             if count % self.block:
-                guard = f"if ({name} < {count})"
-                opened.enter_context(writer.nested(guard, pinned=True))
+                opened.enter_context(self._guarded(f"{name} < {count}"))
             column, unit = item // units, item % units
             side = 1 - self._side_of_rows(stage)
             size, leaves = self._along(stage)
             place_of = self.column_block * self.columns + column
             part = self._part(stage, side, unit, size, leaves, layout.width, place_of)
             to = f"{place} + {render(column * layout.stride + unit * layout.width)}"
-            writer.line(f"fs_store_packed<{layout.element}, {layout.width}>({to}, {part});")
+            writer.add(Call(f"fs_store_packed<{layout.element}, {layout.width}>", (to, part)))
 
     def _along(self, stage: Stage) -> tuple[int, list[int]]:
         """What lies together of a dot's columns' operand: its extent and axes."""
@@ -126,10 +125,10 @@ class WordsEmitter(TensorEmitter):
         ragged = beyond and size % width != 0
         name = self._array(op, "_part", width, "0.0f" if checks or ragged else "")
         for variable_name, text in lines:
-            writer.line(f"const int {variable_name} = {text};")
+            writer.let("int", variable_name, text)
             writer.declare(variable_name)
         extents = [self.axes.extent(leaf) for leaf in leaves]
-        with self._guarded(f"if ({' && '.join(checks)})" if checks else ""):
+        with self._guarded(" && ".join(checks)):
             if column is not None:
                 self._bind_column(column)
             self.width, self._element = width, variable("v", width)
@@ -140,12 +139,12 @@ class WordsEmitter(TensorEmitter):
                 if ragged:
                     place = self._within(place, size, "place", inner_checks, inner_lines)
                 for variable_name, text in inner_lines:
-                    writer.line(f"const int {variable_name} = {text};")
+                    writer.let("int", variable_name, text)
                     writer.declare(variable_name)
                 self.digits |= dict(zip(leaves, delinearize(place, extents), strict=True))
-                with self._guarded(f"if ({inner_checks[0]})" if inner_checks else ""):
+                with self._guarded("".join(inner_checks[:1])):
                     source, at = self._read(stage, side)
-                    writer.line(f"{name}[{render(lane)}] = {self.values.value(source, at)};")
+                    writer.add(Assign(f"{name}[{render(lane)}]", self.values.value(source, at)))
             self.width, self._element = 1, Index()
         return name
 
@@ -177,14 +176,14 @@ class WordsEmitter(TensorEmitter):
         blocks = layout.row // layout.width // self.lanes
         words = blocks * layout.words
         name = writer.name(f"{self.label(stage.op.operands[side])}_words")
-        writer.line(f"uint32_t {name}[{self.rows * words}];")
+        writer.add(Array("uint32_t", name, str(self.rows * words)))
         size, leaves = self._along(stage)
         block = variable(writer.name("k"), blocks)
         with self._rows(), self._loop(block):
             unit = block * self.lanes + self.member
             part = self._part(stage, side, unit, size, leaves, layout.width, None)
             to = f"{name} + {render(self.row * words + block * layout.words)}"
-            writer.line(f"fs_pack<{layout.element}, {layout.width}>({to}, {part});")
+            writer.add(Call(f"fs_pack<{layout.element}, {layout.width}>", (to, part)))
         return name
 
     def _start_product(self, stage: Stage) -> str:
@@ -208,7 +207,7 @@ class WordsEmitter(TensorEmitter):
                 f"{self.places[stage]} + {render(place)}",
             ]
             call = f"fs_mma_along<{layout.element}, {layout.words}>"
-            self.writer.line(f"{call}({', '.join(arguments)});")
+            self.writer.add(Call(call, tuple(arguments)))
 
     def _add_tiles(
         self,
@@ -233,8 +232,8 @@ class WordsEmitter(TensorEmitter):
         name = self.writer.name(f"{weight}_words")
         count = self.pairs * self.rows
         words = count if element == "float" else count // 2
-        self.writer.line(f"uint32_t {name}[{words}];")
-        self.writer.line(f"fs_pack<{element}, {count}>({name}, {weight});")
+        self.writer.add(Array("uint32_t", name, str(words)))
+        self.writer.add(Call(f"fs_pack<{element}, {count}>", (name, weight)))
         return name
 
     def _add_across(self, stage: Stage, partial: str, words: str) -> None:
@@ -257,7 +256,7 @@ class WordsEmitter(TensorEmitter):
                 f"{self.places[stage]} + {render(place)}",
             ]
             call = f"fs_mma_across<{layout.element}, {layout.words}, {layout.stride}>"
-            self.writer.line(f"{call}({', '.join(arguments)});")
+            self.writer.add(Call(call, tuple(arguments)))
 
     # ---- results ---------------------------------------------------------------------------------
 

@@ -6,6 +6,18 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.printer import lines
+from fusionstitch.codegen.ir.statements import (
+    Barrier,
+    Blank,
+    Call,
+    For,
+    If,
+    Let,
+    Scope,
+    Statement,
+)
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.context import Context, Memory
@@ -25,7 +37,7 @@ from fusionstitch.codegen.lower.nest_emitter import NestEmitter
 from fusionstitch.codegen.memory.barriers import settled
 from fusionstitch.codegen.memory.prefetch import late_inputs
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
-from fusionstitch.codegen.text.source import Writer, comment
+from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.text.types import c_type
 
 
@@ -37,21 +49,21 @@ class KernelEmitter:
         self.plan, self.memory = context.plan, context.memory
         self.int, self.writer = context.int_, context.writer
         self.functions: list[str] = []
-        self._calls: dict[GroupPlan, str] = {}
+        self._calls: dict[GroupPlan, Call] = {}
         self._settled: frozenset[NestPlan] = frozenset()
 
-    def body(self) -> str:
+    def body(self) -> tuple[Statement, ...]:
         """The statements of the kernel function; `functions` holds what they call."""
         self._settled = settled(self.plan, self.memory.shared.keys())
         self._share_functions()
         if self.plan.cluster > 1:
-            self.writer.line("fs_cluster_barrier();  // all run before one writes to another")
+            self.writer.add(Barrier(Scope.CLUSTER, why="all run before one writes to another"))
         for number, phase in enumerate(self.plan.phases):
             if number:
-                self.writer.line("fs_grid_barrier();")
-                self.writer.line()
+                self.writer.add(Barrier(Scope.GRID))
+                self.writer.add(Blank())
             self._phase(phase)
-        return self.writer.text()
+        return self.writer.body
 
     def _share_functions(self) -> None:
         """Turns groups that differ only in their tensors, and where in them they read, into calls
@@ -67,8 +79,8 @@ class KernelEmitter:
             name = self.writer.name("elementwise" if flat else "part")
             self.functions.append(shared.text.replace("NAME", name, 1))
             for group, places in shared.places.items():
-                arguments = [*signatures[group].arguments("TILE", group), *places]
-                self._calls[group] = f"{name}({', '.join(arguments)});"
+                arguments = [*signatures[group].arguments(group), *places]
+                self._calls[group] = Call(name, tuple(arguments))
 
     def _alike(self) -> list[GroupPlan]:
         """The groups that may share a function: elementwise ones of inputs, and those of which
@@ -100,7 +112,7 @@ class KernelEmitter:
             inner.writer.name(name)
         inner.writer.declare("tile")
         inner._nests(group, "tile", looped, "points" if signature.flat else "")
-        return "\n".join(f"  {line}" for line in inner.writer.text().splitlines())
+        return "\n".join(lines(inner.writer.body, 1))
 
     def _phase(self, groups: list[GroupPlan]) -> None:
         """The tiles of all groups, numbered through; a block, or a cluster of them, takes
@@ -109,8 +121,8 @@ class KernelEmitter:
         writer, int_, cluster = self.writer, self.int, self.plan.cluster
         worker = f"blockIdx.x / {cluster}" if cluster > 1 else "blockIdx.x"
         if tiles <= grid and len(groups) == 1:
-            guard = f"if ({worker} < {tiles})" if tiles < grid else ""
-            with writer.nested(guard, pinned=True) if guard else nullcontext():
+            guard = If(f"{worker} < {tiles}")
+            with writer.nested(guard, pinned=True) if tiles < grid else nullcontext():
                 self._group(groups[0], worker, looped=False)
             return
         work = writer.name("work")
@@ -119,14 +131,14 @@ class KernelEmitter:
             each = -(-tiles // grid)
             first = f"{int_}({worker}) * {each}"
             end = f"fs_min<{int_}>({first} + {each}, {tiles})"
-            header = f"for ({int_} {work} = {first}; {work} < {end}; ++{work})"
+            frame: For | If = For(int_, work, first, end)
             if groups[0].backward:
-                header = f"for ({int_} {work} = {end} - 1; {work} >= {first}; --{work})"
+                frame = For(int_, work, f"{end} - 1", first, down=True)
         elif looped:
-            header = f"for ({int_} {work} = {worker}; {work} < {tiles}; {work} += {grid})"
+            frame = For(int_, work, worker, str(tiles), step=str(grid))
         else:
-            header = f"if (const {int_} {work} = {worker}; {work} < {tiles})"
-        with writer.nested(header, pinned=True):
+            frame = If(f"{work} < {tiles}", Let(int_, work, worker))
+        with writer.nested(frame, pinned=True):
             if len(groups) == 1:
                 self._group(groups[0], work, looped)
                 return
@@ -139,21 +151,22 @@ class KernelEmitter:
             self._group(groups[0], f"{work} - {first}" if first else work, looped)
             return
         middle = len(groups) // 2
-        with self.writer.nested(f"if ({work} < {groups[middle].first_tile})", pinned=True):
+        with self.writer.nested(If(f"{work} < {groups[middle].first_tile}"), pinned=True):
             self._dispatch(groups[:middle], work, looped)
-        with self.writer.nested("else", pinned=True):
+        with self.writer.otherwise():
             self._dispatch(groups[middle:], work, looped)
 
     def _group(self, group: GroupPlan, tile_text: str, looped: bool) -> None:
         """One tile of a group: its nests in order, a barrier between them where they share."""
         writer = self.writer
         if group in self._calls:
-            writer.line(comment(", ".join(self.context.label(s.op) for s in group.group.stages)))
-            writer.line(self._calls[group].replace("TILE", tile_text, 1))
+            writer.note(comment(", ".join(self.context.label(s.op) for s in group.group.stages)))
+            call = self._calls[group]
+            writer.add(replace(call, arguments=(tile_text, *call.arguments)))
             return
         tile = writer.name("tile")
         if group.tiles > 1:
-            writer.line(f"const {self.int} {tile} = {tile_text};")
+            writer.let(self.int, tile, tile_text)
             writer.declare(tile)
         self._nests(group, tile, looped)
 
@@ -162,23 +175,23 @@ class KernelEmitter:
         writer = self.writer
         for op, elements in late_inputs(group):
             start = f"{self.memory.inputs[op.id]} + {tile} * {elements}"
-            writer.line(f"fs_prefetch({start}, {elements});")
+            writer.add(Call("fs_prefetch", (start, str(elements))))
         names: dict[Stage, str] = {}
         for stage in group.group.stages:
             if stage in self.memory.shared:
                 names[stage] = writer.name(f"{self.context.label(stage.op)}_shared")
                 compute, offset = c_type(stage.op.dtype).compute, self.memory.shared[stage]
                 place = f"({compute}*)(shared_memory + {offset})"
-                writer.line(f"{compute}* const {names[stage]} = {place};")
+                writer.let(f"{compute}*", names[stage], place)
         for number, nest in enumerate(group.nests):
             if number and names:
-                writer.line("__syncthreads();")
+                writer.add(Barrier(Scope.BLOCK))
             emitter = NestEmitter if points else self._emitter(group, nest)
             emitter(Site(self.context, group, nest, tile, names, points)).emit()
             if nest in self._settled:
-                writer.line("__syncthreads();")
+                writer.add(Barrier(Scope.BLOCK))
         if looped and names:
-            writer.line("__syncthreads();")
+            writer.add(Barrier(Scope.BLOCK))
 
     def _emitter(self, group: GroupPlan, nest: NestPlan) -> type[NestEmitter]:
         if nest.tile is None:

@@ -49,11 +49,11 @@ class Signature:
         shared = ["unsigned char* shared_memory"] if self.shared else []
         return [f"const {int_} tile", *points, *shared, *types]
 
-    def arguments(self, tile: str, group: GroupPlan) -> list[str]:
-        """C arguments of a call for one group."""
+    def arguments(self, group: GroupPlan) -> list[str]:
+        """C arguments of a call for one group, behind the tile."""
         points = [str(group.grid_points)] if self.flat else []
         shared = ["shared_memory"] if self.shared else []
-        return [tile, *points, *shared, *(name for _, name in (*self.loads, *self.stores))]
+        return [*points, *shared, *(name for _, name in (*self.loads, *self.stores))]
 
 
 @dataclass(frozen=True)

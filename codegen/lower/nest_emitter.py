@@ -6,6 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    Call,
+    Fill,
+    For,
+    Frame,
+    Group,
+    If,
+    Let,
+    unrolled,
+)
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
 from fusionstitch.codegen.loops.stages import Stage, closure
 from fusionstitch.codegen.lower.access import Site, in_range
@@ -54,7 +66,7 @@ class NestEmitter(Sweeps):
         """Prints the nest into the writer's innermost block."""
         writer, plan = self.writer, self.plan
         for stage in self.nest.stages:
-            writer.line(self.comment(stage.op))
+            writer.note(self.comment(stage.op))
         flat = plan.inner == 1 and plan.teams.threads == 1
         self.width = self._vector_width(flat)
         if self.width > 1:
@@ -68,18 +80,18 @@ class NestEmitter(Sweeps):
         if not flat and self._walks_ahead(loop):
             self._name_lane(loop)
             self._hold_inputs(row, loop)
-        header = loop.header
+        frame = loop.frame
         with ExitStack() as opened:
             if self.carried and loop.stride and not self.nest.placed(Place.REDUCE):
-                header = self._unrolled(row, loop)
+                frame = self._unrolled(row, loop)
                 opened.enter_context(self._live_columns(loop))
             # without a loop, what all rows have in common need not precede the loads of one
-            if header or not flat:
+            if frame or not flat:
                 # threads without the only row must not read what its own overwrites in place
-                alone = bool(header) and rows == 1
-                opened.enter_context(writer.nested(header, pinned=alone, ordered=True))
+                alone = frame is not None and rows == 1
+                opened.enter_context(writer.nested(frame or Group(), pinned=alone, ordered=True))
             if loop.row:
-                writer.line(loop.row)
+                writer.let(self.int, render(row), loop.row)
             if row.terms:
                 writer.declare(render(row))
             self.live = loop.live
@@ -95,7 +107,7 @@ class NestEmitter(Sweeps):
                 for level in range(self.nest.levels):
                     self._level(level)
         if self.unsettled and (self.cluster > 1 or joins_columns(plan, self.block)):
-            self.writer.line(self._barrier())
+            self.writer.add(self._barrier())
         if self.carried:
             self._finish_carrying()
 
@@ -124,7 +136,7 @@ class NestEmitter(Sweeps):
         """Names the thread's place in its team, once."""
         if loop.lane and not self.lane:
             self.lane = self.writer.name("lane")
-            self.writer.line(f"const int {self.lane} = {loop.lane};")
+            self.writer.let("int", self.lane, loop.lane)
             self.first = f"{self.lane} == 0"
 
     def _row_limit(self, width: int) -> str:
@@ -140,7 +152,7 @@ class NestEmitter(Sweeps):
         scale = rows // group.points
         count += f" * {scale}" if scale > 1 else ""
         count += f" / {width}" if width > 1 else ""
-        self.writer.line(f"const {self.int} {limit} = {count};")
+        self.writer.let(self.int, limit, count)
         return limit
 
     def _flat_vectors(self, row: Index) -> None:
@@ -246,7 +258,7 @@ class NestEmitter(Sweeps):
         first = constant(0)
         if loop.first != "0":
             first = variable(self.writer.name("first_row"), self.plan.rows)
-            self.writer.line(f"const {self.int} {render(first)} = {loop.first};")
+            self.writer.let(self.int, render(first), loop.first)
             self.writer.declare(render(first))
         arrays = {held: held.ahead or held.array for held in self.held if held.ahead or held.steady}
         for held, array in arrays.items():
@@ -277,15 +289,15 @@ class NestEmitter(Sweeps):
         if now:
             self._load_held(now, row, row)
         if ahead:
-            with self.writer.nested(f"FS_UNROLL for (int i = 0; i < {self._steps()}; ++i)"):
+            with self.writer.nested(unrolled("i", self._steps())):
                 for held in ahead:
-                    self.writer.line(f"{held.array}[i] = {held.ahead}[i];")
+                    self.writer.add(Assign(f"{held.array}[i]", f"{held.ahead}[i]"))
         announced = self.few_threads and (ahead or now)
         if not (ahead or announced):
             return
         with self._row_ahead(row, loop.stride) as following:
             if announced and now:
-                with self.writer.nested(f"if ({self._line_starts(now)})", pinned=True):
+                with self.writer.nested(If(self._line_starts(now)), pinned=True):
                     self._announce(tuple(now), row, following)
             if announced and ahead and 2 * loop.stride < self.plan.rows:
                 condition = f" && {self._line_starts(ahead)}"
@@ -299,8 +311,8 @@ class NestEmitter(Sweeps):
         """The row that comes `distance` rows later, if there is one and where `condition` holds."""
         following = variable(self.writer.name("next_row"), self.plan.rows)
         name, limit = render(following), self.plan.rows
-        header = f"const {self.int} {name} = {render(row)} + {distance}; {name} < {limit}"
-        with self.writer.nested(f"if ({header}{condition})", pinned=True):
+        following_row = Let(self.int, name, f"{render(row)} + {distance}")
+        with self.writer.nested(If(f"{name} < {limit}{condition}", following_row), pinned=True):
             self.writer.declare(name)
             yield following
 
@@ -315,7 +327,7 @@ class NestEmitter(Sweeps):
         def announce(_step: str) -> None:
             for held in inputs:
                 base = substituted(held.base, row, at)
-                self.writer.line(f"fs_announce({held.name} + {render(base)});")
+                self.writer.add(Call("fs_announce", (f"{held.name} + {render(base)}",)))
 
         self._run_sweep(announce)
 
@@ -331,7 +343,7 @@ class NestEmitter(Sweeps):
 
     def _declare_vectors(self, held: Held, array: str) -> None:
         kind = f"fs_loaded<{c_type(held.op.dtype).storage}, {self.width}>"
-        self.writer.line(f"{kind} {array}[{self._steps()}];")
+        self.writer.add(Array(kind, array, str(self._steps())))
 
     def _load_held(self, arrays: Mapping[Held, str], row: Index, at: Index) -> None:
         """Fills arrays with the vectors of row `at`; inputs are known by their bases in `row`."""
@@ -340,7 +352,7 @@ class NestEmitter(Sweeps):
             for held, array in arrays.items():
                 base = substituted(held.base, row, at)
                 text = self._vector_load(held.op, held.name, base, self.width)
-                self.writer.line(f"{array}[{step}] = {text};")
+                self.writer.add(Assign(f"{array}[{step}]", text))
 
         self._run_sweep(load)
 
@@ -350,22 +362,23 @@ class NestEmitter(Sweeps):
         """A register array for the sums of this thread's columns."""
         name = self.writer.name(f"{self.label(stage.op)}_carried")
         size = self._steps() * self.width
-        self.writer.line(f"{self._compute(stage)} {name}[{size}];")
-        fill = f"FS_UNROLL for (int i = 0; i < {size}; ++i) {name}[i] = {start_of(stage)};"
-        self.writer.line(fill)
+        self.writer.add(Array(self._compute(stage), name, str(size)))
+        self.writer.add(Fill(name, size, start_of(stage)))
         self.carried[stage] = name
         self.registers -= size
 
-    def _unrolled(self, row: Index, loop: RowLoop) -> str:
-        """The header of a loop that only sums, over as many rows at once as memory wants loads of
-        under way and registers can hold."""
+    def _unrolled(self, row: Index, loop: RowLoop) -> Frame | None:
+        """A loop that only sums, over as many rows at once as memory wants loads of under way and
+        registers can hold."""
         self.sweep = Sweep(unit=self._new_unit(), steps=self._steps())
         inputs = self._vector_inputs(row).values()
         words = sum(self._steps() * self.width * ITEM_BYTES[op.dtype] // 4 for op in inputs)
         loads = self._steps() * len(inputs)
         most = min(ROW_LOADS // max(1, loads), self.registers // max(1, words))
         rows = 1 << max(1, most).bit_length() - 1
-        return f"FS_UNROLL_BY({rows}) {loop.header}" if rows > 1 else loop.header
+        if isinstance(loop.frame, For) and rows > 1:
+            return replace(loop.frame, unroll=rows)
+        return loop.frame
 
     @contextmanager
     def _live_columns(self, loop: RowLoop) -> Iterator[None]:
@@ -376,9 +389,7 @@ class NestEmitter(Sweeps):
         if self._steps() > 1 or not self.lane:
             yield
             return
-        with self.writer.nested(
-            f"if (const {self.int} {column} = {self.lane}; {column} < {units})"
-        ):
+        with self.writer.nested(If(f"{column} < {units}", Let(self.int, column, self.lane))):
             self.writer.declare(column)
             self.sweep.opened = True
             yield
@@ -393,11 +404,11 @@ class NestEmitter(Sweeps):
             size = self._steps() * self.width
             for stage, name in self.carried.items():
                 join = f"fs_reduce_teams<{threads}, {size}, {functor_of(stage)}>"
-                writer.line(f"{join}({name}, {self._scratch(stage)});")
-        with writer.nested(f"if ({first})", ordered=True) if first else nullcontext():
+                writer.add(Call(join, (name, self._scratch(stage))))
+        with writer.nested(If(first), ordered=True) if first else nullcontext():
             if threads > 1:
                 self.lane = writer.name("lane")
-                writer.line(f"const int {self.lane} = threadIdx.x % {threads};")
+                writer.let("int", self.lane, f"threadIdx.x % {threads}")
             self._run_sweep(self._store_carried)
 
     def _store_carried(self, step: str) -> None:

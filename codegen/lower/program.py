@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.printer import lines
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.context import Context, Memory
 from fusionstitch.codegen.lower.emit import KernelEmitter
@@ -13,7 +15,7 @@ from fusionstitch.codegen.rewrite.monoids import functors
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.text.expressions import literal
-from fusionstitch.codegen.text.source import Writer, comment
+from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import only_element
@@ -63,7 +65,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     source += ["    " + ",\n    ".join(parameters) + ") {"]
     if layout.total:
         source.append("  FS_DYNAMIC_SHARED(shared_memory);")
-    source += ["  " + line if line else "" for line in body.splitlines()]
+    source += lines(body, 1)
     source += ["}", ""]
     return Kernel(
         name=graph.name,

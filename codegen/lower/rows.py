@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusionstitch.codegen.ir.statements import For, Frame, If, Let
 from fusionstitch.codegen.schedule.schedule import Teams
 
 
 @dataclass(frozen=True)
 class RowLoop:
-    """`header` opens the loop, `row` is the statement that finds this thread's row ('' if the
-    header does), `live` the condition under which the row is its own ('' if always), `lane` the
+    """`frame` is the loop, `row` the C text that finds this thread's row ('' if the frame does),
+    `live` the condition under which the row is its own ('' if always), `lane` the
     C text of the thread's place in its team ('' if it is alone).
 
     Where a thread visits every `stride`-th row from `first` (C text) on, rows can be told ahead;
     elsewhere `stride` is 0."""
 
-    header: str
+    frame: Frame | None
     row: str
     live: str
     lane: str
@@ -53,27 +54,25 @@ def row_loop(
     if rows == 1:
         return _single_row(teams, team, lane, block, together)
     if threads >= block:
-        header = f"for ({int_} {name} = 0; {name} < {limit}; ++{name})"
-        return RowLoop(header, "", "", lane, "0", 1)
+        return RowLoop(For(int_, name, "0", limit), "", "", lane, "0", 1)
     once = rows <= per_pass
     if once and exact:
-        return RowLoop("", f"const {int_} {name} = {team};", "", lane)
+        return RowLoop(None, team, "", lane)
     if once and free:
-        return RowLoop(f"if (const {int_} {name} = {team}; {name} < {limit})", "", "", lane)
+        return RowLoop(If(f"{name} < {limit}", Let(int_, name, team)), "", "", lane)
     if free:
-        step = f"{name} += {per_pass}"
-        header = f"for ({int_} {name} = {team}; {name} < {limit}; {step})"
-        return RowLoop(header, "", "", lane, team, per_pass)
+        return RowLoop(
+            For(int_, name, team, limit, step=str(per_pass)), "", "", lane, team, per_pass
+        )
     if once:
-        row = f"const {int_} {name} = fs_min<{int_}>({team}, {limit} - 1);"
-        return RowLoop("", row, f"{team} < {limit}", lane)
+        row = f"fs_min<{int_}>({team}, {limit} - 1)"
+        return RowLoop(None, row, f"{team} < {limit}", lane)
     base = f"{name}_base"
-    header = f"for ({int_} {base} = 0; {base} < {limit}; {base} += {per_pass})"
+    frame = For(int_, base, "0", limit, step=str(per_pass))
     if exact:
-        row = f"const {int_} {name} = {base} + {team};"
-        return RowLoop(header, row, "", lane, team, per_pass)
-    row = f"const {int_} {name} = fs_min<{int_}>({base} + {team}, {limit} - 1);"
-    return RowLoop(header, row, f"{base} + {team} < {limit}", lane)
+        return RowLoop(frame, f"{base} + {team}", "", lane, team, per_pass)
+    row = f"fs_min<{int_}>({base} + {team}, {limit} - 1)"
+    return RowLoop(frame, row, f"{base} + {team} < {limit}", lane)
 
 
 def _lane(teams: Teams, block: int, thread: str) -> str:
@@ -88,12 +87,12 @@ def _lane(teams: Teams, block: int, thread: str) -> str:
 
 def _single_row(teams: Teams, team: str, lane: str, block: int, together: bool) -> RowLoop:
     if teams.columns:
-        return RowLoop("", "", f"{team} == 0" if teams.columns > 1 else "", lane)
+        return RowLoop(None, "", f"{team} == 0" if teams.columns > 1 else "", lane)
     if teams.threads >= block:
-        return RowLoop("", "", "", lane)
+        return RowLoop(None, "", "", lane)
     if teams.threads == 1:
-        return RowLoop("if (threadIdx.x == 0)", "", "", lane)
+        return RowLoop(If("threadIdx.x == 0"), "", "", lane)
     if together:
-        return RowLoop("", "", f"{team} == 0", lane)
+        return RowLoop(None, "", f"{team} == 0", lane)
     live = "" if teams.goes_alone else f"{team} == 0"
-    return RowLoop(f"if (threadIdx.x < {max(32, teams.threads)})", "", live, lane)
+    return RowLoop(If(f"threadIdx.x < {max(32, teams.threads)}"), "", live, lane)

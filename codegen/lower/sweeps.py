@@ -6,6 +6,17 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    Barrier,
+    Call,
+    For,
+    If,
+    Let,
+    Scope,
+    unrolled,
+)
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads, closure, inlined_reads
 from fusionstitch.codegen.lower.access import Access, Site, in_range
@@ -82,7 +93,8 @@ class Sweeps(Access):
         for stage in sweep:
             if self.nest.place[stage] is Place.REDUCE:
                 totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
-                self.writer.line(f"{self._compute(stage)} {totals[stage]} = {start_of(stage)};")
+                start = Let(self._compute(stage), totals[stage], start_of(stage), changes=True)
+                self.writer.add(start)
         self._run_sweep(lambda step: self._sweep_step(level, sweep, totals, step))
         if totals and self.plan.teams.joins_warps:
             self._join_warps(level, totals)
@@ -101,25 +113,22 @@ class Sweeps(Access):
         if sweep.opened:
             body("0")
         elif threads >= units and self.lane:
-            header = f"if (const {int_} {name} = {self.lane}; {name} < {units})"
-            with writer.nested(header):
+            with writer.nested(If(f"{name} < {units}", Let(int_, name, self.lane))):
                 writer.declare(name)
                 body("0")
         elif sweep.steps:
-            inside = f"if ({name} < {units})" if units % threads else ""
-            with writer.nested(f"FS_UNROLL for (int step = 0; step < {sweep.steps}; ++step)"):
+            inside = If(f"{name} < {units}")
+            with writer.nested(unrolled("step", sweep.steps)):
                 place = f"step * {threads} + {self.lane}" if self.lane else "step"
-                writer.line(f"const {int_} {name} = {place};")
+                writer.let(int_, name, place)
                 writer.declare(name)
-                with writer.nested(inside, pinned=True) if inside else nullcontext():
+                with writer.nested(inside, pinned=True) if units % threads else nullcontext():
                     body("step")
         else:
-            advance = f"{name} += {threads}" if threads > 1 else f"++{name}"
-            start = self.lane or "0"
             # down a column, addresses are far apart: many loads must be under way at once
-            unroll = f"FS_UNROLL_BY({COLUMN_LOADS}) " if self.plan.teams.columns else ""
-            header = f"for ({int_} {name} = {start}; {name} < {units}; {advance})"
-            with writer.nested(unroll + header):
+            unroll = COLUMN_LOADS if self.plan.teams.columns else 0
+            start, step = self.lane or "0", str(threads)
+            with writer.nested(For(int_, name, start, str(units), step=step, unroll=unroll)):
                 writer.declare(name)
                 body("")
 
@@ -140,7 +149,7 @@ class Sweeps(Access):
                 continue
             self.registers -= need
             name = self.writer.name(f"{self.label(op)}_row")
-            self.writer.line(f"{c_type(op.dtype).compute} {name}[{steps * self.width}];")
+            self.writer.add(Array(c_type(op.dtype).compute, name, str(steps * self.width)))
             sweep.kept[op, at] = (name, level)
         return sweep
 
@@ -224,7 +233,7 @@ class Sweeps(Access):
             self._step(stages, totals)
             for (op, at), (name, first) in sweep.kept.items():
                 if first == level:
-                    self.writer.line(f"{name}[{where}] = {self.values.value(op, at)};")
+                    self.writer.add(Assign(f"{name}[{where}]", self.values.value(op, at)))
 
     def _slot(self, step: str, lane: Index) -> str:
         """The place in a register array of the current element."""
@@ -243,12 +252,12 @@ class Sweeps(Access):
                 term = self.values.accumulated(stage.op, index, self._inner(stage))
                 total = totals[stage]
                 if stage.op.opcode == "dot":
-                    self.writer.line(f"{total} += {term};")
+                    self.writer.add(Assign(total, term, "+"))
                     continue
                 joined = f"{functor_of(stage)}::apply({total}, {term})"
                 if stage in self.carried and self.live:  # a repeated row counts once
                     joined = f"{self.live} ? {joined} : {total}"
-                self.writer.line(f"{total} = {joined};")
+                self.writer.add(Assign(total, joined))
                 continue
             found = self.writer.find((stage.op.id, index))
             text = found[0] if found else self.values.computed(stage.op, index)[0]
@@ -268,22 +277,21 @@ class Sweeps(Access):
         before = sum(slot_bytes(s.op.dtype, self.cluster) for s in earlier)
         scratch = f"shared_memory + {before}" if before else "shared_memory"
         functors = ", ".join(map(functor_of, totals))
-        arguments = ", ".join([scratch, *totals.values()])
         threads = self.plan.teams.threads
         join, barrier = f"fs_reduce_block<{threads // 32}", self._barrier()
         if self.cluster > 1:
             join = f"fs_reduce_cluster<{self.block // 32}, {self.cluster}"
         elif threads < self.block:
-            join, barrier = f"fs_reduce_team<{threads // 32}", f"fs_team_barrier<{threads}>();"
-        self.writer.line(f"{join}, {functors}>({arguments});")
+            join, barrier = f"fs_reduce_team<{threads // 32}", Barrier(Scope.TEAM, threads)
+        self.writer.add(Call(f"{join}, {functors}>", (scratch, *totals.values())))
         only = len(reduced) == len(totals)
         if only:
-            self.writer.line(barrier)
+            self.writer.add(barrier)
         self.unsettled = not only or threads < self.block
 
-    def _barrier(self) -> str:
+    def _barrier(self) -> Barrier:
         """A barrier of all blocks that share a row."""
-        return "fs_cluster_barrier();" if self.cluster > 1 else "__syncthreads();"
+        return Barrier(Scope.CLUSTER if self.cluster > 1 else Scope.BLOCK)
 
     def _finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""
@@ -296,7 +304,7 @@ class Sweeps(Access):
             total = f"fs_reduce_lanes<{teams.threads}, {functor_of(stage)}>({partial})"
         result = self.values.finished(op, total)
         name = self.writer.name(self.label(op))
-        self.writer.line(f"const {self._compute(stage)} {name} = {result};")
+        self.writer.let(self._compute(stage), name, result)
         self.writer.block.memo[op.id, self._index(stage)] = name
         self._store(stage, name, [self.first, self.live])
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 
+from fusionstitch.codegen.ir.leaves import mentions
+from fusionstitch.codegen.ir.statements import ALL, Array, Fill, Group, If, Let, unrolled
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads, inlined_reads
 from fusionstitch.codegen.lower.access import Site, in_range
@@ -46,7 +49,9 @@ class TiledRows(NestEmitter):
         self.pair = self.unit = Index()
         #: what the dots along the columns summed up
         self.sums: dict[Stage, str] = {}
-        self.clamped = self.row_live = self.limit = ""
+        self.row_live = self.limit = ""
+        #: the row that a lane reads: of those beyond the last, the last
+        self.clamped: Let | None = None
         self.result = self.writer.name("f")
 
     # ---- rows -----------------------------------------------------------------------------------
@@ -54,7 +59,7 @@ class TiledRows(NestEmitter):
     def emit(self) -> None:
         writer, plan = self.writer, self.plan
         for stage in self.nest.stages:
-            writer.line(self.comment(stage.op))
+            writer.note(self.comment(stage.op))
         team_rows = self.shape.team_rows
         units = -(-plan.rows // team_rows)
         limit = self._row_limit(1)
@@ -68,9 +73,9 @@ class TiledRows(NestEmitter):
         loop = row_loop(
             render(unit), units, unit_limit, plan.teams, threads, self.int, thread, self.together
         )
-        with writer.nested(loop.header, ordered=True):
+        with writer.nested(loop.frame or Group(), ordered=True):
             if loop.row:
-                writer.line(loop.row)
+                writer.let(self.int, render(unit), loop.row)
             if unit.terms:
                 writer.declare(render(unit))
             self.live = loop.live
@@ -91,7 +96,7 @@ class TiledRows(NestEmitter):
         """Declares the thread's place in its row."""
         if lane:
             self.lane = self.writer.declare(self.writer.name("lane"))
-            self.writer.line(f"const int {self.lane} = {lane};")
+            self.writer.let("int", self.lane, lane)
             self.first = f"{self.lane} == 0"
 
     def _row_place(self, unit: Index) -> Index:
@@ -109,7 +114,7 @@ class TiledRows(NestEmitter):
         if self.steps == 1 and self.column.terms:
             beyond = self.lanes > self.plan.inner
             text = f"fs_min<int>({self.lane}, {self.plan.inner - 1})" if beyond else self.lane
-            self.writer.line(f"const int {render(self.column)} = {text};")
+            self.writer.let("int", render(self.column), text)
             self.writer.declare(render(self.column))
 
     def _bind_row(self) -> None:
@@ -117,9 +122,8 @@ class TiledRows(NestEmitter):
         place = row = self._row_place(self.unit)
         if self.limit:
             name = self.writer.name("row")
-            self.clamped = (
-                f"const {self.int} {name} = fs_min<{self.int}>({render(place)}, {self.limit} - 1);"
-            )
+            clamped = f"fs_min<{self.int}>({render(place)}, {self.limit} - 1)"
+            self.clamped = Let(self.int, name, clamped)
             self.row_live = f"{render(place)} < {self.limit}"
             row = self.row_name = variable(name, self.plan.rows)
         self._bind_rows(row, self._position(row, 1))
@@ -127,38 +131,36 @@ class TiledRows(NestEmitter):
     @contextmanager
     def _rows(self, *arrays: dict[Key, str]) -> Iterator[None]:
         """The unrolled loop over the tile's rows, with `arrays` of rows known inside."""
-        header = ""
-        if self.rows > 1:
-            name = render(self.row)
-            header = f"FS_UNROLL for (int {name} = 0; {name} < {self.rows}; ++{name})"
-        with self.writer.nested(header) if header else nullcontext():
+        name, several = render(self.row), self.rows > 1
+        with self.writer.nested(unrolled(name, self.rows)) if several else nullcontext():
             block = self.writer.block
-            if header:
-                self.writer.declare(render(self.row))
+            if several:
+                self.writer.declare(name)
             if self.clamped:
-                self.writer.line(self.clamped)
+                self.writer.add(self.clamped)
                 self.writer.declare(render(self.row_name))
             for known in (self.row_arrays, *arrays):
                 for (op, at), array in known.items():
                     block.memo[op.id, at] = f"{array}[{render(self.row)}]"
             yield
-            if self.clamped and not block.mentions(render(self.row_name), beyond=self.clamped):
-                block.items.remove(self.clamped)
+            others = [one for one in block.items if one is not self.clamped]
+            if self.clamped and not mentions(others, self.clamped.name):
+                block.items[:] = others
 
     @contextmanager
-    def _loop(self, index: Index, unroll: str = "FS_UNROLL ") -> Iterator[None]:
+    def _loop(self, index: Index, unroll: int = ALL) -> Iterator[None]:
         """The loop over the one variable of `index`; none if it has no variable."""
         with ExitStack() as opened:
             for term in index.variables:
                 name = term.name
-                header = f"{unroll}for (int {name} = 0; {name} < {term.extent}; ++{name})"
-                opened.enter_context(self.writer.nested(header))
+                loop = replace(unrolled(name, term.extent), unroll=unroll)
+                opened.enter_context(self.writer.nested(loop))
                 self.writer.declare(name)
             yield
 
-    def _guarded(self, guard: str) -> AbstractContextManager[object]:
-        """A block that runs conditionally; none if `guard` is empty."""
-        return self.writer.nested(guard, pinned=True) if guard else nullcontext()
+    def _guarded(self, condition: str) -> AbstractContextManager[object]:
+        """A block that runs where `condition` holds; none if that is empty."""
+        return self.writer.nested(If(condition), pinned=True) if condition else nullcontext()
 
     @contextmanager
     def _column(self, guarded: bool) -> Iterator[None]:
@@ -166,14 +168,14 @@ class TiledRows(NestEmitter):
         where that does no harm."""
         writer, inner, name = self.writer, self.plan.inner, render(self.column)
         beyond = inner % (self.lanes * self.steps) != 0
-        guard = f"if ({name if self.steps > 1 else self.lane} < {inner})" if beyond else ""
+        guard = f"{name if self.steps > 1 else self.lane} < {inner}" if beyond else ""
         if self.steps == 1 and not guarded:
             guard = ""
         if self.steps > 1:
             place = self._column_text()
             if beyond and not guarded:
                 guard, place = "", f"fs_min<int>({place}, {inner - 1})"
-            writer.line(f"const int {name} = {place};")
+            writer.let("int", name, place)
             writer.declare(name)
         self._bind_column(self.column)
         with self._guarded(guard):
@@ -200,10 +202,9 @@ class TiledRows(NestEmitter):
         """Declares an array of `size` values, all `start`."""
         name = self.writer.name(f"{self.label(op)}{ending}")
         filled = start in ("0", "0.0f", "0.0", "false")
-        self.writer.line(f"{c_type(op.dtype).compute} {name}[{size}]{' = {}' if filled else ''};")
+        self.writer.add(Array(c_type(op.dtype).compute, name, str(size), zero=filled))
         if start and not filled:
-            loop = f"FS_UNROLL for (int i = 0; i < {size}; ++i)"
-            self.writer.line(f"{loop} {name}[i] = {start};")
+            self.writer.add(Fill(name, size, start))
         return name
 
     def _free_leaves(self, stage: Stage) -> list[int]:

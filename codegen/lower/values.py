@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
 from fusionstitch.codegen.loops.stages import body_reads, inner_extents
 from fusionstitch.codegen.places.index import (
     Fetched,
@@ -28,7 +30,6 @@ from fusionstitch.codegen.places.index import (
 from fusionstitch.codegen.places.maps import Guard, Indices, Read, is_branching, reads
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
 from fusionstitch.codegen.text.expressions import expression, literal, rotation, settled
-from fusionstitch.codegen.text.source import Writer
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import UNSIGNED, Op
@@ -238,7 +239,7 @@ class Values:
 
     def _keep(self, op: Op, index: Indices, text: str, depth: int) -> Placed:
         name = self.writer.name(self.label(op))
-        self.writer.line(f"const {c_type(op.dtype).compute} {name} = {text};", depth)
+        self.writer.let(c_type(op.dtype).compute, name, text, depth)
         self.writer.chain[depth].memo[op.id, index] = name
         return name, depth
 
@@ -256,17 +257,16 @@ class Values:
         if selected is not None:
             return selected
         writer = self.writer
-        compute = c_type(op.dtype).compute
         name = writer.name(self.label(op))
-        writer.line(f"{compute} {name};")
-        keyword = "if"
-        with writer.nested(""):  # what a branch hoists comes before all of them
+        writer.add(Array(c_type(op.dtype).compute, name))
+        with writer.nested(Group()):  # what a branch hoists comes before all of them
             for read in alternatives:
-                header = f"{keyword} ({self._guards(read)})" if read.guards else "else"
-                with writer.nested(header, pinned=True):
+                condition = self._guards(read) if read.guards else ""
+                first = read is alternatives[0]
+                frame = writer.nested(If(condition), True) if first else writer.otherwise(condition)
+                with frame:
                     text, _ = yield op.operands[read.operand], read.index
-                    writer.line(f"{name} = {text};")
-                keyword = "else if"
+                    writer.add(Assign(name, text))
         writer.block.memo[op.id, index] = name
         return name, writer.depth
 
@@ -309,7 +309,7 @@ class Values:
         if known is not None:
             return known[0]
         name = self.writer.name(f"{self.label(op)}_from")
-        self.writer.line(f"const {c_type(op.dtype).storage}* const {name} = {text};", depth)
+        self.writer.let(f"const {c_type(op.dtype).storage}*", name, text, depth)
         self.writer.chain[depth].memo["choice", text] = name
         return name
 
@@ -356,7 +356,7 @@ class Values:
     def _integer(self, key: Hashable, wanted: str, text: str, depth: int) -> str:
         """Declares an integer that is known by `key` from `depth` on; its name."""
         name = self.writer.name(wanted)
-        self.writer.line(f"const {self.int} {name} = {text};", depth)
+        self.writer.let(self.int, name, text, depth)
         self.writer.depth_of[name] = depth
         self.writer.chain[depth].memo[key] = name
         return name

@@ -9,7 +9,8 @@ import subprocess
 import pytest
 
 from fusionstitch import env
-from fusionstitch.codegen.text.source import RESERVED, Writer, comment, identifier
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.text.source import RESERVED, comment, identifier
 from fusionstitch.compiler import progress
 from fusionstitch.errors import FusionStitchWarning, ImportModuleError, reason
 from fusionstitch.hlo import foreign

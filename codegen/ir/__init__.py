@@ -1,0 +1,1 @@
+"""A kernel as statements: between the schedule and the text."""

@@ -1,0 +1,119 @@
+"""Statements as they are written: the chain of open frames, and what each already computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fusionstitch.codegen.ir.statements import Branch, Frame, Group, If, Let, Note, Statement
+from fusionstitch.codegen.text.source import identifier
+
+
+@dataclass(eq=False)
+class Open:
+    """A frame whose statements are being written. `memo` maps a value to its C name. `ordered` ones
+    stand behind what the kernel itself wrote; `pinned` ones, besides, run conditionally, so nothing
+    that reads memory may move out of them."""
+
+    frame: Frame = field(default_factory=Group)
+    pinned: bool = False
+    ordered: bool = False
+    items: list[Statement] = field(default_factory=list)
+    memo: dict[Any, str] = field(default_factory=dict)
+
+    def closed(self) -> Frame:
+        return replace(self.frame, body=tuple(self.items))
+
+
+class Writer:
+    """The chain of open frames, outermost first, and the depth at which each variable lives."""
+
+    def __init__(self) -> None:
+        self.chain: list[Open] = [Open()]
+        self.depth_of: dict[str, int] = {}
+        self._names: dict[str, int] = {}
+
+    @property
+    def depth(self) -> int:
+        return len(self.chain) - 1
+
+    @property
+    def block(self) -> Open:
+        return self.chain[-1]
+
+    def add(self, statement: Statement, depth: int | None = None) -> None:
+        """Adds a statement to the frame at `depth` (the innermost unless told)."""
+        self.chain[self.depth if depth is None else depth].items.append(statement)
+
+    def note(self, text: str) -> None:
+        self.add(Note(text))
+
+    def let(self, kind: str, name: str, value: str, depth: int | None = None) -> None:
+        """A variable that keeps its value."""
+        self.add(Let(kind, name, value), depth)
+
+    def declare(self, variable: str) -> str:
+        """Records that an index variable is defined in the innermost frame."""
+        self.depth_of[variable] = self.depth
+        return variable
+
+    @contextmanager
+    def nested(self, frame: Frame, pinned: bool = False, ordered: bool = False) -> Iterator[Open]:
+        """Opens a frame; statements hoisted to outer ones meanwhile precede it."""
+        opened = Open(frame, pinned, ordered or pinned)
+        self.chain.append(opened)
+        try:
+            yield opened
+        finally:
+            self.chain.pop()
+            self.block.items.append(opened.closed())
+
+    @contextmanager
+    def otherwise(self, condition: str = "") -> Iterator[None]:
+        """What runs where `condition` holds, and that of the `If` just written and of what was
+        added to it did not."""
+        opened = Open(Group(), pinned=True, ordered=True)
+        self.chain.append(opened)
+        try:
+            yield
+        finally:
+            self.chain.pop()
+            before = self.block.items.pop()
+            assert isinstance(before, If)
+            branch = Branch(condition, tuple(opened.items))
+            self.block.items.append(replace(before, others=(*before.others, branch)))
+
+    @property
+    def ordered_depth(self) -> int:
+        """The innermost frame that reads of the kernel's own results must not leave."""
+        return max((d for d, b in enumerate(self.chain) if b.ordered), default=0)
+
+    @property
+    def pinned_depth(self) -> int:
+        """The innermost frame that runs conditionally: loads stay at or inside it."""
+        return max((d for d, b in enumerate(self.chain) if b.pinned), default=0)
+
+    def find(self, key: Any) -> tuple[str, int] | None:
+        """A value computed in an open frame: its C text and that frame's depth."""
+        for depth in range(self.depth, -1, -1):
+            text = self.chain[depth].memo.get(key)
+            if text is not None:
+                return text, depth
+        return None
+
+    def name(self, wanted: str) -> str:
+        """A C identifier like `wanted` that is not used yet in this kernel."""
+        name = identifier(wanted)
+        while count := self._names.get(name, 0):
+            self._names[name] = count + 1
+            name = f"{name}_{count}"
+        self._names[name] = 1
+        return name
+
+    @property
+    def body(self) -> tuple[Statement, ...]:
+        """All that was written, once every frame is closed."""
+        (outermost,) = self.chain
+        return tuple(outermost.items)

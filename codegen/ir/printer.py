@@ -1,0 +1,124 @@
+"""Statements as C text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fusionstitch.codegen.ir.statements import (
+    ALL,
+    Array,
+    Assign,
+    Barrier,
+    Blank,
+    Call,
+    Fill,
+    For,
+    Group,
+    If,
+    Let,
+    Note,
+    Scope,
+    Skip,
+    Statement,
+    Store,
+    StoreVector,
+    Table,
+)
+
+
+def text(body: Sequence[Statement]) -> str:
+    """The statements, a line or more each."""
+    return "\n".join(lines(body, 0))
+
+
+def lines(body: Sequence[Statement], depth: int) -> Iterator[str]:
+    """The lines of statements that stand in `depth` blocks."""
+    for statement in body:
+        if isinstance(statement, Group):
+            yield from lines(statement.body, depth)
+        elif isinstance(statement, For):
+            yield from _block(_for(statement), statement.body, depth)
+        elif isinstance(statement, If):
+            yield from _if(statement, depth)
+        else:
+            line = _LINES[type(statement)](statement)
+            yield "  " * depth + line if line else ""
+
+
+def _block(header: str, body: Sequence[Statement], depth: int) -> Iterator[str]:
+    yield "  " * depth + header + " {"
+    yield from lines(body, depth + 1)
+    yield "  " * depth + "}"
+
+
+def _if(one: If, depth: int) -> Iterator[str]:
+    given = f"{_let(one.given)} " if one.given else ""
+    yield from _block(f"if ({given}{one.condition})", one.body, depth)
+    for other in one.others:
+        header = f"else if ({other.condition})" if other.condition else "else"
+        yield from _block(header, other.body, depth)
+
+
+def _for(loop: For) -> str:
+    name = loop.variable
+    unroll = {0: "", ALL: "FS_UNROLL "}.get(loop.unroll, f"FS_UNROLL_BY({loop.unroll}) ")
+    if loop.down:
+        turn = f"{name} >= {loop.stop}; --{name}"
+    else:
+        turn = f"{name} < {loop.stop}; " + (
+            f"++{name}" if loop.step == "1" else f"{name} += {loop.step}"
+        )
+    return f"{unroll}for ({loop.kind} {name} = {loop.start}; {turn})"
+
+
+def _let(one: Let) -> str:
+    kind = one.kind if one.changes else _constant(one.kind)
+    return f"{kind} {one.name} = {one.value};"
+
+
+def _constant(kind: str) -> str:
+    return f"{kind} const" if kind.endswith("*") else f"const {kind}"
+
+
+def _table(one: Table) -> str:
+    kind, values = _constant(one.kind), ", ".join(one.values)
+    return f"{kind} {one.name}[{len(one.values)}] = {{{values}}};"
+
+
+def _array(one: Array) -> str:
+    size = f"[{one.size}]" if one.size else ""
+    return f"{one.kind} {one.name}{size}{' = {}' if one.zero else ''};"
+
+
+def _store_vector(one: StoreVector) -> str:
+    store = f"fs_store_vec({one.buffer} + {one.address}, {one.values});"
+    return f"if ({one.condition}) {store}" if one.condition else store
+
+
+def _barrier(one: Barrier) -> str:
+    call = {
+        Scope.TEAM: f"fs_team_barrier<{one.threads}>();",
+        Scope.BLOCK: "__syncthreads();",
+        Scope.CLUSTER: "fs_cluster_barrier();",
+        Scope.GRID: "fs_grid_barrier();",
+    }[one.scope]
+    return f"{call}  // {one.why}" if one.why else call
+
+
+_LINES: Mapping[type, Callable[[Any], str]] = {
+    Note: lambda one: one.text,
+    Blank: lambda one: "",
+    Let: _let,
+    Array: _array,
+    Table: _table,
+    Assign: lambda one: f"{one.target} {one.operator}= {one.value};",
+    Store: lambda one: f"{one.buffer}[{one.address}] = {one.value};",
+    StoreVector: _store_vector,
+    Fill: lambda one: (
+        f"FS_UNROLL for (int i = 0; i < {one.size}; ++i) {one.array}[i] = {one.value};"
+    ),
+    Call: lambda one: f"{one.function}({', '.join(one.arguments)});",
+    Barrier: _barrier,
+    Skip: lambda one: f"if ({one.condition}) continue;",
+}

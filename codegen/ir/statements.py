@@ -1,0 +1,196 @@
+"""The statements that kernels are made of.
+
+What they compute with is C text. Each kind of statement that is printed has a node here, and each
+node is printed by `printer.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+#: For.unroll: all iterations are written out by the compiler.
+ALL = -1
+
+
+@dataclass(frozen=True)
+class Note:
+    """A comment; `text` is a line that no compiler reads (`text/source.py: comment`)."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Blank:
+    """An empty line."""
+
+
+@dataclass(frozen=True)
+class Let:
+    """A variable of C type `kind` with its first value. Unless `changes`, it keeps that."""
+
+    kind: str
+    name: str
+    value: str
+    changes: bool = False
+
+
+@dataclass(frozen=True)
+class Array:
+    """`size` variables of C type `kind`, '' for a single one. Without a first value unless they are
+    `zero`."""
+
+    kind: str
+    name: str
+    size: str = ""
+    zero: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """An array of constants of C type `kind`: names of buffers, or integers."""
+
+    kind: str
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Assign:
+    """`target` gets `value`, or by `operator` gets it added (`+`) or multiplied (`*`). The target
+    is a variable of this thread, or an element of an array of it."""
+
+    target: str
+    value: str
+    operator: str = ""
+
+
+@dataclass(frozen=True)
+class Store:
+    """An element of memory that other threads, or the host, may read."""
+
+    buffer: str
+    address: str
+    value: str
+
+
+@dataclass(frozen=True)
+class StoreVector:
+    """Neighbouring elements of memory, stored at once where `condition` holds ('': always)."""
+
+    buffer: str
+    address: str
+    values: str
+    condition: str = ""
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Elements 0 to `size` of an array of this thread get `value`, which may read `i`, the place in
+    the array."""
+
+    array: str
+    size: int
+    value: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of a device header, or one of the kernel's own, that is called for what it does to
+    memory or to arrays of this thread."""
+
+    function: str
+    arguments: tuple[str, ...]
+
+
+class Scope(enum.Enum):
+    """Who meets at a barrier."""
+
+    TEAM = "the threads that share a row"
+    BLOCK = "the threads of a block"
+    CLUSTER = "the blocks of a cluster"
+    GRID = "all blocks"
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """A wait for all threads of a scope; `threads` are those of a team, `why` is said beside it."""
+
+    scope: Scope
+    threads: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Skip:
+    """The next iteration of the innermost loop begins where `condition` holds."""
+
+    condition: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Statements that belong together."""
+
+    body: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True)
+class For:
+    """Counts `variable` from `start` up to `stop`, which it does not reach, by `step`; or `down`
+    from `start` to `stop`, which it does reach, by one. `unroll`: as many iterations are written
+    out at once (0: as the compiler likes)."""
+
+    kind: str
+    variable: str
+    start: str
+    stop: str
+    step: str = "1"
+    down: bool = False
+    unroll: int = 0
+    body: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What runs where `condition` holds ('': always) and none of the conditions before did."""
+
+    condition: str
+    body: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True)
+class If:
+    """`body` where `condition` holds, else the first of `others` that applies. `given` is a
+    variable that condition and statements read."""
+
+    condition: str
+    given: Let | None = None
+    body: tuple[Statement, ...] = ()
+    others: tuple[Branch, ...] = ()
+
+
+Statement = (
+    Note
+    | Blank
+    | Let
+    | Array
+    | Table
+    | Assign
+    | Store
+    | StoreVector
+    | Fill
+    | Call
+    | Barrier
+    | Skip
+    | Group
+    | For
+    | If
+)
+#: What holds statements.
+Frame = Group | For | If
+
+
+def unrolled(variable: str, extent: int) -> For:
+    """A loop over `extent` iterations, all of them written out by the compiler."""
+    return For("int", variable, "0", str(extent), unroll=ALL)
