@@ -7,21 +7,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fusionstitch.codegen.ir.expressions import Expr
 from fusionstitch.codegen.ir.statements import Branch, Frame, Group, If, Let, Note, Statement
 from fusionstitch.codegen.text.source import identifier
 
 
 @dataclass(eq=False)
 class Open:
-    """A frame whose statements are being written. `memo` maps a value to its C name. `ordered` ones
-    stand behind what the kernel itself wrote; `pinned` ones, besides, run conditionally, so nothing
-    that reads memory may move out of them."""
+    """A frame whose statements are being written. `memo` maps a value to what reads it. `ordered`
+    ones stand behind what the kernel itself wrote; `pinned` ones, besides, run conditionally, so
+    nothing that reads memory may move out of them."""
 
     frame: Frame = field(default_factory=Group)
     pinned: bool = False
     ordered: bool = False
     items: list[Statement] = field(default_factory=list)
-    memo: dict[Any, str] = field(default_factory=dict)
+    memo: dict[Any, Expr] = field(default_factory=dict)
 
     def closed(self) -> Frame:
         return replace(self.frame, body=tuple(self.items))
@@ -50,7 +51,7 @@ class Writer:
     def note(self, text: str) -> None:
         self.add(Note(text))
 
-    def let(self, kind: str, name: str, value: str, depth: int | None = None) -> None:
+    def let(self, kind: str, name: str, value: Expr, depth: int | None = None) -> None:
         """A variable that keeps its value."""
         self.add(Let(kind, name, value), depth)
 
@@ -71,7 +72,7 @@ class Writer:
             self.block.items.append(opened.closed())
 
     @contextmanager
-    def otherwise(self, condition: str = "") -> Iterator[None]:
+    def otherwise(self, condition: Expr | None = None) -> Iterator[None]:
         """What runs where `condition` holds, and that of the `If` just written and of what was
         added to it did not."""
         opened = Open(Group(), pinned=True, ordered=True)
@@ -95,12 +96,12 @@ class Writer:
         """The innermost frame that runs conditionally: loads stay at or inside it."""
         return max((d for d, b in enumerate(self.chain) if b.pinned), default=0)
 
-    def find(self, key: Any) -> tuple[str, int] | None:
-        """A value computed in an open frame: its C text and that frame's depth."""
+    def find(self, key: Any) -> tuple[Expr, int] | None:
+        """A value computed in an open frame: what reads it, and that frame's depth."""
         for depth in range(self.depth, -1, -1):
-            text = self.chain[depth].memo.get(key)
-            if text is not None:
-                return text, depth
+            found = self.chain[depth].memo.get(key)
+            if found is not None:
+                return found, depth
         return None
 
     def name(self, wanted: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     ALL,
     Array,
@@ -14,6 +15,7 @@ from fusionstitch.codegen.ir.statements import (
     Call,
     Fill,
     For,
+    Function,
     Group,
     If,
     Let,
@@ -46,6 +48,14 @@ def lines(body: Sequence[Statement], depth: int) -> Iterator[str]:
             yield "  " * depth + line if line else ""
 
 
+def function(one: Function) -> Iterator[str]:
+    """The lines of a function of the kernel's own, and an empty one."""
+    parameters = ",\n    ".join(f"{kind} {name}" for kind, name in one.parameters)
+    yield f"static __device__ __noinline__ void {one.name}(\n    {parameters}) {{"
+    yield from lines(one.body, 1)
+    yield "}\n"
+
+
 def _block(header: str, body: Sequence[Statement], depth: int) -> Iterator[str]:
     yield "  " * depth + header + " {"
     yield from lines(body, depth + 1)
@@ -54,27 +64,25 @@ def _block(header: str, body: Sequence[Statement], depth: int) -> Iterator[str]:
 
 def _if(one: If, depth: int) -> Iterator[str]:
     given = f"{_let(one.given)} " if one.given else ""
-    yield from _block(f"if ({given}{one.condition})", one.body, depth)
+    yield from _block(f"if ({given}{spell(one.condition)})", one.body, depth)
     for other in one.others:
-        header = f"else if ({other.condition})" if other.condition else "else"
+        header = f"else if ({spell(other.condition)})" if other.condition else "else"
         yield from _block(header, other.body, depth)
 
 
 def _for(loop: For) -> str:
     name = loop.variable
     unroll = {0: "", ALL: "FS_UNROLL "}.get(loop.unroll, f"FS_UNROLL_BY({loop.unroll}) ")
+    compare, turn = "<", f"++{name}" if loop.step == 1 else f"{name} += {loop.step}"
     if loop.down:
-        turn = f"{name} >= {loop.stop}; --{name}"
-    else:
-        turn = f"{name} < {loop.stop}; " + (
-            f"++{name}" if loop.step == "1" else f"{name} += {loop.step}"
-        )
-    return f"{unroll}for ({loop.kind} {name} = {loop.start}; {turn})"
+        compare, turn = ">=", f"--{name}"
+    first = f"{loop.kind} {name} = {spell(loop.start)}"
+    return f"{unroll}for ({first}; {name} {compare} {spell(loop.stop)}; {turn})"
 
 
 def _let(one: Let) -> str:
     kind = one.kind if one.changes else _constant(one.kind)
-    return f"{kind} {one.name} = {one.value};"
+    return f"{kind} {one.name} = {spell(one.value)};"
 
 
 def _constant(kind: str) -> str:
@@ -82,18 +90,18 @@ def _constant(kind: str) -> str:
 
 
 def _table(one: Table) -> str:
-    kind, values = _constant(one.kind), ", ".join(one.values)
+    kind, values = _constant(one.kind), ", ".join(map(spell, one.values))
     return f"{kind} {one.name}[{len(one.values)}] = {{{values}}};"
 
 
 def _array(one: Array) -> str:
-    size = f"[{one.size}]" if one.size else ""
+    size = "" if one.size is None else f"[{one.size}]"
     return f"{one.kind} {one.name}{size}{' = {}' if one.zero else ''};"
 
 
 def _store_vector(one: StoreVector) -> str:
-    store = f"fs_store_vec({one.buffer} + {one.address}, {one.values});"
-    return f"if ({one.condition}) {store}" if one.condition else store
+    store = f"fs_store_vec({one.buffer} + {spell(one.address)}, {one.values});"
+    return f"if ({spell(one.condition)}) {store}" if one.condition else store
 
 
 def _barrier(one: Barrier) -> str:
@@ -112,13 +120,13 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     Let: _let,
     Array: _array,
     Table: _table,
-    Assign: lambda one: f"{one.target} {one.operator}= {one.value};",
-    Store: lambda one: f"{one.buffer}[{one.address}] = {one.value};",
+    Assign: lambda one: f"{spell(one.target)} {one.operator}= {spell(one.value)};",
+    Store: lambda one: f"{one.buffer}[{spell(one.address)}] = {spell(one.value)};",
     StoreVector: _store_vector,
     Fill: lambda one: (
-        f"FS_UNROLL for (int i = 0; i < {one.size}; ++i) {one.array}[i] = {one.value};"
+        f"FS_UNROLL for (int i = 0; i < {one.size}; ++i) {one.array}[i] = {spell(one.value)};"
     ),
-    Call: lambda one: f"{one.function}({', '.join(one.arguments)});",
+    Call: lambda one: f"{one.function}({', '.join(map(spell, one.arguments))});",
     Barrier: _barrier,
-    Skip: lambda one: f"if ({one.condition}) continue;",
+    Skip: lambda one: f"if ({spell(one.condition)}) continue;",
 }

@@ -1,13 +1,11 @@
-"""The statements that kernels are made of.
-
-What they compute with is C text. Each kind of statement that is printed has a node here, and each
-node is printed by `printer.py`.
-"""
+"""The statements that kernels are made of: a node for each kind that `printer.py` prints."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+
+from fusionstitch.codegen.ir.expressions import Expr, Number, number
 
 #: For.unroll: all iterations are written out by the compiler.
 ALL = -1
@@ -31,18 +29,18 @@ class Let:
 
     kind: str
     name: str
-    value: str
+    value: Expr
     changes: bool = False
 
 
 @dataclass(frozen=True)
 class Array:
-    """`size` variables of C type `kind`, '' for a single one. Without a first value unless they are
+    """`size` variables of C type `kind`, or a single one. Without a first value unless they are
     `zero`."""
 
     kind: str
     name: str
-    size: str = ""
+    size: int | None = None
     zero: bool = False
 
 
@@ -52,7 +50,7 @@ class Table:
 
     kind: str
     name: str
-    values: tuple[str, ...]
+    values: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,8 @@ class Assign:
     """`target` gets `value`, or by `operator` gets it added (`+`) or multiplied (`*`). The target
     is a variable of this thread, or an element of an array of it."""
 
-    target: str
-    value: str
+    target: Expr
+    value: Expr
     operator: str = ""
 
 
@@ -70,18 +68,19 @@ class Store:
     """An element of memory that other threads, or the host, may read."""
 
     buffer: str
-    address: str
-    value: str
+    address: Expr
+    value: Expr
 
 
 @dataclass(frozen=True)
 class StoreVector:
-    """Neighbouring elements of memory, stored at once where `condition` holds ('': always)."""
+    """Neighbouring elements of memory, stored at once; only where `condition` holds if there is
+    one. `values` is an array of this thread."""
 
     buffer: str
-    address: str
+    address: Expr
     values: str
-    condition: str = ""
+    condition: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Fill:
 
     array: str
     size: int
-    value: str
+    value: Expr
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Call:
     memory or to arrays of this thread."""
 
     function: str
-    arguments: tuple[str, ...]
+    arguments: tuple[Expr, ...]
 
 
 class Scope(enum.Enum):
@@ -125,7 +124,7 @@ class Barrier:
 class Skip:
     """The next iteration of the innermost loop begins where `condition` holds."""
 
-    condition: str
+    condition: Expr
 
 
 @dataclass(frozen=True)
@@ -143,9 +142,9 @@ class For:
 
     kind: str
     variable: str
-    start: str
-    stop: str
-    step: str = "1"
+    start: Expr
+    stop: Expr
+    step: int = 1
     down: bool = False
     unroll: int = 0
     body: tuple[Statement, ...] = ()
@@ -153,9 +152,9 @@ class For:
 
 @dataclass(frozen=True)
 class Branch:
-    """What runs where `condition` holds ('': always) and none of the conditions before did."""
+    """What runs where `condition` holds, if there is one, and none of the conditions before did."""
 
-    condition: str
+    condition: Expr | None
     body: tuple[Statement, ...] = ()
 
 
@@ -164,10 +163,19 @@ class If:
     """`body` where `condition` holds, else the first of `others` that applies. `given` is a
     variable that condition and statements read."""
 
-    condition: str
+    condition: Expr
     given: Let | None = None
     body: tuple[Statement, ...] = ()
     others: tuple[Branch, ...] = ()
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the kernel's own: C types and names of its parameters, and what it does."""
+
+    name: str
+    parameters: tuple[tuple[str, str], ...]
+    body: tuple[Statement, ...]
 
 
 Statement = (
@@ -193,4 +201,4 @@ Frame = Group | For | If
 
 def unrolled(variable: str, extent: int) -> For:
     """A loop over `extent` iterations, all of them written out by the compiler."""
-    return For("int", variable, "0", str(extent), unroll=ALL)
+    return For("int", variable, Number("0"), number(extent), unroll=ALL)

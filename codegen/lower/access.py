@@ -7,10 +7,20 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.codegen.ir.expressions import (
+    Element,
+    Expr,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    all_of,
+    apply,
+)
 from fusionstitch.codegen.ir.statements import Array, Assign, If, Store, StoreVector, unrolled
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Context
-from fusionstitch.codegen.lower.values import Located, Placed, Values, guards_text
+from fusionstitch.codegen.lower.values import Located, Placed, Values, holds
 from fusionstitch.codegen.places.index import (
     Index,
     Var,
@@ -31,8 +41,8 @@ from fusionstitch.hlo.graph import Op
 @dataclass(frozen=True)
 class Site:
     """Where a nest stands: in `kernel`, inside the tile of `group` that the C variable
-    `tile` numbers; names of arrays in shared memory, and C text of the grid points that the group
-    has ('' if they are known)."""
+    `tile` numbers; names of arrays in shared memory, and the variable that holds how many grid
+    points the group has ('' if that is known)."""
 
     kernel: Context
     group: GroupPlan
@@ -90,7 +100,7 @@ class Access:
         if not group.ragged:
             return position
         name = self.writer.name("point")  # a variable of its own has the exact range
-        self.writer.let(self.int, name, render(position))
+        self.writer.let(self.int, name, Integer(position))
         self.writer.declare(name)
         return variable(name, group.grid_points // width)
 
@@ -144,53 +154,55 @@ class Access:
             writer.add(store)
         self.pending.clear()
 
-    def _store(self, stage: Stage, text: str, conditions: Sequence[str]) -> None:
+    def _store(self, stage: Stage, value: Expr, conditions: Sequence[Expr | None]) -> None:
         """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
         op, index = stage.op, self._index(stage)
-        condition = " && ".join(c for c in conditions if c)
-        stores = self._written(op, linearize(index, op.dims), text, condition)
+        condition = all_of(conditions)
+        stores = self._written(op, linearize(index, op.dims), value, condition)
         if stage in self.memory.shared:
-            stores.append(Store(self.shared_names[stage], self._shared_address(stage), text))
+            stores.append(Store(self.shared_names[stage], self._shared_address(stage), value))
         self._guarded_stores(condition, stores)
         for cut in stage.cuts:
             address, guards = cut.place(index)
-            inside = " && ".join(c for c in (condition, guards_text(guards)) if c)
+            inside = all_of([condition, holds(guards)])
             lane = {self.vector.lane} if self.vector else set()
             whole = not any(lane & guard.index.variables for guard in guards)
-            stores = self._written(cut.output, address, text, inside, whole)
+            stores = self._written(cut.output, address, value, inside, whole)
             self._guarded_stores(inside, stores)
 
     def _written(
-        self, op: Op, address: Index, text: str, condition: str, whole: bool = True
+        self, op: Op, address: Index, value: Expr, condition: Expr | None, whole: bool = True
     ) -> list[Store]:
         """The statements that write a value to the buffers of `op`. A vector, if `condition` holds
         for the `whole` of it or for nothing of it, is written behind the loop over its elements."""
         kind = c_type(op.dtype)
-        stored = text if kind.storage == kind.compute else f"fs_store_as<{kind.storage}>({text})"
+        stored = value
+        if kind.storage != kind.compute:
+            stored = apply(f"fs_store_as<{kind.storage}>", value)
         base = self.vector.base(address) if self.vector and whole else None
         stores: list[Store] = []
         for place in self.memory.written(op):
             if base is None or self.vector is None:
-                stores.append(Store(place, render(address), stored))
+                stores.append(Store(place, Integer(address), stored))
                 continue
             values = self.writer.name(f"{place}_vector")
             vector = Array(f"fs_vec<{kind.storage}, {self.width}>", values)
             self.writer.add(vector, self.vector.depth)
-            self.writer.add(Assign(f"{values}[{self.vector.lane.name}]", stored))
-            self.pending.append(StoreVector(place, render(base), values, condition))
+            self.writer.add(Assign(Element(Name(values), Name(self.vector.lane.name)), stored))
+            self.pending.append(StoreVector(place, Integer(base), values, condition))
         return stores
 
-    def _guarded_stores(self, condition: str, stores: Sequence[Store]) -> None:
+    def _guarded_stores(self, condition: Expr | None, stores: Sequence[Store]) -> None:
         if not stores:
             return
         with self.writer.nested(If(condition), pinned=True) if condition else nullcontext():
             for store in stores:
                 self.writer.add(store)
 
-    def _shared_address(self, stage: Stage) -> str:
+    def _shared_address(self, stage: Stage) -> Expr:
         leaves = self.group.group.in_block(stage)
         digits = [self.point, *(self.digits[leaf] for leaf in leaves)]
-        return render(linearize(digits, [self.group.points, *map(self.axes.extent, leaves)]))
+        return Integer(linearize(digits, [self.group.points, *map(self.axes.extent, leaves)]))
 
     def _stored(self, op: Op, index: Indices) -> Placed | None:
         """How to read `op` at `index` from memory, if it lives there."""
@@ -212,14 +224,14 @@ class Access:
             return None
         return Located(self._buffer(self.memory.buffer(op)), linearize(index, op.dims))
 
-    def _buffer(self, name: str) -> str:
-        """C text of the buffer of that name, as elements are read from it."""
-        return name
+    def _buffer(self, name: str) -> Expr:
+        """The buffer of that name, as elements are read from it."""
+        return Name(name)
 
-    def _loaded(self, op: Op, name: str, index: Indices) -> str:
+    def _loaded(self, op: Op, name: str, index: Indices) -> Expr:
         address = linearize(index, op.dims)
         found = self._in_vector(op, name, address) if in_range(op, index) else None
-        return as_computed(op, found or f"{self._buffer(name)}[{render(address)}]")
+        return as_computed(op, found or Load(self._buffer(name), Integer(address)))
 
     def _bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
         """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
@@ -241,41 +253,39 @@ class Access:
             return None
         return base
 
-    def _loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> str:
+    def _loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
         """What lies `address` elements behind the pointer `start`, known from `depth` on."""
         found = None
         if aligned and self.vector and depth <= self.vector.depth:
             found = self._in_vector(op, start, address)
-        element = f"{start}[{render(address)}]" if address.terms or address.const else f"*{start}"
-        return as_computed(op, found or element)
+        return as_computed(op, found or Load(Name(start), Integer(address)))
 
-    def _in_vector(self, op: Op, name: str, address: Index) -> str | None:
+    def _in_vector(self, op: Op, name: str, address: Index) -> Expr | None:
         """An element of a vector that is loaded as a whole, if a loop over one is open."""
         base = self._vector_base(address)
         if base is None or self.vector is None:
             return None
-        return f"{self._vector_of(op, name, base)}[{self.vector.lane.name}]"
+        return Element(self._vector_of(op, name, base), Name(self.vector.lane.name))
 
-    def _vector_of(self, op: Op, name: str, base: Index) -> str:
+    def _vector_of(self, op: Op, name: str, base: Index) -> Expr:
         """The vector at `base`, loaded once before the loop over its elements."""
         assert self.vector is not None
         loaded = self._vectors_before()
         found = loaded.get((name, base))
         if found is None:
-            found = self.writer.name(f"{name}_vector")
-            vector = self._vector_load(op, name, base, self.vector.width)
-            self.writer.let("auto", found, vector, self.vector.depth)
-            loaded[name, base] = found
+            vector = self.writer.name(f"{name}_vector")
+            load = self._vector_load(op, name, base, self.vector.width)
+            self.writer.let("auto", vector, load, self.vector.depth)
+            found = loaded[name, base] = Name(vector)
         return found
 
-    def _vectors_before(self) -> dict[Any, str]:
+    def _vectors_before(self) -> dict[Any, Expr]:
         """The vectors known before the loop over the elements of one, by (memory, base)."""
         assert self.vector is not None
         return self.writer.chain[self.vector.depth].memo
 
-    def _vector_load(self, op: Op, name: str, base: Index, width: int) -> str:
-        start = f"{name} + {render(base)}" if base.terms or base.const else name
-        return f"fs_load_vec<{c_type(op.dtype).storage}, {width}>({start})"
+    def _vector_load(self, op: Op, name: str, base: Index, width: int) -> Expr:
+        return LoadVector(c_type(op.dtype).storage, width, Name(name), Integer(base))
 
     def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
         if stage in self.nest.level or stage not in self.memory.shared:
@@ -293,14 +303,14 @@ class Access:
                     extents.append(self.axes.extent(leaf))
                 elif digit != self.digits[leaf]:
                     raise CodegenError(f"{stage.op.name} is read from another tile.")
-        address = render(linearize(digits, extents))
-        return f"{self.shared_names[stage]}[{address}]", self.writer.ordered_depth
+        shared = Load(Name(self.shared_names[stage]), Integer(linearize(digits, extents)))
+        return shared, self.writer.ordered_depth
 
 
-def as_computed(op: Op, text: str) -> str:
-    """C text of a stored element of `op` as the type that is computed with."""
+def as_computed(op: Op, stored: Expr) -> Expr:
+    """A stored element of `op` as the type that is computed with."""
     kind = c_type(op.dtype)
-    return text if kind.storage == kind.compute else f"fs_load({text})"
+    return stored if kind.storage == kind.compute else apply("fs_load", stored)
 
 
 def in_range(op: Op, index: Indices) -> bool:

@@ -8,13 +8,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from fusionstitch.codegen.dots.tile import held_results, results_per_row
+from fusionstitch.codegen.ir.expressions import (
+    Expr,
+    Integer,
+    Name,
+    Number,
+    all_of,
+    apply,
+    behind,
+    element,
+    infix,
+)
 from fusionstitch.codegen.ir.statements import Assign, Call
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.dot_products import ProductEmitter
-from fusionstitch.codegen.lower.sweeps import Key, functor_of, start_of
-from fusionstitch.codegen.places.index import Index, delinearize, render, variable
+from fusionstitch.codegen.lower.sweeps import Key, functor_of, start_of, zero_of
+from fusionstitch.codegen.places.index import Index, delinearize, variable
 from fusionstitch.codegen.text.expressions import literal
 
 
@@ -48,7 +59,9 @@ class DotEmitter(ProductEmitter):
             if self.nest.place[s] is Place.REDUCE
         }
         results = {
-            s: self._array(s.op, "_partial", self.rows * self._results(s), literal(0, s.op.dtype))
+            s: self._array(
+                s.op, "_partial", self.rows * self._results(s), Number(literal(0, s.op.dtype))
+            )
             for s in sweep
             if self.nest.place[s] is Place.DOT
         }
@@ -88,12 +101,12 @@ class DotEmitter(ProductEmitter):
         name = self._array(stage.op, "_of", self.rows)
         index = self._index(stage)
         with self._rows():
-            text = self.values.computed(stage.op, index)[0]
-            self.writer.add(Assign(f"{name}[{render(self.row)}]", text))
-            self._store(stage, f"{name}[{render(self.row)}]", self._conditions())
+            own = element(name, self.row)
+            self.writer.add(Assign(own, self.values.computed(stage.op, index)[0]))
+            self._store(stage, own, self._conditions())
         self.row_arrays[stage.op, index] = name
 
-    def _conditions(self) -> list[str]:
+    def _conditions(self) -> list[Expr | None]:
         return [self.first, self.live, self.row_live]
 
     # ---- one step of a sweep --------------------------------------------------------------------
@@ -111,7 +124,7 @@ class DotEmitter(ProductEmitter):
             for source, at in body_reads(stage.op, self._index(stage), self._inner(stage)):
                 if (source, at) in found or any(free.variables & i.variables for i in at):
                     continue
-                zero = literal(0, source.dtype) if self.pairs > 1 else ""
+                zero = zero_of(source) if self.pairs > 1 else None
                 found[source, at] = self._array(source, "_now", self.pairs * self.rows, zero)
         return found
 
@@ -126,7 +139,7 @@ class DotEmitter(ProductEmitter):
         """One element of each row: elementwise values, sums of rows, what dots will weigh with."""
         with self._rows():
             self._know_elements()
-            stores: list[tuple[Stage, str]] = []
+            stores: list[tuple[Stage, Expr]] = []
             for stage in stages:
                 if self.nest.place[stage] is Place.DOT:
                     continue
@@ -134,33 +147,34 @@ class DotEmitter(ProductEmitter):
                     index = self._index(stage)
                     term = self.values.accumulated(stage.op, index, self._inner(stage))
                     if stage in terms:
-                        place = render(self.pair * self.rows + self.row)
-                        self.writer.add(Assign(f"{terms[stage]}[{place}]", term))
+                        place = self.pair * self.rows + self.row
+                        self.writer.add(Assign(element(terms[stage], place), term))
                     else:
-                        self._add(stage, f"{totals[stage]}[{render(self.row)}]", term)
+                        self._add(stage, element(totals[stage], self.row), term)
                     continue
                 stores.append((stage, self._element_of(stage)))
             for (op, at), name in keep.items():
-                self.writer.add(Assign(f"{name}[{self._place()}]", self.values.value(op, at)))
+                value = self.values.value(op, at)
+                self.writer.add(Assign(element(name, self._place()), value))
             for (op, at), name in weights.items():
                 value = self.values.value(op, at)
-                self.writer.add(Assign(f"{name}[{render(self._place_in_step())}]", value))
-            for stage, text in stores:
-                self._store(stage, text, [self.live, self.row_live])
+                self.writer.add(Assign(element(name, self._place_in_step()), value))
+            for stage, value in stores:
+                self._store(stage, value, [self.live, self.row_live])
 
-    def _element_of(self, stage: Stage) -> str:
-        """C text of a stage's value at the current row and column."""
+    def _element_of(self, stage: Stage) -> Expr:
+        """A stage's value at the current row and column."""
         index = self._index(stage)
         found = self.writer.find((stage.op.id, index))
-        text = found[0] if found else self.values.computed(stage.op, index)[0]
-        self.writer.block.memo[stage.op.id, index] = text
-        return text
+        value = found[0] if found else self.values.computed(stage.op, index)[0]
+        self.writer.block.memo[stage.op.id, index] = value
+        return value
 
-    def _add(self, stage: Stage, total: str, term: str) -> None:
+    def _add(self, stage: Stage, total: Expr, term: Expr) -> None:
         if stage.op.opcode == "dot":
             self.writer.add(Assign(total, term, "+"))
         else:
-            self.writer.add(Assign(total, f"{functor_of(stage)}::apply({total}, {term})"))
+            self.writer.add(Assign(total, apply(f"{functor_of(stage)}::apply", total, term)))
 
     def _add_terms(self, results: dict[Stage, str], weights: dict[Key, str]) -> None:
         """Adds the current column's terms to the dots along the columns."""
@@ -169,8 +183,8 @@ class DotEmitter(ProductEmitter):
             with self._loop(free), self._rows(weights):
                 self._know_elements()
                 value = self.values.accumulated(stage.op, self._index(stage), self._inner(stage))
-                place = render(self.row * self._results(stage) + free)
-                self.writer.add(Assign(f"{partial}[{place}]", value, "+"))
+                place = self.row * self._results(stage) + free
+                self.writer.add(Assign(element(partial, place), value, "+"))
 
     def _add_tiles(
         self,
@@ -186,21 +200,26 @@ class DotEmitter(ProductEmitter):
     def _finish_row(self, stage: Stage, partial: str) -> None:
         op, index = stage.op, self._index(stage)
         name = self._array(op, "_of", self.rows)
-        place = f"[{render(self.row)}]"
         with self._rows():
-            total = f"{partial}{place}"
-            if self.lanes > 1:
-                total = f"fs_reduce_lanes<{self.lanes}, {functor_of(stage)}>({total})"
-            self.writer.add(Assign(f"{name}{place}", self.values.finished(op, total)))
-            self._store(stage, f"{name}{place}", self._conditions())
+            own, total = element(name, self.row), self._joined_row(stage, partial)
+            self.writer.add(Assign(own, self.values.finished(op, total)))
+            self._store(stage, own, self._conditions())
         self.row_arrays[op, index] = name
+
+    def _joined_row(self, stage: Stage, partial: str) -> Expr:
+        """What the lanes of a row summed up together."""
+        total = element(partial, self.row)
+        if self.lanes == 1:
+            return total
+        return apply(f"fs_reduce_lanes<{self.lanes}, {functor_of(stage)}>", total)
 
     def _finish_results(self, stage: Stage, partial: str) -> None:
         """Joins the lanes' sums so that each lane ends with its share of a row's results."""
         if self.lanes > 1:
             padded = self._results(stage)
             with self._rows():
-                at = f"{partial} + {render(self.row * padded)}" if self.rows > 1 else partial
+                first: Expr = Name(partial)
+                at = behind(first, self.row * padded) if self.rows > 1 else first
                 scatter = f"fs_scatter_lanes<{self.lanes}, {padded}, FsAdd>"
                 self.writer.add(Call(scatter, (at,)))
         self.sums[stage] = partial
@@ -219,36 +238,36 @@ class DotEmitter(ProductEmitter):
         """One element of `stages` for each result that a lane holds: values first, then stores."""
         leaves = self._free_leaves(stages[0])
         dots = [dot for dot in self.sums if sorted(self._free_leaves(dot)) == sorted(leaves)]
-        live = " && ".join(c for c in (self.live, self.row_live) if c)
         extents = [self.axes.extent(leaf) for leaf in leaves]
-        own = self._guarded(live)
+        own = self._guarded(all_of([self.live, self.row_live]))
         each = self._each_result(dots[0], self.axes.size(leaves))
         with self._rows(), own, each as (place, result):
             self.digits |= dict(zip(leaves, delinearize(result, extents), strict=True))
             memo = self.writer.block.memo
             for dot in dots:
-                total = self.values.finished(dot.op, f"{self.sums[dot]}[{place}]")
+                total = self.values.finished(dot.op, element(self.sums[dot], place))
                 memo[dot.op.id, self._index(dot)] = total
             stores = []
             for stage in stages:
                 found = self.writer.find((stage.op.id, self._index(stage)))
-                text = found[0] if found else self.values.computed(stage.op, self._index(stage))[0]
-                memo[stage.op.id, self._index(stage)] = text
-                stores.append((stage, text))
-            for stage, text in stores:
-                self._store(stage, text, [])
+                value = found[0] if found else self.values.computed(stage.op, self._index(stage))[0]
+                memo[stage.op.id, self._index(stage)] = value
+                stores.append((stage, value))
+            for stage, value in stores:
+                self._store(stage, value, [])
 
     @contextmanager
-    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[str, Index]]:
+    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
         """The results of a row that a lane holds: their places among its sums, their numbers."""
         lanes, padded = self.lanes, self._results(dot)
         share, group = max(1, padded // lanes), max(1, lanes // padded)
         own = variable(self.writer.name("own"), share)
         lane = variable(self.lane, lanes) if lanes > 1 else Index()
-        first = self._guarded(f"{self.lane} % {group} == 0" if group > 1 else "")
+        leads = infix("==", infix("%", Name(self.lane), group), 0)
+        first = self._guarded(leads if group > 1 else None)
         existing = self._existing(lane // group * share + own, size)
         with first, self._loop(own), existing as result:
-            yield render(self.row * padded + own), result
+            yield self.row * padded + own, result
 
     @contextmanager
     def _existing(self, result: Index, size: int) -> Iterator[Index]:
@@ -257,6 +276,6 @@ class DotEmitter(ProductEmitter):
             yield result
             return
         name = self.writer.declare(self.writer.name("result"))
-        self.writer.let("int", name, render(result))
-        with self._guarded(f"{name} < {size}"):
+        self.writer.let("int", name, Integer(result))
+        with self._guarded(infix("<", Name(name), size)):
             yield variable(name, size)

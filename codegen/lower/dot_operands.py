@@ -10,6 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+from fusionstitch.codegen.ir.expressions import (
+    SHARED,
+    THREAD,
+    Expr,
+    Integer,
+    Name,
+    Number,
+    Pointer,
+    element,
+    infix,
+    least,
+)
 from fusionstitch.codegen.ir.statements import ALL, Assign, Call
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.access import Site, in_range
@@ -21,12 +33,14 @@ from fusionstitch.codegen.places.vectors import Vector
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
-#: Values by op and stage: their C texts.
-Places = list[tuple[Op, Stage, str]]
+#: Values of ops and stages.
+Places = list[tuple[Op, Stage, Expr]]
 #: Vectors for its elements that a thread loads before the dots.
 MOST_EARLY = 4
 #: Multiply-adds of a thread in the rounds of a dot that are unrolled together.
 UNROLLED_ADDS = 512
+#: What stands for elements that are not there.
+NONE = Number("0.0f")
 
 
 class OperandEmitter(DotEmitter):
@@ -39,12 +53,12 @@ class OperandEmitter(DotEmitter):
         self.share = Index()
         self.joined: list[tuple[Op, Stage, str]] = []
         #: the unit of elements that it joins, if one, and the vectors it loaded for them before
-        self.early: tuple[Index, dict[tuple[str, Index], str]] | None = None
+        self.early: tuple[Index, dict[tuple[str, Index], Expr]] | None = None
         #: a summed element of a run, a column of a lot
         self.near = variable(self.writer.name("near"), self.run)
         self.next = variable(self.writer.name("next"), self.lot)
 
-    def _bind_tile(self, unit: Index, limit: str, whole: bool) -> None:
+    def _bind_tile(self, unit: Index, limit: Expr, whole: bool) -> None:
         super()._bind_tile(unit, limit, whole)
         if self.lot > 1:
             self.step = variable(render(self.step), self.steps // self.pairs // self.lot)
@@ -73,10 +87,10 @@ class OperandEmitter(DotEmitter):
                 with self._loop(self.near), self._loop(self.next), self._rows():
                     for side, (array, other) in parts.items():
                         source, at = self._read(stage, side)
-                        text = f"{array}[{render(self._place_of(other))}]"
-                        self.writer.block.memo[source.id, at] = text
+                        part = element(array, self._place_of(other))
+                        self.writer.block.memo[source.id, at] = part
                     term = self.values.accumulated(stage.op, self._index(stage), self._inner(stage))
-                    self.writer.add(Assign(f"{name}[{self._place()}]", term, "+"))
+                    self.writer.add(Assign(element(name, self._place()), term, "+"))
 
     def _side_of_rows(self, stage: Stage) -> int:
         """The operand of a dot (0 or 1) that does not change with the column."""
@@ -90,8 +104,7 @@ class OperandEmitter(DotEmitter):
             return
         column = variable(self.writer.name("column"), self.plan.inner)
         name = self.writer.declare(render(column))
-        text = f"fs_min<int>({render(place)}, {self.plan.inner - 1})"
-        self.writer.let("int", name, text)
+        self.writer.let("int", name, least("int", Integer(place), self.plan.inner - 1))
         self._bind_column(column)
 
     def _bind_summed(self, stage: Stage, place: Index) -> None:
@@ -107,7 +120,7 @@ class OperandEmitter(DotEmitter):
         beyond = depth % (self.shape.together * self.shape.shares) != 0
         together = depth % self.run == 0  # all of a run are there, or none
         size = self.run * (other.hi + 1)
-        name = self._array(op, "_part", size, "0.0f" if beyond else "")
+        name = self._array(op, "_part", size, NONE if beyond else None)
         with ExitStack() as opened:
             if beyond and together:
                 place = self._run_below(place, depth, opened)
@@ -123,7 +136,7 @@ class OperandEmitter(DotEmitter):
                 self._bind_summed(stage, summed)
                 source, at = self._read(stage, side)
                 value = self.values.value(source, at)
-                self.writer.add(Assign(f"{name}[{render(self._place_of(other))}]", value))
+                self.writer.add(Assign(element(name, self._place_of(other)), value))
             self.vector = None
         return name
 
@@ -143,23 +156,23 @@ class OperandEmitter(DotEmitter):
     def _run_below(self, place: Index, depth: int, guarded: ExitStack) -> Index:
         """`place`, one of a run, below `depth`; what is beyond is left out."""
         name = self.writer.declare(self.writer.name("depth"))
-        self.writer.let("int", name, render((place - self.near) // self.run))
-        guarded.enter_context(self._guarded(f"{name} < {depth // self.run}"))
+        self.writer.let("int", name, Integer((place - self.near) // self.run))
+        guarded.enter_context(self._guarded(infix("<", Name(name), depth // self.run)))
         return variable(name, depth // self.run) * self.run + self.near
 
     # ---- parts of the sums ----------------------------------------------------------------------
 
-    def _bind_threads(self) -> tuple[str, int]:
+    def _bind_threads(self) -> tuple[Expr, int]:
         shares = self.shape.shares
         if shares == 1:
             return super()._bind_threads()
         threads = self.block // shares
         thread, share = self.writer.name("thread"), self.writer.name("share")
-        for name, text in ((thread, "%"), (share, "/")):
-            self.writer.let("int", name, f"threadIdx.x {text} {threads}")
+        for name, operator in ((thread, "%"), (share, "/")):
+            self.writer.let("int", name, infix(operator, THREAD, threads))
             self.writer.declare(name)
         self.share = variable(share, shares)
-        return thread, threads
+        return Name(thread), threads
 
     def _joined(self, stage: Stage, op: Op, name: str) -> tuple[str, int]:
         """Adds up what the threads have that walked the parts of a sum. Each goes on with some of
@@ -170,9 +183,9 @@ class OperandEmitter(DotEmitter):
         unit, size = self.shape.unit, self.rows * self.steps
         own = -(-size // (unit * shares)) * unit
         array = self._array(op, "_own", own)
-        scratch = f"({c_type(op.dtype).compute}*)shared_memory"
+        scratch = Pointer(c_type(op.dtype).compute, SHARED)
         function = f"fs_join_parts<{self.block // shares}, {shares}, {unit}>"
-        self.writer.add(Call(function, (name, array, scratch)))
+        self.writer.add(Call(function, (Name(name), Name(array), scratch)))
         self.joined.append((op, stage, array))
         return array, own
 
@@ -186,9 +199,9 @@ class OperandEmitter(DotEmitter):
         lane = variable(self.lane, self.lanes) if self.lanes > 1 else Index()
         return (self.step * self.lanes + lane) * self.lot + self.next
 
-    def _place(self) -> str:
+    def _place(self) -> Index:
         step = self.step * self.pairs + self.pair
-        return render(self.row * self.steps + step * self.lot + self.next)
+        return self.row * self.steps + step * self.lot + self.next
 
     def _along_rows(
         self,
@@ -202,10 +215,10 @@ class OperandEmitter(DotEmitter):
             return
         each = self._own_elements() if self.joined else self._all_elements()
         with each as places:
-            for op, stage, text in places:
-                self.writer.block.memo[op.id, self._index(stage)] = text
-            for stage, text in [(stage, self._element_of(stage)) for stage in sweep]:
-                self._store(stage, text, [self.live, self.row_live])
+            for op, stage, value in places:
+                self.writer.block.memo[op.id, self._index(stage)] = value
+            for stage, value in [(stage, self._element_of(stage)) for stage in sweep]:
+                self._store(stage, value, [self.live, self.row_live])
 
     @contextmanager
     def _all_elements(self) -> Iterator[Places]:
@@ -232,7 +245,7 @@ class OperandEmitter(DotEmitter):
         if units < shares:
             unit = variable(self.writer.name("unit"), units)
             name = self.writer.declare(render(unit))
-            self.writer.let("int", name, f"fs_min<int>({render(self.share)}, {units - 1})")
+            self.writer.let("int", name, least("int", Integer(self.share), units - 1))
         near = self._bind_unit(unit)
         self._bind_row()
         self._bind_column(self._column_place())
@@ -270,7 +283,7 @@ class OperandEmitter(DotEmitter):
         with ExitStack() as opened:
             if self.early:
                 unit = self.early[0]
-                guard = f"{render(self.share)} < {units}" if units < shares else ""
+                guard = infix("<", Integer(self.share), units) if units < shares else None
                 opened.enter_context(self._guarded(guard))
             else:
                 opened.enter_context(self._loop(own))
@@ -284,8 +297,8 @@ class OperandEmitter(DotEmitter):
             opened.enter_context(self._neighbours(near))
             if self.early:
                 self._vectors_before().update(self.early[1])
-            place = render(own * size + near)
-            yield [(op, stage, f"{array}[{place}]") for op, stage, array in self.joined]
+            place = own * size + near
+            yield [(op, stage, element(array, place)) for op, stage, array in self.joined]
 
     @contextmanager
     def _neighbours(self, index: Index) -> Iterator[None]:

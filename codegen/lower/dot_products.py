@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
+from fusionstitch.codegen.ir.expressions import Element, Name, Number, element
 from fusionstitch.codegen.ir.statements import Assign, Fill, Group, Table, unrolled
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.repeats import FEWEST, Repeat, repeat_of, runs
-from fusionstitch.codegen.lower.sweeps import Key
+from fusionstitch.codegen.lower.sweeps import Key, zero_of
 from fusionstitch.codegen.lower.tiled_rows import TiledRows
-from fusionstitch.codegen.places.index import delinearize, render, variable
+from fusionstitch.codegen.places.index import delinearize, variable
 from fusionstitch.codegen.places.maps import Indices
-from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
@@ -29,7 +29,8 @@ class ProductEmitter(TiledRows):
     def _products(self, dots: Sequence[Stage], op: Op) -> None:
         """Adds up all elements of all rows of `op`, the sum of `dots`, one summed index after the
         other: each operand is read once per row, or once per column."""
-        start = self._start_product(dots[0]) if len(dots) == 1 else literal(0, op.dtype)
+        zero = zero_of(op)
+        start = self._start_product(dots[0]) if len(dots) == 1 else zero
         name = self._array(op, "_tile", self.rows * self.steps, start)
         many = len(dots) >= FEWEST
         bodies: list[Group] = []
@@ -37,14 +38,15 @@ class ProductEmitter(TiledRows):
             self._bind_element()
             index = self._index(stage)
             with self.writer.nested(Group(), pinned=True) if many else nullcontext():
-                self._add_product(stage, index, name, bool(start))
+                self._add_product(stage, index, name, start is not None)
             last = self.writer.block.items[-1]
             bodies += [last] if many and isinstance(last, Group) else []
         if many:
             self._as_loop(dots, bodies)
         name, size = self._joined(dots[0], op, name)
-        finished = self.values.finished(dots[0].op, f"{name}[i]")
-        if finished != f"{name}[i]":
+        each = Element(Name(name), Name("i"))
+        finished = self.values.finished(dots[0].op, each)
+        if finished != each:
             self.writer.add(Fill(name, size, finished))
         self.element_arrays[op, index] = name
 
@@ -74,10 +76,10 @@ class ProductEmitter(TiledRows):
         for name, values in (*repeat.buffers.items(), *repeat.places.items()):
             tables[name] = kinds[name], self.writer.name(f"{name}_terms")
             kind, table = tables[name]
-            self.writer.add(Table(kind, table, tuple(values)))
+            self.writer.add(Table(kind, table, tuple(map(Name, values))))
         with self.writer.nested(replace(unrolled(term, count), unroll=2), pinned=True):
             for name, (kind, table) in tables.items():
-                self.writer.let(kind, name, f"{table}[{term}]")
+                self.writer.let(kind, name, Element(Name(table), Name(term)))
             self.writer.add(repeat.body)
 
     def _joined(self, stage: Stage, op: Op, name: str) -> tuple[str, int]:
@@ -92,9 +94,9 @@ class ProductEmitter(TiledRows):
         """Binds the column of the current element."""
         self._bind_column(self.column)
 
-    def _start_product(self, stage: Stage) -> str:
-        """What the sums of a dot start from; '' if its first terms replace it."""
-        return literal(0, stage.op.dtype)
+    def _start_product(self, stage: Stage) -> Number | None:
+        """What the sums of a dot start from; None if its first terms replace it."""
+        return zero_of(stage.op)
 
     def _add_product(self, stage: Stage, index: Indices, name: str, started: bool) -> None:
         with self._depth(stage) as inner:
@@ -105,10 +107,10 @@ class ProductEmitter(TiledRows):
             with self._rows():
                 for (source, at), array in once.items():
                     value = self.values.value(source, at)
-                    self.writer.add(Assign(f"{array}[{render(self.row)}]", value))
+                    self.writer.add(Assign(element(array, self.row), value))
             with self._loop(self.step), self._column(guarded=False), self._rows(once):
                 term = self.values.accumulated(stage.op, index, inner)
-                self.writer.add(Assign(f"{name}[{self._place()}]", term, "+"))
+                self.writer.add(Assign(element(name, self._place()), term, "+"))
 
     @contextmanager
     def _depth(self, stage: Stage) -> Iterator[Indices]:

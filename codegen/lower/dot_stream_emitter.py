@@ -12,12 +12,13 @@ from contextlib import ExitStack
 from fusionstitch.codegen.dots.masks import Mask, bounded, find_mask, nil_terms
 from fusionstitch.codegen.dots.online import VANISHING, Degree, Running, degree
 from fusionstitch.codegen.dots.streams import passes, running_in
+from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, Number, apply, element, infix
 from fusionstitch.codegen.ir.statements import Assign, Let, Skip
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_words import WordsEmitter
 from fusionstitch.codegen.lower.sweeps import Key, functor_of, start_of
-from fusionstitch.codegen.places.index import Index, render, variable
+from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.text.types import c_type
@@ -60,7 +61,9 @@ class StreamEmitter(WordsEmitter):
             if self.nest.place[s] is Place.REDUCE
         }
         results = {
-            s: self._array(s.op, "_partial", self.rows * self._results(s), literal(0, s.op.dtype))
+            s: self._array(
+                s.op, "_partial", self.rows * self._results(s), Number(literal(0, s.op.dtype))
+            )
             for s in swept
             if self.nest.place[s] is Place.DOT
         }
@@ -134,7 +137,8 @@ class StreamEmitter(WordsEmitter):
         inside = frozenset(v.name for i in own for v in i.variables)
         self.writer.note("// nothing to add where a mask leaves them all out")
         name = self.writer.name("left_out")
-        self.writer.add(Let("bool", name, f"{render(bounded(margin, inside))} < 0", changes=True))
+        outside = infix("<", Integer(bounded(margin, inside)), 0)
+        self.writer.add(Let("bool", name, outside, changes=True))
         for constant, (op, at) in conditions:
             used = {v for i in at for v in i.variables}
             loops = [i for i in (self.step, self.pair) if used & i.variables]
@@ -142,10 +146,11 @@ class StreamEmitter(WordsEmitter):
                 opened.enter_context(self._rows())
                 for index in loops:
                     opened.enter_context(self._loop(index))
-                difference = f"{literal(constant, 'f32')} - {self.values.value(op, at)}"
-                low = literal(VANISHING, "f32")
-                self.writer.add(Assign(name, f"{name} && {difference} <= {low}"))
-        self.writer.add(Skip(f"__all_sync(0xffffffffu, {name})"))
+                number = Number(literal(constant, "f32"))
+                difference = infix("-", number, self.values.value(op, at))
+                nil = infix("<=", difference, Number(literal(VANISHING, "f32")))
+                self.writer.add(Assign(Name(name), infix("&&", Name(name), nil)))
+        self.writer.add(Skip(apply("__all_sync", Number("0xffffffffu"), Name(name))))
 
     def _margin(self, stage: Stage) -> Index | None:
         """What is negative where a mask leaves elements of a stage out, with the rows that the warp
@@ -201,10 +206,10 @@ class StreamEmitter(WordsEmitter):
         extrema = running_in(self.nest, self.levels).extrema
         return [s for s in self._swept() if s.op.id in extrema]
 
-    def _bound(self, stage: Stage) -> str:
+    def _bound(self, stage: Stage) -> Number:
         """A finite number that no extremum is beyond: an exponential relative to it is a number."""
         sign = "-" if stage.op.attrs["reducer"] == "maximum" else ""
-        return f"{sign}{literal(3.4028234663852886e38, 'f32')}"
+        return Number(f"{sign}{literal(3.4028234663852886e38, 'f32')}")
 
     def _rescale(
         self, scales: dict[Stage, Degree], totals: dict[Stage, str], results: dict[Stage, str]
@@ -214,18 +219,18 @@ class StreamEmitter(WordsEmitter):
         names = ", ".join(self.label(stage.op) for stage in self.now)
         writer.note(comment(f"sums relative to {names} so far follow it"))
         with self._rows():
-            before: dict[Key, str] = {}
-            after: dict[Key, str] = {}
+            before: dict[Key, Expr] = {}
+            after: dict[Key, Expr] = {}
             for stage, now in self.now.items():
-                key, place = (stage.op, self._index(stage)), f"[{render(self.row)}]"
+                key, so_far = (stage.op, self._index(stage)), element(now, self.row)
                 name = writer.name(f"{self.label(stage.op)}_before")
-                writer.let(c_type(stage.op.dtype).compute, name, f"{now}{place}")
+                writer.let(c_type(stage.op.dtype).compute, name, so_far)
                 functor = functor_of(stage)
-                joined = f"fs_reduce_lanes<{self.lanes}, {functor}>({totals[stage]}{place})"
+                lanes = f"fs_reduce_lanes<{self.lanes}, {functor}>"
+                joined: Expr = apply(lanes, element(totals[stage], self.row))
                 joined = self.values.finished(stage.op, joined)
-                joined = f"{functor}::apply({self._bound(stage)}, {joined})"
-                writer.add(Assign(f"{now}{place}", joined))
-                before[key], after[key] = name, f"{now}{place}"
+                writer.add(Assign(so_far, apply(f"{functor}::apply", self._bound(stage), joined)))
+                before[key], after[key] = Name(name), so_far
             by_scale: dict[tuple[tuple[Key, float], ...], list[Stage]] = {}
             for stage, scale in scales.items():
                 by_scale.setdefault(scale.by, []).append(stage)
@@ -233,38 +238,41 @@ class StreamEmitter(WordsEmitter):
                 terms = [self._grown(key, c, before, after) for key, c in by]
                 factor = writer.name("rescale")
                 function = "fs_approximate_exp" if self.values.approximate else "expf"
-                writer.let("float", factor, f"{function}({' + '.join(terms)})")
+                grown = terms[0] if len(terms) == 1 else infix("+", *terms)
+                writer.let("float", factor, apply(function, grown))
                 for stage in stages:
                     self._multiply_sums(stage, factor, totals, results)
 
     def _grown(
-        self, key: Key, coefficient: float, before: dict[Key, str], after: dict[Key, str]
-    ) -> str:
-        """C text of how much a shift by a value of the row grew."""
+        self, key: Key, coefficient: float, before: dict[Key, Expr], after: dict[Key, Expr]
+    ) -> Expr:
+        """How much a shift by a value of the row grew."""
         old, new = self._relative_to(key, before), self._relative_to(key, after)
         if coefficient == -1:
-            return f"{old} - {new}"
-        text = f"({new} - {old})"
-        return text if coefficient == 1 else f"{literal(coefficient, 'f32')} * {text}"
+            return infix("-", old, new)
+        grown = infix("-", new, old)
+        if coefficient == 1:
+            return grown
+        return infix("*", Number(literal(coefficient, "f32")), grown)
 
-    def _relative_to(self, key: Key, known: dict[Key, str]) -> str:
+    def _relative_to(self, key: Key, known: dict[Key, Expr]) -> Expr:
         """A value of the row where extrema are what `known` says."""
         memo = self.writer.block.memo
         kept = dict(memo)
-        memo.update({(op.id, at): text for (op, at), text in known.items()})
-        text = self.values.value(*key)
+        memo.update({(op.id, at): value for (op, at), value in known.items()})
+        value = self.values.value(*key)
         memo.clear()
         memo.update(kept)
-        return text
+        return value
 
     def _multiply_sums(
         self, stage: Stage, factor: str, totals: dict[Stage, str], results: dict[Stage, str]
     ) -> None:
         if stage in totals:
-            self.writer.add(Assign(f"{totals[stage]}[{render(self.row)}]", factor, "*"))
+            self.writer.add(Assign(element(totals[stage], self.row), Name(factor), "*"))
             return
         held = self._results(stage)
         own = variable(self.writer.name("n"), held)
         with self._loop(own):
-            place = render(self.row * held + own)
-            self.writer.add(Assign(f"{results[stage]}[{place}]", factor, "*"))
+            place = self.row * held + own
+            self.writer.add(Assign(element(results[stage], place), Name(factor), "*"))

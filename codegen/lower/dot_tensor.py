@@ -15,9 +15,19 @@ from fusionstitch.codegen.dots.tile import (
     TENSOR_ROWS,
     row_operand,
 )
+from fusionstitch.codegen.ir.expressions import (
+    Expr,
+    Integer,
+    Name,
+    Number,
+    all_of,
+    behind,
+    element,
+    infix,
+)
 from fusionstitch.codegen.ir.statements import ALL, Assign, Call
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.lower.dot_operands import OperandEmitter
+from fusionstitch.codegen.lower.dot_operands import NONE, OperandEmitter
 from fusionstitch.codegen.lower.sweeps import Key, start_of
 from fusionstitch.codegen.places.index import Index, render, variable
 from fusionstitch.codegen.places.maps import Indices
@@ -35,10 +45,11 @@ class TensorEmitter(OperandEmitter):
 
     pairs = 2
 
-    def _bind_lanes(self, lane: str) -> None:
-        super()._bind_lanes(f"{lane} % {self.lanes}")
+    def _bind_lanes(self, lane: Expr | None) -> None:
+        assert lane is not None
+        super()._bind_lanes(infix("%", lane, self.lanes))
         name = self.writer.declare(self.writer.name("group"))
-        self.writer.let("int", name, f"{lane} / {self.lanes}")
+        self.writer.let("int", name, infix("/", lane, self.lanes))
         self.member = variable(self.lane, self.lanes)
         self.four = variable(name, GROUPS)
 
@@ -49,8 +60,8 @@ class TensorEmitter(OperandEmitter):
         place = self.step * TENSOR_COLUMNS + self.member * self.pairs + self.pair
         return place * self.lot + self.next
 
-    def _column_text(self) -> str:
-        return render(self._column_place())
+    def _own_column(self) -> Expr:
+        return Integer(self._column_place())
 
     # ---- a dot whose results are the elements of the rows ---------------------------------------
 
@@ -76,37 +87,29 @@ class TensorEmitter(OperandEmitter):
                 with self._loop(half), self._loop(self.next):
                     function = "fs_mma" if started else "fs_mma_first"
                     top = self.step * self.pairs * self.lot + self.next
-                    result = name, render(top), render(top + self.steps)
-                    upper = f"{left} + {render(half * 2 * self.rows)}"
-                    lower = f"{right} + {render(self.next * self.run + half * 2)}"
-                    self._multiply(function, stage, first, result, upper, lower)
+                    sums = behind(Name(name), top), behind(Name(name), top + self.steps)
+                    upper = behind(Name(left), half * 2 * self.rows)
+                    lower = behind(Name(right), self.next * self.run + half * 2)
+                    self._multiply(function, stage, first, (*sums, upper, lower))
 
     def _side_of_rows(self, stage: Stage) -> int:
         side = row_operand(self.group.group, self.nest, stage)
         assert side is not None
         return side
 
-    def _start_product(self, stage: Stage) -> str:
+    def _start_product(self, stage: Stage) -> Number | None:
         once = self.run == 2 and self.group.group.inner_size(stage) <= (
             self.shape.together * self.shape.shares
         )
-        return "" if once else super()._start_product(stage)
+        return None if once else super()._start_product(stage)
 
     def _multiply(
-        self,
-        function: str,
-        stage: Stage,
-        first: int,
-        result: tuple[str, str, str],
-        left: str,
-        right: str,
+        self, function: str, stage: Stage, first: int, arguments: tuple[Expr, ...]
     ) -> None:
         operands = stage.op.operands
         parts = f"{_parts(operands[first])}, {_parts(operands[1 - first])}"
         parts += f", {self.lot}" if self.lot > 1 else ""
-        name, top, bottom = result
-        rows = f"{name} + {top}", f"{name} + {bottom}"
-        self.writer.add(Call(f"{function}<{parts}>", (*rows, left, right)))
+        self.writer.add(Call(f"{function}<{parts}>", arguments))
 
     # ---- a dot along the columns ----------------------------------------------------------------
 
@@ -127,8 +130,8 @@ class TensorEmitter(OperandEmitter):
     ) -> None:
         for stage, total in totals.items():
             with self._loop(self.pair), self._loop(self.row):
-                term = f"{terms[stage]}[{render(self.pair * self.rows + self.row)}]"
-                self._add(stage, f"{total}[{render(self.row)}]", term)
+                term = element(terms[stage], self.pair * self.rows + self.row)
+                self._add(stage, element(total, self.row), term)
         for stage, partial in results.items():
             first = self._side_of_rows(stage)
             self._bind_column(self.column)
@@ -138,28 +141,28 @@ class TensorEmitter(OperandEmitter):
             tile = variable(self.writer.name("n"), held // 2)
             with self._loop(tile):
                 right = self._values_of(stage, 1 - first, tile)
-                top, bottom = render(tile * 2), render(tile * 2 + held)
-                self._multiply("fs_mma", stage, first, (partial, top, bottom), weight, right)
+                sums = behind(Name(partial), tile * 2), behind(Name(partial), tile * 2 + held)
+                self._multiply("fs_mma", stage, first, (*sums, Name(weight), Name(right)))
 
     def _values_of(self, stage: Stage, side: int, tile: Index) -> str:
         """Loads a lane's part of what a dot along the columns weighs."""
         writer, inner = self.writer, self.plan.inner
         size = self.axes.size(self._free_leaves(stage))
         beyond = inner % TENSOR_COLUMNS or size % TENSOR_COLUMNS
-        name = self._array(stage.op.operands[side], "_part", 2, "0.0f" if beyond else "")
+        name = self._array(stage.op.operands[side], "_part", 2, NONE if beyond else None)
         with self._loop(self.pair):
             column = render(self.column)
-            writer.let("int", column, self._column_text())
+            writer.let("int", column, self._own_column())
             writer.declare(column)
             self._bind_column(self.column)
             free = writer.declare(self.result)
-            writer.let("int", free, render(tile * TENSOR_COLUMNS + self.four))
+            writer.let("int", free, Integer(tile * TENSOR_COLUMNS + self.four))
             self._bind_results(stage)
-            checks = [f"{column} < {inner}"] if inner % TENSOR_COLUMNS else []
-            checks += [f"{free} < {size}"] if size % TENSOR_COLUMNS else []
-            with self._guarded(" && ".join(checks)):
+            checks = [infix("<", Name(column), inner)] if inner % TENSOR_COLUMNS else []
+            checks += [infix("<", Name(free), size)] if size % TENSOR_COLUMNS else []
+            with self._guarded(all_of(checks)):
                 source, at = self._read(stage, side)
-                writer.add(Assign(f"{name}[{render(self.pair)}]", self.values.value(source, at)))
+                writer.add(Assign(element(name, self.pair), self.values.value(source, at)))
         return name
 
     def _finish_results(self, stage: Stage, partial: str) -> None:
@@ -168,13 +171,13 @@ class TensorEmitter(OperandEmitter):
             self._results_of([stage])
 
     @contextmanager
-    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[str, Index]]:
+    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
         held = self._results(dot)
         own = variable(self.writer.name("n"), held // 2)
         with self._loop(own), self._loop(self.pair):
             result = own * TENSOR_COLUMNS + self.member * 2 + self.pair
             with self._existing(result, size) as existing:
-                yield render(self.row * held + own * 2 + self.pair), existing
+                yield self.row * held + own * 2 + self.pair, existing
 
 
 def _parts(op: Op) -> int:

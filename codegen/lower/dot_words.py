@@ -13,13 +13,26 @@ from contextlib import ExitStack, contextmanager
 
 from fusionstitch.codegen.dots.streams import Layout, layouts_of
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH
+from fusionstitch.codegen.ir.expressions import (
+    SHARED,
+    THREAD,
+    Expr,
+    Integer,
+    Name,
+    Number,
+    Pointer,
+    all_of,
+    behind,
+    element,
+    infix,
+)
 from fusionstitch.codegen.ir.statements import ALL, Array, Assign, Barrier, Call, Scope
 from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.lower.dot_operands import NONE
 from fusionstitch.codegen.lower.dot_tensor import GROUPS, TensorEmitter
-from fusionstitch.codegen.lower.sweeps import Key
+from fusionstitch.codegen.lower.sweeps import Key, zero_of
 from fusionstitch.codegen.places.index import Index, delinearize, render, variable
 from fusionstitch.codegen.places.maps import Indices
-from fusionstitch.codegen.text.expressions import literal
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
 STEP_COLUMNS = 2 * TENSOR_COLUMNS
@@ -46,8 +59,8 @@ class WordsEmitter(TensorEmitter):
     def _shared_place(self, stage: Stage, layout: Layout) -> str:
         source = stage.op.operands[1 - self._side_of_rows(stage)]
         name = self.writer.name(f"{self.label(source)}_block")
-        place = f"shared_memory + {layout.offset}" if layout.offset else "shared_memory"
-        self.writer.let(f"{layout.element}*", name, f"({layout.element}*)({place})")
+        place = infix("+", SHARED, layout.offset) if layout.offset else SHARED
+        self.writer.let(f"{layout.element}*", name, Pointer(layout.element, place))
         return name
 
     # ---- columns ---------------------------------------------------------------------------------
@@ -57,8 +70,8 @@ class WordsEmitter(TensorEmitter):
         first = self.column_block * self.columns + self.step * STEP_COLUMNS
         return first + self.pair // 2 * TENSOR_COLUMNS + self.member * 2 + self.pair % 2
 
-    def _column_text(self) -> str:
-        return render(self._column_place())
+    def _own_column(self) -> Expr:
+        return Integer(self._column_place())
 
     def _place_in_step(self) -> Index:
         return self.row * self.pairs + self.pair
@@ -81,18 +94,19 @@ class WordsEmitter(TensorEmitter):
             opened.enter_context(self._loop(rounds, ALL if few else UNROLLED_ROUNDS))
             item = variable(writer.name("i"), count)
             name = render(item)
-            first = f"{render(rounds * self.block)} + " if rounds.terms else ""
-            writer.let("int", name, f"{first}threadIdx.x")
+            later = infix("+", Integer(rounds * self.block), THREAD)
+            writer.let("int", name, later if rounds.terms else THREAD)
             writer.declare(name)
             if count % self.block:
-                opened.enter_context(self._guarded(f"{name} < {count}"))
+                opened.enter_context(self._guarded(infix("<", Name(name), count)))
             column, unit = item // units, item % units
             side = 1 - self._side_of_rows(stage)
             size, leaves = self._along(stage)
             place_of = self.column_block * self.columns + column
             part = self._part(stage, side, unit, size, leaves, layout.width, place_of)
-            to = f"{place} + {render(column * layout.stride + unit * layout.width)}"
-            writer.add(Call(f"fs_store_packed<{layout.element}, {layout.width}>", (to, part)))
+            to = behind(Name(place), column * layout.stride + unit * layout.width)
+            store = f"fs_store_packed<{layout.element}, {layout.width}>"
+            writer.add(Call(store, (to, Name(part))))
 
     def _along(self, stage: Stage) -> tuple[int, list[int]]:
         """What lies together of a dot's columns' operand: its extent and axes."""
@@ -115,36 +129,36 @@ class WordsEmitter(TensorEmitter):
         """Computes `width` neighbouring elements of an operand of a dot, the `unit`-th lot of
         `size`; zeros beyond them and beyond the last column."""
         writer, op = self.writer, stage.op.operands[side]
-        checks: list[str] = []
-        lines: list[tuple[str, str]] = []
+        checks: list[Expr] = []
+        lines: list[tuple[str, Index]] = []
         if column is not None:
             column = self._within(column, self.plan.inner, "column", checks, lines)
         beyond = unit.hi * width + width > size
         if beyond and size % width == 0:
             unit = self._within(unit, size // width, "unit", checks, lines)
         ragged = beyond and size % width != 0
-        name = self._array(op, "_part", width, "0.0f" if checks or ragged else "")
-        for variable_name, text in lines:
-            writer.let("int", variable_name, text)
+        name = self._array(op, "_part", width, NONE if checks or ragged else None)
+        for variable_name, value in lines:
+            writer.let("int", variable_name, Integer(value))
             writer.declare(variable_name)
         extents = [self.axes.extent(leaf) for leaf in leaves]
-        with self._guarded(" && ".join(checks)):
+        with self._guarded(all_of(checks)):
             if column is not None:
                 self._bind_column(column)
             self.width, self._element = width, variable("v", width)
             with self._vector_loop() as lane:
-                inner_checks: list[str] = []
-                inner_lines: list[tuple[str, str]] = []
+                inner_checks: list[Expr] = []
+                inner_lines: list[tuple[str, Index]] = []
                 place = unit * width + lane
                 if ragged:
                     place = self._within(place, size, "place", inner_checks, inner_lines)
-                for variable_name, text in inner_lines:
-                    writer.let("int", variable_name, text)
+                for variable_name, value in inner_lines:
+                    writer.let("int", variable_name, Integer(value))
                     writer.declare(variable_name)
                 self.digits |= dict(zip(leaves, delinearize(place, extents), strict=True))
-                with self._guarded("".join(inner_checks[:1])):
+                with self._guarded(all_of(inner_checks)):
                     source, at = self._read(stage, side)
-                    writer.add(Assign(f"{name}[{render(lane)}]", self.values.value(source, at)))
+                    writer.add(Assign(element(name, lane), self.values.value(source, at)))
             self.width, self._element = 1, Index()
         return name
 
@@ -153,19 +167,21 @@ class WordsEmitter(TensorEmitter):
         place: Index,
         limit: int,
         wanted: str,
-        checks: list[str],
-        lines: list[tuple[str, str]],
+        checks: list[Expr],
+        lines: list[tuple[str, Index]],
     ) -> Index:
         """`place` as a number below `limit`, with the check of that where it is needed."""
         if place.hi < limit:
             return place
         name = self.writer.name(wanted)
-        lines.append((name, render(place)))
-        checks.append(f"{name} < {limit}")
+        lines.append((name, place))
+        checks.append(infix("<", Name(name), limit))
         return variable(name, limit)
 
-    def _buffer(self, name: str) -> str:
-        return super()._buffer(name) if self.vector is None else name  # a vector is aligned anyway
+    def _buffer(self, name: str) -> Expr:
+        if self.vector is not None:
+            return Name(name)  # a vector is aligned anyway
+        return super()._buffer(name)
 
     # ---- dots ------------------------------------------------------------------------------------
 
@@ -176,18 +192,18 @@ class WordsEmitter(TensorEmitter):
         blocks = layout.row // layout.width // self.lanes
         words = blocks * layout.words
         name = writer.name(f"{self.label(stage.op.operands[side])}_words")
-        writer.add(Array("uint32_t", name, str(self.rows * words)))
+        writer.add(Array("uint32_t", name, self.rows * words))
         size, leaves = self._along(stage)
         block = variable(writer.name("k"), blocks)
         with self._rows(), self._loop(block):
             unit = block * self.lanes + self.member
             part = self._part(stage, side, unit, size, leaves, layout.width, None)
-            to = f"{name} + {render(self.row * words + block * layout.words)}"
-            writer.add(Call(f"fs_pack<{layout.element}, {layout.width}>", (to, part)))
+            to = behind(Name(name), self.row * words + block * layout.words)
+            writer.add(Call(f"fs_pack<{layout.element}, {layout.width}>", (to, Name(part))))
         return name
 
-    def _start_product(self, stage: Stage) -> str:
-        return literal(0, stage.op.dtype)
+    def _start_product(self, stage: Stage) -> Number | None:
+        return zero_of(stage.op)
 
     def _add_product(self, stage: Stage, index: Indices, name: str, started: bool) -> None:
         layout, words = self.layouts[stage], self.row_words[stage]
@@ -199,15 +215,15 @@ class WordsEmitter(TensorEmitter):
             lower = upper + blocks * layout.words
             column = (lot * TENSOR_COLUMNS + self.four) * layout.stride
             place = column + (block * self.lanes + self.member) * layout.width
-            arguments = [
-                f"{name} + {render(lot * 2)}",
-                f"{name} + {render(lot * 2 + self.steps)}",
-                f"{words} + {render(upper)}",
-                f"{words} + {render(lower)}",
-                f"{self.places[stage]} + {render(place)}",
-            ]
+            arguments = (
+                behind(Name(name), lot * 2),
+                behind(Name(name), lot * 2 + self.steps),
+                behind(Name(words), upper),
+                behind(Name(words), lower),
+                behind(Name(self.places[stage]), place),
+            )
             call = f"fs_mma_along<{layout.element}, {layout.words}>"
-            self.writer.add(Call(call, tuple(arguments)))
+            self.writer.add(Call(call, arguments))
 
     def _add_tiles(
         self,
@@ -227,13 +243,13 @@ class WordsEmitter(TensorEmitter):
                 words = packed[weight, layout.element] = self._packed(weight, layout.element)
             self._add_across(stage, partial, words)
 
-    def _packed(self, weight: str, element: str) -> str:
+    def _packed(self, weight: str, kind: str) -> str:
         """What a dot along the columns weighs with, as words: those of a row together."""
         name = self.writer.name(f"{weight}_words")
         count = self.pairs * self.rows
-        words = count if element == "float" else count // 2
-        self.writer.add(Array("uint32_t", name, str(words)))
-        self.writer.add(Call(f"fs_pack<{element}, {count}>", (name, weight)))
+        words = count if kind == "float" else count // 2
+        self.writer.add(Array("uint32_t", name, words))
+        self.writer.add(Call(f"fs_pack<{kind}, {count}>", (Name(name), Name(weight))))
         return name
 
     def _add_across(self, stage: Stage, partial: str, words: str) -> None:
@@ -248,15 +264,15 @@ class WordsEmitter(TensorEmitter):
             top = lots * layout.width * 2
             upper = half * 2
             lower = upper + (self.pairs if floats else self.pairs // 2)
-            arguments = [
-                f"{partial} + {render(top)}",
-                f"{partial} + {render(top + held)}",
-                f"{words} + {render(upper)}",
-                f"{words} + {render(lower)}",
-                f"{self.places[stage]} + {render(place)}",
-            ]
+            arguments = (
+                behind(Name(partial), top),
+                behind(Name(partial), top + held),
+                behind(Name(words), upper),
+                behind(Name(words), lower),
+                behind(Name(self.places[stage]), place),
+            )
             call = f"fs_mma_across<{layout.element}, {layout.words}, {layout.stride}>"
-            self.writer.add(Call(call, tuple(arguments)))
+            self.writer.add(Call(call, arguments))
 
     # ---- results ---------------------------------------------------------------------------------
 
@@ -264,7 +280,7 @@ class WordsEmitter(TensorEmitter):
         return self.layouts[stage].row // self.lanes
 
     @contextmanager
-    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[str, Index]]:
+    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
         layout, held = self.layouts[dot], self._results(dot)
         lots = variable(self.writer.name("n"), layout.row // layout.width // GROUPS)
         bit = variable(self.writer.name("bit"), 2)
@@ -272,5 +288,5 @@ class WordsEmitter(TensorEmitter):
         with self._loop(lots), self._loop(bit), self._vector_loop() as lane:
             result = (lots * GROUPS + self.member * 2 + bit) * layout.width + lane
             with self._existing(result, size) as existing:
-                yield render(self.row * held + (lots * layout.width + lane) * 2 + bit), existing
+                yield self.row * held + (lots * layout.width + lane) * 2 + bit, existing
         self.width, self._element = 1, Index()

@@ -7,17 +7,29 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.printer import lines
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    SHARED,
+    Expr,
+    Name,
+    Pointer,
+    apply,
+    infix,
+    least,
+    number,
+)
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Blank,
     Call,
     For,
+    Function,
     If,
     Let,
     Scope,
     Statement,
 )
+from fusionstitch.codegen.ir.walk import mentions
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.context import Context, Memory
@@ -48,7 +60,7 @@ class KernelEmitter:
         self.context = context
         self.plan, self.memory = context.plan, context.memory
         self.int, self.writer = context.int_, context.writer
-        self.functions: list[str] = []
+        self.functions: list[Function] = []
         self._calls: dict[GroupPlan, Call] = {}
         self._settled: frozenset[NestPlan] = frozenset()
 
@@ -58,8 +70,8 @@ class KernelEmitter:
         self._share_functions()
         if self.plan.cluster > 1:
             self.writer.add(Barrier(Scope.CLUSTER, why="all run before one writes to another"))
-        for number, phase in enumerate(self.plan.phases):
-            if number:
+        for i, phase in enumerate(self.plan.phases):
+            if i:
                 self.writer.add(Barrier(Scope.GRID))
                 self.writer.add(Blank())
             self._phase(phase)
@@ -73,14 +85,13 @@ class KernelEmitter:
         looped = {g for phase in self.plan.phases if self.plan.loops(phase) for g in phase}
         bodies = {g: self._function_body(g, signatures[g], g in looped) for g in groups}
         for group, body in bodies.items():
-            signatures[group] = replace(signatures[group], shared="shared_memory" in body)
+            signatures[group] = replace(signatures[group], shared=mentions(body, SHARED.name))
         for shared in shared_functions(bodies, signatures, self.int):
             flat = signatures[next(iter(shared.places))].flat
             name = self.writer.name("elementwise" if flat else "part")
-            self.functions.append(shared.text.replace("NAME", name, 1))
+            self.functions.append(replace(shared.function, name=name))
             for group, places in shared.places.items():
-                arguments = [*signatures[group].arguments(group), *places]
-                self._calls[group] = Call(name, tuple(arguments))
+                self._calls[group] = Call(name, (*signatures[group].arguments(group), *places))
 
     def _alike(self) -> list[GroupPlan]:
         """The groups that may share a function: elementwise ones of inputs, and those of which
@@ -94,7 +105,9 @@ class KernelEmitter:
             g for g in rest if counts[kinds[g]] >= FEWEST
         ]
 
-    def _function_body(self, group: GroupPlan, signature: Signature, looped: bool) -> str:
+    def _function_body(
+        self, group: GroupPlan, signature: Signature, looped: bool
+    ) -> tuple[Statement, ...]:
         """The statements of a function that computes one tile of a group; `looped`: a block may
         take several tiles of its phase."""
         outputs: dict[int, list[str]] = {}
@@ -112,16 +125,16 @@ class KernelEmitter:
             inner.writer.name(name)
         inner.writer.declare("tile")
         inner._nests(group, "tile", looped, "points" if signature.flat else "")
-        return "\n".join(lines(inner.writer.body, 1))
+        return inner.writer.body
 
     def _phase(self, groups: list[GroupPlan]) -> None:
         """The tiles of all groups, numbered through; a block, or a cluster of them, takes
         every grid-th one."""
         tiles, grid = sum(g.tiles for g in groups), self.plan.grid
         writer, int_, cluster = self.writer, self.int, self.plan.cluster
-        worker = f"blockIdx.x / {cluster}" if cluster > 1 else "blockIdx.x"
+        worker = infix("/", BLOCK, cluster) if cluster > 1 else BLOCK
         if tiles <= grid and len(groups) == 1:
-            guard = If(f"{worker} < {tiles}")
+            guard = If(infix("<", worker, tiles))
             with writer.nested(guard, pinned=True) if tiles < grid else nullcontext():
                 self._group(groups[0], worker, looped=False)
             return
@@ -129,18 +142,18 @@ class KernelEmitter:
         looped = self.plan.loops(groups)
         if looped and len(groups) == 1 and groups[0].again:
             each = -(-tiles // grid)
-            first = f"{int_}({worker}) * {each}"
-            end = f"fs_min<{int_}>({first} + {each}, {tiles})"
+            first = infix("*", apply(int_, worker), each)
+            end = least(int_, infix("+", first, each), tiles)
             frame: For | If = For(int_, work, first, end)
             if groups[0].backward:
-                frame = For(int_, work, f"{end} - 1", first, down=True)
+                frame = For(int_, work, infix("-", end, 1), first, down=True)
         elif looped:
-            frame = For(int_, work, worker, str(tiles), step=str(grid))
+            frame = For(int_, work, worker, number(tiles), step=grid)
         else:
-            frame = If(f"{work} < {tiles}", Let(int_, work, worker))
+            frame = If(infix("<", Name(work), tiles), Let(int_, work, worker))
         with writer.nested(frame, pinned=True):
             if len(groups) == 1:
-                self._group(groups[0], work, looped)
+                self._group(groups[0], Name(work), looped)
                 return
             self._dispatch(groups, work, looped)
 
@@ -148,25 +161,26 @@ class KernelEmitter:
         """Finds the group a tile belongs to, by halves."""
         if len(groups) == 1:
             first = groups[0].first_tile
-            self._group(groups[0], f"{work} - {first}" if first else work, looped)
+            tile = infix("-", Name(work), first) if first else Name(work)
+            self._group(groups[0], tile, looped)
             return
         middle = len(groups) // 2
-        with self.writer.nested(If(f"{work} < {groups[middle].first_tile}"), pinned=True):
+        with self.writer.nested(If(infix("<", Name(work), groups[middle].first_tile)), pinned=True):
             self._dispatch(groups[:middle], work, looped)
         with self.writer.otherwise():
             self._dispatch(groups[middle:], work, looped)
 
-    def _group(self, group: GroupPlan, tile_text: str, looped: bool) -> None:
-        """One tile of a group: its nests in order, a barrier between them where they share."""
+    def _group(self, group: GroupPlan, tile_number: Expr, looped: bool) -> None:
+        """The tile of a group with that number: its nests in order."""
         writer = self.writer
         if group in self._calls:
             writer.note(comment(", ".join(self.context.label(s.op) for s in group.group.stages)))
             call = self._calls[group]
-            writer.add(replace(call, arguments=(tile_text, *call.arguments)))
+            writer.add(replace(call, arguments=(tile_number, *call.arguments)))
             return
         tile = writer.name("tile")
         if group.tiles > 1:
-            writer.let(self.int, tile, tile_text)
+            writer.let(self.int, tile, tile_number)
             writer.declare(tile)
         self._nests(group, tile, looped)
 
@@ -174,17 +188,18 @@ class KernelEmitter:
         """The nests of a group in order, a barrier between them where they share."""
         writer = self.writer
         for op, elements in late_inputs(group):
-            start = f"{self.memory.inputs[op.id]} + {tile} * {elements}"
-            writer.add(Call("fs_prefetch", (start, str(elements))))
+            begin = infix("*", Name(tile), elements)
+            start = infix("+", Name(self.memory.inputs[op.id]), begin)
+            writer.add(Call("fs_prefetch", (start, number(elements))))
         names: dict[Stage, str] = {}
         for stage in group.group.stages:
             if stage in self.memory.shared:
                 names[stage] = writer.name(f"{self.context.label(stage.op)}_shared")
                 compute, offset = c_type(stage.op.dtype).compute, self.memory.shared[stage]
-                place = f"({compute}*)(shared_memory + {offset})"
+                place = Pointer(compute, infix("+", SHARED, offset))
                 writer.let(f"{compute}*", names[stage], place)
-        for number, nest in enumerate(group.nests):
-            if number and names:
+        for i, nest in enumerate(group.nests):
+            if i and names:
                 writer.add(Barrier(Scope.BLOCK))
             emitter = NestEmitter if points else self._emitter(group, nest)
             emitter(Site(self.context, group, nest, tile, names, points)).emit()

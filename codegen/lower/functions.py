@@ -8,10 +8,13 @@ functions, the code stays about as small as that of one tensor, layer or step.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fusionstitch.codegen.ir.addresses import readdressed
+from fusionstitch.codegen.ir.expressions import SHARED, Expr, Name, Number, number
+from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.statements import Function, Statement
 from fusionstitch.codegen.lower.context import Memory
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.types import c_type
@@ -24,9 +27,7 @@ FEWEST = 2
 #: Constants inside addresses in which groups that share a function may differ.
 MOST_PLACES = 8
 
-#: Addresses: subscripts, and what a vector is loaded from or stored to.
-_ADDRESS = re.compile(r"\[[^\[\]]*\]|(?<=_vec)(?:<[^<>]*>)?\((?:[^()]|\([^()]*\))*\)")
-_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+Body = tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
@@ -41,28 +42,28 @@ class Signature:
     flat: bool
     shared: bool = False
 
-    def parameters(self, int_: str) -> list[str]:
-        """C parameters: the tile, the grid points there are, the pointers."""
-        types = [f"const {t}* in_{i}" for i, t in _types(self.loads)]
-        types += [f"{t}* out_{i}" for i, t in _types(self.stores)]
-        points = [f"const {int_} points"] if self.flat else []
-        shared = ["unsigned char* shared_memory"] if self.shared else []
-        return [f"const {int_} tile", *points, *shared, *types]
+    def parameters(self, int_: str) -> list[tuple[str, str]]:
+        """C types and names: the tile, the grid points there are, the pointers."""
+        buffers = [(f"const {t}*", f"in_{i}") for i, t in _types(self.loads)]
+        buffers += [(f"{t}*", f"out_{i}") for i, t in _types(self.stores)]
+        points = [(f"const {int_}", "points")] if self.flat else []
+        shared = [("unsigned char*", SHARED.name)] if self.shared else []
+        return [(f"const {int_}", "tile"), *points, *shared, *buffers]
 
-    def arguments(self, group: GroupPlan) -> list[str]:
+    def arguments(self, group: GroupPlan) -> list[Expr]:
         """C arguments of a call for one group, behind the tile."""
-        points = [str(group.grid_points)] if self.flat else []
-        shared = ["shared_memory"] if self.shared else []
-        return [*points, *shared, *(name for _, name in (*self.loads, *self.stores))]
+        points = [number(group.grid_points)] if self.flat else []
+        shared = [SHARED] if self.shared else []
+        return [*points, *shared, *(Name(name) for _, name in (*self.loads, *self.stores))]
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A function for several groups: its text, its name left as `NAME`, and what each group's call
-    passes behind the arguments of its signature."""
+    """A function for several groups, still without a name, and what each group's call passes behind
+    the arguments of its signature."""
 
-    text: str
-    places: Mapping[GroupPlan, tuple[str, ...]]
+    function: Function
+    places: Mapping[GroupPlan, tuple[Number, ...]]
 
 
 def kind_of_group(group: GroupPlan) -> tuple[object, ...]:
@@ -99,7 +100,7 @@ def signature(group: GroupPlan, memory: Memory) -> Signature:
 
 
 def shared_functions(
-    bodies: Mapping[GroupPlan, str], signatures: Mapping[GroupPlan, Signature], int_: str
+    bodies: Mapping[GroupPlan, Body], signatures: Mapping[GroupPlan, Signature], int_: str
 ) -> list[Shared]:
     """The functions that enough groups have in common, in order of first use; `bodies` are the
     statements of each group."""
@@ -118,7 +119,7 @@ def shared_functions(
 
 def _functions(
     groups: Sequence[GroupPlan],
-    bodies: Mapping[GroupPlan, str],
+    bodies: Mapping[GroupPlan, Body],
     numbers: Mapping[GroupPlan, list[str]],
     signature: Signature,
     int_: str,
@@ -131,25 +132,24 @@ def _functions(
     names = {place: f"at_{i}" for i, place in enumerate(places)}
     counter = iter(range(len(columns)))
 
-    def named(match: re.Match[str]) -> str:
-        return names.get(next(counter), match[0])
+    def named(text: str) -> str:
+        return names.get(next(counter), text)
 
-    body = _ADDRESS.sub(lambda found: _NUMBER.sub(named, found[0]), bodies[groups[0]])
-    parameters = [*signature.parameters(int_), *(f"const {int_} {n}" for n in names.values())]
-    lines = ",\n    ".join(parameters)
-    text = f"static __device__ __noinline__ void NAME(\n    {lines}) {{\n{body}\n}}\n"
-    return [Shared(text, {g: tuple(numbers[g][i] for i in places) for g in groups})]
+    body = [readdressed(one, named) for one in bodies[groups[0]]]
+    parameters = [*signature.parameters(int_), *((f"const {int_}", n) for n in names.values())]
+    function = Function("", tuple(parameters), tuple(body))
+    return [Shared(function, {g: tuple(Number(numbers[g][i]) for i in places) for g in groups})]
 
 
-def _frame(body: str) -> tuple[str, list[str]]:
-    """A text with the constants of its addresses taken out, and these."""
+def _frame(body: Body) -> tuple[str, list[str]]:
+    """The text of statements with the constants of addresses taken out, and these."""
     numbers: list[str] = []
 
-    def taken(match: re.Match[str]) -> str:
-        numbers.append(match[0])
+    def taken(text: str) -> str:
+        numbers.append(text)
         return "#"
 
-    return _ADDRESS.sub(lambda found: _NUMBER.sub(taken, found[0]), body), numbers
+    return text([readdressed(one, taken) for one in body]), numbers
 
 
 def _types(buffers: Sequence[tuple[Op, str]]) -> Iterator[tuple[int, str]]:

@@ -6,6 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
+from fusionstitch.codegen.ir.expressions import (
+    THREAD,
+    Element,
+    Expr,
+    Integer,
+    Name,
+    Number,
+    all_of,
+    behind,
+    infix,
+    least,
+    number,
+)
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -56,7 +69,7 @@ class NestEmitter(Sweeps):
         super().__init__(site)
         kernel = site.kernel
         self.comment = kernel.comment
-        self.points = site.points or str(site.group.grid_points)
+        self.points: Expr = Name(site.points) if site.points else number(site.group.grid_points)
         self.widest = kernel.plan.tuning.vector_bytes or ACCESS_BYTES
         self.full = kernel.plan.full
         #: whether the loads of all threads together do not cover the latency of memory
@@ -137,23 +150,23 @@ class NestEmitter(Sweeps):
         if loop.lane and not self.lane:
             self.lane = self.writer.name("lane")
             self.writer.let("int", self.lane, loop.lane)
-            self.first = f"{self.lane} == 0"
+            self.first = infix("==", Name(self.lane), 0)
 
-    def _row_limit(self, width: int) -> str:
-        """C text of the rows in this tile, in units of `width`."""
+    def _row_limit(self, width: int) -> Expr:
+        """The rows in this tile, in units of `width`."""
         group, rows = self.group, self.plan.rows
         if not group.ragged:
-            return str(rows // width)
+            return number(rows // width)
         limit = self.writer.name("row_count")
         left = self.points
         if group.tiles > 1:
-            left += f" - {self.tile} * {group.points}"
-        count = f"fs_min({group.points}, {left})"
+            left = infix("-", left, infix("*", Name(self.tile), group.points))
+        count: Expr = least("", group.points, left)
         scale = rows // group.points
-        count += f" * {scale}" if scale > 1 else ""
-        count += f" / {width}" if width > 1 else ""
+        count = infix("*", count, scale) if scale > 1 else count
+        count = infix("/", count, width) if width > 1 else count
         self.writer.let(self.int, limit, count)
-        return limit
+        return Name(limit)
 
     def _flat_vectors(self, row: Index) -> None:
         """Rows of one element each: a thread takes `width` neighbours."""
@@ -256,7 +269,7 @@ class NestEmitter(Sweeps):
         if not self.held:
             return
         first = constant(0)
-        if loop.first != "0":
+        if loop.first is not None and loop.first != Number("0"):
             first = variable(self.writer.name("first_row"), self.plan.rows)
             self.writer.let(self.int, render(first), loop.first)
             self.writer.declare(render(first))
@@ -291,7 +304,8 @@ class NestEmitter(Sweeps):
         if ahead:
             with self.writer.nested(unrolled("i", self._steps())):
                 for held in ahead:
-                    self.writer.add(Assign(f"{held.array}[i]", f"{held.ahead}[i]"))
+                    into, of = Name(held.array), Name(held.ahead)
+                    self.writer.add(Assign(Element(into, Name("i")), Element(of, Name("i"))))
         announced = self.few_threads and (ahead or now)
         if not (ahead or announced):
             return
@@ -300,34 +314,39 @@ class NestEmitter(Sweeps):
                 with self.writer.nested(If(self._line_starts(now)), pinned=True):
                     self._announce(tuple(now), row, following)
             if announced and ahead and 2 * loop.stride < self.plan.rows:
-                condition = f" && {self._line_starts(ahead)}"
+                condition = self._line_starts(ahead)
                 with self._row_ahead(following, loop.stride, condition) as later:
                     self._announce(tuple(ahead), row, later)
             if ahead:
                 self._load_held(ahead, row, following)
 
     @contextmanager
-    def _row_ahead(self, row: Index, distance: int, condition: str = "") -> Iterator[Index]:
+    def _row_ahead(
+        self, row: Index, distance: int, condition: Expr | None = None
+    ) -> Iterator[Index]:
         """The row that comes `distance` rows later, if there is one and where `condition` holds."""
         following = variable(self.writer.name("next_row"), self.plan.rows)
         name, limit = render(following), self.plan.rows
-        following_row = Let(self.int, name, f"{render(row)} + {distance}")
-        with self.writer.nested(If(f"{name} < {limit}{condition}", following_row), pinned=True):
+        given = Let(self.int, name, infix("+", Integer(row), distance))
+        there = all_of([infix("<", Name(name), limit), condition])
+        assert there is not None
+        with self.writer.nested(If(there, given), pinned=True):
             self.writer.declare(name)
             yield following
 
-    def _line_starts(self, inputs: Iterable[Held]) -> str:
-        """C text of whether the vectors of a thread are the first ones in their lines of memory."""
+    def _line_starts(self, inputs: Iterable[Held]) -> Expr:
+        """Whether the vectors of a thread are the first ones in their lines of memory."""
         widest = max(ITEM_BYTES[held.op.dtype] for held in inputs)
-        return f"{self.lane} % {max(1, LINE_BYTES // (self.width * widest))} == 0"
+        vectors = max(1, LINE_BYTES // (self.width * widest))
+        return infix("==", infix("%", Name(self.lane), vectors), 0)
 
     def _announce(self, inputs: Sequence[Held], row: Index, at: Index) -> None:
         """Brings row `at` to L2; inputs are known by their bases in `row`."""
 
-        def announce(_step: str) -> None:
+        def announce(_step: Expr | None) -> None:
             for held in inputs:
                 base = substituted(held.base, row, at)
-                self.writer.add(Call("fs_announce", (f"{held.name} + {render(base)}",)))
+                self.writer.add(Call("fs_announce", (behind(Name(held.name), base),)))
 
         self._run_sweep(announce)
 
@@ -343,16 +362,17 @@ class NestEmitter(Sweeps):
 
     def _declare_vectors(self, held: Held, array: str) -> None:
         kind = f"fs_loaded<{c_type(held.op.dtype).storage}, {self.width}>"
-        self.writer.add(Array(kind, array, str(self._steps())))
+        self.writer.add(Array(kind, array, self._steps()))
 
     def _load_held(self, arrays: Mapping[Held, str], row: Index, at: Index) -> None:
         """Fills arrays with the vectors of row `at`; inputs are known by their bases in `row`."""
 
-        def load(step: str) -> None:
+        def load(step: Expr | None) -> None:
+            assert step is not None
             for held, array in arrays.items():
                 base = substituted(held.base, row, at)
-                text = self._vector_load(held.op, held.name, base, self.width)
-                self.writer.add(Assign(f"{array}[{step}]", text))
+                vector = self._vector_load(held.op, held.name, base, self.width)
+                self.writer.add(Assign(Element(Name(array), step), vector))
 
         self._run_sweep(load)
 
@@ -362,7 +382,7 @@ class NestEmitter(Sweeps):
         """A register array for the sums of this thread's columns."""
         name = self.writer.name(f"{self.label(stage.op)}_carried")
         size = self._steps() * self.width
-        self.writer.add(Array(self._compute(stage), name, str(size)))
+        self.writer.add(Array(self._compute(stage), name, size))
         self.writer.add(Fill(name, size, start_of(stage)))
         self.carried[stage] = name
         self.registers -= size
@@ -389,7 +409,8 @@ class NestEmitter(Sweeps):
         if self._steps() > 1 or not self.lane:
             yield
             return
-        with self.writer.nested(If(f"{column} < {units}", Let(self.int, column, self.lane))):
+        own = Let(self.int, column, Name(self.lane))
+        with self.writer.nested(If(infix("<", Name(column), units), own)):
             self.writer.declare(column)
             self.sweep.opened = True
             yield
@@ -398,26 +419,26 @@ class NestEmitter(Sweeps):
     def _finish_carrying(self) -> None:
         """Joins the sums of the block's teams; the first team stores them."""
         writer, threads = self.writer, self.plan.teams.threads
-        first = ""
+        first = None
         if threads < self.block:
-            first = f"threadIdx.x < {threads}"
+            first = infix("<", THREAD, threads)
             size = self._steps() * self.width
             for stage, name in self.carried.items():
                 join = f"fs_reduce_teams<{threads}, {size}, {functor_of(stage)}>"
-                writer.add(Call(join, (name, self._scratch(stage))))
+                writer.add(Call(join, (Name(name), self._scratch(stage))))
         with writer.nested(If(first), ordered=True) if first else nullcontext():
             if threads > 1:
                 self.lane = writer.name("lane")
-                writer.let("int", self.lane, f"threadIdx.x % {threads}")
+                writer.let("int", self.lane, infix("%", THREAD, threads))
             self._run_sweep(self._store_carried)
 
-    def _store_carried(self, step: str) -> None:
+    def _store_carried(self, step: Expr | None) -> None:
         """One vector of the sums of a block's columns."""
         with self._vector_loop() as lane:
             self._bind_column(self.sweep.unit * self.width + lane)
             for stage, name in self.carried.items():
-                text = self.values.finished(stage.op, f"{name}[{self._slot(step, lane)}]")
-                self._store(stage, text, [])
+                total = Element(Name(name), self._slot(step, lane))
+                self._store(stage, self.values.finished(stage.op, total), [])
 
 
 def _moves_with(stage: Stage, index: Indices) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.printer import lines
+from fusionstitch.codegen.ir.printer import function, lines
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.context import Context, Memory
 from fusionstitch.codegen.lower.emit import KernelEmitter
@@ -57,7 +57,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     source = ['#include "fusionstitch.cuh"', ""]
     source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
     source += functors(graph)
-    source += emitter.functions
+    source += (line for one in emitter.functions for line in function(one))
     source += map(comment, _summary(scheduled))
     bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
     attributes = f"{_cluster(plan)}__launch_bounds__({bounds})"

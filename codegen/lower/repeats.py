@@ -6,16 +6,16 @@ Written out, they would take minutes to compile.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fusionstitch.codegen.ir.leaves import Leaf, frame, leaves, with_leaves
+from fusionstitch.codegen.ir.addresses import readdressed
+from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.renaming import renamed
 from fusionstitch.codegen.ir.statements import Group
 
 #: Repetitions from which on a loop stands for them.
 FEWEST = 4
-_TOKEN = re.compile(r"\w+|\W")
 
 
 @dataclass(frozen=True)
@@ -28,51 +28,49 @@ class Repeat:
     places: Mapping[str, Sequence[str]]
 
 
+@dataclass(eq=False)
+class _Read:
+    """A body: its names and the constants of its addresses in the order of the program, and its
+    text without them."""
+
+    body: Group
+    names: list[str] = field(default_factory=list)
+    constants: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        bare = renamed(readdressed(self.body, self._constant), self._name)
+        self.frame = text([bare])
+
+    def _name(self, name: str) -> str:
+        self.names.append(name)
+        return "name"
+
+    def _constant(self, constant: str) -> str:
+        self.constants.append(constant)
+        return "0"
+
+
 def repeat_of(bodies: Sequence[Group], types: Mapping[str, str]) -> Repeat | None:
     """`bodies` as one, if they differ only in buffers, constants inside addresses and names of
     their own. `types` holds the C types of all buffers."""
-    first, *others = bodies
-    if any(frame(other) != frame(first) for other in others):
+    read = list(map(_Read, bodies))
+    if len({one.frame for one in read}) > 1:
         return None
-    stands: dict[str, list[str]] = {}
-    places: dict[tuple[str, ...], str] = {}
-    texts: list[str] = []
-    for column in zip(*map(leaves, bodies), strict=True):
-        text = _joined(column, types, stands, places)
-        if text is None:
-            return None
-        texts.append(text)
-    buffers = {b: names for b, names in stands.items() if b in types and len(set(names)) > 1}
-    body = with_leaves(first, iter(texts))
-    return Repeat(body, buffers, {name: column for column, name in places.items()})
-
-
-def _joined(
-    same: Sequence[Leaf],
-    types: Mapping[str, str],
-    stands: dict[str, list[str]],
-    places: dict[tuple[str, ...], str],
-) -> str | None:
-    """One leaf for those that stand in the same place of several bodies."""
-    tokens = [_TOKEN.findall(leaf.text) for leaf in same]
-    if len({len(found) for found in tokens}) > 1:
-        return None
-    words, depth = [], int(same[0].address)
-    for column in zip(*tokens, strict=True):
-        first, names = column[0], list(column)
-        depth += (first == "[") - (first == "]")
-        if all(name.isdigit() for name in names):
-            alike = len(set(names)) == 1
-            if not alike and not depth:
-                return None
-            words.append(first if alike else places.setdefault(column, f"at_{len(places)}"))
-            continue
-        if stands.setdefault(first, names) != names:
+    stands: dict[str, tuple[str, ...]] = {}
+    for names in zip(*(one.names for one in read), strict=True):
+        if stands.setdefault(names[0], names) != names:
             return None
         if len(set(names)) > 1 and not (_all_buffers(names, types) or _all_local(names, types)):
             return None
-        words.append(first)
-    return "".join(words)
+    places: dict[tuple[str, ...], str] = {}
+    spelt = []
+    for constants in zip(*(one.constants for one in read), strict=True):
+        alike = len(set(constants)) == 1
+        spelt.append(constants[0] if alike else places.setdefault(constants, f"at_{len(places)}"))
+    words = iter(spelt)
+    body = readdressed(bodies[0], lambda _: next(words))
+    buffers = {b: names for b, names in stands.items() if b in types and len(set(names)) > 1}
+    return Repeat(body, buffers, {name: column for column, name in places.items()})
 
 
 def runs(bodies: Sequence[Group], types: Mapping[str, str]) -> Iterator[tuple[int, int]]:
@@ -91,4 +89,4 @@ def _all_buffers(names: Sequence[str], types: Mapping[str, str]) -> bool:
 
 
 def _all_local(names: Sequence[str], types: Mapping[str, str]) -> bool:
-    return all(name.isidentifier() and name not in types for name in names)
+    return all(name not in types for name in names)

@@ -4,39 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    THREAD,
+    Expr,
+    Name,
+    Number,
+    infix,
+    least,
+    number,
+)
 from fusionstitch.codegen.ir.statements import For, Frame, If, Let
 from fusionstitch.codegen.schedule.schedule import Teams
 
 
 @dataclass(frozen=True)
 class RowLoop:
-    """`frame` is the loop, `row` the C text that finds this thread's row ('' if the frame does),
-    `live` the condition under which the row is its own ('' if always), `lane` the
-    C text of the thread's place in its team ('' if it is alone).
+    """`frame` is the loop, `row` what finds this thread's row (None if the frame does), `live` the
+    condition under which the row is its own (None if always), `lane` the thread's place in its team
+    (None if it is alone).
 
-    Where a thread visits every `stride`-th row from `first` (C text) on, rows can be told ahead;
-    elsewhere `stride` is 0."""
+    Where a thread visits every `stride`-th row from `first` on, rows can be told ahead; elsewhere
+    `stride` is 0."""
 
-    frame: Frame | None
-    row: str
-    live: str
-    lane: str
-    first: str = ""
+    frame: Frame | None = None
+    row: Expr | None = None
+    live: Expr | None = None
+    lane: Expr | None = None
+    first: Expr | None = None
     stride: int = 0
 
 
 def row_loop(
     name: str,
     rows: int,
-    limit: str,
+    limit: Expr,
     teams: Teams,
     block: int,
     int_: str,
-    thread: str = "threadIdx.x",
+    thread: Expr = THREAD,
     together: bool = False,
 ) -> RowLoop:
-    """The loop over `rows` rows of which `limit` (C text) are there in this tile, by `block`
-    threads of which this is number `thread` (C text).
+    """The loop over `rows` rows of which `limit` are there in this tile, by `block` threads of
+    which this is number `thread`.
 
     Whole warps go separate ways: a team of them has barriers of its own, and is done where it has
     no row. Loops whose body joins lanes of different rows must not diverge: there a team without a
@@ -45,54 +55,55 @@ def row_loop(
     """
     threads = teams.threads
     per_pass = max(1, block // threads)
-    exact = limit == str(rows) and rows % per_pass == 0
+    exact = limit == number(rows) and rows % per_pass == 0
     lane = _lane(teams, block, thread)
     free = teams.goes_alone and not together
-    team = f"{thread} % {teams.columns}" if teams.columns else f"{thread} / {threads}"
+    team: Expr = infix("%", thread, teams.columns) if teams.columns else infix("/", thread, threads)
     if threads == 1:
         team = thread
     if rows == 1:
         return _single_row(teams, team, lane, block, together)
     if threads >= block:
-        return RowLoop(For(int_, name, "0", limit), "", "", lane, "0", 1)
+        return RowLoop(For(int_, name, Number("0"), limit), lane=lane, first=Number("0"), stride=1)
     once = rows <= per_pass
     if once and exact:
-        return RowLoop(None, team, "", lane)
+        return RowLoop(row=team, lane=lane)
     if once and free:
-        return RowLoop(If(f"{name} < {limit}", Let(int_, name, team)), "", "", lane)
+        return RowLoop(If(infix("<", Name(name), limit), Let(int_, name, team)), lane=lane)
     if free:
-        return RowLoop(
-            For(int_, name, team, limit, step=str(per_pass)), "", "", lane, team, per_pass
-        )
+        loop = For(int_, name, team, limit, step=per_pass)
+        return RowLoop(loop, lane=lane, first=team, stride=per_pass)
+    last = infix("-", limit, 1)
     if once:
-        row = f"fs_min<{int_}>({team}, {limit} - 1)"
-        return RowLoop(None, row, f"{team} < {limit}", lane)
+        return RowLoop(row=least(int_, team, last), live=infix("<", team, limit), lane=lane)
     base = f"{name}_base"
-    frame = For(int_, base, "0", limit, step=str(per_pass))
+    loop = For(int_, base, Number("0"), limit, step=per_pass)
+    row = infix("+", Name(base), team)
     if exact:
-        return RowLoop(frame, f"{base} + {team}", "", lane, team, per_pass)
-    row = f"fs_min<{int_}>({base} + {team}, {limit} - 1)"
-    return RowLoop(frame, row, f"{base} + {team} < {limit}", lane)
+        return RowLoop(loop, row, None, lane, team, per_pass)
+    return RowLoop(loop, least(int_, row, last), infix("<", row, limit), lane)
 
 
-def _lane(teams: Teams, block: int, thread: str) -> str:
+def _lane(teams: Teams, block: int, thread: Expr) -> Expr | None:
     if teams.threads == 1:
-        return ""
+        return None
     if teams.columns:
-        return f"{thread} / {teams.columns}"
+        return infix("/", thread, teams.columns)
     if teams.threads > block:
-        return f"blockIdx.x % {teams.threads // block} * {block} + {thread}"
-    return thread if teams.threads == block else f"{thread} % {teams.threads}"
+        own = infix("*", infix("%", BLOCK, teams.threads // block), block)
+        return infix("+", own, thread)
+    return thread if teams.threads == block else infix("%", thread, teams.threads)
 
 
-def _single_row(teams: Teams, team: str, lane: str, block: int, together: bool) -> RowLoop:
+def _single_row(teams: Teams, team: Expr, lane: Expr | None, block: int, together: bool) -> RowLoop:
+    first = infix("==", team, 0)
     if teams.columns:
-        return RowLoop(None, "", f"{team} == 0" if teams.columns > 1 else "", lane)
+        return RowLoop(live=first if teams.columns > 1 else None, lane=lane)
     if teams.threads >= block:
-        return RowLoop(None, "", "", lane)
+        return RowLoop(lane=lane)
     if teams.threads == 1:
-        return RowLoop(If("threadIdx.x == 0"), "", "", lane)
+        return RowLoop(If(infix("==", THREAD, 0)), lane=lane)
     if together:
-        return RowLoop(None, "", f"{team} == 0", lane)
-    live = "" if teams.goes_alone else f"{team} == 0"
-    return RowLoop(If(f"threadIdx.x < {max(32, teams.threads)}"), "", live, lane)
+        return RowLoop(live=first, lane=lane)
+    live = None if teams.goes_alone else first
+    return RowLoop(If(infix("<", THREAD, max(32, teams.threads))), live=live, lane=lane)

@@ -6,6 +6,19 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.ir.expressions import (
+    SHARED,
+    Choice,
+    Element,
+    Expr,
+    Integer,
+    Name,
+    Number,
+    Pointer,
+    apply,
+    infix,
+    number,
+)
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -74,16 +87,20 @@ class Sweeps(Access):
         self.held: list[Held] = []
         #: whether warps of the block may still read what they joined
         self.unsettled = False
-        self.live = self.first = self.lane = ""
+        #: whether this thread's row is its own, and whether it is the first of its team
+        self.live: Expr | None = None
+        self.first: Expr | None = None
+        #: the variable that holds the thread's place in its team, '' if it is alone
+        self.lane = ""
 
     def _level(self, level: int) -> None:
         """The values of each row first, then one sweep for all that runs along the row."""
         stages = self.nest.at(level)
         for stage in stages:
             if self.nest.place[stage] is Place.ROW:
-                text = self.values.computed(stage.op, self._index(stage))[0]
-                self.writer.block.memo[stage.op.id, self._index(stage)] = text
-                self._store(stage, text, [self.first, self.live])
+                value = self.values.computed(stage.op, self._index(stage))[0]
+                self.writer.block.memo[stage.op.id, self._index(stage)] = value
+                self._store(stage, value, [self.first, self.live])
         sweep = [s for s in stages if self.nest.place[s] is not Place.ROW]
         if not sweep:
             return
@@ -101,36 +118,38 @@ class Sweeps(Access):
         for stage, name in totals.items():
             self._finish(stage, name)
 
-    def _run_sweep(self, body: Callable[[str], None]) -> None:
-        """A walk along the row; `body` gets the C text of the step it is at ('' where steps are
-        not numbered)."""
+    def _run_sweep(self, body: Callable[[Expr | None], None]) -> None:
+        """A walk along the row; `body` gets the step it is at, None where steps are not
+        numbered."""
         writer, sweep, int_ = self.writer, self.sweep, self.int
         if self.plan.inner == 1:
-            body("")
+            body(None)
             return
         name, threads = render(sweep.unit), self.plan.teams.threads
         units = self.plan.inner // self.width
         if sweep.opened:
-            body("0")
+            body(Number("0"))
         elif threads >= units and self.lane:
-            with writer.nested(If(f"{name} < {units}", Let(int_, name, self.lane))):
+            own = Let(int_, name, Name(self.lane))
+            with writer.nested(If(infix("<", Name(name), units), own)):
                 writer.declare(name)
-                body("0")
+                body(Number("0"))
         elif sweep.steps:
-            inside = If(f"{name} < {units}")
+            inside, step = If(infix("<", Name(name), units)), Name("step")
             with writer.nested(unrolled("step", sweep.steps)):
-                place = f"step * {threads} + {self.lane}" if self.lane else "step"
-                writer.let(int_, name, place)
+                place = infix("+", infix("*", step, threads), Name(self.lane))
+                writer.let(int_, name, place if self.lane else step)
                 writer.declare(name)
                 with writer.nested(inside, pinned=True) if units % threads else nullcontext():
-                    body("step")
+                    body(step)
         else:
             # down a column, addresses are far apart: many loads must be under way at once
             unroll = COLUMN_LOADS if self.plan.teams.columns else 0
-            start, step = self.lane or "0", str(threads)
-            with writer.nested(For(int_, name, start, str(units), step=step, unroll=unroll)):
+            start = Name(self.lane) if self.lane else Number("0")
+            loop = For(int_, name, start, number(units), step=threads, unroll=unroll)
+            with writer.nested(loop):
                 writer.declare(name)
-                body("")
+                body(None)
 
     def _plan_sweep(self) -> Sweep:
         """Names the column variable and picks the values kept from sweep to sweep."""
@@ -149,7 +168,7 @@ class Sweeps(Access):
                 continue
             self.registers -= need
             name = self.writer.name(f"{self.label(op)}_row")
-            self.writer.add(Array(c_type(op.dtype).compute, name, str(steps * self.width)))
+            self.writer.add(Array(c_type(op.dtype).compute, name, steps * self.width))
             sweep.kept[op, at] = (name, level)
         return sweep
 
@@ -214,38 +233,42 @@ class Sweeps(Access):
         return uses
 
     def _sweep_step(
-        self, level: int, stages: list[Stage], totals: dict[Stage, str], step: str
+        self, level: int, stages: list[Stage], totals: dict[Stage, str], step: Expr | None
     ) -> None:
         """One vector of a sweep, reading from or filling the values kept in registers."""
         sweep = self.sweep
+        sums: dict[Stage, Expr] = {stage: Name(name) for stage, name in totals.items()}
         if self.plan.inner == 1:
-            self._step(stages, totals)
+            self._step(stages, sums)
             return
         with self._vector_loop() as lane:
             self._bind_column(sweep.unit * self.width + lane)
             where = self._slot(step, lane)
             for held in self.held:
-                self._vectors_before()[held.name, held.base] = f"{held.array}[{step}]"
-            totals = totals | {s: f"{name}[{where}]" for s, name in self.carried.items()}
+                assert step is not None
+                vector = Element(Name(held.array), step)
+                self._vectors_before()[held.name, held.base] = vector
+            sums |= {s: Element(Name(name), where) for s, name in self.carried.items()}
             for (op, at), (name, first) in sweep.kept.items():
                 if first < level:
-                    self.writer.block.memo[op.id, at] = f"{name}[{where}]"
-            self._step(stages, totals)
+                    self.writer.block.memo[op.id, at] = Element(Name(name), where)
+            self._step(stages, sums)
             for (op, at), (name, first) in sweep.kept.items():
                 if first == level:
-                    self.writer.add(Assign(f"{name}[{where}]", self.values.value(op, at)))
+                    value = self.values.value(op, at)
+                    self.writer.add(Assign(Element(Name(name), where), value))
 
-    def _slot(self, step: str, lane: Index) -> str:
+    def _slot(self, step: Expr | None, lane: Index) -> Expr:
         """The place in a register array of the current element."""
         if not lane.terms:
-            return step or "0"
-        if not step or step == "0":
-            return render(lane)
-        return f"{step} * {self.width} + {render(lane)}"
+            return step or Number("0")
+        if not step or step == Number("0"):
+            return Integer(lane)
+        return infix("+", infix("*", step, self.width), Integer(lane))
 
-    def _step(self, stages: list[Stage], totals: dict[Stage, str]) -> None:
+    def _step(self, stages: list[Stage], totals: dict[Stage, Expr]) -> None:
         """The body of a sweep: all values first, then all stores, so in-place updates are safe."""
-        stores: list[tuple[Stage, str]] = []
+        stores: list[tuple[Stage, Expr]] = []
         for stage in stages:
             index = self._index(stage)
             if stage in totals:
@@ -254,17 +277,17 @@ class Sweeps(Access):
                 if stage.op.opcode == "dot":
                     self.writer.add(Assign(total, term, "+"))
                     continue
-                joined = f"{functor_of(stage)}::apply({total}, {term})"
+                joined: Expr = apply(f"{functor_of(stage)}::apply", total, term)
                 if stage in self.carried and self.live:  # a repeated row counts once
-                    joined = f"{self.live} ? {joined} : {total}"
+                    joined = Choice(((self.live, joined),), total)
                 self.writer.add(Assign(total, joined))
                 continue
             found = self.writer.find((stage.op.id, index))
-            text = found[0] if found else self.values.computed(stage.op, index)[0]
-            self.writer.block.memo[stage.op.id, index] = text
-            stores.append((stage, text))
-        for stage, text in stores:
-            self._store(stage, text, [self.live])
+            value = found[0] if found else self.values.computed(stage.op, index)[0]
+            self.writer.block.memo[stage.op.id, index] = value
+            stores.append((stage, value))
+        for stage, value in stores:
+            self._store(stage, value, [self.live])
 
     def _join_warps(self, level: int, totals: dict[Stage, str]) -> None:
         """Joins the partial results of a team's warps, those of a level at once.
@@ -275,7 +298,7 @@ class Sweeps(Access):
         reduced = [s for s in self.nest.stages if self.nest.place[s] is Place.REDUCE]
         earlier = [s for s in reduced if self.nest.level[s] < level]
         before = sum(slot_bytes(s.op.dtype, self.cluster) for s in earlier)
-        scratch = f"shared_memory + {before}" if before else "shared_memory"
+        scratch = infix("+", SHARED, before) if before else SHARED
         functors = ", ".join(map(functor_of, totals))
         threads = self.plan.teams.threads
         join, barrier = f"fs_reduce_block<{threads // 32}", self._barrier()
@@ -283,7 +306,7 @@ class Sweeps(Access):
             join = f"fs_reduce_cluster<{self.block // 32}, {self.cluster}"
         elif threads < self.block:
             join, barrier = f"fs_reduce_team<{threads // 32}", Barrier(Scope.TEAM, threads)
-        self.writer.add(Call(f"{join}, {functors}>", (scratch, *totals.values())))
+        self.writer.add(Call(f"{join}, {functors}>", (scratch, *map(Name, totals.values()))))
         only = len(reduced) == len(totals)
         if only:
             self.writer.add(barrier)
@@ -296,17 +319,17 @@ class Sweeps(Access):
     def _finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""
         teams, op = self.plan.teams, stage.op
-        total = partial
+        total: Expr = Name(partial)
         if teams.columns:
             call = f"fs_reduce_strided<{teams.columns}, {functor_of(stage)}>"
-            total = f"{call}({partial}, {self._scratch(stage)})"
+            total = apply(call, total, self._scratch(stage))
         elif 1 < teams.threads <= 32:
-            total = f"fs_reduce_lanes<{teams.threads}, {functor_of(stage)}>({partial})"
+            total = apply(f"fs_reduce_lanes<{teams.threads}, {functor_of(stage)}>", total)
         result = self.values.finished(op, total)
         name = self.writer.name(self.label(op))
         self.writer.let(self._compute(stage), name, result)
-        self.writer.block.memo[op.id, self._index(stage)] = name
-        self._store(stage, name, [self.first, self.live])
+        self.writer.block.memo[op.id, self._index(stage)] = Name(name)
+        self._store(stage, Name(name), [self.first, self.live])
 
     def _base(self, op: Op, at: Indices) -> Index | None:
         """Where the vector around an element of an input starts, if it is read as one."""
@@ -324,15 +347,20 @@ class Sweeps(Access):
     def _compute(self, stage: Stage) -> str:
         return c_type(stage.op.dtype).compute
 
-    def _scratch(self, stage: Stage) -> str:
-        return f"({self._compute(stage)}*)shared_memory"
+    def _scratch(self, stage: Stage) -> Expr:
+        return Pointer(self._compute(stage), SHARED)
 
 
-def start_of(stage: Stage) -> str:
+def zero_of(op: Op) -> Number:
+    """Nothing, of the type that an op is computed in."""
+    return Number(literal(0, op.dtype))
+
+
+def start_of(stage: Stage) -> Number:
     """What a sum starts from."""
     if stage.op.opcode == "dot":
-        return literal(0, stage.op.dtype)
-    return joins(stage.op)[0]
+        return zero_of(stage.op)
+    return Number(joins(stage.op)[0])
 
 
 def functor_of(stage: Stage) -> str:

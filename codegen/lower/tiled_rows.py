@@ -12,8 +12,20 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
-from fusionstitch.codegen.ir.leaves import mentions
+from fusionstitch.codegen.ir.expressions import (
+    THREAD,
+    Expr,
+    Integer,
+    Name,
+    Number,
+    apply,
+    element,
+    infix,
+    least,
+    number,
+)
 from fusionstitch.codegen.ir.statements import ALL, Array, Fill, Group, If, Let, unrolled
+from fusionstitch.codegen.ir.walk import mentions
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads, inlined_reads
 from fusionstitch.codegen.lower.access import Site, in_range
@@ -27,6 +39,8 @@ from fusionstitch.hlo.graph import Op
 
 #: Registers that values kept from one sweep to the next may take beside a dot's own.
 KEPT_REGISTERS = 48
+#: What an array holds that is declared without values.
+ZEROS = tuple(map(Number, ("0", "0.0f", "0.0", "false")))
 
 
 class TiledRows(NestEmitter):
@@ -49,7 +63,9 @@ class TiledRows(NestEmitter):
         self.pair = self.unit = Index()
         #: what the dots along the columns summed up
         self.sums: dict[Stage, str] = {}
-        self.row_live = self.limit = ""
+        #: whether a row is one of the tile's, and how many these are: None where all are
+        self.row_live: Expr | None = None
+        self.limit: Expr | None = None
         #: the row that a lane reads: of those beyond the last, the last
         self.clamped: Let | None = None
         self.result = self.writer.name("f")
@@ -66,9 +82,10 @@ class TiledRows(NestEmitter):
         whole = plan.rows // self.group.points % team_rows == 0
         whole = whole or (not self.group.ragged and plan.rows % team_rows == 0)
         unit = variable(writer.name("rows"), units)
-        unit_limit = str(units)
+        unit_limit: Expr = number(units)
         if self.group.ragged:
-            unit_limit = f"(({limit} + {team_rows - 1}) / {team_rows})" if team_rows > 1 else limit
+            above = infix("/", infix("+", limit, team_rows - 1), team_rows)
+            unit_limit = above if team_rows > 1 else limit
         thread, threads = self._bind_threads()
         loop = row_loop(
             render(unit), units, unit_limit, plan.teams, threads, self.int, thread, self.together
@@ -88,24 +105,24 @@ class TiledRows(NestEmitter):
         for level in range(self.nest.levels):
             self._level(level)
 
-    def _bind_threads(self) -> tuple[str, int]:
-        """C text of a thread's number among those that the rows are for, and how many these are."""
-        return "threadIdx.x", self.block
+    def _bind_threads(self) -> tuple[Expr, int]:
+        """A thread's number among those that the rows are for, and how many these are."""
+        return THREAD, self.block
 
-    def _bind_lanes(self, lane: str) -> None:
+    def _bind_lanes(self, lane: Expr | None) -> None:
         """Declares the thread's place in its row."""
         if lane:
             self.lane = self.writer.declare(self.writer.name("lane"))
             self.writer.let("int", self.lane, lane)
-            self.first = f"{self.lane} == 0"
+            self.first = infix("==", Name(self.lane), 0)
 
     def _row_place(self, unit: Index) -> Index:
         """Row r of a team's tile number `unit`."""
         return unit * self.rows + self.row
 
-    def _bind_tile(self, unit: Index, limit: str, whole: bool) -> None:
+    def _bind_tile(self, unit: Index, limit: Expr, whole: bool) -> None:
         """Binds the rows of the tile: row r of the team's `unit`."""
-        self.unit, self.limit = unit, "" if whole else limit
+        self.unit, self.limit = unit, None if whole else limit
         self.row = variable(self.writer.name("r"), self.rows)
         self._bind_row()
         self.column = variable(self.writer.name("column"), self.plan.inner)
@@ -113,8 +130,9 @@ class TiledRows(NestEmitter):
         self.pair = variable(self.writer.name("pair"), self.pairs)
         if self.steps == 1 and self.column.terms:
             beyond = self.lanes > self.plan.inner
-            text = f"fs_min<int>({self.lane}, {self.plan.inner - 1})" if beyond else self.lane
-            self.writer.let("int", render(self.column), text)
+            own = Name(self.lane)
+            column = least("int", own, self.plan.inner - 1) if beyond else own
+            self.writer.let("int", render(self.column), column)
             self.writer.declare(render(self.column))
 
     def _bind_row(self) -> None:
@@ -122,9 +140,9 @@ class TiledRows(NestEmitter):
         place = row = self._row_place(self.unit)
         if self.limit:
             name = self.writer.name("row")
-            clamped = f"fs_min<{self.int}>({render(place)}, {self.limit} - 1)"
+            clamped = least(self.int, Integer(place), infix("-", self.limit, 1))
             self.clamped = Let(self.int, name, clamped)
-            self.row_live = f"{render(place)} < {self.limit}"
+            self.row_live = infix("<", Integer(place), self.limit)
             row = self.row_name = variable(name, self.plan.rows)
         self._bind_rows(row, self._position(row, 1))
 
@@ -141,7 +159,7 @@ class TiledRows(NestEmitter):
                 self.writer.declare(render(self.row_name))
             for known in (self.row_arrays, *arrays):
                 for (op, at), array in known.items():
-                    block.memo[op.id, at] = f"{array}[{render(self.row)}]"
+                    block.memo[op.id, at] = element(array, self.row)
             yield
             others = [one for one in block.items if one is not self.clamped]
             if self.clamped and not mentions(others, self.clamped.name):
@@ -158,8 +176,8 @@ class TiledRows(NestEmitter):
                 self.writer.declare(name)
             yield
 
-    def _guarded(self, condition: str) -> AbstractContextManager[object]:
-        """A block that runs where `condition` holds; none if that is empty."""
+    def _guarded(self, condition: Expr | None) -> AbstractContextManager[object]:
+        """A block that runs where `condition` holds; none if that is always."""
         return self.writer.nested(If(condition), pinned=True) if condition else nullcontext()
 
     @contextmanager
@@ -168,27 +186,27 @@ class TiledRows(NestEmitter):
         where that does no harm."""
         writer, inner, name = self.writer, self.plan.inner, render(self.column)
         beyond = inner % (self.lanes * self.steps) != 0
-        guard = f"{name if self.steps > 1 else self.lane} < {inner}" if beyond else ""
+        guard = infix("<", Name(name if self.steps > 1 else self.lane), inner) if beyond else None
         if self.steps == 1 and not guarded:
-            guard = ""
+            guard = None
         if self.steps > 1:
-            place = self._column_text()
+            place = self._own_column()
             if beyond and not guarded:
-                guard, place = "", f"fs_min<int>({place}, {inner - 1})"
+                guard, place = None, least("int", place, inner - 1)
             writer.let("int", name, place)
             writer.declare(name)
         self._bind_column(self.column)
         with self._guarded(guard):
             yield
 
-    def _column_text(self) -> str:
-        """C text of the lane's column in the current step."""
-        text = render(self.step * self.lanes)
-        return f"{text} + {self.lane}" if self.lanes > 1 else text
+    def _own_column(self) -> Expr:
+        """The lane's column in the current step."""
+        first = Integer(self.step * self.lanes)
+        return infix("+", first, Name(self.lane)) if self.lanes > 1 else first
 
-    def _place(self) -> str:
+    def _place(self) -> Index:
         """The place in an array over rows and steps of the current element."""
-        return render(self.row * self.steps + self.step * self.pairs + self.pair)
+        return self.row * self.steps + self.step * self.pairs + self.pair
 
     def _place_in_step(self) -> Index:
         """The place in an array over one step of the current element."""
@@ -196,13 +214,13 @@ class TiledRows(NestEmitter):
 
     def _know_elements(self) -> None:
         for (op, at), name in self.element_arrays.items():
-            self.writer.block.memo[op.id, at] = f"{name}[{self._place()}]"
+            self.writer.block.memo[op.id, at] = element(name, self._place())
 
-    def _array(self, op: Op, ending: str, size: int, start: str = "") -> str:
-        """Declares an array of `size` values, all `start`."""
+    def _array(self, op: Op, ending: str, size: int, start: Expr | None = None) -> str:
+        """Declares an array of `size` values, all `start` if that is given."""
         name = self.writer.name(f"{self.label(op)}{ending}")
-        filled = start in ("0", "0.0f", "0.0", "false")
-        self.writer.add(Array(c_type(op.dtype).compute, name, str(size), zero=filled))
+        filled = start in ZEROS
+        self.writer.add(Array(c_type(op.dtype).compute, name, size, zero=filled))
         if start and not filled:
             self.writer.add(Fill(name, size, start))
         return name
@@ -286,5 +304,5 @@ class TiledRows(NestEmitter):
             seen.add(key)
             todo += [(read, key) for read in inlined_reads(op, at)]
 
-    def _buffer(self, name: str) -> str:
-        return f"fs_aligned({name})"
+    def _buffer(self, name: str) -> Expr:
+        return apply("fs_aligned", Name(name))

@@ -1,4 +1,4 @@
-"""Values: the C text of any op of a region at any index, each computed once per scope.
+"""Values: the expression of any op of a region at any index, each computed once per scope.
 
 A value lives in the outermost open block in which its index and its arguments are known, so what
 depends on the row alone is computed before the sweep along it.
@@ -8,12 +8,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.expressions import (
+    Address,
+    Arithmetic,
+    Choice,
+    Expr,
+    Integer,
+    Load,
+    Name,
+    Number,
+    all_of,
+    apply,
+    infix,
+    number,
+)
 from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
 from fusionstitch.codegen.loops.stages import body_reads, inner_extents
 from fusionstitch.codegen.places.index import (
@@ -23,21 +38,20 @@ from fusionstitch.codegen.places.index import (
     constant,
     linearize,
     narrowed,
-    render,
     replaced,
     variable,
 )
 from fusionstitch.codegen.places.maps import Guard, Indices, Read, is_branching, reads
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
-from fusionstitch.codegen.text.expressions import expression, literal, rotation, settled
+from fusionstitch.codegen.text.expressions import keeps_value, literal, rotation, rounder
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import UNSIGNED, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: A value as C text, and the depth of the block from which on it is known.
-Placed = tuple[str, int]
+#: A value, and the depth of the block from which on it is known.
+Placed = tuple[Expr, int]
 #: What gives a value after it has been sent each value that it asks for.
 Task = Generator[tuple[Op, Indices], Any, Placed]
 #: An op at an index, with the guards known so far and those of the last step.
@@ -53,7 +67,7 @@ MOST_ALIGNED = 16
 class Located:
     """An element of a buffer."""
 
-    buffer: str
+    buffer: Expr
     address: Index
 
 
@@ -63,9 +77,9 @@ _SIGNING = ("0.0f", "0.0")
 
 class Values:
     """Prints values through `writer`. `stored(op, index)` is the hook for values that live in
-    memory: it gives the C text that reads one and the depth from which it may be read, or None;
-    `located(op, index)` says in which buffer it lies, if it lies in one, `loaded_from` gives the C
-    text of what lies behind a pointer, and `bases` where the vectors begin that addresses run
+    memory: it gives what reads one and the depth from which it may be read, or None;
+    `located(op, index)` says in which buffer it lies, if it lies in one, `loaded_from` gives what
+    lies behind a pointer, and `bases` where the vectors begin that addresses run
     through, with the place in them (the addresses and 0 if these are no vectors)."""
 
     def __init__(
@@ -73,7 +87,7 @@ class Values:
         writer: Writer,
         stored: Callable[[Op, Indices], Placed | None],
         located: Callable[[Op, Indices], Located | None],
-        loaded_from: Callable[[Op, str, int, Index, bool], str],
+        loaded_from: Callable[[Op, str, int, Index, bool], Expr],
         bases: Callable[[Sequence[Index]], tuple[list[Index], Index]],
         numerics: str,
         tables: dict[int, str],
@@ -92,7 +106,7 @@ class Values:
         self.approximate: frozenset[str] = frozenset()
         self.tables = tables
 
-    def value(self, op: Op, index: Indices) -> str:
+    def value(self, op: Op, index: Indices) -> Expr:
         return self.placed(op, index)[0]
 
     def placed(self, op: Op, index: Indices) -> Placed:
@@ -144,14 +158,14 @@ class Values:
                 self._fetched(place)
         named = self.named(index)
         if named != index:
-            text, depth = yield op, named
-            self.writer.chain[depth].memo[op.id, index] = text
-            return text, depth
+            value, depth = yield op, named
+            self.writer.chain[depth].memo[op.id, index] = value
+            return value, depth
         memory = self.stored(op, index)
         if memory is not None:
-            text, depth = memory
+            value, depth = memory
             depth = max(depth, self._index_depth(index))
-            return self._keep(op, index, text, depth)
+            return self._keep(op, index, value, depth)
         return (yield from self._computing(op, index))
 
     def named(self, index: Indices) -> Indices:
@@ -164,10 +178,12 @@ class Values:
         found = self.writer.find(place)
         if found is None:
             value, depth = self.placed(place.op, place.at)
-            text = clamped(value, place.op.dtype, place.extent - 1)
-            name = self._integer(place, f"{self.label(place.op)}_index", text, depth)
-            found = name, depth
-        return replace(place, name=found[0])
+            value = clamped(value, place.op.dtype, place.extent - 1)
+            return replace(
+                place, name=self._integer(place, f"{self.label(place.op)}_index", value, depth)
+            )
+        assert isinstance(found[0], Name)
+        return replace(place, name=found[0].name)
 
     def _computing(self, op: Op, index: Indices) -> Task:
         if op.opcode == "constant":
@@ -175,7 +191,7 @@ class Values:
         if op.opcode == "iota":
             position = index[op.attrs["dimension"]]
             compute = c_type(op.dtype).compute
-            return f"{compute}({render(position)})", self._index_depth((position,))
+            return apply(compute, Integer(position)), self._index_depth((position,))
         if is_branching(op):
             return (yield from self._branches(op, index))
         kind = kind_of(op.opcode)
@@ -188,18 +204,19 @@ class Values:
             raise CodegenError(f"{op.opcode} cannot be computed inside a kernel: leave it to XLA.")
         rotated = rotation(op)
         if rotated and all(self.stored(o, index) is None for o in op.operands):
-            text, depth = yield rotated[0], index
-            return self._keep(op, index, f"fs_rotate_left({text}, {rotated[1]})", depth)
+            value, depth = yield rotated[0], index
+            rotation_of = apply("fs_rotate_left", value, number(rotated[1]))
+            return self._keep(op, index, rotation_of, depth)
         args: list[Placed] = []
         for read in reads(op, index):
             args.append((yield op.operands[read.operand], read.index))
         numerics = "fast" if op.opcode in self.approximate else self.numerics
-        text = expression(op, [text for text, _ in args], numerics)
-        if len(args) == 1 and text == args[0][0]:  # a conversion that keeps the compute type
+        if len(args) == 1 and keeps_value(op, numerics):
             return args[0]
-        return self._keep(op, index, text, max((d for _, d in args), default=0))
+        value = Arithmetic(op, tuple(value for value, _ in args), numerics)
+        return self._keep(op, index, value, max((d for _, d in args), default=0))
 
-    def accumulated(self, op: Op, dims: Indices, inner: Indices) -> str:
+    def accumulated(self, op: Op, dims: Indices, inner: Indices) -> Expr:
         """The term a reduction or dot adds at one step, in its accumulator's type."""
         return self._done(self._adding(op, dims, inner))[0]
 
@@ -208,45 +225,44 @@ class Values:
         for read in body_reads(op, dims, inner):
             placed.append((yield read))
         depth = max(d for _, d in placed)
-        terms = [text for text, _ in placed]
+        terms = [value for value, _ in placed]
         if op.opcode == "reduce":
             return terms[0], depth
         compute = c_type(op.dtype).compute
         casts = [
-            t if c_type(o.dtype).compute == compute else f"{compute}({t})"
+            t if c_type(o.dtype).compute == compute else apply(compute, t)
             for t, o in zip(terms, op.operands, strict=True)
         ]
-        return f"{casts[0]} * {casts[1]}", depth
+        return infix("*", *casts), depth
 
-    def finished(self, op: Op, total: str) -> str:
+    def finished(self, op: Op, total: Expr) -> Expr:
         """A reduction's result: its init value joined with the total of its terms."""
         if isinstance(op.attrs.get("reducer"), Monoid):
             return total
         init = self._init(op)
         if init:
-            total = f"{joins(op)[1]}::apply({init[0]}, {total})"
-        return settled(total, op.dtype, self.numerics)
+            total = apply(f"{joins(op)[1]}::apply", init[0], total)
+        function = rounder(op.dtype, self.numerics)
+        return apply(function, total) if function else total
 
     def _init(self, op: Op) -> Placed | None:
         """What a reduction starts from, if its terms alone do not give its result."""
         if op.opcode == "dot" or isinstance(op.attrs["reducer"], Monoid):
             return None
         init = self.placed(op.operands[len(op.operands) // 2], ())
-        return None if init[0] == joins(op)[0] else init
+        return None if init[0] == Number(joins(op)[0]) else init
 
-    def address(self, index: Indices, dims: tuple[int, ...]) -> str:
-        return render(linearize(index, dims))
-
-    def _keep(self, op: Op, index: Indices, text: str, depth: int) -> Placed:
+    def _keep(self, op: Op, index: Indices, value: Expr, depth: int) -> Placed:
         name = self.writer.name(self.label(op))
-        self.writer.let(c_type(op.dtype).compute, name, text, depth)
-        self.writer.chain[depth].memo[op.id, index] = name
-        return name, depth
+        self.writer.let(c_type(op.dtype).compute, name, value, depth)
+        self.writer.chain[depth].memo[op.id, index] = Name(name)
+        return Name(name), depth
 
     def _constant(self, op: Op, index: Indices) -> Placed:
         if op.id not in self.tables:
-            return literal(op.attrs["value"].flat[0], op.dtype), 0
-        return f"{self.tables[op.id]}[{self.address(index, op.dims)}]", self._index_depth(index)
+            return Number(literal(op.attrs["value"].flat[0], op.dtype)), 0
+        table = Name(self.tables[op.id])
+        return Load(table, Integer(linearize(index, op.dims))), self._index_depth(index)
 
     def _branches(self, op: Op, index: Indices) -> Task:
         alternatives = reads(op, index)
@@ -261,14 +277,16 @@ class Values:
         writer.add(Array(c_type(op.dtype).compute, name))
         with writer.nested(Group()):  # what a branch hoists comes before all of them
             for read in alternatives:
-                condition = self._guards(read) if read.guards else ""
-                first = read is alternatives[0]
-                frame = writer.nested(If(condition), True) if first else writer.otherwise(condition)
+                condition = self._guards(read) if read.guards else None
+                frame: AbstractContextManager[object] = writer.otherwise(condition)
+                if read is alternatives[0]:
+                    assert condition is not None
+                    frame = writer.nested(If(condition), pinned=True)
                 with frame:
-                    text, _ = yield op.operands[read.operand], read.index
-                    writer.add(Assign(name, text))
-        writer.block.memo[op.id, index] = name
-        return name, writer.depth
+                    value, _ = yield op.operands[read.operand], read.index
+                    writer.add(Assign(Name(name), value))
+        writer.block.memo[op.id, index] = Name(name)
+        return Name(name), writer.depth
 
     def _selected(self, op: Op, index: Indices) -> Placed | None:
         """One load from the piece that holds the element, if all pieces lie in buffers: loads
@@ -291,26 +309,27 @@ class Values:
             found = [piece for _, piece in narrow if piece is not None]
             addresses, address = self.bases([piece.address for piece in found])
             depth = max(depth, self._index_depth(tuple(addresses)))
-            starts = [f"&{p.buffer}[{render(a)}]" for p, a in zip(found, addresses, strict=True)]
+            starts = [Address(p.buffer, Integer(a)) for p, a in zip(found, addresses, strict=True)]
         else:
             return None
         start = self._choice(op, conditions, starts, depth)
         vector = not alike or all(d.const % MOST_ALIGNED == 0 for d in apart)
-        text = self.loaded_from(op, start, depth, address, vector)
-        return self._keep(op, index, text, max(depth, self._index_depth((address,))))
+        value = self.loaded_from(op, start, depth, address, vector)
+        return self._keep(op, index, value, max(depth, self._index_depth((address,))))
 
     def _choice(
-        self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[str], depth: int
+        self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[Expr], depth: int
     ) -> str:
         """The pointer of the first piece whose guards hold."""
-        conditions = [f"{guards_text(g)} ? {s} : " for g, s in zip(guards, starts, strict=True)]
-        text = "".join(conditions[:-1]) + starts[-1]
-        known = self.writer.find(("choice", text))
+        cases = [(holds(g), start) for g, start in zip(guards, starts, strict=True)]
+        choice = Choice(tuple(cases[:-1]), starts[-1])
+        known = self.writer.find(choice)
         if known is not None:
-            return known[0]
+            assert isinstance(known[0], Name)
+            return known[0].name
         name = self.writer.name(f"{self.label(op)}_from")
-        self.writer.let(f"const {c_type(op.dtype).storage}*", name, text, depth)
-        self.writer.chain[depth].memo["choice", text] = name
+        self.writer.let(f"const {c_type(op.dtype).storage}*", name, choice, depth)
+        self.writer.chain[depth].memo[choice] = Name(name)
         return name
 
     def _pieces(
@@ -348,21 +367,22 @@ class Values:
         """A variable of `extent` with the value of `index`."""
         known = self.writer.find(("named", index, extent))
         if known is not None:
-            return variable(known[0], extent)
+            assert isinstance(known[0], Name)
+            return variable(known[0].name, extent)
         depth = self._index_depth((index,))
         key = "named", index, extent
-        return variable(self._integer(key, "place", render(index), depth), extent)
+        return variable(self._integer(key, "place", Integer(index), depth), extent)
 
-    def _integer(self, key: Hashable, wanted: str, text: str, depth: int) -> str:
+    def _integer(self, key: Hashable, wanted: str, value: Expr, depth: int) -> str:
         """Declares an integer that is known by `key` from `depth` on; its name."""
         name = self.writer.name(wanted)
-        self.writer.let(self.int, name, text, depth)
+        self.writer.let(self.int, name, value, depth)
         self.writer.depth_of[name] = depth
-        self.writer.chain[depth].memo[key] = name
+        self.writer.chain[depth].memo[key] = Name(name)
         return name
 
-    def _guards(self, read: Read) -> str:
-        return guards_text(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
+    def _guards(self, read: Read) -> Expr:
+        return holds(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
 
     def _unrolled(self, op: Op, index: Indices) -> Task:
         """A reduction over very few elements, written out."""
@@ -370,16 +390,16 @@ class Values:
         placed: list[Placed] = []
         for step in steps:
             placed.append((yield from self._adding(op, index, tuple(map(constant, step)))))
-        terms = [text for text, _ in placed]
+        terms = [value for value, _ in placed]
         if op.opcode == "dot":
-            total = " + ".join(terms)
+            total = terms[0] if len(terms) == 1 else infix("+", *terms)
         else:
             start, functor = joins(op)
             if isinstance(op.attrs["reducer"], Monoid) or start in _SIGNING:
-                terms.insert(0, start)
+                terms.insert(0, Number(start))
             total = terms[0]
             for term in terms[1:]:
-                total = f"{functor}::apply({total}, {term})"
+                total = apply(f"{functor}::apply", total, term)
         if init := self._init(op):
             placed.append(init)
         depth = max(d for _, d in placed)
@@ -390,31 +410,32 @@ class Values:
         return max(depths, default=0)
 
 
-def clamped(text: str, dtype: str, last: int) -> str:
-    """C text of an integer moved into [0, last], leaving out the ends its type cannot pass."""
-    low = None if dtype in UNSIGNED else literal(0, dtype)
-    high = literal(last, dtype) if last < np.iinfo(NUMPY_DTYPES[dtype]).max else None
+def clamped(value: Expr, dtype: str, last: int) -> Expr:
+    """An integer moved into [0, last], leaving out the ends its type cannot pass."""
+    low = None if dtype in UNSIGNED else Number(literal(0, dtype))
+    fits = last < np.iinfo(NUMPY_DTYPES[dtype]).max
+    high = Number(literal(last, dtype)) if fits else None
     if low and high:
-        return f"fs_clamp({low}, {text}, {high})"
+        return apply("fs_clamp", low, value, high)
     if low:
-        return f"fs_max({text}, {low})"
-    return f"fs_min({text}, {high})" if high else text
+        return apply("fs_max", value, low)
+    return apply("fs_min", value, high) if high else value
 
 
-def _moved(buffer: str, by: int) -> str:
-    """C text of a pointer from which an element lies where it lies `by` further in `buffer`."""
-    return buffer if not by else f"{buffer} {'-' if by < 0 else '+'} {abs(by)}"
+def _moved(buffer: Expr, by: int) -> Expr:
+    """A pointer from which an element lies where it lies `by` further in `buffer`."""
+    return infix("-" if by < 0 else "+", buffer, abs(by)) if by else buffer
 
 
-def guards_text(guards: tuple[Guard, ...]) -> str:
-    """C text of a conjunction of guards."""
-    parts: list[str] = []
+def holds(guards: tuple[Guard, ...]) -> Expr:
+    """Whether all of some guards hold."""
+    parts: list[Expr] = []
     for guard in guards:
-        index = render(guard.index)
+        place = Integer(guard.index)
         if guard.index.lo < guard.lower:
-            parts.append(f"{index} >= {guard.lower}")
+            parts.append(infix(">=", place, guard.lower))
         if guard.index.hi >= guard.upper:
-            parts.append(f"{index} < {guard.upper}")
+            parts.append(infix("<", place, guard.upper))
         if guard.stride != 1:
-            parts.append(f"({index}) % {guard.stride} == 0")
-    return " && ".join(parts) or "true"
+            parts.append(infix("==", infix("%", place, guard.stride), 0))
+    return all_of(parts) or Number("true")

@@ -345,23 +345,29 @@ def _mapped(index: Index, new: Callable[[Var | Fetched], Var | Fetched | Index])
 
 def render(index: Index) -> str:
     """C text of an index, large strides first."""
-    parts: list[str] = []
+    return "".join(map(str, pieces(index)))
+
+
+def pieces(index: Index) -> list[str | int]:
+    """The C text of an index piece by piece: its constants are integers."""
+    found: list[str | int] = []
     for term, coefficient in sorted(index.terms, key=lambda tc: -abs(tc[1])):
-        text = _render_term(term)
+        negative = coefficient < 0
+        found.append((" - " if negative else " + ") if found else ("-" if negative else ""))
+        found += _term_pieces(term)
         if abs(coefficient) != 1:
-            text = f"{text} * {abs(coefficient)}"
-        sign = "-" if coefficient < 0 else "+"
-        parts.append(f"{sign} {text}" if parts else (f"-{text}" if coefficient < 0 else text))
-    if index.const or not parts:
-        sign = "-" if index.const < 0 else "+"
-        parts.append(f"{sign} {abs(index.const)}" if parts else str(index.const))
-    return " ".join(parts)
+            found += [" * ", abs(coefficient)]
+    if not found:
+        return ["-", -index.const] if index.const < 0 else [index.const]
+    if index.const:
+        found += [" - " if index.const < 0 else " + ", abs(index.const)]
+    return found
 
 
-def _render_term(term: Term) -> str:
+def _term_pieces(term: Term) -> list[str | int]:
     if isinstance(term, (Var, Fetched)):
-        return term.name
-    base = render(term.base)
+        return [term.name]
+    base = pieces(term.base)
     if len(term.base.terms) > 1 or term.base.const or term.base.terms[0][1] != 1:
-        base = f"({base})"
-    return f"({base} {'/' if isinstance(term, Quotient) else '%'} {term.divisor})"
+        base = ["(", *base, ")"]
+    return ["(", *base, " / " if isinstance(term, Quotient) else " % ", term.divisor, ")"]

@@ -229,16 +229,21 @@ def supported(op: Op) -> bool:
     return True
 
 
-def rounded(text: str, dtype: str) -> str:
-    """`text`, a float expression, rounded to a type of fewer bits; other types are never wider."""
-    rounder = _ROUNDERS.get(dtype)
-    return f"{rounder}({text})" if rounder else text
-
-
 def settled(text: str, dtype: str, numerics: str) -> str:
-    """`text`, rounded to its type where that may not wait: under strict numerics, and always to
-    floats of one byte, to which nobody converts but for their rounding."""
-    return rounded(text, dtype) if numerics == "strict" or dtype in FLOATS8 else text
+    """`text`, rounded to its type where that may not wait."""
+    function = rounder(dtype, numerics)
+    return f"{function}({text})" if function else text
+
+
+def rounder(dtype: str, numerics: str) -> str | None:
+    """The function that rounds floats to a type where that may not wait: under strict numerics, and
+    always to floats of one byte, to which nobody converts but for their rounding."""
+    return _ROUNDERS.get(dtype) if numerics == "strict" or dtype in FLOATS8 else None
+
+
+def keeps_value(op: Op, numerics: str) -> bool:
+    """Whether the C expression of an op of one operand is that operand's."""
+    return expression(op, ["x"], numerics) == "x"
 
 
 def combine(reducer: str, dtype: str) -> tuple[str, str]:
@@ -315,10 +320,10 @@ def _double(value: np.float64) -> str:
 
 
 def _atom(text: str) -> str:
-    return text if _is_atom(text) else f"({text})"
+    return text if is_atom(text) else f"({text})"
 
 
-def _is_atom(text: str) -> bool:
+def is_atom(text: str) -> bool:
     """Whether `text` binds tighter than any operator: a name, literal, index or call."""
     depth = 0
     kept = []

@@ -24,8 +24,15 @@ import numpy as np
 
 #: Modules that keep something for the process: handlers, what is loaded, who listens.
 STATEFUL = (
-    *("", ".api", ".road_emulated", ".builders", ".runtime.emulator", ".runtime.handlers"),
-    *(".runtime.xla_pass", ".runtime.cache", ".runtime.cuda", ".road_cuda", ".behind"),
+    *(
+        "",
+        ".api",
+        ".roads.emulated",
+        ".compiler.builders",
+        ".runtime.emulator",
+        ".runtime.handlers",
+    ),
+    *(".runtime.xla_pass", ".runtime.cache", ".runtime.cuda", ".roads.cuda", ".roads.behind"),
 )
 
 #: Where kernels run: the test on a GPU says cuda.

@@ -1,0 +1,47 @@
+"""The constants inside of addresses: where programs that do the same to other places differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fusionstitch.codegen.ir.expressions import (
+    Address,
+    Element,
+    Integer,
+    Load,
+    LoadVector,
+    Named,
+    Number,
+)
+from fusionstitch.codegen.ir.statements import Store, StoreVector
+from fusionstitch.codegen.ir.walk import mapped
+from fusionstitch.codegen.places.index import pieces
+
+#: What has an address, and the field that it is.
+_FIELDS = {
+    **dict.fromkeys((Element, Load, LoadVector, Address), "at"),
+    **dict.fromkeys((Store, StoreVector), "address"),
+}
+
+
+def readdressed(node: Any, new: Callable[[str], str]) -> Any:
+    """A statement or expression with each constant inside of an address spelled as `new` says.
+
+    They are asked for in the order of the program. An address inside of another one is done once.
+    """
+
+    def constant(part: Any) -> Any:
+        if isinstance(part, Integer):
+            found = [new(str(p)) if isinstance(p, int) else p for p in pieces(part.index)]
+            return Named(tuple(found))
+        return Number(new(part.text)) if isinstance(part, Number) else part
+
+    def addressed(part: Any) -> Any:
+        field = _FIELDS.get(type(part))
+        if field is None:
+            return part
+        return replace(part, **{field: mapped(getattr(part, field), constant)})
+
+    return mapped(node, addressed)

@@ -1,0 +1,180 @@
+"""What statements compute with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusionstitch.codegen.places.index import Index
+from fusionstitch.hlo.graph import Op
+
+
+@dataclass(frozen=True)
+class Name:
+    """A variable, an array, a buffer, or what hardware calls a thread and its block."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant, as C spells it (`text/expressions.py: literal`)."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Integer:
+    """Arithmetic of integers: where in a buffer, an array or a loop something is."""
+
+    index: Index
+
+
+@dataclass(frozen=True)
+class Named:
+    """An `Integer` some of whose constants have names, as in a function of several groups: its C
+    text, piece by piece."""
+
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element of an array of this thread, or of a vector it loaded."""
+
+    array: Expr
+    at: Expr
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of memory, in the type in which it is stored. `buffer` may be a pointer that the
+    kernel computed, or a call that says of one how it is aligned."""
+
+    buffer: Expr
+    at: Expr
+
+
+@dataclass(frozen=True)
+class LoadVector:
+    """`width` neighbouring elements of C type `kind`, loaded at once."""
+
+    kind: str
+    width: int
+    buffer: Expr
+    at: Expr
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """An elementwise op of the semantics table; `numerics` as in `CodegenOptions`."""
+
+    op: Op
+    arguments: tuple[Expr, ...]
+    numerics: str
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A function of a device header that is called for its result; a cast is one, too."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Infix:
+    """Operands with one C operator between them, from left to right."""
+
+    operator: str
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Negative:
+    """-x"""
+
+    operand: Expr
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The value of the first condition that holds, else `otherwise`."""
+
+    cases: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr
+
+
+@dataclass(frozen=True)
+class Address:
+    """A pointer to an element of a buffer."""
+
+    buffer: Expr
+    at: Expr
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A buffer of other elements: `kind`*."""
+
+    kind: str
+    start: Expr
+
+
+Expr = (
+    Name
+    | Number
+    | Integer
+    | Named
+    | Element
+    | Load
+    | LoadVector
+    | Arithmetic
+    | Apply
+    | Infix
+    | Negative
+    | Choice
+    | Address
+    | Pointer
+)
+
+THREAD, BLOCK = Name("threadIdx.x"), Name("blockIdx.x")
+#: Where the shared memory of a kernel begins.
+SHARED = Name("shared_memory")
+
+
+def number(value: int) -> Number:
+    """An integer."""
+    return Number(str(value))
+
+
+def apply(function: str, *arguments: Expr) -> Apply:
+    """A function of its arguments."""
+    return Apply(function, arguments)
+
+
+def infix(operator: str, *operands: Expr | int) -> Infix:
+    """Operands and an operator; integers stand for themselves."""
+    return Infix(operator, tuple(number(o) if isinstance(o, int) else o for o in operands))
+
+
+def least(kind: str, a: Expr | int, b: Expr | int) -> Apply:
+    """The lesser of two integers of C type `kind` ('' where both are of one type)."""
+    both = (number(x) if isinstance(x, int) else x for x in (a, b))
+    return Apply(f"fs_min<{kind}>" if kind else "fs_min", tuple(both))
+
+
+def all_of(conditions: Iterable[Expr | None]) -> Expr | None:
+    """What holds where all conditions do; None, which always holds, among them."""
+    found = [condition for condition in conditions if condition is not None]
+    return found[0] if len(found) == 1 else Infix("&&", tuple(found)) if found else None
+
+
+def element(array: str, at: Index) -> Element:
+    """An element of the array of that name."""
+    return Element(Name(array), Integer(at))
+
+
+def behind(buffer: Expr, at: Index) -> Expr:
+    """A pointer `at` elements behind a buffer's begin."""
+    return Infix("+", (buffer, Integer(at)))

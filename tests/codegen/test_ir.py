@@ -1,0 +1,276 @@
+"""The kernel IR: how statements and expressions print, how they are written, what is inside."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+
+from fusionstitch.codegen.ir.addresses import readdressed
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    SHARED,
+    THREAD,
+    Address,
+    Arithmetic,
+    Choice,
+    Element,
+    Expr,
+    Infix,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    Named,
+    Negative,
+    Number,
+    Pointer,
+    all_of,
+    apply,
+    behind,
+    element,
+    infix,
+    least,
+    number,
+)
+from fusionstitch.codegen.ir.printer import function, text
+from fusionstitch.codegen.ir.renaming import renamed
+from fusionstitch.codegen.ir.spelling import spell
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    Barrier,
+    Blank,
+    Branch,
+    Call,
+    Fill,
+    For,
+    Function,
+    Group,
+    If,
+    Let,
+    Note,
+    Scope,
+    Skip,
+    Statement,
+    Store,
+    StoreVector,
+    Table,
+    unrolled,
+)
+from fusionstitch.codegen.ir.walk import every, mapped, mentions, names
+from fusionstitch.codegen.places.index import Index, constant, variable
+from fusionstitch.hlo.graph import Op, Shape
+
+ROW, LANE = variable("row", 100), variable("lane", 32)
+A, B, C = Name("a"), Name("b"), Name("c")
+SCALAR = Shape("f32")
+
+
+def op(opcode: str, operands: int = 1, **attrs: object) -> Op:
+    inputs = tuple(Op("parameter", SCALAR) for _ in range(operands))
+    return Op(opcode, SCALAR, inputs, dict(attrs))
+
+
+#: Expressions of each kind, or more, with their texts.
+SPELT: tuple[tuple[Expr, str], ...] = (
+    (A, "a"),
+    (Number("0.5f"), "0.5f"),
+    (Integer(Index()), "0"),
+    (Integer(ROW * 4 + LANE - 3), "row * 4 + lane - 3"),
+    (Integer((ROW + 1) // 3), "((row + 1) / 3)"),
+    (Named(("row", " * ", "at_0")), "row * at_0"),
+    (element("kept", LANE), "kept[lane]"),
+    (Element(element("kept", LANE), Name("v")), "kept[lane][v]"),
+    (Load(A, Integer(ROW * 8)), "a[row * 8]"),
+    (Load(apply("fs_aligned", A), Integer(ROW)), "fs_aligned(a)[row]"),
+    (LoadVector("float", 4, A, Integer(ROW * 4)), "fs_load_vec<float, 4>(a + row * 4)"),
+    (LoadVector("float", 4, A, Integer(Index())), "fs_load_vec<float, 4>(a)"),
+    (Arithmetic(op("tanh"), (A,), "default"), "tanhf(a)"),
+    (Arithmetic(op("add", 2), (A, infix("*", B, C)), "default"), "a + (b * c)"),
+    (apply("fs_max", A, number(3)), "fs_max(a, 3)"),
+    (least("int", A, 3), "fs_min<int>(a, 3)"),
+    (least("", 4, A), "fs_min(4, a)"),
+    (infix("+", A, B, C), "a + b + c"),
+    (infix("-", A, infix("-", B, C)), "a - (b - c)"),
+    (infix("-", infix("-", A, B), C), "a - b - c"),
+    (infix("*", infix("+", A, B), 2), "(a + b) * 2"),
+    (infix("%", infix("*", A, B), 2), "(a * b) % 2"),
+    (infix("*", A, Arithmetic(op("add", 2), (A, B), "default")), "a * (a + b)"),
+    (infix("<", Integer(ROW * 4 + 1), 7), "row * 4 + 1 < 7"),
+    (infix("-", Name("n"), Integer(constant(-2))), "n - -2"),
+    (infix("+", infix("*", infix("%", BLOCK, 4), 64), THREAD), "blockIdx.x % 4 * 64 + threadIdx.x"),
+    (Negative(A), "-a"),
+    (Negative(infix("+", A, B)), "-(a + b)"),
+    (Choice(((A, B),), C), "a ? b : c"),
+    (Choice(((infix("<", A, 3), B), (B, C)), A), "a < 3 ? b : b ? c : a"),
+    (infix("*", Choice(((A, B),), C), 2), "(a ? b : c) * 2"),
+    (Address(A, Integer(ROW)), "&a[row]"),
+    (behind(A, ROW), "a + row"),
+    (Pointer("float", SHARED), "(float*)shared_memory"),
+    (Pointer("float", infix("+", SHARED, 64)), "(float*)(shared_memory + 64)"),
+)
+
+
+@pytest.mark.parametrize(("expr", "spelt"), SPELT)
+def test_expressions_are_spelt_as_c(expr: Expr, spelt: str) -> None:
+    assert spell(expr) == spelt
+
+
+def test_every_kind_of_expression_is_spelt() -> None:
+    assert {type(one) for one, _ in SPELT} == set(typing.get_args(Expr))
+
+
+def test_conditions_that_always_hold_are_left_out() -> None:
+    assert all_of([None, None]) is None
+    assert all_of([None, A]) == A
+    assert all_of([A, None, B]) == Infix("&&", (A, B))
+
+
+#: One statement of each kind, or more, with its text.
+PRINTED: tuple[tuple[Statement, str], ...] = (
+    (Note("// y: f32[4] exponential"), "// y: f32[4] exponential"),
+    (Blank(), ""),
+    (Let("float", "x", Load(A, Integer(ROW))), "const float x = a[row];"),
+    (Let("const float*", "from", A), "const float* const from = a;"),
+    (Let("float", "total", Number("0.0f"), changes=True), "float total = 0.0f;"),
+    (Array("float", "x"), "float x;"),
+    (Array("float", "row", 8), "float row[8];"),
+    (Array("float", "row", 8, zero=True), "float row[8] = {};"),
+    (Table("int", "at", (number(3), number(5))), "const int at[2] = {3, 5};"),
+    (Table("const float*", "from", (A, B)), "const float* const from[2] = {a, b};"),
+    (Assign(A, B), "a = b;"),
+    (Assign(element("sums", LANE), B, "+"), "sums[lane] += b;"),
+    (Store("out", Integer(ROW * 4), A), "out[row * 4] = a;"),
+    (StoreVector("out", Integer(ROW * 4), "v"), "fs_store_vec(out + row * 4, v);"),
+    (StoreVector("out", Integer(ROW), "v", A), "if (a) fs_store_vec(out + row, v);"),
+    (Fill("row", 8, A), "FS_UNROLL for (int i = 0; i < 8; ++i) row[i] = a;"),
+    (Call("fs_mma<2>", (A, behind(B, LANE))), "fs_mma<2>(a, b + lane);"),
+    (Barrier(Scope.TEAM, 128), "fs_team_barrier<128>();"),
+    (Barrier(Scope.BLOCK), "__syncthreads();"),
+    (Barrier(Scope.CLUSTER, why="all run"), "fs_cluster_barrier();  // all run"),
+    (Barrier(Scope.GRID), "fs_grid_barrier();"),
+    (Skip(A), "if (a) continue;"),
+    (Group((Assign(A, B), Assign(B, C))), "a = b;\nb = c;"),
+    (For("int", "i", number(0), A), "for (int i = 0; i < a; ++i) {\n}"),
+    (For("int", "i", B, A, step=32), "for (int i = b; i < a; i += 32) {\n}"),
+    (For("int", "i", A, B, down=True), "for (int i = a; i >= b; --i) {\n}"),
+    (
+        For("int", "i", number(0), A, unroll=4),
+        "FS_UNROLL_BY(4) for (int i = 0; i < a; ++i) {\n}",
+    ),
+    (unrolled("i", 3), "FS_UNROLL for (int i = 0; i < 3; ++i) {\n}"),
+    (
+        If(infix("<", Name("i"), 5), Let("int", "i", THREAD), (Skip(A),)),
+        "if (const int i = threadIdx.x; i < 5) {\n  if (a) continue;\n}",
+    ),
+    (
+        If(A, None, (), (Branch(B, (Assign(A, C),)), Branch(None))),
+        "if (a) {\n}\nelse if (b) {\n  a = c;\n}\nelse {\n}",
+    ),
+)
+
+
+@pytest.mark.parametrize(("statement", "printed"), PRINTED)
+def test_statements_print_as_c(statement: Statement, printed: str) -> None:
+    assert text([statement]) == printed
+
+
+def test_every_kind_of_statement_is_printed() -> None:
+    assert {type(one) for one, _ in PRINTED} == set(typing.get_args(Statement))
+
+
+def test_a_function_has_its_parameters_line_by_line() -> None:
+    one = Function("part", (("const int", "tile"), ("float*", "out")), (Assign(A, B),))
+    assert list(function(one)) == [
+        "static __device__ __noinline__ void part(\n    const int tile,\n    float* out) {",
+        "  a = b;",
+        "}\n",
+    ]
+
+
+# ---- what is inside ------------------------------------------------------------------------------
+
+NODES = [one for one, _ in (*SPELT, *PRINTED)]
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_a_node_with_nothing_replaced_is_the_same(node: Statement | Expr) -> None:
+    assert mapped(node, lambda part: part) == node
+
+
+@pytest.mark.parametrize("statement", [one for one, _ in PRINTED])
+def test_names_can_be_changed_and_nothing_else(statement: Statement) -> None:
+    swapped = {"a": "b", "b": "a"}
+    there = renamed(statement, lambda name: swapped.get(name, name))
+    back = renamed(there, lambda name: swapped.get(name, name))
+    assert text([back]) == text([statement])
+    assert len(list(every([there]))) == len(list(every([statement])))
+
+
+def test_notes_mention_nothing() -> None:
+    said = [Note("// row"), Barrier(Scope.BLOCK, why="row"), Assign(Name("rows"), Name("x_row"))]
+    assert not mentions(said, "row")
+    assert mentions([unrolled("i", 4), If(A, None, (Assign(B, Load(A, Integer(ROW))),))], "row")
+    assert mentions([Store("out", Integer(Index()), A)], "out")
+    assert "lane" in set(names(element("x", ROW + LANE)))
+
+
+def test_constants_of_addresses_alone_are_spelt_anew() -> None:
+    found: list[str] = []
+
+    def new(constant: str) -> str:
+        found.append(constant)
+        return f"at_{len(found)}"
+
+    statements = (
+        Let("float", "x", infix("*", Load(A, Integer(ROW * 8 + LANE + 5)), Number("2.0f"))),
+        Store("out", Integer((ROW // 3) * 7), infix("+", Name("x"), 9)),
+        Assign(Element(Name("kept"), infix("+", infix("*", Name("step"), 4), Name("v"))), A),
+    )
+    one = readdressed(Group(statements), new)
+    assert text([one]) == (
+        "const float x = a[row * at_1 + lane + at_2] * 2.0f;\n"
+        "out[(row / at_3) * at_4] = x + 9;\n"
+        "kept[step * at_5 + v] = a;"
+    )
+    assert found == ["8", "5", "3", "7", "4"]
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def test_what_is_hoisted_precedes_the_frame_it_leaves() -> None:
+    writer = Writer()
+    with writer.nested(unrolled("i", 4)), writer.nested(If(A)):
+        writer.let("int", "n", number(3), depth=0)
+        writer.let("int", "k", Name("i"), depth=1)
+        writer.add(Assign(B, Name("k")))
+    assert text(writer.body) == (
+        "const int n = 3;\n"
+        "FS_UNROLL for (int i = 0; i < 4; ++i) {\n"
+        "  const int k = i;\n"
+        "  if (a) {\n"
+        "    b = k;\n"
+        "  }\n"
+        "}"
+    )
+
+
+def test_branches_belong_to_the_condition_before() -> None:
+    writer = Writer()
+    with writer.nested(If(A)):
+        writer.add(Assign(C, number(1)))
+    with writer.otherwise(B):
+        writer.add(Assign(C, number(2)))
+    with writer.otherwise():
+        writer.add(Assign(C, number(3)))
+    others = (Branch(B, (Assign(C, number(2)),)), Branch(None, (Assign(C, number(3)),)))
+    assert writer.body == (If(A, None, (Assign(C, number(1)),), others),)
+
+
+def test_a_name_is_given_once() -> None:
+    writer = Writer()
+    assert [writer.name("x") for _ in range(3)] == ["x", "x_1", "x_2"]
+    assert writer.name("x_1") == "x_1_1"
