@@ -11,12 +11,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from fusionstitch.codegen import passes
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.passes import Pass
+from fusionstitch.codegen.settings import Settings
 from fusionstitch.compiler import builders, core
 from fusionstitch.compiler.built import Built
 from fusionstitch.compiler.core import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import CodegenError, StitchError, ToolchainError
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
@@ -211,6 +215,23 @@ def test_a_defect_in_planning_leaves_the_program_alone(monkeypatch: pytest.Monke
     assert stitch(data).module == data
     with pytest.raises(StitchError, match="Defect in fusionstitch: KeyError: 'lost'"):
         stitch(data, fallback="error")
+
+
+def test_a_pass_that_breaks_a_region_leaves_it_to_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_it(graph: Graph, _: Settings) -> Graph:
+        return Graph(graph.name, graph.ops[:-1], graph.ops[-2])
+
+    bad = Pass("a bad one", "breaks what it gets", break_it)
+    data = module(mixed, (16, 24))
+    plans = stitch(data).plans  # by kernels without the defect
+    monkeypatch.setattr(passes, "PASSES", (bad,))
+    result = stitch(data)
+    assert result.module == data
+    assert any('pass "a bad one" broke' in one.reason for one in result.rejected)
+    monkeypatch.setattr(core._Run, "plan", lambda self, module: plans)
+    result = stitch(data)
+    assert result.module == data
+    assert 'The pass "a bad one" broke fs_' in result.fallbacks[0].reason
 
 
 def test_dump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
