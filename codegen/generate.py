@@ -67,7 +67,7 @@ def _first_that_works(
 ) -> T:
     """What `finish` makes of the first way that fits; where none does, the error of the boldest
     that any region may go."""
-    watch.region(graph)
+    watch.region(graph, "region", "as it came in")
     graph = rewritten(graph, settings, None, watch)
     _check_writable(graph)
     refused: CodegenError | None = None

@@ -119,6 +119,6 @@ def rewritten(graph: Graph, settings: Settings, way: Way | None, watch: Watch) -
             check_region(after, graph)
         except VerifyError as error:
             raise PassError(f'The pass "{one.name}" broke {graph.name}: {error}') from error
-        watch.region(after, one.name)
+        watch.region(after, one.name, one.about)
         graph = after
     return graph

@@ -14,8 +14,9 @@ class Watch:
     """Is told each step as it is done, and takes no notice. Steps go on changing what they made:
     who wants to know more than the last of it looks at once."""
 
-    def region(self, graph: Graph, after: str = "") -> None:
-        """The region as it came in, or after the pass of that name."""
+    def region(self, graph: Graph, name: str, about: str) -> None:
+        """The region after the pass of that name, which does what `about` says; "region" is the
+        one that came in."""
 
     def way(self, way: Way) -> None:
         """A way is tried; what was decided on the one before is void."""

@@ -14,7 +14,8 @@ import pytest
 from fusionstitch.codegen import passes
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.passes import Pass
-from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.compiler import builders, core
 from fusionstitch.compiler.built import Built
 from fusionstitch.compiler.core import Stitched
@@ -25,6 +26,7 @@ from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact
+from fusionstitch.tuning.tuned import Tuned
 
 DEVICE = device("emulated")
 
@@ -235,9 +237,27 @@ def test_a_pass_that_breaks_a_region_leaves_it_to_xla(monkeypatch: pytest.Monkey
 
 
 def test_dump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(tmp_path / "dump"))
+    folder = tmp_path / "dump"
+    monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(folder))
     [kernel] = stitch(module(mixed, (16, 24))).kernels
-    assert (tmp_path / "dump" / f"{kernel.name}.cu").read_text() == kernel.source
+    texts = sorted((folder / kernel.name).iterdir())
+    assert texts[-1].name.endswith("_kernel.cu")
+    assert texts[-1].read_text() == kernel.source
+    assert (folder / "fusionstitch.cuh").exists()
+
+
+def test_tuned_kernels_are_dumped_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where the tuned schedule is refused, and the default one is taken."""
+    monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(tmp_path))
+    for block in (64, 1 << 13):
+        settings = CodegenOptions(tuning=Tuning(block=block))
+        monkeypatch.setattr(Tuned, "settings", lambda *_, s=settings: s)
+        [kernel] = stitch(module(mixed, (16, 24))).kernels
+        assert kernel.block == 64 or (block > 64 and kernel.block < block)
+        [schedule] = (tmp_path / kernel.name).glob("*_schedule.txt")
+        assert f"block   {kernel.block} threads\n" in schedule.read_text()
 
 
 def test_donated_parameters_are_overwritten() -> None:
