@@ -123,7 +123,9 @@ PROFILE: Variable[Path | None] = Variable(
     "the JSON file of a profile",
     "Device profile of the GPU in use, as `fusionstitch calibrate` writes it.",
 )
-DUMP_DIR = _path("DUMP_DIR", "Folder that every generated kernel is written to before it is built.")
+DUMP_DIR = _path(
+    "DUMP_DIR", "Folder that generated kernels are written to, step by step, before they are built."
+)
 EXAMPLE_SCALE = _choice(
     "EXAMPLE_SCALE", "", ("full", "small"), "Size of the programs in examples/; unset: by device."
 )

@@ -28,6 +28,11 @@ class CodegenError(FusionStitchError):
     """A pattern cannot be turned into CUDA-C."""
 
 
+class PassError(CodegenError):
+    """A pass over regions broke one: a defect in fusionstitch itself, for which no other way to a
+    kernel is tried."""
+
+
 class TemplateSyntaxError(FusionStitchError):
     """A schedule template does not follow the grammar of the paper."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
@@ -46,6 +47,10 @@ from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 
+if TYPE_CHECKING:
+    from fusionstitch.codegen.snapshots.snapshots import Snapshot
+
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -291,14 +296,17 @@ class _Run:
     def generate(self, module: Module, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
         """A kernel per pattern; patterns of equal structure and equal duties share it."""
         written = []
+        drawn: dict[Kernel, Callable[[], Sequence[Snapshot]]] = {}
         with self.timed("codegen"):
             for one in chosen:
-                kernel = self.kernel(one.pattern, overwrites(module, one.pattern))
+                over = overwrites(module, one.pattern)
+                kernel = self.kernel(one.pattern, over)
                 if isinstance(kernel, Kernel):
                     written.append((one, kernel))
+                    drawn[kernel] = partial(self.snapshots, kernel.name, one.pattern, over)
                 else:
                     self.leave(one, kernel)
-        dump.kernels(dict.fromkeys(kernel for _, kernel in written))
+        dump.kernels(drawn)
         return written
 
     def kernel(self, pattern: Pattern, over: tuple[tuple[int, int], ...]) -> Kernel | str:
@@ -310,12 +318,27 @@ class _Run:
             check()
             if self.builder is not None:
                 self.ahead()
-            name = kernel_name(pattern.ops, key)
-            part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
-            settings = self.tuned.settings(pattern, self.options)
-            settings = dataclasses.replace(settings, overwrites=over)
+            part, settings = self.part(kernel_name(pattern.ops, key), pattern, over)
             self.kernels[key] = _generated(part, self.device, settings)
         return self.kernels[key]
+
+    def part(
+        self, name: str, pattern: Pattern, over: tuple[tuple[int, int], ...]
+    ) -> tuple[Graph, CodegenOptions]:
+        """The region of a pattern, and how its kernel is generated."""
+        settings = self.tuned.settings(pattern, self.options)
+        part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
+        return part, dataclasses.replace(settings, overwrites=over)
+
+    def snapshots(
+        self, name: str, pattern: Pattern, over: tuple[tuple[int, int], ...]
+    ) -> Sequence[Snapshot]:
+        """What a pattern was on its way to the kernel of that name."""
+        from fusionstitch.codegen.snapshots.snapshots import snapshots  # for dumps alone
+
+        check()
+        part, settings = self.part(name, pattern, over)
+        return _tuned_or_not(snapshots, part, self.device, settings)
 
     def build(self, written: Sequence[tuple[Chosen, Kernel]]) -> tuple[Stitch, ...]:
         kernels = list(dict.fromkeys(kernel for _, kernel in written))
@@ -392,14 +415,28 @@ def _artifact(one: Stitch) -> Artifact:
 def _generated(part: Graph, device: Device, settings: CodegenOptions) -> Kernel | str:
     """The kernel of a region, or why there is none."""
     try:
-        return generate(part, device, settings)
+        return _tuned_or_not(generate, part, device, settings)
     except CodegenError as error:
-        if settings.tuning != DEFAULT:  # tuned with other versions
-            return _generated(part, device, dataclasses.replace(settings, tuning=DEFAULT))
         return str(error)
     except Exception as error:  # a defect in one pattern must not cost the others
         logger.debug("code generation of %s failed", part.name, exc_info=True)
         return reason(error)
+
+
+def _tuned_or_not(
+    make: Callable[[Graph, Device, CodegenOptions], T],
+    part: Graph,
+    device: Device,
+    settings: CodegenOptions,
+) -> T:
+    """What `make` gives, with the default schedule where the tuned one is refused."""
+    try:
+        return make(part, device, settings)
+    except CodegenError:
+        if settings.tuning == DEFAULT:
+            raise
+        # tuned with other versions
+        return make(part, device, dataclasses.replace(settings, tuning=DEFAULT))
 
 
 def _repeated(module: Module) -> set[Graph]:

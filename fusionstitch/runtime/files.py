@@ -8,13 +8,21 @@ import secrets
 from pathlib import Path
 
 
-def replace(path: Path, text: str) -> None:
+def folder(path: Path) -> None:
+    """Makes a folder at `path` where there is none; a link is replaced by one. Raises OSError."""
+    if path.is_symlink():
+        path.unlink()
+    path.mkdir(exist_ok=True)
+
+
+def replace(path: Path, text: str, linked: bool = True) -> None:
     """Puts a file of UTF-8 text at `path`, whole or not at all.
 
     What was there is replaced and not written to: a link leads nowhere, and a file that has other
-    names keeps its content under those. Raises OSError.
+    names keeps its content under those. Its folder may be `linked`. Raises OSError.
     """
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    follow = 0 if linked else os.O_NOFOLLOW
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)
     try:
         temporary = f".{path.name}.{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -11,16 +11,22 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from fusionstitch.codegen import passes
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.passes import Pass
+from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.compiler import builders, core
 from fusionstitch.compiler.built import Built
 from fusionstitch.compiler.core import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import CodegenError, StitchError, ToolchainError
+from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact
+from fusionstitch.tuning.tuned import Tuned
 
 DEVICE = device("emulated")
 
@@ -213,10 +219,45 @@ def test_a_defect_in_planning_leaves_the_program_alone(monkeypatch: pytest.Monke
         stitch(data, fallback="error")
 
 
+def test_a_pass_that_breaks_a_region_leaves_it_to_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_it(graph: Graph, _: Settings) -> Graph:
+        return Graph(graph.name, graph.ops[:-1], graph.ops[-2])
+
+    bad = Pass("a bad one", "breaks what it gets", break_it)
+    data = module(mixed, (16, 24))
+    plans = stitch(data).plans  # by kernels without the defect
+    monkeypatch.setattr(passes, "PASSES", (bad,))
+    result = stitch(data)
+    assert result.module == data
+    assert any('pass "a bad one" broke' in one.reason for one in result.rejected)
+    monkeypatch.setattr(core._Run, "plan", lambda self, module: plans)
+    result = stitch(data)
+    assert result.module == data
+    assert 'The pass "a bad one" broke fs_' in result.fallbacks[0].reason
+
+
 def test_dump(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(tmp_path / "dump"))
+    folder = tmp_path / "dump"
+    monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(folder))
     [kernel] = stitch(module(mixed, (16, 24))).kernels
-    assert (tmp_path / "dump" / f"{kernel.name}.cu").read_text() == kernel.source
+    texts = sorted((folder / kernel.name).iterdir())
+    assert texts[-1].name.endswith("_kernel.cu")
+    assert texts[-1].read_text() == kernel.source
+    assert (folder / "fusionstitch.cuh").exists()
+
+
+def test_tuned_kernels_are_dumped_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where the tuned schedule is refused, and the default one is taken."""
+    monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(tmp_path))
+    for block in (64, 1 << 13):
+        settings = CodegenOptions(tuning=Tuning(block=block))
+        monkeypatch.setattr(Tuned, "settings", lambda *_, s=settings: s)
+        [kernel] = stitch(module(mixed, (16, 24))).kernels
+        assert kernel.block == 64 or (block > 64 and kernel.block < block)
+        [schedule] = (tmp_path / kernel.name).glob("*_schedule.txt")
+        assert f"block   {kernel.block} threads\n" in schedule.read_text()
 
 
 def test_donated_parameters_are_overwritten() -> None:

@@ -336,7 +336,7 @@ def test_texts_that_would_take_minutes_to_compile_are_refused(
     x = b.parameter((8, 600))
     graph = whole(b.graph(softmax(b, x)))
     assert isinstance(inspect(graph, SMALL), KernelFacts)
-    monkeypatch.setattr("fusionstitch.codegen.generate.MOST_OPS", 3)
+    monkeypatch.setattr("fusionstitch.codegen.decisions.MOST_OPS", 3)
     refused = inspect(graph, SMALL)
     assert isinstance(refused, Verdict)
     assert "compile" in refused.reason

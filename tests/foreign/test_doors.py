@@ -66,8 +66,13 @@ def test_scopes_of_one_s_own(
         assert_printable(kernel.source)
         assert re.fullmatch(r"fs_[a-z0-9_]+", kernel.name)
         assert not re.search(r"^[^/]*fs_owned", kernel.source, re.MULTILINE)
-    dumped = {path.name: path.read_text("utf-8") for path in (tmp_path / "dumped").iterdir()}
-    assert dumped == {f"{k.name}.cu": k.source for k in compiled.kernels}
+    dumped = {p: p.read_text("utf-8") for p in (tmp_path / "dumped").rglob("*") if p.is_file()}
+    assert {p.parent.name for p in dumped} == {"dumped", *(k.name for k in compiled.kernels)}
+    texts = {p.parent.name: text for p, text in dumped.items() if p.suffix == ".cu"}
+    assert texts == {k.name: k.source for k in compiled.kernels}
+    for path, text in dumped.items():
+        assert re.fullmatch(r"\d\d_[a-z_]+\.(txt|cu)|[a-z_]+\.c?u?h", path.name)
+        assert_printable(text)
 
 
 def test_an_artifact_of_somebody_else(host_compiler: str) -> None:

@@ -103,6 +103,20 @@ def test_an_op_of_another_graph_is_found():
         verify(graph(stranger, Op("tanh", MATRIX, (x,))))
 
 
+def test_copies_of_sound_ops_are_not_looked_at_again():
+    looked = []
+    rules = {"tanh": lambda op: looked.append(op) or op.operands[0].shape}
+    x = parameter()
+    sound = graph(x, Op("tanh", MATRIX, (x,)))
+    y = parameter()
+    copy = Op("tanh", MATRIX, (y,), sound.root.attrs)
+    verify(graph(y, copy, Op("tanh", MATRIX, (copy,))), rules, sound)
+    assert len(looked) == 1  # the one that is new
+    row = parameter(ROW)
+    with pytest.raises(VerifyError, match=r"a result of shape f32\[8\]"):
+        verify(graph(row, Op("tanh", MATRIX, (row,), sound.root.attrs)), rules, sound)
+
+
 def test_parameters_are_numbered():
     with pytest.raises(VerifyError, match=r"numbered \[0, 2\]"):
         verify(graph(parameter(index=0), parameter(index=2)))

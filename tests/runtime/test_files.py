@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -39,12 +40,29 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 def test_dumps_write_through_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = CASES["chain"].case().kernel()
-    victim = tmp_path / "victim"
+    victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
     victim.write_text("precious")
+    elsewhere.mkdir()
     folder = tmp_path / "dumped"
-    folder.mkdir()
-    (folder / f"{kernel.name}.cu").symlink_to(victim)
+    (folder / kernel.name).mkdir(parents=True)
+    (folder / kernel.name / "00_kernel.cu").symlink_to(victim)
+    (folder / "fusionstitch.cuh").symlink_to(victim)
     monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(folder))
-    dump.kernels([kernel])
+    dump.kernels({kernel: tuple})
     assert victim.read_text() == "precious"
-    assert (folder / f"{kernel.name}.cu").read_text("utf-8") == kernel.source
+    assert (folder / kernel.name / "00_kernel.cu").read_text("utf-8") == kernel.source
+    other = dataclasses.replace(kernel, name="other")
+    (folder / "other").symlink_to(elsewhere)
+    dump.kernels({other: tuple})
+    assert list(elsewhere.iterdir()) == []
+    assert (folder / "other" / "00_kernel.cu").read_text("utf-8") == kernel.source
+
+
+def test_a_folder_that_is_a_link_takes_no_file_unless_it_may(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with pytest.raises(OSError, match=r"link|directory"):
+        files.replace(tmp_path / "link" / "file", "text", linked=False)
+    assert list((tmp_path / "there").iterdir()) == []
+    files.replace(tmp_path / "link" / "file", "text")
+    assert (tmp_path / "there" / "file").read_text() == "text"

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from fusionstitch.codegen import generate
+from fusionstitch.codegen import decisions
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import core
 from fusionstitch.errors import CodegenError
@@ -162,7 +162,7 @@ def test_a_choice_of_other_versions_that_does_not_fit_is_dropped(
         assert stitched.fallbacks == ()
         return [kernel.source for kernel in stitched.kernels]
 
-    monkeypatch.setattr(generate, "schedule", impossible(generate.schedule))
+    monkeypatch.setattr(decisions, "schedule", impossible(decisions.schedule))
     assert sources(Tuning(block=1024)) == sources(Tuning())
 
 

@@ -1,0 +1,104 @@
+"""From a region to a schedule with every decision taken: the steps, in the order they are taken.
+
+Each step has a name and gives a value that the next ones build on. None of them sees text, and
+what a region cannot have on a way is a CodegenError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fusionstitch.codegen.count.facts import kernel_facts
+from fusionstitch.codegen.dots.chains import find_streams
+from fusionstitch.codegen.dots.groups import tile_dots
+from fusionstitch.codegen.dots.streams import stream_rows
+from fusionstitch.codegen.loops.caching import cache_values
+from fusionstitch.codegen.loops.groups import Group, form_groups
+from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, find_stages
+from fusionstitch.codegen.lower.functions import length
+from fusionstitch.codegen.memory.barriers import check_teams
+from fusionstitch.codegen.memory.storage import plan_layout
+from fusionstitch.codegen.schedule.residency import made_resident
+from fusionstitch.codegen.schedule.schedule import KernelPlan, schedule
+from fusionstitch.codegen.schedule.template import parse_template
+from fusionstitch.codegen.schedule.templated import Fixed, follow
+from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.settings import Settings, Way
+from fusionstitch.codegen.watch import Watch
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
+
+#: Ops in a kernel's text, alike groups counted once: 550 of an unrolled LSTM's training step take
+#: NVRTC half a minute of one core.
+MOST_OPS = 2000
+
+
+def decide(graph: Graph, settings: Settings, way: Way, watch: Watch) -> Scheduled:
+    """The schedule of a rewritten region on `way`. Raises CodegenError if there is none."""
+    device, options = settings.device, settings.options
+    done = watch.decided
+    stream = done("stream", find_streams(graph, device) if way is Way.STREAM else NOTHING)
+    stages = done("stages", _stages(graph, stream))
+    groups = done("groups", form_groups(stages, _seen(device, way), way is not Way.APART, stream))
+    if way is not Way.APART:
+        groups = done("streamed rows", _with_streamed_rows(groups, stream, device))
+        groups = done("cached values", cache_values(groups, graph, device))
+        if not options.template:
+            groups = done("tiles", _with_tiles(groups, device))
+    fixed = done("template", _fixed(options.template, groups))
+    plan = done("schedule", _schedule(graph, groups, fixed, settings))
+    plan = done("limits", _within_limits(graph, plan, way))
+    layout = done("memory", plan_layout(graph, plan, device.shared_per_block, options.sharing))
+    plan = done("residency", made_resident(plan, layout.total, device))
+    facts = done("facts", kernel_facts(graph, plan, layout, device))
+    return done("all", Scheduled(graph, plan, layout, facts))
+
+
+def _seen(device: Device, way: Way) -> Device:
+    """The device as tiles see it: in clusters, each takes as many blocks."""
+    if way is not Way.SHARE:
+        return device
+    return replace(device, sm_count=max(1, device.sm_count // device.cluster_limit))
+
+
+def _stages(graph: Graph, stream: Stream) -> list[Stage]:
+    stages = find_stages(graph, stream)
+    if not stages:
+        raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
+    return stages
+
+
+def _with_streamed_rows(groups: list[Group], stream: Stream, device: Device) -> list[Group]:
+    stream_rows(groups, stream, device)
+    return groups
+
+
+def _with_tiles(groups: list[Group], device: Device) -> list[Group]:
+    tile_dots(groups, device)
+    return groups
+
+
+def _fixed(template: str | None, groups: Sequence[Group]) -> Fixed | None:
+    """What a given template decides."""
+    return follow(parse_template(template), groups) if template else None
+
+
+def _schedule(
+    graph: Graph, groups: Sequence[Group], fixed: Fixed | None, settings: Settings
+) -> KernelPlan:
+    outputs, inputs = graph.root.operands, graph.parameters
+    overwrites = {outputs[o]: inputs[i] for o, i in settings.options.overwrites}
+    return schedule(groups, settings.device, fixed, settings.options.tuning, overwrites)
+
+
+def _within_limits(graph: Graph, plan: KernelPlan, way: Way) -> KernelPlan:
+    """A schedule whose teams have barriers, whose clusters share rows, and whose text is short
+    enough."""
+    check_teams(plan)
+    if way is Way.SHARE and plan.cluster == 1:
+        raise CodegenError(f"No cluster shares the rows of {graph.name}.")
+    if (ops := length(plan.groups)) > MOST_OPS:
+        raise CodegenError(f"Its text of {ops} ops would take too long to compile: split it.")
+    return plan

@@ -1,0 +1,124 @@
+"""The passes from region to region, in the order in which they run.
+
+A pass gives a region that computes the same values, or the very graph it got where it has nothing
+to do. `PASSES` is the only place that says what comes when, and under which settings; after each
+pass the region is checked (`codegen/invariants.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusionstitch.codegen.dots.chains import find_streams, without_factors
+from fusionstitch.codegen.invariants import check_region
+from fusionstitch.codegen.rewrite.expansions import expand
+from fusionstitch.codegen.rewrite.factors import take_out_factors
+from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
+from fusionstitch.codegen.rewrite.scatters import expand_scatters
+from fusionstitch.codegen.rewrite.strength import reduce_strength
+from fusionstitch.codegen.rewrite.strength_rules import RULES
+from fusionstitch.codegen.schedule.split import split_reductions
+from fusionstitch.codegen.settings import Settings, Way
+from fusionstitch.codegen.watch import Watch
+from fusionstitch.hlo.errors import PassError, VerifyError
+from fusionstitch.hlo.graph import Graph
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: a word or two, what it does, and the function that does it.
+
+    `rounds`: whether it may change how results are rounded, which strict numerics forbid. `ways`:
+    where it runs; None is before the ways part.
+    """
+
+    name: str
+    about: str
+    run: Callable[[Graph, Settings], Graph]
+    rounds: bool = False
+    ways: frozenset[Way] | None = None
+
+    def applies(self, settings: Settings, way: Way | None) -> bool:
+        """Whether it runs under `settings`, on `way` or (None) before the ways part."""
+        there = way is None if self.ways is None else way in self.ways
+        return there and not (self.rounds and settings.strict)
+
+
+def _expand(graph: Graph, settings: Settings) -> Graph:
+    return expand(graph, settings.options.numerics)
+
+
+def _reduce_strength(graph: Graph, settings: Settings) -> Graph:
+    return reduce_strength(graph, RULES, exact=settings.strict)
+
+
+def _free_streams(graph: Graph, settings: Settings) -> Graph:
+    return without_factors(graph, find_streams(graph, settings.device))
+
+
+def _split(graph: Graph, settings: Settings) -> Graph:
+    return split_reductions(graph, settings.device, settings.options.tuning.parts)
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("expand", "ops that are known in terms of others become those", _expand),
+    Pass("strength", "the same values from fewer instructions, equal ops once", _reduce_strength),
+    Pass(
+        "factors",
+        "what does not vary along a sum is taken out of it",
+        lambda graph, _: take_out_factors(graph),
+        rounds=True,
+    ),
+    Pass(
+        "centre",
+        "sums of deviations from a mean do not wait for the mean",
+        lambda graph, _: centre_sums(graph),
+        rounds=True,
+    ),
+    Pass("strength again", "what the two before made is reduced", _reduce_strength, rounds=True),
+    Pass(
+        "scatters",
+        "scatters become selects, or reductions of what matches",
+        lambda graph, _: expand_scatters(graph),
+    ),
+    Pass(
+        "streams",
+        "dots of streamed chains do not wait for factors of their rows",
+        _free_streams,
+        ways=frozenset({Way.STREAM}),
+    ),
+    Pass(
+        "split",
+        "sums that would leave most of the device idle become two",
+        _split,
+        ways=frozenset({Way.MERGE, Way.APART}),
+    ),
+    Pass(
+        "variances",
+        "variances of parts are merged",
+        lambda graph, _: merge_variances(graph),
+        rounds=True,
+        ways=frozenset({Way.SHARE, Way.MERGE, Way.APART}),
+    ),
+)
+
+
+def rewritten(graph: Graph, settings: Settings, way: Way | None, watch: Watch) -> Graph:
+    """The region behind the passes of `way`, or those before the ways part (None).
+
+    Raises PassError, with the name of the pass, for a region that is none any more.
+    """
+    for one in PASSES:
+        if not one.applies(settings, way):
+            continue
+        after = one.run(graph, settings)
+        if after is graph:
+            continue
+        try:
+            check_region(after, graph)
+        except VerifyError as error:
+            raise PassError(f'The pass "{one.name}" broke {graph.name}: {error}') from error
+        watch.region(after, one.name, one.about)
+        graph = after
+    return graph

@@ -1,0 +1,82 @@
+"""One kernel's way in texts: its region after each pass, its loops, its schedule, its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.settings import CodegenOptions, Way
+from fusionstitch.codegen.snapshots.loops import groups_text, stages_text
+from fusionstitch.codegen.snapshots.page import page, table
+from fusionstitch.codegen.snapshots.regions import region_text
+from fusionstitch.codegen.snapshots.schedules import memory_text, schedule_text
+from fusionstitch.codegen.watch import Watch
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import Graph
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One text. Its name is one of ours: lower-case words."""
+
+    name: str
+    text: str
+
+
+def snapshots(graph: Graph, device: Device, options: CodegenOptions | None) -> Sequence[Snapshot]:
+    """What became of a region, step by step, up to its text. Raises CodegenError as `generate`,
+    which makes the same kernel of it, does."""
+    drawn = _Drawn()
+    generate(graph, device, options, drawn)
+    ways = Snapshot("ways", page(table(drawn.ways)))
+    return (*drawn.common, ways, *drawn.own)
+
+
+@dataclass(eq=False)
+class _Drawn(Watch):
+    """Draws what it is told of at once: `common` to all ways, and of the `own` way."""
+
+    common: list[Snapshot] = field(default_factory=list)
+    own: list[Snapshot] = field(default_factory=list)
+    ways: list[tuple[str, str]] = field(default_factory=list)
+    #: the region as it was drawn last, and as it was where the ways part; the stages
+    latest: str = ""
+    parting: str = ""
+    stages: str = ""
+
+    def region(self, graph: Graph, name: str, about: str) -> None:
+        text = region_text(graph)
+        if text != self.latest:
+            self.latest = text
+            self._add(name, f"{name}: {about}\n{text}")
+
+    def way(self, way: Way) -> None:
+        if self.ways:
+            self.latest = self.parting
+        self.parting, self.own = self.latest, []
+        self.ways.append((way.name.lower(), way.value))
+
+    def refused(self, way: Way, reason: str) -> None:
+        self.ways.append(("", f"refused: {reason}"))
+
+    def decided(self, step: str, value: T) -> T:
+        if step == "stages" and isinstance(value, list):
+            self.stages = stages_text(value)
+            self._add("stages", self.stages)
+        if isinstance(value, Scheduled):
+            stages = [stage for group in value.plan.groups for stage in group.group.stages]
+            text = stages_text(sorted(stages, key=lambda s: s.number))
+            if text != self.stages:
+                self._add("stages with kept values", text)
+            self._add("groups", groups_text(value.plan))
+            self._add("schedule", schedule_text(value))
+            self._add("memory", memory_text(value))
+        return value
+
+    def _add(self, name: str, text: str) -> None:
+        (self.own if self.ways else self.common).append(Snapshot(name, text))

@@ -1,0 +1,32 @@
+"""Who looks on while a kernel is generated, such as what writes its dump."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from fusionstitch.codegen.settings import Way
+from fusionstitch.hlo.graph import Graph
+
+T = TypeVar("T")
+
+
+class Watch:
+    """Is told each step as it is done, and takes no notice. Steps go on changing what they made:
+    who wants to know more than the last of it looks at once."""
+
+    def region(self, graph: Graph, name: str, about: str) -> None:
+        """The region after the pass of that name, which does what `about` says; "region" is the
+        one that came in."""
+
+    def way(self, way: Way) -> None:
+        """A way is tried; what was decided on the one before is void."""
+
+    def refused(self, way: Way, reason: str) -> None:
+        """There is no kernel on that way."""
+
+    def decided(self, step: str, value: T) -> T:
+        """What the step of that name decided; gives it back."""
+        return value
+
+
+NOBODY = Watch()
