@@ -175,6 +175,7 @@ def _call(parsed: argparse.Namespace) -> Call:
     given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
     fun, args = targets.load(parsed.target)
     call = call_of(fun, args, {})
+    targets.trace(call, parsed.target)
     return replace(call, options=call.options.replace(**given))
 
 
