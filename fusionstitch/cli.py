@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import sys
@@ -170,7 +171,10 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 def _call(parsed: argparse.Namespace) -> Call:
     from fusionstitch import targets
     from fusionstitch.api import call_of
+    from fusionstitch.runtime.signals import held
 
+    # extensions of JAX make an ImportError of an interrupt; where there is no JAX is said later
+    held(lambda: importlib.import_module("jax"))
     chosen = ("device", "backend", "numerics", "scorer", "fallback")
     given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
     fun, args = targets.load(parsed.target)
