@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ class Report:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data, ready for JSON."""
+        """The report as plain data, ready for JSON; an infinite error is "inf"."""
         from fusionstitch.report_text import all_notes
 
         data = {**dataclasses.asdict(self), "notes": all_notes(self)}
@@ -168,6 +169,8 @@ def report_trial(trial: Trial) -> Report:
 
 def _plain(value: Any) -> Any:
     """A value of `to_dict` as JSON knows it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, tuple):
         return [dict(one) if isinstance(one, dict) else one for one in value]
     return value

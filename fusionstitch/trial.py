@@ -11,7 +11,7 @@ from typing import Any
 from fusionstitch import accuracy, arguments, builders, core, counting, memory, progress, timing
 from fusionstitch.api import Jitted
 from fusionstitch.core import Stitched
-from fusionstitch.errors import OptionError, StitchError, reason
+from fusionstitch.errors import OptionError, StitchError
 from fusionstitch.options import Options
 from fusionstitch.original import plain_jit
 from fusionstitch.runtime import nvrtc
@@ -135,7 +135,8 @@ class _Program:
             if not isinstance(found, Failed):
                 return found
             # a program with a lowering for the host alone
-            self.notes.append(f"lowered for the host: {reason(found.error)}")
+            why = f"{type(found.error).__name__}: {found.error}"
+            self.notes.append(f"lowered for the host, as JAX does not for CUDA here: {why}")
         return _hlo(traced.lower())
 
     def compiled(self) -> Compiled:

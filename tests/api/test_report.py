@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +81,24 @@ def test_of_a_compiled_function() -> None:
     compiled = jitted.lower(X, jax.ShapeDtypeStruct((16, 24), jnp.float32)).compile()
     assert compiled.report().kernels["fusionstitch"] == 1
     assert not X.is_deleted()
+
+
+def test_what_overflows_float32_is_ready_for_json() -> None:
+    options = fs.Options(backend="emulate", scorer="paper")
+    report = fs.report(lambda x: jnp.exp(x).sum(), jnp.arange(100.0), options=options)
+    assert report.max_rel_error == report.max_rel_error_xla == np.inf
+    data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert data["max_rel_error"] == data["max_rel_error_xla"] == "inf"
+
+
+def test_what_jax_lowers_for_the_host_alone() -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        jax.debug.print("{}", x.sum())
+        return jax.nn.softmax(x) * 2
+
+    report = fs.report(fun, jnp.ones((8, 16)), device="h200")
+    note = "lowered for the host, as JAX does not for CUDA here: ValueError: the platform for"
+    assert report.notes[0].startswith(note)
 
 
 def test_random_bits_are_the_programs_own() -> None:
