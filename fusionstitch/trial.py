@@ -117,11 +117,12 @@ class _Program:
         self.notes: list[str] = []
 
     def planned(self, step: progress.Step) -> Trial:
-        """Planned, and compiled if NVRTC is there, for a device that is not."""
+        """Planned, and compiled if an NVRTC that knows it is there, for a device that is not."""
         step("lowering")
         module = self.lowered()
         device = builders.profile(self.options)
-        builder = builders.cuda(device, self.options) if nvrtc.available() else None
+        builds = nvrtc.available() and device.sm_arch in nvrtc.architectures()
+        builder = builders.cuda(device, self.options) if builds else None
         known = tuned.load(device)
         result = core.stitch(module, self.options, device, builder, step=step, tuned=known)
         self.notes.append(f"{device.name} is not here: kernels and times are modelled")

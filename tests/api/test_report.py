@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +90,16 @@ def test_what_overflows_float32_is_ready_for_json() -> None:
     assert report.max_rel_error == report.max_rel_error_xla == np.inf
     data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert data["max_rel_error"] == data["max_rel_error_xla"] == "inf"
+
+
+def test_a_device_that_this_nvrtc_does_not_know(
+    nvrtc: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "architectures", lambda: ("sm_75",))
+    monkeypatch.setattr(nvrtc, "compile", None)
+    report = fs.report(mixed, X, device="v100", options=fs.Options(scorer="paper"))
+    assert (report.kernels["fusionstitch"], report.fallbacks) == (1, ())
+    assert report.patterns[0]["registers"] is None
 
 
 def test_what_jax_lowers_for_the_host_alone() -> None:
