@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -139,7 +141,8 @@ def from_fields(fields: Mapping[str, Any]) -> Device:
 def load(path: Path) -> Device:
     """The profile in a file, such as `fusionstitch calibrate` writes. Raises OptionError."""
     try:
-        return from_fields(json.loads(path.read_text()))
+        found = from_fields(json.loads(path.read_text()))
+        _check(found)
     except OSError as error:
         raise OptionError(f"The device profile {path} cannot be read: {error.strerror}.") from None
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -147,3 +150,22 @@ def load(path: Path) -> Device:
             f"{path} holds no device profile ({type(error).__name__}: {error}). Write one with "
             "`fusionstitch calibrate --output FILE`."
         ) from None
+    return found
+
+
+def _check(found: Device) -> None:
+    """Raises ValueError for a value that no device has."""
+    for field in dataclasses.fields(found):
+        value = getattr(found, field.name)
+        if field.type in ("int", "float"):
+            numbers = int if field.type == "int" else (int, float)
+            least = 0 if field.name.endswith("_us") or field.name == "cooperative_limit" else 1
+            good = isinstance(value, numbers) and value is not True and least <= value < math.inf
+        elif field.name == "bandwidth_curve":
+            good = bool(value) and all(n > 0 and 0 < us < math.inf for n, us in value)
+            good = good and list(value) == sorted(value)
+        else:
+            pattern = r"sm_\d{2,3}" if field.name == "sm_arch" else r".*"
+            good = isinstance(value, str) and re.fullmatch(pattern, value) is not None
+        if not good:
+            raise ValueError(f"{field.name} is {value!r}")

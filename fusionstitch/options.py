@@ -82,6 +82,11 @@ class Options:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"Options.{name} is {value!r}; it takes a whole number above 0.")
         if self.device is not None:
+            if not isinstance(self.device, str):
+                raise OptionError(
+                    f"Options.device is {self.device!r}; it takes a profile's name, or the path of "
+                    "its file, as a string."
+                )
             devices.device(self.device)
 
     def replace(self, **changes: Any) -> Options:

@@ -65,7 +65,8 @@ class Frames:
 
 
 def users(stack: list[Frame]) -> Frame | None:
-    """The innermost frame that is the user's, of a stack from inside out; None for an empty one.
+    """The innermost frame that is the user's, of a stack from inside out; None for an empty one,
+    and where this package was called by nobody.
 
     What lies in no folder of installed packages is the user's, packages installed in place among
     it. A program that is installed itself is its outermost package.
@@ -73,9 +74,12 @@ def users(stack: list[Frame]) -> Frame | None:
     for frame in stack:
         if is_users(frame):
             return frame
-    packages = [_package(frame.file) for frame in stack]
+    others = [frame for frame in stack if not _slashed(frame.file).startswith(_ours())]
+    packages = [_package(frame.file) for frame in others]
     program = next((package for package in reversed(packages) if package), None)
-    return stack[packages.index(program)] if stack else None
+    if program is None and others != stack:
+        return None  # a command of ours was given a function of JAX's
+    return others[packages.index(program)] if others else None
 
 
 def is_users(frame: Frame) -> bool:
@@ -97,11 +101,16 @@ def _is_library(file: str) -> bool:
 def _folders() -> tuple[str, ...]:
     """The folders of this Python, of JAX wherever it is installed, and of this package."""
     found = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found.append(str(Path(__file__).parent.parent))
     for name in ("jax", "jaxlib"):
         spec = importlib.util.find_spec(name)
         found += list((spec and spec.submodule_search_locations) or ())
-    return tuple(f"{_slashed(folder).rstrip('/')}/" for folder in found if folder)
+    folders = (f"{_slashed(folder).rstrip('/')}/" for folder in found if folder)
+    return (*folders, _ours())
+
+
+@cache
+def _ours() -> str:
+    return f"{_slashed(str(Path(__file__).parent.parent))}/"
 
 
 @cache

@@ -22,6 +22,8 @@ _ACCEPTED = (
 #: What a serialized protobuf message may hold.
 _MAX_BYTES = (1 << 31) - 1
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
+#: HLO text, which may begin with comments.
+_HLO = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*+HloModule", re.DOTALL)
 
 
 def load(source: str | bytes | os.PathLike[str]) -> bytes:
@@ -60,9 +62,7 @@ def _read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def _read_text(text: str) -> bytes:
-    return (
-        text_to_proto(text) if text.lstrip().startswith("HloModule") else stablehlo_to_proto(text)
-    )
+    return text_to_proto(text) if _HLO.match(text) else stablehlo_to_proto(text)
 
 
 def _read_proto(data: bytes) -> bytes:

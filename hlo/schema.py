@@ -58,7 +58,7 @@ _MESSAGES: Mapping[str, str] = {
     "FrontendAttribute": "key 1 string, value 2 string",
     "FrontendAttributes": "map 1 FrontendAttribute*",
     "OpSharding": "type 1 int32, tile_assignment_dimensions 3 int64*, "
-    "tuple_shardings 5 OpSharding*",
+    "tile_assignment_devices 4 int64*, tuple_shardings 5 OpSharding*",
     "TriangularSolveOptions": "left_side 1 bool, lower 2 bool, unit_diagonal 3 bool, "
     "transpose_a 4 int32",
     "CholeskyOptions": "lower 1 bool",
@@ -68,7 +68,8 @@ _MESSAGES: Mapping[str, str] = {
     "dimensions 14 int64*, window 15 Window, "
     "convolution_dimension_numbers 16 ConvolutionDimensionNumbers, "
     "slice_dimensions 17 SliceDimensions*, exponent_bits 18 int32, mantissa_bits 19 int32, "
-    "dynamic_slice_sizes 20 int64*, padding_config 21 PaddingConfig, channel_id 26 int64, "
+    "dynamic_slice_sizes 20 int64*, padding_config 21 PaddingConfig, distribution 23 int32, "
+    "channel_id 26 int64, "
     "custom_call_target 28 string, dot_dimension_numbers 30 DotDimensionNumbers, "
     "fft_type 31 int32, fft_length 32 int64*, gather_dimension_numbers 33 GatherDimensionNumbers, "
     "gather_slice_sizes 34 int64*, id 35 int64, operand_ids 36 int64*, "

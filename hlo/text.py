@@ -33,7 +33,8 @@ def text_to_proto(text: str) -> bytes:
     """The module as a serialized HloModuleProto.
 
     Reads the opcodes of the semantics table and control flow, gathers, scatters, sorts, windows,
-    custom calls and collectives without attributes of their own. Names may be used again in
+    convolutions, solvers, random bits, custom calls and collectives without attributes of their
+    own. Names may be used again in
     another computation, and the last computation is the entry where none is marked, as for XLA.
     Raises ImportModuleError that names the line and what on it cannot be read.
     """
@@ -151,8 +152,10 @@ class _Builder:
             instruction.parameter_number = int(line.operands)
         else:
             instruction.operand_ids.extend(map(self.operand, split_top(line.operands)))
-        if line.opcode == "dot":
+        if line.opcode in ("dot", "convolution"):
             instruction.precision_config.operand_precision.extend([0, 0])
+        if line.opcode == "convolution":
+            instruction.feature_group_count = instruction.batch_group_count = 1
         called: dict[str, list[int]] = {}
         for key, value in line.attributes.items():
             if key in CALLED:

@@ -19,6 +19,10 @@ _API_VERSIONS = (
 )
 _MAX_RANK = 64
 _PRECISIONS = ("default", "high", "highest")
+_RNG_ALGORITHMS = ("rng_default", "rng_three_fry", "rng_philox")
+_RNG_DISTRIBUTIONS = ("rng_invalid", "rng_uniform", "rng_normal")
+_TRANSPOSES = ("TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+_MAXIMAL = re.compile(r"\{maximal device=(\d+)\}")
 _WINDOW_FIELDS = {
     "stride": "stride",
     "lhs_dilate": "base_dilation",
@@ -115,12 +119,42 @@ def _compare_order(proto: Any, text: str) -> None:
 
 
 def _algorithm(proto: Any, text: str) -> None:
-    proto.precision_config.algorithm = ALGORITHMS.index(text)
+    if proto.opcode == "rng-bit-generator":
+        proto.rng_algorithm = _RNG_ALGORITHMS.index(text)
+    else:
+        proto.precision_config.algorithm = ALGORITHMS.index(text)
+
+
+def _dim_labels(proto: Any, text: str) -> None:
+    """Such as `b01f_01io->b01f`: which dim of input, kernel and output is what."""
+    given, output = text.split("->")
+    sides = zip(("input", "kernel", "output"), (*given.split("_"), output), strict=True)
+    for side, labels in sides:
+        named = ("input_feature", "output_feature") if side == "kernel" else ("batch", "feature")
+        for name in named:
+            field = f"{side}_{name}_dimension"
+            setattr(proto.convolution_dimension_numbers, field, labels.index(name[0]))
+        places = [labels.index(str(n)) for n in range(len(labels) - len(named))]
+        getattr(proto.convolution_dimension_numbers, f"{side}_spatial_dimensions").extend(places)
+
+
+def _result_accuracy(proto: Any, text: str) -> None:
+    proto.result_accuracy.mode = ("{mode=default}", "{mode=highest}").index(text)
 
 
 def _precision(proto: Any, text: str) -> None:
     words = split_top(text.strip("{}"))
     proto.precision_config.operand_precision[:] = [_PRECISIONS.index(word) for word in words]
+
+
+def _solving(field: str) -> Callable[[Any, str], None]:
+    return lambda proto, text: setattr(proto.triangular_solve_options, field, text == "true")
+
+
+def _lower(proto: Any, text: str) -> None:
+    solves = proto.opcode == "triangular-solve"
+    options = proto.triangular_solve_options if solves else proto.cholesky_options
+    options.lower = text == "true"
 
 
 def read_frontend(proto: Any, text: str) -> None:
@@ -161,9 +195,13 @@ def _metadata(proto: Any, text: str) -> None:
 
 
 def _sharding(proto: Any, text: str) -> None:
-    if text != "{replicated}":
+    if text == "{replicated}":
+        proto.sharding.SetInParent()
+    elif (device := _MAXIMAL.fullmatch(text)) is not None:
+        proto.sharding.type = 1
+        proto.sharding.tile_assignment_devices.append(int(device[1]))
+    else:
         raise ValueError(f"sharding {text} is not known")
-    proto.sharding.SetInParent()
 
 
 _GATHER, _SCATTER, _DOT = (
@@ -193,7 +231,21 @@ READERS: Mapping[str, Callable[[Any, str], None]] = {
     "indices_are_sorted": _flag("indices_are_sorted"),
     "unique_indices": _flag("unique_indices"),
     "custom_call_has_side_effect": _flag("custom_call_has_side_effect"),
-    "lower": lambda proto, text: setattr(proto.cholesky_options, "lower", text == "true"),
+    "lower": _lower,
+    "left_side": _solving("left_side"),
+    "unit_diagonal": _solving("unit_diagonal"),
+    "transpose_a": lambda proto, text: setattr(
+        proto.triangular_solve_options, "transpose_a", _TRANSPOSES.index(text)
+    ),
+    "dim_labels": _dim_labels,
+    "feature_group_count": _number("feature_group_count"),
+    "batch_group_count": _number("batch_group_count"),
+    "k": _number("k"),
+    "largest": _flag("largest"),
+    "distribution": lambda proto, text: setattr(
+        proto, "distribution", _RNG_DISTRIBUTIONS.index(text)
+    ),
+    "result_accuracy": _result_accuracy,
     "fft_type": lambda proto, text: setattr(
         proto, "fft_type", ("FFT", "IFFT", "RFFT", "IRFFT").index(text)
     ),

@@ -244,8 +244,9 @@ class OperandEmitter(DotEmitter):
         unit = self.share
         if units < shares:
             unit = variable(self.writer.name("unit"), units)
-            name = self.writer.declare(render(unit))
-            self.writer.let("int", name, least("int", Integer(self.share), units - 1))
+            if units > 1:  # a variable of one value is its number
+                name = self.writer.declare(render(unit))
+                self.writer.let("int", name, least("int", Integer(self.share), units - 1))
         near = self._bind_unit(unit)
         self._bind_row()
         self._bind_column(self._column_place())

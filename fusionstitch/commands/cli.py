@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import sys
@@ -170,11 +171,15 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 def _call(parsed: argparse.Namespace) -> Call:
     from fusionstitch.api import call_of
     from fusionstitch.commands import targets
+    from fusionstitch.runtime.signals import held
 
+    # extensions of JAX make an ImportError of an interrupt; where there is no JAX is said later
+    held(lambda: importlib.import_module("jax"))
     chosen = ("device", "backend", "numerics", "scorer", "fallback")
     given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
     fun, args = targets.load(parsed.target)
     call = call_of(fun, args, {})
+    targets.trace(call, parsed.target)
     return replace(call, options=call.options.replace(**given))
 
 

@@ -10,9 +10,15 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusionstitch.errors import TargetError
+from fusionstitch.hlo.frames import Frame, is_users
+from fusionstitch.roads.original import plain_jit
+from fusionstitch.supported import jax_version
+
+if TYPE_CHECKING:
+    from fusionstitch.roads.call import Call
 
 #: Endings of files that hold a module.
 MODULE_FILES = (".hlo", ".txt", ".mlir", ".stablehlo", ".bc", ".pb")
@@ -43,6 +49,17 @@ def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return fun, tuple(args) if isinstance(args, (tuple, list)) else (args,)
 
 
+def trace(call: Call, target: str) -> None:
+    """Raises TargetError for a function that JAX cannot trace with its arguments. JAX keeps what
+    it has traced, so that this costs nothing."""
+    if not jax_version():
+        return
+    try:
+        plain_jit()(call.fun, **call.jit_keywords).trace(*call.args, **call.kwargs)
+    except Exception as error:
+        raise TargetError(f"{target}: its function {_failed(error)}") from error
+
+
 def _call(maker: Any, target: str) -> Any:
     if maker is None:
         raise TargetError(f"{target}: its module has no such name. {HOW}")
@@ -52,7 +69,7 @@ def _call(maker: Any, target: str) -> Any:
         raise TargetError(f"{target} needs arguments ({', '.join(required)}). {HOW}")
     try:
         return maker()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TargetError(f"{target} {_failed(error)}") from error
 
 
@@ -67,9 +84,11 @@ def _required(maker: Callable[..., Any]) -> list[str]:
 
 
 def _failed(error: BaseException) -> str:
-    """What an error in the user's own code was, and where."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    """What an error in the user's own code was, and where in that."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    stack = [Frame(frame.filename, frame.name, frame.lineno or 0) for frame in frames]
+    place = next(filter(is_users, stack), None)
+    where = f" at {place.file}:{place.line}" if place else ""
     return f"raised {type(error).__name__}{where}: {error}"
 
 
@@ -83,7 +102,7 @@ def _python(place: str) -> ModuleType:
         if error.name is not None and (place == error.name or place.startswith(error.name + ".")):
             raise TargetError(f"There is no module {place}. {HOW}") from None
         raise TargetError(f"{place} {_failed(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TargetError(f"{place} {_failed(error)}") from error
 
 
@@ -99,7 +118,7 @@ def _python_file(path: Path) -> ModuleType:
     sys.modules.setdefault(path.stem, module)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TargetError(f"{path} {_failed(error)}") from error
     return module
 

@@ -7,6 +7,7 @@ contracted graph has a cycle is cut off and the parts it touches are solved agai
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,11 +219,10 @@ def _by_highs(
     for cut in cuts:
         problem += pulp.lpSum(take[i] for i in sorted(cut)) <= len(cut) - 1
     result = problem.solve(
-        pulp.HiGHS(
-            msg=False,
-            threads=1,
-            gapRel=limits.gap,
-            gapAbs=0.0,
+        _silent_highs()(
+            output_flag=False,
+            mip_rel_gap=limits.gap,
+            mip_abs_gap=0.0,
             random_seed=0,
             mip_max_nodes=limits.max_nodes,
             **_SKIPPED,
@@ -240,6 +240,27 @@ def _by_highs(
     if usable and sum(weight[i] for i in chosen) >= sum(weight[i] for i in greedy):
         return chosen, False
     return greedy, False
+
+
+@functools.cache
+def _silent_highs() -> Any:
+    """PuLP's HiGHS with one thread, whose options hold while it is made: HiGHS 1.16 prints its
+    version when it is given callbacks, which its constructor does."""
+    import highspy
+    import pulp
+
+    class Model(highspy.Highs):
+        def enableCallbacks(self) -> None:
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    class Solver(pulp.HiGHS):
+        def createAndConfigureSolver(self, lp: Any) -> None:
+            lp.solverModel = Model()
+            for name, value in {"threads": 1, **self.optionsDict}.items():
+                lp.solverModel.setOptionValue(name, value)
+
+    return Solver
 
 
 def _weight(score: float, rank: int, count: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.hlo.brief import brief
@@ -32,7 +33,7 @@ class Report(Figures):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data, ready for JSON."""
+        """The report as plain data, ready for JSON; an infinite error is "inf"."""
         data = {**dataclasses.asdict(self), "notes": all_notes(self)}
         return {key: _plain(value) for key, value in data.items()}
 
@@ -106,6 +107,8 @@ def report_trial(trial: Trial) -> Report:
 
 def _plain(value: Any) -> Any:
     """A value of `to_dict` as JSON knows it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, tuple):
         return [dict(one) if isinstance(one, dict) else one for one in value]
     return value

@@ -11,7 +11,7 @@ from typing import Any
 from fusionstitch import accuracy, arguments
 from fusionstitch.compiler import builders, core, progress
 from fusionstitch.compiler.core import Stitched
-from fusionstitch.errors import OptionError, StitchError, reason
+from fusionstitch.errors import OptionError, StitchError
 from fusionstitch.hlo.brief import brief
 from fusionstitch.options import Options
 from fusionstitch.reports import counting, memory, timing
@@ -119,11 +119,12 @@ class _Program:
         self.notes: list[str] = []
 
     def planned(self, step: progress.Step) -> Trial:
-        """Planned, and compiled if NVRTC is there, for a device that is not."""
+        """Planned, and compiled if an NVRTC that knows it is there, for a device that is not."""
         step("lowering")
         module = self.lowered()
         device = builders.profile(self.options)
-        builder = builders.cuda(device, self.options) if nvrtc.available() else None
+        builds = nvrtc.available() and device.sm_arch in nvrtc.architectures()
+        builder = builders.cuda(device, self.options) if builds else None
         known = tuned.load(device)
         result = core.stitch(module, self.options, device, builder, step=step, tuned=known)
         self.notes.append(f"{device.name} is not here: kernels and times are modelled")
@@ -137,7 +138,8 @@ class _Program:
             if not isinstance(found, Failed):
                 return found
             # a program with a lowering for the host alone
-            self.notes.append(f"lowered for the host: {reason(found.error)}")
+            why = f"{type(found.error).__name__}: {found.error}"
+            self.notes.append(f"lowered for the host, as JAX does not for CUDA here: {why}")
         return _hlo(traced.lower())
 
     def compiled(self) -> Any:

@@ -37,6 +37,11 @@ def portable_artifact(hlo: bytes) -> bytes:
             text = str(module)
         return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
     except Exception as error:  # the bindings raise whatever the statuses map to
+        if any(i.opcode == "fusion" for c in parse(hlo).computations for i in c.instructions):
+            raise ImportModuleError(
+                "The module holds fusions: it is what XLA has compiled. Pass what came before, "
+                "such as Lowered.compiler_ir('hlo').as_hlo_text()."
+            ) from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ImportModuleError(f"XLA refused the module: {' '.join(reason)[:_SHOWN]}") from error
 

@@ -194,3 +194,13 @@ def test_the_outermost_function_runs() -> None:
     assert [float(v) for v in emulated(jax.value_and_grad(square))(3.0)] == [9.0, 6.0]
     assert fs.jit(jax.grad(fs.jit(lambda x: x * x)))(3.0) == 6.0
     assert_same(emulated(jax.vmap(emulated(jnp.sum)))(X), X.sum(1))
+
+
+def test_a_product_whose_threads_store_one_vector_each(host_compiler: str) -> None:
+    x, y, w = (
+        jax.random.normal(jax.random.key(n), (rows, 16)) for n, rows in enumerate((32, 16, 32))
+    )
+    options = fs.Options(backend="emulate", scorer="paper", fallback="error")
+    product = fs.jit(lambda x, y, w: w - x @ y, options=options)
+    assert len(product.lower(x, y, w).compile().kernels) == 1
+    np.testing.assert_allclose(product(x, y, w), w - x @ y, atol=1e-5)

@@ -32,6 +32,11 @@ def test_defaults() -> None:
         ("max_patterns", 0, "Options.max_patterns is 0; it takes a whole number above 0"),
         ("max_pattern_ops", True, "whole number"),
         ("max_solver_nodes", 2.5, "whole number"),
+        (
+            "device",
+            Path("mine.json"),
+            r"Options.device is .*Path\(.*\); it takes a prof",
+        ),
         ("device", "h900", "No device profile is named 'h900'. Choose one of: .*h200"),
     ],
 )

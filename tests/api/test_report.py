@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -81,6 +83,34 @@ def test_of_a_compiled_function() -> None:
     compiled = jitted.lower(X, jax.ShapeDtypeStruct((16, 24), jnp.float32)).compile()
     assert compiled.report().kernels["fusionstitch"] == 1
     assert not X.is_deleted()
+
+
+def test_what_overflows_float32_is_ready_for_json() -> None:
+    options = fs.Options(backend="emulate", scorer="paper")
+    report = fs.report(lambda x: jnp.exp(x).sum(), jnp.arange(100.0), options=options)
+    assert report.max_rel_error == report.max_rel_error_xla == np.inf
+    data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert data["max_rel_error"] == data["max_rel_error_xla"] == "inf"
+
+
+def test_a_device_that_this_nvrtc_does_not_know(
+    nvrtc: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvrtc, "architectures", lambda: ("sm_75",))
+    monkeypatch.setattr(nvrtc, "compile", None)
+    report = fs.report(mixed, X, device="v100", options=fs.Options(scorer="paper"))
+    assert (report.kernels["fusionstitch"], report.fallbacks) == (1, ())
+    assert report.patterns[0]["registers"] is None
+
+
+def test_what_jax_lowers_for_the_host_alone() -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        jax.debug.print("{}", x.sum())
+        return jax.nn.softmax(x) * 2
+
+    report = fs.report(fun, jnp.ones((8, 16)), device="h200")
+    note = "lowered for the host, as JAX does not for CUDA here: ValueError: the platform for"
+    assert report.notes[0].startswith(note)
 
 
 def test_random_bits_are_the_programs_own() -> None:

@@ -40,6 +40,18 @@ def broken():
     return 1 / 0
 
 number = 3
+
+def in_jax():
+    return jnp.ones((2, 3)) @ jnp.ones((2, 3))
+
+def leaves():
+    raise SystemExit(0)
+
+def untraced():
+    return (lambda x: x / (1 // 0)), (1.0,)
+
+def short():
+    return (lambda x, y: x), (1.0,)
 """
 
 KEYS = {
@@ -174,6 +186,13 @@ def test_modules_in_files(ending: str, tmp_path: Path, capsys: pytest.CaptureFix
         (["report", "{file}:needs"], r"needs arguments \(n\)"),
         (["report", "{file}:wrong"], "returned function. A target is"),
         (["explain", "{file}:broken"], r"raised ZeroDivisionError at .*program.py:23: division"),
+        (["explain", "{file}:in_jax"], r"in_jax raised TypeError at .*program.py:28: dot_general"),
+        (["emit", "{file}:leaves"], r"leaves raised SystemExit at .*program.py:31: 0"),
+        (
+            ["report", "{file}:untraced"],
+            r"its function raised Zero.* at .*program.py:34: ",
+        ),
+        (["explain", "{file}:short"], r"short: its function raised TypeError: .*positional arg"),
         (["report", "{file}"], "names no function"),
         (["report", "absent.py:f"], "There is no file absent.py"),
         (["report", "no.such.module:f"], "There is no module no.such.module"),
@@ -199,6 +218,22 @@ def test_bad_module_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     path.write_text("this is no module")
     assert cli.main(["explain", str(path)]) == 2
     assert capsys.readouterr().err.startswith("fusionstitch: ")
+
+
+def test_files_that_do_not_parse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("def f(:")
+    assert cli.main(["explain", f"{path}:f"]) == 2
+    error = capsys.readouterr().err
+    assert error == f"fusionstitch: {path} raised SyntaxError: invalid syntax (bad.py, line 1)\n"
+
+
+def test_compiled_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "compiled.hlo"
+    compiled = jax.jit(lambda x: jnp.tanh(x).T * 2).lower(jnp.ones((64, 48))).compile()
+    path.write_text(compiled.as_text())
+    assert cli.main(["explain", str(path)]) == 2
+    assert "The module holds fusions: it is what XLA has compiled." in capsys.readouterr().err
 
 
 def test_bad_environment(

@@ -120,6 +120,27 @@ def test_a_signal_at_each_stage(name: str, program: Path, host_compiler: str) ->
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "fusionstitch: interrupted\n")
 
 
+@pytest.mark.parametrize("command", ["report", "explain", "emit", "tune"])
+def test_a_signal_while_jax_is_imported(command: str, program: Path) -> None:
+    code = f"""
+import os, signal, sys
+from fusionstitch.commands import cli
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy.lib._npyio_impl":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+sys.exit(cli.main({filled(command, program)}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "fusionstitch: interrupted\n")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_level_of_the_log(command: str, program: Path) -> None:
     done = process(filled(command, program), FUSIONSTITCH_LOG="loud")

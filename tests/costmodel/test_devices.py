@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
+from pathlib import Path
+
 import pytest
 
-from fusionstitch.costmodel.devices import Device, device, named
+from fusionstitch.costmodel.devices import Device, device, load, named
 from fusionstitch.hlo.errors import OptionError
 
 NAMES = ("a100", "emulated", "h100", "h200", "l4", "v100")
@@ -51,6 +56,42 @@ def test_names_in_any_case(text: str, name: str) -> None:
 @pytest.mark.parametrize("text", ["GH200", "L40S", "", "h20", "NVIDIA"])
 def test_a_name_is_a_whole_word(text: str) -> None:
     assert named(text) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_profiles_are_read_from_files(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(dataclasses.asdict(device(name))))
+    assert load(path) == device(name)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sm_count", 0),
+        ("sm_count", "148"),
+        ("sm_count", True),
+        ("warp_size", 31.5),
+        ("l2_bytes", None),
+        ("cluster_limit", 0),
+        ("launch_us", -1.0),
+        ("dram_bytes_per_s", 0),
+        ("dram_bytes_per_s", math.nan),
+        ("fp32_flops", math.inf),
+        ("bandwidth_curve", []),
+        ("bandwidth_curve", [[2, 1.0], [1, 2.0]]),
+        ("bandwidth_curve", [[1, -1.0]]),
+        ("sm_arch", "hopper"),
+        ("name", 3),
+    ],
+)
+def test_a_file_with_values_that_no_device_has_is_refused(
+    field: str, value: object, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({**dataclasses.asdict(device("h200")), field: value}))
+    with pytest.raises(OptionError, match=rf"holds no device profile \(ValueError: {field} is "):
+        load(path)
 
 
 def test_the_emulated_device_plans_like_an_h200_with_few_multiprocessors() -> None:

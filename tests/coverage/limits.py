@@ -146,7 +146,9 @@ def _cell(found: Iterable[Status]) -> str:
 def _real_sizes() -> list[str]:
     return [
         "Planned in f32 for an H200 with the default scorer, which decides by the model; nothing",
-        "of it is run. A scatter or a segment sum whose updates may meet in one element is",
+        "of it is run. Each has ops before and after it, such as `exp` of the updates and `tanh`",
+        "of the sums, for which XLA needs kernels; alone, more is left to XLA.",
+        "A scatter or a segment sum whose updates may meet in one element is",
         "stitched by comparing every update with every element of the result: in a fixed order,",
         f"without atomics. It is refused above {scatter_sums.MOST:,} comparisons (index vectors",
         "times elements of the result), and the model prefers XLA's scatter before that, unless",

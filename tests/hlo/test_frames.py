@@ -69,8 +69,11 @@ def test_the_users_frame(name):
     assert users(stack) == stack[want]
 
 
-def test_no_frame():
+@pytest.mark.parametrize("start", [f"{SCRIPTS}/fusionstitch", "<frozen runpy>"])
+def test_no_frame(start):
     assert users([]) is None
+    ours = [Frame(f"{OURS}/trial.py", "lowered", 3), Frame(f"{OURS}/cli.py", "main", 2)]
+    assert users([*ours, Frame(start, "<module>", 1)]) is None
     assert Frames(HloModule().stack_frame_index).place(3) == ("", 0)
 
 

@@ -31,6 +31,8 @@ def dump():
 
 SOURCES = {
     "hlo_text": LOWERED.compiler_ir("hlo").as_hlo_text(),
+    "commented_hlo_text": f"// by XLA\n/* for\n{LOWERED.as_text()}\n*/ "
+    + LOWERED.compiler_ir("hlo").as_hlo_text(),
     "hlo_text_bytes": LOWERED.compiler_ir("hlo").as_hlo_text().encode(),
     "stablehlo_text": LOWERED.as_text(),
     "stablehlo_debug": LOWERED.as_text(debug_info=True),

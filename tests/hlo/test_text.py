@@ -48,6 +48,73 @@ def test_compiled_text_with_percent_signs_and_frames_is_read():
     assert tanh.source.file.endswith("test_text.py")
 
 
+def same(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("opcode", "fields", "fun", "args"),
+    [
+        (
+            "convolution",
+            (
+                *("window", "convolution_dimension_numbers", "feature_group_count"),
+                *("batch_group_count", "precision_config"),
+            ),
+            jax.grad(
+                lambda k, x: jax.lax.conv_general_dilated(
+                    *(x, k, (2, 1), ((1, 0), (2, 2)), (2, 1)),
+                    feature_group_count=3,
+                    dimension_numbers=("NHWC", "HWIO", "NHWC"),
+                ).sum(),
+                argnums=(0, 1),
+            ),
+            (np.ones((3, 3, 1, 6), "f"), np.ones((2, 6, 6, 3), "f")),
+        ),
+        ("topk", ("k", "largest"), lambda x: jax.lax.top_k(x, 2), (np.ones(5, "f"),)),
+        ("rng", ("distribution",), lambda: jax.lax.rng_uniform(0.0, 1.0, (3,)), ()),
+        (
+            "rng-bit-generator",
+            ("rng_algorithm",),
+            lambda key: jax.lax.rng_bit_generator(key, (3,), algorithm=2),
+            (np.zeros(4, np.uint32),),
+        ),
+        (
+            "triangular-solve",
+            ("triangular_solve_options",),
+            lambda a: jax.lax.linalg.triangular_solve(
+                a, a, left_side=True, transpose_a=True, unit_diagonal=True
+            ),
+            (np.ones((3, 3), "f"),),
+        ),
+        (
+            "exponential",
+            ("result_accuracy",),
+            lambda x: jax.lax.exp(x, accuracy=jax.lax.AccuracyMode.HIGHEST),
+            (np.ones(3, "f"),),
+        ),
+        (
+            "custom-call",
+            ("sharding",),
+            lambda x: jax.pure_callback(same, x, x),
+            (np.ones(3, "f"),),
+        ),
+    ],
+)
+def test_ops_that_xla_keeps_are_read_as_xla_writes_them(opcode, fields, fun, args):
+    platform = "cuda" if opcode == "triangular-solve" else "cpu"
+    hlo = jax.jit(fun).trace(*args).lower(lowering_platforms=(platform,)).compiler_ir("hlo")
+    texts = [text_to_proto(hlo.as_hlo_text()), hlo.as_serialized_hlo_module_proto()]
+    read, written = (
+        [i for c in parse(data).computations for i in c.instructions if i.opcode == opcode]
+        for data in texts
+    )
+    assert len(read) == len(written) > 0
+    for a, b in zip(read, written, strict=True):
+        for field in fields:
+            assert getattr(a, field) == getattr(b, field), field
+
+
 def module(body, header=""):
     return f"HloModule m{header}\n\nENTRY main {{\n{body}\n}}\n"
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -39,6 +42,22 @@ def test_figure_3_takes_a_cut() -> None:
     solution = Program(graph, [_bits(a, c)]).solve({0: 5.0})
     assert solution.chosen == ()
     assert solution.cuts == 1
+
+
+def test_the_solver_prints_nothing() -> None:
+    code = (
+        "import sys\n"
+        "from fusionstitch.plan import frontier\n"
+        "from tests.plan import test_ilp\n"
+        "frontier.MOST_FRONTIERS = 0\n"
+        "test_ilp.test_the_paper_s_exclusion_of_overlapping_patterns()\n"
+        "assert 'highspy' in sys.modules"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_cycle_through_two_patterns_takes_a_cut() -> None:
