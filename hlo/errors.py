@@ -29,8 +29,8 @@ class CodegenError(FusionStitchError):
 
 
 class PassError(CodegenError):
-    """A pass over regions broke one: a defect in fusionstitch itself, for which no other way to a
-    kernel is tried."""
+    """A pass over regions broke one, or a kernel breaks a rule of the verifier: a defect in
+    fusionstitch itself, for which no other way to a kernel is tried."""
 
 
 class TemplateSyntaxError(FusionStitchError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fusionstitch.codegen.ir.expressions import SHARED, Pointer, infix
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     ALL,
@@ -21,6 +22,7 @@ from fusionstitch.codegen.ir.statements import (
     Let,
     Note,
     Scope,
+    Shared,
     Skip,
     Statement,
     Store,
@@ -99,6 +101,11 @@ def _array(one: Array) -> str:
     return f"{one.kind} {one.name}{size}{' = {}' if one.zero else ''};"
 
 
+def _shared(one: Shared) -> str:
+    place = infix("+", SHARED, one.offset) if one.offset else SHARED
+    return _let(Let(f"{one.kind}*", one.name, Pointer(one.kind, place)))
+
+
 def _store_vector(one: StoreVector) -> str:
     store = f"fs_store_vec({one.buffer} + {spell(one.address)}, {one.values});"
     return f"if ({spell(one.condition)}) {store}" if one.condition else store
@@ -128,5 +135,6 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     ),
     Call: lambda one: f"{one.function}({', '.join(map(spell, one.arguments))});",
     Barrier: _barrier,
+    Shared: _shared,
     Skip: lambda one: f"if ({spell(one.condition)}) continue;",
 }

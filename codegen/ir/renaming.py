@@ -7,13 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 from fusionstitch.codegen.ir.expressions import Integer, Name, Named
-from fusionstitch.codegen.ir.statements import Array, Fill, For, Let, Store, StoreVector, Table
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Fill,
+    For,
+    Let,
+    Shared,
+    Store,
+    StoreVector,
+    Table,
+)
 from fusionstitch.codegen.ir.walk import mapped
 from fusionstitch.codegen.places.index import pieces
 
 #: The fields of statements that are names.
 _FIELDS: dict[type, tuple[str, ...]] = {
-    **dict.fromkeys((Let, Array, Table, Name), ("name",)),
+    **dict.fromkeys((Let, Array, Shared, Table, Name), ("name",)),
     Store: ("buffer",),
     StoreVector: ("buffer", "values"),
     Fill: ("array",),

@@ -45,6 +45,18 @@ class Array:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """`size` elements of C type `kind`, of `item` bytes each, in shared memory from byte `offset`
+    on."""
+
+    kind: str
+    name: str
+    offset: int
+    size: int
+    item: int
+
+
+@dataclass(frozen=True)
 class Table:
     """An array of constants of C type `kind`: names of buffers, or integers."""
 
@@ -183,6 +195,7 @@ Statement = (
     | Blank
     | Let
     | Array
+    | Shared
     | Table
     | Assign
     | Store

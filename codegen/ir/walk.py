@@ -6,33 +6,47 @@ Both are trees of frozen dataclasses, whose fields hold other nodes, tuples of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_args
 
-from fusionstitch.codegen.ir.expressions import Integer, Name, Named
-from fusionstitch.codegen.ir.statements import Fill, Statement, Store, StoreVector
+from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, Named
+from fusionstitch.codegen.ir.statements import (
+    Branch,
+    Fill,
+    For,
+    Function,
+    Statement,
+    Store,
+    StoreVector,
+)
+
+#: Types of fields, as the nodes' files write them, that hold no nodes.
+_CONSTANTS = frozenset({"str", "int", "bool", "int | None", "Op", "Index", "Scope"})
+NODES = frozenset((*get_args(Statement), *get_args(Expr), Branch, Function))
+_FIELDS = {node: tuple(field.name for field in fields(node)) for node in NODES}
+#: Fields that hold no nodes are skipped: most nodes are walked through many times.
+_INNER = {
+    node: tuple(field.name for field in fields(node) if field.type not in _CONSTANTS)
+    for node in NODES
+}
 
 
 def parts(node: Any) -> Iterator[Any]:
     """The nodes right inside of a node, in the order of its fields."""
-    for field in fields(node):
-        yield from _nodes(getattr(node, field.name))
+    for name in _INNER[type(node)]:
+        value = getattr(node, name)
+        if type(value) is tuple:
+            yield from _nodes(value)
+        elif type(value) in NODES:
+            yield value
 
 
-def _nodes(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple):
-        for one in value:
-            yield from _nodes(one)
-    elif is_node(value):
-        yield value
-
-
-def is_node(value: Any) -> bool:
-    """Whether a field holds a statement or an expression; the op of an expression is neither."""
-    return is_dataclass(value) and type(value).__module__.startswith(_HERE)
-
-
-_HERE = f"{__package__}."
+def _nodes(values: tuple[Any, ...]) -> Iterator[Any]:
+    for value in values:
+        if type(value) is tuple:
+            yield from _nodes(value)
+        elif type(value) in NODES:
+            yield value
 
 
 def every(nodes: Iterable[Any]) -> Iterator[Any]:
@@ -49,12 +63,12 @@ def mapped(node: Any, new: Callable[[Any], Any]) -> Any:
     already."""
 
     def value_of(value: Any) -> Any:
-        if isinstance(value, tuple):
+        if type(value) is tuple:
             return tuple(map(value_of, value))
-        return mapped(value, new) if is_node(value) else value
+        return mapped(value, new) if type(value) in NODES else value
 
-    changed = {f.name: value_of(getattr(node, f.name)) for f in fields(node)}
-    return new(replace(node, **changed))
+    kind = type(node)
+    return new(kind(*(value_of(getattr(node, name)) for name in _FIELDS[kind])))
 
 
 def names(node: Any) -> Iterator[str]:
@@ -66,13 +80,22 @@ def names(node: Any) -> Iterator[str]:
         elif isinstance(one, Integer):
             yield from (variable.name for variable in one.index.variables)
         elif isinstance(one, Named):
-            yield from one.pieces
+            yield from filter(str.isidentifier, one.pieces)
         elif isinstance(one, Fill):
             yield one.array
         elif isinstance(one, (Store, StoreVector)):
             yield one.buffer
             if isinstance(one, StoreVector):
                 yield one.values
+
+
+def own_names(statement: Statement) -> Iterator[str]:
+    """The names in a statement, without those in the statements inside of it."""
+    if isinstance(statement, For):
+        yield from names(statement.start)
+        yield from names(statement.stop)
+    else:
+        yield from names(statement)
 
 
 def mentions(statements: Iterable[Statement], name: str) -> bool:

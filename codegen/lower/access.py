@@ -30,7 +30,7 @@ from fusionstitch.codegen.places.index import (
     render,
     variable,
 )
-from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import Vector
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.text.types import c_type
@@ -311,8 +311,3 @@ def as_computed(op: Op, stored: Expr) -> Expr:
     """A stored element of `op` as the type that is computed with."""
     kind = c_type(op.dtype)
     return stored if kind.storage == kind.compute else apply("fs_load", stored)
-
-
-def in_range(op: Op, index: Indices) -> bool:
-    """True if an index is known to lie inside a value."""
-    return all(i.lo >= 0 and i.hi < dim for i, dim in zip(index, op.dims, strict=True))

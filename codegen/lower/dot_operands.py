@@ -24,11 +24,11 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.statements import ALL, Assign, Call
 from fusionstitch.codegen.loops.stages import Stage, body_reads
-from fusionstitch.codegen.lower.access import Site, in_range
+from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.dot_emitter import DotEmitter
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.places.index import Index, delinearize, linearize, render, variable
-from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import Vector
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op

@@ -76,7 +76,8 @@ class ProductEmitter(TiledRows):
         for name, values in (*repeat.buffers.items(), *repeat.places.items()):
             tables[name] = kinds[name], self.writer.name(f"{name}_terms")
             kind, table = tables[name]
-            self.writer.add(Table(kind, table, tuple(map(Name, values))))
+            spelt: type[Name | Number] = Name if name in repeat.buffers else Number
+            self.writer.add(Table(kind, table, tuple(map(spelt, values))))
         with self.writer.nested(replace(unrolled(term, count), unroll=2), pinned=True):
             for name, (kind, table) in tables.items():
                 self.writer.let(kind, name, Element(Name(table), Name(term)))

@@ -14,19 +14,17 @@ from contextlib import ExitStack, contextmanager
 from fusionstitch.codegen.dots.streams import Layout, layouts_of
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH
 from fusionstitch.codegen.ir.expressions import (
-    SHARED,
     THREAD,
     Expr,
     Integer,
     Name,
     Number,
-    Pointer,
     all_of,
     behind,
     element,
     infix,
 )
-from fusionstitch.codegen.ir.statements import ALL, Array, Assign, Barrier, Call, Scope
+from fusionstitch.codegen.ir.statements import ALL, Array, Assign, Barrier, Call, Scope, Shared
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE
 from fusionstitch.codegen.lower.dot_tensor import GROUPS, TensorEmitter
@@ -59,8 +57,8 @@ class WordsEmitter(TensorEmitter):
     def _shared_place(self, stage: Stage, layout: Layout) -> str:
         source = stage.op.operands[1 - self._side_of_rows(stage)]
         name = self.writer.name(f"{self.label(source)}_block")
-        place = infix("+", SHARED, layout.offset) if layout.offset else SHARED
-        self.writer.let(f"{layout.element}*", name, Pointer(layout.element, place))
+        size = self.columns * layout.stride
+        self.writer.add(Shared(layout.element, name, layout.offset, size, layout.item))
         return name
 
     # ---- columns ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +13,6 @@ from fusionstitch.codegen.ir.expressions import (
     SHARED,
     Expr,
     Name,
-    Pointer,
     apply,
     infix,
     least,
@@ -27,9 +27,10 @@ from fusionstitch.codegen.ir.statements import (
     If,
     Let,
     Scope,
+    Shared,
     Statement,
 )
-from fusionstitch.codegen.ir.walk import mentions
+from fusionstitch.codegen.ir.walk import every, mentions
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.context import Context, Memory
@@ -50,7 +51,7 @@ from fusionstitch.codegen.memory.barriers import settled
 from fusionstitch.codegen.memory.prefetch import late_inputs
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.text.source import comment
-from fusionstitch.codegen.text.types import c_type
+from fusionstitch.codegen.text.types import c_type, compute_bytes
 
 
 class KernelEmitter:
@@ -85,7 +86,9 @@ class KernelEmitter:
         looped = {g for phase in self.plan.phases if self.plan.loops(phase) for g in phase}
         bodies = {g: self._function_body(g, signatures[g], g in looped) for g in groups}
         for group, body in bodies.items():
-            signatures[group] = replace(signatures[group], shared=mentions(body, SHARED.name))
+            arrays = any(isinstance(one, Shared) for one in every(body))
+            uses = arrays or mentions(body, SHARED.name)
+            signatures[group] = replace(signatures[group], shared=uses)
         for shared in shared_functions(bodies, signatures, self.int):
             flat = signatures[next(iter(shared.places))].flat
             name = self.writer.name("elementwise" if flat else "part")
@@ -196,8 +199,10 @@ class KernelEmitter:
             if stage in self.memory.shared:
                 names[stage] = writer.name(f"{self.context.label(stage.op)}_shared")
                 compute, offset = c_type(stage.op.dtype).compute, self.memory.shared[stage]
-                place = Pointer(compute, infix("+", SHARED, offset))
-                writer.let(f"{compute}*", names[stage], place)
+                leaves = group.group.in_block(stage)
+                size = group.points * math.prod(map(group.group.axes.extent, leaves))
+                item = compute_bytes(stage.op.dtype)
+                writer.add(Shared(compute, names[stage], offset, size, item))
         for i, nest in enumerate(group.nests):
             if i and names:
                 writer.add(Barrier(Scope.BLOCK))

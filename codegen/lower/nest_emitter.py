@@ -33,7 +33,7 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
 from fusionstitch.codegen.loops.stages import Stage, closure
-from fusionstitch.codegen.lower.access import Site, in_range
+from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.rows import RowLoop, row_loop
 from fusionstitch.codegen.lower.sweeps import Held, Sweep, Sweeps, functor_of, start_of
 from fusionstitch.codegen.memory.barriers import joins_columns
@@ -47,7 +47,7 @@ from fusionstitch.codegen.places.index import (
     substituted,
     variable,
 )
-from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES, aligned_base
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS, mostly_busy
 from fusionstitch.codegen.text.types import c_type

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.printer import function, lines
+from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.context import Context, Memory
 from fusionstitch.codegen.lower.emit import KernelEmitter
@@ -21,67 +23,103 @@ from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import only_element
 
 
-def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
-    """Prints a scheduled region."""
+def lower_kernel(scheduled: Scheduled, numerics: str) -> Lowered:
+    """The statements of a scheduled region."""
     graph, plan, layout = scheduled.graph, scheduled.plan, scheduled.layout
     writer = Writer()
     writer.name(graph.name)
-    buffers = scratch_buffers(graph, plan)
+    overwritten = {i for _, i in in_place(graph, plan)}
     inputs = {p.id: writer.name(p.name or "input") for p in graph.parameters}
+    buffers = [
+        _buffer(p, inputs[p.id], Space.INPUT, i in overwritten)
+        for i, p in enumerate(graph.parameters)
+    ]
     outputs: dict[int, list[str]] = {}
     for op in graph.root.operands:
-        outputs.setdefault(op.id, []).append(writer.name(f"{op.name or op.opcode}_out"))
+        name = writer.name(f"{op.name or op.opcode}_out")
+        outputs.setdefault(op.id, []).append(name)
+        buffers.append(_buffer(op, name, Space.OUTPUT))
     scratch: dict[int, str] = {}
-    for buffer in buffers:
-        op = buffer.ops[0]
+    for own in scratch_buffers(graph, plan):
+        op = own.ops[0]
         alone = f"{op.name or op.opcode}_scratch"
-        scratch |= dict.fromkeys(
-            (op.id for op in buffer.ops), writer.name(alone if len(buffer.ops) == 1 else "scratch")
-        )
+        name = writer.name(alone if len(own.ops) == 1 else "scratch")
+        scratch |= dict.fromkeys((op.id for op in own.ops), name)
+        kind = c_type(op.dtype)
+        buffers.append(Buffer(name, kind.storage, own.bytes // kind.bytes, Space.SCRATCH))
     # they lie outside of the kernel, beside all that headers declare
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
+    buffers += [_buffer(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
     memory = Memory(inputs, outputs, scratch, layout.offsets, tables)
-    aliases = in_place(graph, plan)
     int_ = "long long" if _is_wide(graph) else "int"
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()
+    return Lowered(
+        name=graph.name,
+        buffers=tuple(buffers),
+        functions=tuple(emitter.functions),
+        body=body,
+        block=plan.block,
+        cluster=plan.cluster,
+        grid=plan.grid * plan.cluster,
+        shared=layout.total,
+    )
 
-    overwritten = {i for _, i in aliases}
-    parameters = [
-        f"const {_storage(p)}* {'' if i in overwritten else '__restrict__ '}{inputs[p.id]}"
-        for i, p in enumerate(graph.parameters)
-    ]
-    printed: dict[int, Iterable[str]] = {i: iter(names) for i, names in outputs.items()}
-    parameters += [f"{_storage(op)}* {next(iter(printed[op.id]))}" for op in graph.root.operands]
-    parameters += [f"{_storage(b.ops[0])}* {scratch[b.ops[0].id]}" for b in buffers]
-    source = ['#include "fusionstitch.cuh"', ""]
-    source += [_table(op, tables[op.id]) for op in graph if op.id in tables]
-    source += functors(graph)
-    source += (line for one in emitter.functions for line in function(one))
-    source += map(comment, _summary(scheduled))
-    bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
-    attributes = f"{_cluster(plan)}__launch_bounds__({bounds})"
-    source += [f'extern "C" __global__ void {attributes}', f"{graph.name}("]
-    source += ["    " + ",\n    ".join(parameters) + ") {"]
-    if layout.total:
-        source.append("  FS_DYNAMIC_SHARED(shared_memory);")
-    source += lines(body, 1)
-    source += ["}", ""]
+
+def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
+    """Lowers a scheduled region, verifies what that gave, and prints it."""
+    graph, plan, lowered = scheduled.graph, scheduled.plan, lower_kernel(scheduled, numerics)
+    verify(lowered)
+    scratch = scratch_buffers(graph, plan)
     return Kernel(
         name=graph.name,
-        source="\n".join(source),
+        source="\n".join(_lines(scheduled, lowered)),
         inputs=tuple(p.shape for p in graph.parameters),
         outputs=tuple(op.shape for op in graph.root.operands),
-        scratch=tuple(buffer.shape for buffer in buffers),
-        grid=plan.grid * plan.cluster,
-        block=plan.block,
-        shared_bytes=layout.total,
+        scratch=tuple(buffer.shape for buffer in scratch),
+        grid=lowered.grid,
+        block=lowered.block,
+        shared_bytes=lowered.shared,
         cooperative=plan.cooperative,
         template=scheduled.facts.template,
-        in_place=aliases,
-        cluster=plan.cluster,
+        in_place=in_place(graph, plan),
+        cluster=lowered.cluster,
         facts=(*scheduled.facts.facts, ("scope", scheduled.facts.scope)),
     )
+
+
+def _lines(scheduled: Scheduled, lowered: Lowered) -> Iterator[str]:
+    """The translation unit."""
+    graph, plan = scheduled.graph, scheduled.plan
+    yield from ('#include "fusionstitch.cuh"', "")
+    tables = [b.name for b in lowered.buffers if b.space is Space.TABLE]
+    yield from (_table(op, tables.pop(0)) for op in graph if is_table(op))
+    yield from functors(graph)
+    for own in lowered.functions:
+        yield from function(own)
+    yield from map(comment, _summary(scheduled))
+    bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
+    yield f'extern "C" __global__ void {_cluster(plan)}__launch_bounds__({bounds})'
+    parameters = [_parameter(b) for b in lowered.buffers if b.space is not Space.TABLE]
+    yield from (f"{graph.name}(", "    " + ",\n    ".join(parameters) + ") {")
+    if lowered.shared:
+        yield "  FS_DYNAMIC_SHARED(shared_memory);"
+    yield from lines(lowered.body, 1)
+    yield from ("}", "")
+
+
+def _buffer(op: Op, name: str, space: Space, overwritten: bool = False) -> Buffer:
+    kind = c_type(op.dtype)
+    # a table holds what is computed with
+    element = kind.compute if space is Space.TABLE else kind.storage
+    return Buffer(name, element, op.shape.size, space, overwritten)
+
+
+def _parameter(buffer: Buffer) -> str:
+    if buffer.space is not Space.INPUT:
+        return f"{buffer.kind}* {buffer.name}"
+    alone = "" if buffer.overwritten else "__restrict__ "
+    return f"const {buffer.kind}* {alone}{buffer.name}"
 
 
 def _cluster(plan: KernelPlan) -> str:
@@ -98,10 +136,6 @@ def _table(op: Op, name: str) -> str:
     values = ", ".join(literal(v, op.dtype) for v in op.attrs["value"].flat)
     compute = c_type(op.dtype).compute
     return f"static __device__ constexpr {compute} {name}[{op.shape.size}] = {{{values}}};\n"
-
-
-def _storage(op: Op) -> str:
-    return c_type(op.dtype).storage
 
 
 def _is_wide(graph: Graph) -> bool:

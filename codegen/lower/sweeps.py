@@ -32,9 +32,9 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads, closure, inlined_reads
-from fusionstitch.codegen.lower.access import Access, Site, in_range
+from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.places.index import Index, Var, linearize, render, variable
-from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import aligned_base
 from fusionstitch.codegen.rewrite.monoids import joins
 from fusionstitch.codegen.schedule.registers import row_registers, words_of

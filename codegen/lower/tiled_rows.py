@@ -28,12 +28,12 @@ from fusionstitch.codegen.ir.statements import ALL, Array, Fill, Group, If, Let,
 from fusionstitch.codegen.ir.walk import mentions
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads, inlined_reads
-from fusionstitch.codegen.lower.access import Site, in_range
+from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.nest_emitter import NestEmitter
 from fusionstitch.codegen.lower.rows import row_loop
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.places.index import Index, delinearize, render, variable
-from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.text.types import c_type, compute_bytes
 from fusionstitch.hlo.graph import Op
 

@@ -41,7 +41,7 @@ from fusionstitch.codegen.places.index import (
     replaced,
     variable,
 )
-from fusionstitch.codegen.places.maps import Guard, Indices, Read, is_branching, reads
+from fusionstitch.codegen.places.maps import Guard, Indices, Read, in_range, is_branching, reads
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
 from fusionstitch.codegen.text.expressions import keeps_value, literal, rotation, rounder
 from fusionstitch.codegen.text.types import c_type
@@ -261,8 +261,10 @@ class Values:
     def _constant(self, op: Op, index: Indices) -> Placed:
         if op.id not in self.tables:
             return Number(literal(op.attrs["value"].flat[0], op.dtype)), 0
-        table = Name(self.tables[op.id])
-        return Load(table, Integer(linearize(index, op.dims))), self._index_depth(index)
+        depth = self._index_depth(index)
+        if not in_range(op, index):  # what asks for the place stands around it
+            depth = max(depth, self.writer.ordered_depth)
+        return Load(Name(self.tables[op.id]), Integer(linearize(index, op.dims))), depth
 
     def _branches(self, op: Op, index: Indices) -> Task:
         alternatives = reads(op, index)
@@ -307,6 +309,8 @@ class Values:
         elif len(pieces) <= MOST_ADDRESSES:
             narrow = self._pieces(op, index, (), narrow=True)
             found = [piece for _, piece in narrow if piece is not None]
+            if len(found) < len(pieces):
+                return None
             addresses, address = self.bases([piece.address for piece in found])
             depth = max(depth, self._index_depth(tuple(addresses)))
             starts = [Address(p.buffer, Integer(a)) for p, a in zip(found, addresses, strict=True)]
@@ -341,6 +345,9 @@ class Values:
         stack: list[_Piece] = [(op, index, guards, ())]
         while stack:
             op, index, guards, new = stack.pop()
+            if not all(self._there(i, narrow) for i in index):
+                yield (*guards, *new), None  # an integer that only its branch may read
+                continue
             index = self.named(self._where(new, index) if narrow else index)
             guards = (*guards, *new)
             known = self.writer.find((op.id, index))
@@ -351,6 +358,18 @@ class Values:
                     stack.append((op.operands[read.operand], read.index, guards, read.guards))
             else:
                 yield guards, located
+
+    def _there(self, index: Index, narrow: bool) -> bool:
+        """Whether the integers that an index depends on can be read whatever else holds: where
+        places are narrowed none can."""
+
+        def one(place: Fetched) -> bool:
+            if place.name:
+                return True
+            inside = not narrow and in_range(place.op, place.at)
+            return inside and all(self._there(i, narrow) for i in place.at)
+
+        return all(map(one, index.fetched))
 
     def _where(self, guards: Sequence[Guard], index: Indices) -> Indices:
         """`index` as it is where `guards` hold: narrower ranges make addresses simpler."""

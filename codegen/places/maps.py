@@ -306,3 +306,8 @@ _MAPS: Mapping[str, Callable[[Op, Indices], list[Read]]] = {
     "iota": lambda op, index: [],
     "constant": lambda op, index: [],
 }
+
+
+def in_range(op: Op, index: Indices) -> bool:
+    """True if an index is known to lie inside a value."""
+    return all(i.lo >= 0 and i.hi < dim for i, dim in zip(index, op.dims, strict=True))

@@ -41,6 +41,17 @@ add(
     normal(35, 3),
     normal(20, 35),
 )
+# a piece's integers are read where the piece is, and nowhere else
+add(
+    "concatenated_gathers",
+    lambda x, y, a, b: jnp.exp(jnp.concatenate([x[a % 5], y[b % 7]])),
+    *(normal(5, 6), normal(7, 6), integers(3), integers(4)),
+)
+add(
+    "concatenated_gather_by_constants",
+    lambda x, y: jnp.concatenate([x, y[np.array([1, 0, 2, 0, 2, 1, 3, 0, 3, 1])]]).sum(1),
+    *(normal(8, 40), normal(4, 40)),
+)
 add(
     "pad_and_concatenate",
     lambda x, y: jnp.concatenate([jnp.pad(x, ((1, 2), (0, 0))), y.T[:, ::-1]], 0),

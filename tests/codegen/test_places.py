@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.ir.expressions import Name
+from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.loops.stages import find_stages
 from fusionstitch.codegen.lower.values import clamped
 from fusionstitch.codegen.places.index import (
@@ -252,7 +254,7 @@ def test_a_place_that_moves_with_the_lane_is_no_vector() -> None:
     ],
 )
 def test_clamping(dtype: str, last: int, text: str) -> None:
-    assert clamped("x", dtype, last) == text
+    assert spell(clamped(Name("x"), dtype, last)) == text
 
 
 # ---- stages --------------------------------------------------------------------------------------

@@ -486,7 +486,7 @@ _faults(
         )),
         ("HiGHS fails", lambda p: (
             p.returns("fusionstitch.plan.ilp.pack", None),
-            p.raises("pulp.HiGHS", OSError("no solver")),
+            p.raises("fusionstitch.plan.ilp._silent_highs", OSError("no solver")),
         )),
         ("the builder fails", lambda p: p.returns(
             "fusionstitch.compiler.builders.emulated", _raising(ValueError("no"))

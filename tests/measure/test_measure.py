@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
+from fusionstitch.compiler import builders
 from fusionstitch.costmodel.devices import device, load
 from fusionstitch.errors import MeasureError, OptionError
 from fusionstitch.hlo.graph import Shape
@@ -173,7 +174,6 @@ def test_what_is_no_profile(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.gpu
 def test_the_meter_on_a_gpu() -> None:
     from fusionstitch.codegen.generate import generate
-    from fusionstitch.compiler import builders
     from fusionstitch.hlo.extract import extract
     from fusionstitch.hlo.importer import from_proto
     from fusionstitch.hlo.inline import inline_calls
@@ -202,7 +202,7 @@ def test_the_meter_on_a_gpu() -> None:
 @pytest.mark.gpu
 def test_calibrating_on_a_gpu() -> None:
     profile = calibrate.calibrate()
-    known = fs.builders.profile(fs.Options())
+    known = builders.profile(fs.Options())
     assert profile.sm_count == known.sm_count
     assert 0.5 < profile.dram_bytes_per_s / known.dram_bytes_per_s < 2
     times = [us for _, us in profile.bandwidth_curve]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fusionstitch.codegen.generate import generate
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.text.source import uncommented
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
@@ -50,7 +51,7 @@ def stored() -> Iterator[tuple[str, Graph]]:
 
 
 def text(kernel: Kernel) -> str:
-    """All that is handed to a compiler or a launch."""
+    """All that is handed to a compiler or a launch. Comments are left out: they name lines."""
     launch = {
         "grid": kernel.grid,
         "block": kernel.block,
@@ -61,7 +62,8 @@ def text(kernel: Kernel) -> str:
         "in place": kernel.in_place,
         "template": kernel.template,
     }
-    return "\n".join([*(f"// {key}: {value}" for key, value in launch.items()), kernel.source])
+    said = [f"// {key}: {value}" for key, value in launch.items()]
+    return "\n".join([*said, uncommented(kernel.source)])
 
 
 def digest(text: str) -> str:

@@ -1,0 +1,44 @@
+"""A kernel as a whole: what it is given, what it does, and how it is launched."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from fusionstitch.codegen.ir.statements import Function, Statement
+
+
+class Space(enum.Enum):
+    """Where a buffer lies."""
+
+    INPUT = "global memory that others wrote before"
+    OUTPUT = "global memory that others read afterwards"
+    SCRATCH = "global memory of the kernel's own"
+    TABLE = "constants of the translation unit"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """`size` elements of C type `kind` (type in memory). An input is `overwritten` where an output
+    may lie in the same memory."""
+
+    name: str
+    kind: str
+    size: int
+    space: Space
+    overwritten: bool = False
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel's buffers in the order of its parameters, and its tables; its own functions; its
+    statements; threads of a block, blocks of a cluster and of the grid, bytes of shared memory."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    functions: tuple[Function, ...]
+    body: tuple[Statement, ...]
+    block: int
+    cluster: int
+    grid: int
+    shared: int

@@ -1,0 +1,31 @@
+"""What must hold for every kernel before it is printed.
+
+Each rule is a file: it walks the statements in the order of the program, and raises `Fault` at the
+first one that breaks it. A fault is a defect of ours: the pattern goes to XLA.
+"""
+
+from __future__ import annotations
+
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.verifier import bounds, definitions, hazards, meetings, vectors
+from fusionstitch.codegen.ir.verifier.fault import Fault
+from fusionstitch.hlo.errors import PassError
+
+RULES = (definitions.check, vectors.check, bounds.check, meetings.check, hazards.check)
+#: Characters of a kernel that an error quotes.
+_MOST = 2000
+
+
+def verify(kernel: Lowered) -> None:
+    """Raises PassError where a rule is broken: it says which, where, and quotes the kernel."""
+    for rule in RULES:
+        try:
+            rule(kernel)
+        except Fault as fault:
+            where = text([fault.at]).partition("\n")[0] if fault.at else "the kernel"
+            shown = text(kernel.body)[:_MOST]
+            raise PassError(
+                f"Defect in fusionstitch: {kernel.name} breaks a rule of kernels: {fault} at "
+                f"`{where}`. Please report it with this text:\n{shown}"
+            ) from fault

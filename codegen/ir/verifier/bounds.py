@@ -1,0 +1,227 @@
+"""Every access lies inside of its array or buffer.
+
+Where an address may lie outside by the ranges of its variables alone, a condition around the access
+must ask for one of them: what it rules out is not computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fusionstitch.codegen.ir.expressions import (
+    Apply,
+    Choice,
+    Element,
+    Expr,
+    Infix,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    Number,
+)
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    Fill,
+    For,
+    Group,
+    If,
+    Let,
+    Shared,
+    Skip,
+    Statement,
+    Store,
+    StoreVector,
+    Table,
+)
+from fusionstitch.codegen.ir.verifier.fault import Fault
+from fusionstitch.codegen.ir.verifier.vectors import VECTOR
+from fusionstitch.codegen.ir.walk import names, parts
+from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
+
+Range = tuple[int, int]
+
+
+def check(kernel: Lowered) -> None:
+    """Raises Fault for an access beyond an array or a buffer."""
+    sizes = {buffer.name: buffer.size for buffer in kernel.buffers}
+    _Walk(sizes).body(kernel.body)
+    for function in kernel.functions:  # its buffers are those of several groups
+        _Walk({}).body(function.body)
+
+
+class _Walk:
+    """Walks statements with what is known of arrays, and of variables: their ranges, and whether a
+    condition asks for them."""
+
+    def __init__(self, sizes: Mapping[str, int]):
+        self.sizes = dict(sizes)
+        self.ranges: dict[str, Range] = {}
+        self.asked: list[set[str]] = []
+        #: by variable, the variables that it was computed from
+        self.made_of: dict[str, set[str]] = {}
+
+    def body(self, body: Sequence[Statement]) -> None:
+        self.asked.append(set())
+        for one in body:
+            self.statement(one)
+        self.asked.pop()
+
+    def statement(self, one: Statement) -> None:
+        if isinstance(one, If):
+            if one.given:
+                self.statement(one.given)
+            self.expression(one.condition, one)
+            self.asked.append(set(names(one.condition)))
+            self.body(one.body)
+            for other in one.others:  # what did not hold rules out as well
+                self.asked[-1] |= set(names(other.condition)) if other.condition else set()
+                self.body(other.body)
+            self.asked.pop()
+        elif isinstance(one, Group):
+            for inner in one.body:
+                self.statement(inner)
+        elif isinstance(one, For):
+            self.loop(one)
+        else:
+            self.simple(one)
+
+    def loop(self, one: For) -> None:
+        self.expression(one.start, one)
+        self.expression(one.stop, one)
+        start, stop = self.range_of(one.start), self.range_of(one.stop)
+        if start and stop:
+            low, high = (stop[0], start[1]) if one.down else (start[0], stop[1] - 1)
+            self.ranges[one.variable] = low, high
+        # a bound that is computed is a condition
+        self.asked.append(set() if isinstance(one.stop, Number) else {one.variable})
+        self.body(one.body)
+        self.asked.pop()
+
+    def simple(self, one: Statement) -> None:
+        for part in parts(one):
+            self.expression(part, one)
+        if isinstance(one, Array):
+            self.sizes[one.name] = _elements(one)
+        elif isinstance(one, Shared):
+            self.sizes[one.name] = one.size
+        elif isinstance(one, Table):
+            self.sizes[one.name] = len(one.values)
+        elif isinstance(one, Let):
+            self.made_of[one.name] = set(names(one.value))
+            if isinstance(one.value, Apply) and one.value.function.startswith("fs_min"):
+                self.asked[-1].add(one.name)  # a bound that is taken instead
+            found = self.range_of(one.value)
+            if found:
+                self.ranges[one.name] = found
+        elif isinstance(one, Fill):
+            self.inside(one.array, (0, one.size - 1), (), one)
+        elif isinstance(one, Assign):
+            self.expression(one.target, one)
+        elif isinstance(one, Store):
+            self.access(one.buffer, one.address, 1, one)
+        elif isinstance(one, StoreVector):
+            width = self.sizes.get(one.values, 1)
+            asked = set(names(one.condition)) if one.condition else set()
+            self.asked.append(asked)
+            self.access(one.buffer, one.address, width, one)
+            self.asked.pop()
+        elif isinstance(one, Skip):
+            self.asked[-1] |= set(names(one.condition))
+
+    def expression(self, expr: Any, at: Statement) -> None:
+        if isinstance(expr, Choice):
+            for condition, value in expr.cases:
+                self.expression(condition, at)
+                self.asked.append(set(names(condition)))
+                self.expression(value, at)
+            self.expression(expr.otherwise, at)
+            for _ in expr.cases:
+                self.asked.pop()
+            return
+        for part in parts(expr):
+            self.expression(part, at)
+        if isinstance(expr, Element) and isinstance(expr.array, Name):
+            self.access(expr.array.name, expr.at, 1, at)
+        elif isinstance(expr, (Load, LoadVector)) and isinstance(expr.buffer, Name):
+            width = expr.width if isinstance(expr, LoadVector) else 1
+            self.access(expr.buffer.name, expr.at, width, at)
+
+    def access(self, buffer: str, address: Expr, width: int, at: Statement) -> None:
+        found = self.range_of(address)
+        if found:
+            self.inside(buffer, (found[0], found[1] + width - 1), tuple(names(address)), at)
+
+    def inside(self, buffer: str, found: Range, used: Sequence[str], at: Statement) -> None:
+        size = self.sizes.get(buffer)
+        if size is None or (found[0] >= 0 and found[1] < size):
+            return
+        if found[1] < 0 or found[0] >= size or not self._is_asked(used):
+            place = found[1] if found[1] >= size else found[0]
+            raise Fault(f"{buffer} has {size} elements, and {place} is accessed", at)
+
+    def _is_asked(self, used: Sequence[str]) -> bool:
+        """Whether a condition around asks for a variable, or for what it was computed from."""
+        return any(name in asked for name in self._origins(used) for asked in self.asked)
+
+    def _origins(self, used: Sequence[str]) -> Iterator[str]:
+        seen, todo = set[str](), list(used)
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                yield name
+                todo += self.made_of.get(name, ())
+
+    def range_of(self, expr: Expr) -> Range | None:
+        """The least and the greatest value of an integer, None where that is not known."""
+        if isinstance(expr, Integer):
+            return self.interval(expr.index)
+        if isinstance(expr, Number):
+            return (int(expr.text),) * 2 if expr.text.isdigit() else None
+        if isinstance(expr, Name):
+            return self.ranges.get(expr.name)
+        if isinstance(expr, Infix) and expr.operator in _COMBINE:
+            ranges = [self.range_of(operand) for operand in expr.operands]
+            first, *others = ranges
+            for other in others:
+                if first is None or other is None:
+                    return None
+                first = _COMBINE[expr.operator](first, other)
+            return first
+        return None
+
+    def interval(self, index: Index) -> Range:
+        """The least and the greatest value of an index, by what is known of its variables where
+        that is more than what they are said to hold."""
+        low = high = index.const
+        for term, coefficient in index.terms:
+            ends = [coefficient * end for end in self.term(term)]
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def term(self, term: Term) -> Range:
+        if isinstance(term, Quotient):
+            low, high = self.interval(term.base)
+            return max(0, low // term.divisor), max(0, high // term.divisor)
+        if isinstance(term, Remainder):
+            return 0, min(term.divisor - 1, max(0, self.interval(term.base)[1]))
+        low, high = self.ranges.get(term.name, (term.lo, term.hi))
+        return min(low, term.lo), max(high, term.hi)
+
+
+def _elements(one: Array) -> int:
+    """The elements of an array, or of a vector."""
+    if one.kind.startswith(VECTOR):
+        return int(one.kind.rstrip(">").rpartition(", ")[2])
+    return 1 if one.size is None else one.size
+
+
+_COMBINE = {
+    "+": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "-": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "*": lambda a, b: (min(x * y for x in a for y in b), max(x * y for x in a for y in b)),
+}

@@ -1,0 +1,363 @@
+"""The verifier of kernels: faults that are planted are found, and what is right passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    SHARED,
+    THREAD,
+    Expr,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    Number,
+    apply,
+    behind,
+    element,
+    infix,
+    number,
+)
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    Barrier,
+    Branch,
+    Call,
+    Fill,
+    For,
+    Function,
+    If,
+    Let,
+    Scope,
+    Shared,
+    Skip,
+    Statement,
+    Store,
+    StoreVector,
+    Table,
+    unrolled,
+)
+from fusionstitch.codegen.ir.verifier import verify
+from fusionstitch.codegen.lower import program
+from fusionstitch.codegen.places.index import Index, constant, variable
+from fusionstitch.hlo.errors import PassError
+from tests.codegen.cases import CASES
+
+X, ROW, LANE = Name("x"), variable("row", 64), variable("lane", 32)
+NOWHERE = Integer(Index())
+BUFFERS = (
+    Buffer("x", "float", 64, Space.INPUT),
+    Buffer("out", "float", 64, Space.OUTPUT),
+    Buffer("between", "float", 64, Space.SCRATCH),
+    Buffer("table", "float", 8, Space.TABLE),
+)
+
+
+def kernel(*body: Statement, functions: Sequence[Function] = ()) -> Lowered:
+    return Lowered("k", BUFFERS, tuple(functions), body, block=128, cluster=4, grid=16, shared=4096)
+
+
+def load(buffer: str, at: Index) -> Load:
+    return Load(Name(buffer), Integer(at))
+
+
+def rows(*body: Statement, stop: int = 64) -> For:
+    return For("int", "row", number(0), number(stop), body=body)
+
+
+def where(condition: Expr, *body: Statement) -> If:
+    return If(condition, None, body)
+
+
+def let(name: str, value: Expr, kind: str = "float") -> Let:
+    return Let(kind, name, value)
+
+
+BLOCKS, TEAMS, GRID = Barrier(Scope.BLOCK), Barrier(Scope.TEAM, 64), Barrier(Scope.GRID)
+CLUSTER = Barrier(Scope.CLUSTER)
+ROWS_SHARED = Shared("float", "kept", 0, 64, 4)
+OVERLAPPING = Shared("float", "other", 128, 64, 4)
+KEEP = rows(Store("kept", Integer(ROW), load("x", ROW)))
+USE = rows(Store("out", Integer(ROW), load("kept", ROW)))
+LANES = let("lane", infix("%", THREAD, 32), "int")
+WARPS = let("warp", infix("/", THREAD, 32), "int")
+JOIN_LANES = let("sum", apply("fs_reduce_lanes<32, FsAdd>", load("x", Index())))
+JOIN_BLOCK = Call("fs_reduce_block<4, FsAdd>", (SHARED, Name("sum")))
+JOIN_TEAM = Call("fs_reduce_team<2, FsAdd>", (SHARED, Name("sum")))
+SUM = Let("float", "sum", Number("0.0f"), changes=True)
+SPILL = rows(Store("between", Integer(ROW), load("x", ROW)))
+FETCH = rows(Store("out", Integer(ROW), load("between", ROW)))
+COPY = Function(
+    "copy",
+    (("const int", "tile"), ("const float*", "in_0"), ("float*", "out_0")),
+    (rows(Store("out_0", Integer(ROW), load("in_0", ROW))),),
+)
+
+
+def copied(source: str, target: str) -> Call:
+    return Call("copy", (number(0), Name(source), Name(target)))
+
+
+FAULTS: dict[str, tuple[Lowered, str]] = {
+    # names
+    "used before": (kernel(rows(let("a", Name("b")), let("b", X))), "b is not known"),
+    "used outside": (
+        kernel(rows(let("a", load("x", ROW))), Store("out", NOWHERE, Name("a"))),
+        "a is not known",
+    ),
+    "used in another branch": (
+        kernel(
+            If(
+                infix("<", THREAD, 1),
+                None,
+                (let("a", load("x", Index())),),
+                (Branch(None, (Store("out", NOWHERE, Name("a")),)),),
+            )
+        ),
+        "a is not known",
+    ),
+    "no such buffer": (kernel(let("a", load("y", Index()))), "y is not known"),
+    "declared twice": (kernel(let("a", X), let("a", X)), "a is declared twice"),
+    "of the kernel, in a function": (
+        kernel(LANES, functions=[Function("f", (), (let("a", Integer(LANE), "int"),))]),
+        "lane is not known",
+    ),
+    # vectors
+    "a load that is not aligned": (
+        kernel(rows(let("v", LoadVector("float", 4, X, Integer(ROW * 2)), "auto"))),
+        "4 elements is not aligned",
+    ),
+    "a store that is not aligned": (
+        kernel(rows(Array("fs_vec<float, 4>", "v"), StoreVector("out", Integer(ROW * 4 + 2), "v"))),
+        "4 elements is not aligned",
+    ),
+    # bounds
+    "beyond an array": (
+        kernel(Array("float", "sums", 4), rows(Assign(element("sums", ROW), X))),
+        "sums has 4 elements, and 63 is accessed",
+    ),
+    "beyond an input": (
+        kernel(rows(let("a", load("x", ROW + 1)))),
+        "x has 64 elements, and 64 is accessed",
+    ),
+    "before an output": (
+        kernel(Store("out", Integer(constant(-1)), X)),
+        "out has 64 elements",
+    ),
+    "the end of a vector": (
+        kernel(let("v", LoadVector("float", 4, X, Integer(constant(64))), "auto")),
+        "x has 64 elements, and 67 is accessed",
+    ),
+    "beyond a table": (kernel(rows(let("a", load("table", ROW)))), "table has 8 elements"),
+    "beyond shared memory": (
+        kernel(ROWS_SHARED, Store("kept", Integer(constant(64)), X)),
+        "kept has 64 elements",
+    ),
+    "beyond known constants": (
+        kernel(
+            Table("int", "at", (number(1), number(2))),
+            For(
+                "int", "t", number(0), number(3), body=(let("a", element("at", variable("t", 3))),)
+            ),
+        ),
+        "at has 2 elements",
+    ),
+    "filled beyond": (
+        kernel(Array("float", "sums", 4), Fill("sums", 5, Number("0.0f"))),
+        "sums has 4 elements, and 4 is accessed",
+    ),
+    "beyond by a condition of something else": (
+        kernel(LANES, where(infix("<", Name("lane"), 3), let("a", load("x", constant(70))))),
+        "x has 64 elements",
+    ),
+    # meetings
+    "a block where threads part": (
+        kernel(where(infix("<", THREAD, 64), BLOCKS)),
+        "all threads meet where conditions part them by 64",
+    ),
+    "a team where lanes part": (
+        kernel(LANES, where(infix("==", Name("lane"), 0), TEAMS)),
+        "64 threads meet",
+    ),
+    "a team larger than what goes together": (
+        kernel(WARPS, where(infix("<", Name("warp"), 3), TEAMS)),
+        "64 threads meet where conditions part them by 32",
+    ),
+    "a block in a loop over a thread's rows": (
+        kernel(For("int", "r", infix("/", THREAD, 32), number(9), step=4, body=(BLOCKS,))),
+        "all threads meet",
+    ),
+    "a block behind some who skip": (
+        kernel(rows(Skip(infix("<", THREAD, 32)), BLOCKS)),
+        "all threads meet where conditions part them by 32",
+    ),
+    "a block where data parts threads": (
+        kernel(LANES, where(infix("<", load("x", LANE), 3), BLOCKS)),
+        "all threads meet",
+    ),
+    "the grid where blocks part": (
+        kernel(where(infix("<", BLOCK, 3), GRID)),
+        "all blocks meet where conditions part them by 3",
+    ),
+    "a cluster where its blocks part": (
+        kernel(where(infix("==", infix("%", BLOCK, 4), 0), CLUSTER)),
+        "4 blocks meet",
+    ),
+    "lanes that are joined where they part": (
+        kernel(LANES, where(infix("<", Name("lane"), 16), JOIN_LANES)),
+        "32 threads meet",
+    ),
+    "a block that joins where its warps part": (
+        kernel(SUM, where(infix("<", THREAD, 64), JOIN_BLOCK)),
+        "all threads meet",
+    ),
+    "a team that joins where its warps part": (
+        kernel(SUM, where(infix("<", infix("/", THREAD, 32), 1), JOIN_TEAM)),
+        "64 threads meet",
+    ),
+    "in a function that is called where threads part": (
+        kernel(
+            where(infix("<", THREAD, 32), Call("f", ())), functions=[Function("f", (), (BLOCKS,))]
+        ),
+        "all threads meet",
+    ),
+    # hazards
+    "read before all have written": (
+        kernel(ROWS_SHARED, KEEP, USE),
+        "kept is read with no barrier behind a write",
+    ),
+    "a barrier of too few": (
+        kernel(ROWS_SHARED, KEEP, TEAMS, USE),
+        "kept is read with no barrier behind a write",
+    ),
+    "a barrier in one branch": (
+        kernel(ROWS_SHARED, KEEP, where(infix("<", BLOCK, 3), BLOCKS), USE),
+        "kept is read with no barrier behind a write",
+    ),
+    "written for the next tile too early": (
+        kernel(unrolled("t", 2), replace(unrolled("u", 2), body=(ROWS_SHARED, KEEP, BLOCKS, USE))),
+        "kept is written with no barrier behind a read",
+    ),
+    "an array over another one": (
+        kernel(ROWS_SHARED, OVERLAPPING, KEEP, rows(Store("other", Integer(ROW), X))),
+        "other is written where another array lies",
+    ),
+    "in place before all have read": (
+        kernel(
+            *(ROWS_SHARED, OVERLAPPING, KEEP, BLOCKS, USE),
+            rows(Store("other", Integer(ROW), X)),
+        ),
+        "other is written with no barrier behind a read",
+    ),
+    "scratch behind a barrier of the block": (
+        kernel(SPILL, BLOCKS, FETCH),
+        "between is read with no barrier behind a write",
+    ),
+    "scratch in a function": (
+        kernel(SPILL, copied("between", "out"), functions=[COPY]),
+        "between is read with no barrier behind a write",
+    ),
+    "scratch that a function wrote": (
+        kernel(copied("x", "between"), FETCH, functions=[COPY]),
+        "between is read with no barrier behind a write",
+    ),
+}
+
+RIGHT: dict[str, Lowered] = {
+    "a barrier of the block": kernel(ROWS_SHARED, KEEP, BLOCKS, USE),
+    "a barrier in both branches": kernel(
+        ROWS_SHARED,
+        KEEP,
+        If(infix("<", BLOCK, 3), None, (BLOCKS,), (Branch(None, (BLOCKS,)),)),
+        USE,
+    ),
+    "a barrier at the end of a tile": kernel(
+        replace(unrolled("u", 2), body=(ROWS_SHARED, KEEP, BLOCKS, USE, BLOCKS))
+    ),
+    "a barrier of the grid": kernel(SPILL, GRID, FETCH),
+    "a function behind a barrier of the grid": kernel(
+        SPILL, GRID, copied("between", "out"), functions=[COPY]
+    ),
+    "in place by the thread that read": kernel(
+        *(ROWS_SHARED, KEEP, BLOCKS),
+        rows(Store("kept", Integer(ROW), load("kept", ROW))),
+    ),
+    "warps of a team that goes together": kernel(
+        SUM, where(infix("<", infix("/", THREAD, 64), 1), JOIN_TEAM, TEAMS)
+    ),
+    "threads of whole teams": kernel(where(infix("<", THREAD, 64), TEAMS)),
+    "a cluster that goes together": kernel(where(infix("<", infix("/", BLOCK, 4), 2), CLUSTER)),
+    "a condition that asks": kernel(
+        rows(where(infix("<", Integer(ROW + 1), 64), let("a", load("x", ROW + 1))))
+    ),
+    "a condition on what a place was computed from": kernel(
+        rows(
+            let("next", Integer(ROW + 1), "int"),
+            where(infix("<", Integer(ROW), 63), let("a", load("x", variable("next", 70)))),
+        )
+    ),
+    "what is joined is the same for those who join": kernel(
+        JOIN_LANES, where(infix("<", Name("sum"), 3), let("b", apply("fs_reduce_lanes<32, F>", X)))
+    ),
+    "vectors at multiples": kernel(
+        For(
+            *("int", "row", number(0), number(16)),
+            body=(
+                let("v", LoadVector("float", 4, X, Integer(variable("row", 16) * 4)), "auto"),
+                Call("fs_announce", (behind(X, variable("row", 16)),)),
+            ),
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_found(name: str) -> None:
+    planted, what = FAULTS[name]
+    with pytest.raises(PassError) as caught:
+        verify(planted)
+    assert what in str(caught.value)
+    assert "Defect in fusionstitch: k breaks a rule" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_passes(name: str) -> None:
+    verify(RIGHT[name])
+
+
+def test_a_defect_is_not_hidden_by_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that breaks a rule is no reason to schedule the region in another way."""
+    seen: list[Lowered] = []
+
+    def broken(lowered: Lowered) -> None:
+        seen.append(lowered)
+        verify(replace(lowered, body=(*lowered.body, let("a", Name("b")))))
+
+    monkeypatch.setattr(program, "verify", broken)
+    case = CASES["softmax_split"].case()
+    with pytest.raises(PassError, match="b is not known"):
+        generate(case.graph, case.device, case.options)
+    assert len(seen) == 1
+
+
+def test_every_barrier_of_the_grid_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[Lowered] = []
+    monkeypatch.setattr(program, "verify", lowered.append)
+    for name in ("softmax_split", "three_phases", "whole_norm"):
+        CASES[name].case().kernel()
+    found = 0
+    for one in lowered:
+        for place, statement in enumerate(one.body):
+            if statement == GRID:
+                with pytest.raises(PassError, match="with no barrier behind"):
+                    verify(replace(one, body=(*one.body[:place], *one.body[place + 1 :])))
+                found += 1
+    assert found >= 4
