@@ -91,13 +91,6 @@ class Infix:
 
 
 @dataclass(frozen=True)
-class Negative:
-    """-x"""
-
-    operand: Expr
-
-
-@dataclass(frozen=True)
 class Choice:
     """The value of the first condition that holds, else `otherwise`."""
 
@@ -132,7 +125,6 @@ Expr = (
     | Arithmetic
     | Apply
     | Infix
-    | Negative
     | Choice
     | Address
     | Pointer

@@ -18,7 +18,6 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
     Named,
-    Negative,
     Number,
     Pointer,
 )
@@ -90,11 +89,6 @@ def _is_zero(at: Expr) -> bool:
     return isinstance(at, Integer) and not at.index.terms and not at.index.const
 
 
-def _negative(one: Negative) -> tuple[str, int]:
-    text, binds = _spelt(one.operand)
-    return f"-{text}" if binds == _ATOM else f"-({text})", _SIGN
-
-
 _SPELLINGS: Mapping[type, Callable[[Any], tuple[str, int]]] = {
     Name: lambda one: (one.name, _ATOM),
     Number: _number,
@@ -106,7 +100,6 @@ _SPELLINGS: Mapping[type, Callable[[Any], tuple[str, int]]] = {
     Arithmetic: _arithmetic,
     Apply: lambda one: (f"{one.function}({', '.join(map(spell, one.arguments))})", _ATOM),
     Infix: _infix,
-    Negative: _negative,
     Choice: _choice,
     Address: lambda one: (f"&{spell(one.buffer)}[{spell(one.at)}]", _SIGN),
     Pointer: lambda one: (f"({one.kind}*){_pointed(one.start)}", _SIGN),

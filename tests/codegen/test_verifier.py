@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +48,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     unrolled,
 )
-from fusionstitch.codegen.ir.verifier import verify
+from fusionstitch.codegen.ir.verifier import meetings, verify
 from fusionstitch.codegen.lower import program
 from fusionstitch.codegen.places.index import Index, constant, variable
 from fusionstitch.hlo.errors import PassError
@@ -346,6 +349,40 @@ def test_a_defect_is_not_hidden_by_another_way(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(PassError, match="b is not known"):
         generate(case.graph, case.device, case.options)
     assert len(seen) == 1
+
+
+def test_functions_of_the_headers_that_threads_call_together_are_known() -> None:
+    """Those whose bodies meet, by barriers or shuffles, or call one that does."""
+    folder = Path(str(resources.files("fusionstitch.codegen") / "cuda"))
+    headers = ("reduce", "cluster", "mma", "fragments")
+    text = "\n".join((folder / f"{name}.cuh").read_text() for name in headers)
+    text = re.sub(r"//.*", "", text)
+    bodies: dict[str, str] = {}
+    for one in re.finditer(r"^FS_FN [\w<>:,.* ]*?\b(fs_\w+)\(", text, re.MULTILINE):
+        end = text.index("\n}", one.end()) if "\n}" in text[one.end() :] else len(text)
+        line = text[one.end() : text.index("\n", one.end())]
+        bodies[one[1]] = line if line.endswith("}") else text[one.end() : end]
+    meets = {
+        "__syncthreads",
+        "__shfl",
+        "__syncwarp",
+        "fs_team_barrier",
+        "fs_cluster_barrier",
+        "asm",
+    }
+    found: set[str] = set()
+    while True:
+        more = {n for n, body in bodies.items() if any(word in body for word in meets | found)}
+        if more <= found:
+            break
+        found |= more
+    lower = Path(str(resources.files("fusionstitch.codegen") / "lower"))
+    emitted = "".join(path.read_text() for path in lower.glob("*.py"))
+    called = {n for n in found if f'"{n}' in emitted}
+    one = kernel()
+    known = {name for name in called if meetings._meeting(f"{name}<2, 2>", one) is not None}
+    assert len(called) > 8
+    assert called - known == set(), "name them in codegen/ir/verifier/meetings.py"
 
 
 def test_every_barrier_of_the_grid_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
