@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
@@ -12,6 +12,7 @@ from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.context import Context, Memory
 from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.memory.inplace import in_place
+from fusionstitch.codegen.memory.scratch import Buffer as ScratchBuffer
 from fusionstitch.codegen.memory.scratch import scratch_buffers
 from fusionstitch.codegen.rewrite.monoids import functors
 from fusionstitch.codegen.schedule.schedule import KernelPlan
@@ -23,12 +24,18 @@ from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import only_element
 
 
-def lower_kernel(scheduled: Scheduled, numerics: str) -> Lowered:
-    """The statements of a scheduled region."""
+def lower_kernel(
+    scheduled: Scheduled,
+    numerics: str,
+    scratch_of: Sequence[ScratchBuffer],
+    aliases: Sequence[tuple[int, int]],
+) -> Lowered:
+    """The statements of a scheduled region with these buffers of its own, and pairs of an output
+    and the input whose memory it may have."""
     graph, plan, layout = scheduled.graph, scheduled.plan, scheduled.layout
     writer = Writer()
     writer.name(graph.name)
-    overwritten = {i for _, i in in_place(graph, plan)}
+    overwritten = {i for _, i in aliases}
     inputs = {p.id: writer.name(p.name or "input") for p in graph.parameters}
     buffers = [
         _buffer(p, inputs[p.id], Space.INPUT, i in overwritten)
@@ -40,7 +47,7 @@ def lower_kernel(scheduled: Scheduled, numerics: str) -> Lowered:
         outputs.setdefault(op.id, []).append(name)
         buffers.append(_buffer(op, name, Space.OUTPUT))
     scratch: dict[int, str] = {}
-    for own in scratch_buffers(graph, plan):
+    for own in scratch_of:
         op = own.ops[0]
         alone = f"{op.name or op.opcode}_scratch"
         name = writer.name(alone if len(own.ops) == 1 else "scratch")
@@ -68,9 +75,10 @@ def lower_kernel(scheduled: Scheduled, numerics: str) -> Lowered:
 
 def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     """Lowers a scheduled region, verifies what that gave, and prints it."""
-    graph, plan, lowered = scheduled.graph, scheduled.plan, lower_kernel(scheduled, numerics)
+    graph, plan = scheduled.graph, scheduled.plan
+    scratch, aliases = scratch_buffers(graph, plan), in_place(graph, plan)
+    lowered = lower_kernel(scheduled, numerics, scratch, aliases)
     verify(lowered)
-    scratch = scratch_buffers(graph, plan)
     return Kernel(
         name=graph.name,
         source="\n".join(_lines(scheduled, lowered)),
@@ -82,7 +90,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
         shared_bytes=lowered.shared,
         cooperative=plan.cooperative,
         template=scheduled.facts.template,
-        in_place=in_place(graph, plan),
+        in_place=aliases,
         cluster=lowered.cluster,
         facts=(*scheduled.facts.facts, ("scope", scheduled.facts.scope)),
     )
