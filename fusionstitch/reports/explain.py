@@ -11,6 +11,7 @@ from fusionstitch.hlo.brief import count
 from fusionstitch.hlo.graph import Op
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
+from fusionstitch.reports import counting
 from fusionstitch.supported import jax_version
 
 #: Ops and source lines named per pattern; the rest is counted.
@@ -35,19 +36,21 @@ def explain(stitched: Stitched | None) -> str:
         f"{count(stitched.stitches, 'pattern')} in {count(stitched.kernels, 'kernel')}"
     ]
     carried = {id(one.chosen): one for one in stitched.stitches}
+    repeats = counting.repeats(stitched.plans[-1].program) if stitched.plans else {}
     for plan in stitched.plans:
-        lines += ["", *_plan(plan, carried)]
+        lines += ["", *_plan(plan, repeats.get(plan.program, 0), carried)]
     if stitched.fallbacks:
         lines += ["", "left to XLA although planned:"]
         lines += [f"  {_fallback(fallback)}" for fallback in stitched.fallbacks]
     return "\n".join(lines)
 
 
-def _plan(plan: Plan, carried: dict[int, Stitch]) -> Iterable[str]:
+def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
     stats = plan.stats
+    times = "" if runs == 1 else f", in each of {runs} runs a call"
     yield (
         f"{plan.graph.name}: {len(plan.graph)} ops, modelled {plan.xla_us:.1f} us under XLA, "
-        f"{plan.modelled_us:.1f} us stitched"
+        f"{plan.modelled_us:.1f} us stitched{times}"
     )
     yield (
         f"  {stats.candidates} candidates, {stats.inspected} inspected, {stats.solves} programs "

@@ -17,7 +17,8 @@ class Figures:
     interleaved, chained runs. `modelled_us` is the model's time of the stitched program,
     `modelled_xla_us` that of XLA's; `traffic_bytes` crosses DRAM. `max_rel_error` is the largest
     relative L2 error of an output against a float64 run, `max_rel_error_xla` that of XLA's own
-    code. Each of the `patterns` names its kernel and the user's lines that it comes from.
+    code. Each of the `patterns` names its kernel and the user's lines that it comes from; its
+    modelled times are those of all its `runs` in a call, its score and measured times those of one.
     `memory_bytes` is the device memory of a call at its peak, arguments and results included.
     `compile_s` are seconds: XLA's whole compile next to our passes.
     """

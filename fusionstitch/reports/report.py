@@ -155,16 +155,19 @@ def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
     from fusionstitch.plan.scores import kind_of_pattern
     from fusionstitch.reports.explain import source_lines
 
+    repeats = _repeated(stitched)
+    runs = {id(c): repeats.get(p.program, 0) for p in stitched.plans for c in p.chosen}
     return [
         {
             "id": number,
             "kind": kind_of_pattern(one.chosen.pattern.ops),
             "ops": [op.name for op in one.chosen.pattern.ops],
             "scope": one.chosen.facts.scope,
+            "runs": runs[id(one.chosen)],
             "score_us": one.chosen.score_us,
-            "wins_us": one.chosen.wins_us,
-            "modelled_us": one.chosen.modelled_us,
-            "xla_us": one.chosen.xla_us,
+            "wins_us": runs[id(one.chosen)] * one.chosen.wins_us,
+            "modelled_us": runs[id(one.chosen)] * one.chosen.modelled_us,
+            "xla_us": runs[id(one.chosen)] * one.chosen.xla_us,
             "measured_us": one.chosen.measured and dataclasses.asdict(one.chosen.measured),
             "kernel": one.kernel.name,
             "source": source_lines(one.chosen.pattern.ops),

@@ -95,7 +95,8 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return [lines[0], "-" * len(lines[0]), *lines[1:]]
 
 
-#: Of each pattern; "measured" is stitched / XLA, of all patterns that were compared together.
+#: Of each pattern, in all its runs; "measured" is stitched / XLA in one, of all patterns that were
+#: compared together.
 _TIMES = ("modelled", "XLA", "measured")
 
 
@@ -103,7 +104,7 @@ def _patterns(report: Figures) -> list[str]:
     if not report.patterns:
         return ["no pattern was worth stitching: see the reasons in explain()"]
     rows: list[tuple[str, ...]] = [
-        ("pattern", "kind", "scope", "ops", "shared", "registers", *_TIMES, "wins")
+        ("pattern", "kind", "scope", "ops", "shared", "registers", "runs", *_TIMES, "wins")
     ]
     rows += [_pattern(one) for one in report.patterns[:_MAX_PATTERNS]]
     lines = _table(rows)
@@ -121,6 +122,7 @@ def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
         str(len(one["ops"])),
         _bytes(one["shared_bytes"]),
         registers,
+        str(one["runs"]),
         *_beside_xla(one),
         _us(one["wins_us"]),
     )

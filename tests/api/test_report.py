@@ -57,6 +57,20 @@ def test_what_the_patterns_win_is_what_the_program_wins(scorer: str) -> None:
     assert all(f"{us:.1f} us" in str(report) for us in wins)
 
 
+def test_patterns_in_a_loop_count_as_often_as_they_run() -> None:
+    def looped(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 7, lambda _, y: jnp.sort(mixed(y), axis=0), mixed(x))
+
+    shape = jax.ShapeDtypeStruct((256, 384), jnp.float32)
+    options = fs.Options(scorer="paper", device="h200")
+    report = fs.report(looped, shape, options=options)
+    assert {pattern["runs"] for pattern in report.patterns} == {1, 7}
+    wins = sum(pattern["wins_us"] for pattern in report.patterns)
+    assert wins == pytest.approx(report.modelled_xla_us - report.modelled_us)
+    with_loop = fs.jit(looped, options=EMULATE).lower(X).compile().explain()
+    assert "in each of 7 runs a call" in with_loop
+
+
 @pytest.mark.parametrize(("ours", "said"), [(1 << 20, False), (3 << 20, True)])
 def test_says_where_stitching_takes_memory(ours: int, said: bool) -> None:
     plain = fs.report(mixed, X, options=EMULATE)

@@ -66,7 +66,7 @@ KEYS = {
     "modelled_us": None,
     "traffic_bytes": ["unfused", "fusionstitch"],
     "patterns": [
-        *("id", "kind", "ops", "scope", "score_us", "wins_us", "modelled_us", "xla_us"),
+        *("id", "kind", "ops", "scope", "runs", "score_us", "wins_us", "modelled_us", "xla_us"),
         *("measured_us", "kernel", "source", "template", "shared_bytes", "registers"),
     ],
     "rejected": ["ops", "source", "reason"],
