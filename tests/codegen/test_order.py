@@ -69,7 +69,8 @@ class Mutant:
     def separates(self) -> bool:
         """Whether the barrier lies right between a write to shared memory and its read."""
         text = self.kernel.source
-        places = dict(re.findall(r"const (\w+) = \(\w+\*\)\(shared_memory \+ (\d+)\)", text))
+        place = r"const (\w+) = \(\w+\*\)\(?shared_memory(?: \+ (\d+))?"
+        places = dict(re.findall(place, text))
         before, after = text.split(BLOCK_BARRIER)[self.missing : self.missing + 2]
         written = re.findall(r"(\w+_shared\w*)\[[^;]*\] = ", before)
         read = re.findall(r"= (\w+_shared\w*)\[", after)

@@ -1,10 +1,10 @@
 """Between a write and another thread's access to the same array lies a barrier.
 
 Arrays in shared memory are for the threads of a block, scratch and results that are read again for
-those of the grid. Which thread accesses what is not asked: any read behind a write, and any write
-behind a read, has a barrier of those threads in between, but for a thread that writes what it read
-at the same address in the same frame. Arrays that overlap are one. A loop is walked twice, for what
-an iteration leaves to the next one.
+those of the grid. Which thread accesses what is not computed: any read behind a write, and any
+write behind a read, has a barrier of those threads in between, but for a thread that comes to its
+own element again: at the same address, which depends on the thread or stands in the same frame.
+Arrays that overlap are one. A loop is walked twice, for what an iteration leaves to the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusionstitch.codegen.ir.expressions import Load, LoadVector, Name
+from fusionstitch.codegen.ir.expressions import THREAD, Expr, Load, LoadVector, Name
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
@@ -23,6 +23,7 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Let,
     Scope,
     Shared,
     Statement,
@@ -52,7 +53,8 @@ class Area:
 
 @dataclass(frozen=True)
 class Access:
-    """A read or a write: its frame, and the address as C text ('': of a whole array)."""
+    """A read or a write of the element at an address, given as C text ('': of a whole array), in a
+    frame (0: in any, since the address depends on the thread)."""
 
     area: Area
     frame: int
@@ -110,6 +112,8 @@ _SHARED_BY_THE_GRID = (Space.OUTPUT, Space.SCRATCH)
 class _Walk:
     functions: Mapping[str, Function]
     areas: dict[str, Area] = field(default_factory=dict)
+    #: variables that depend on the thread
+    own: set[str] = field(default_factory=lambda: {THREAD.name})
     frame: int = 0
 
     def body(self, body: tuple[Statement, ...], pending: Pending) -> Pending:
@@ -126,10 +130,13 @@ class _Walk:
             return pending.behind(one.scope)
         if isinstance(one, For):
             pending = self.accesses(one, (one.start, one.stop), pending)
+            self.defined(one.variable, one.start)
             for _ in range(2):
                 pending |= self.body(one.body, pending)
             return pending
         if isinstance(one, If):
+            if one.given:
+                pending = self.statement(one.given, pending)
             conditions = [one.condition, *(o.condition for o in one.others if o.condition)]
             pending = self.accesses(one, conditions, pending)
             ways = [one.body, *(other.body for other in one.others)]
@@ -161,21 +168,31 @@ class _Walk:
                 return self.written(one, pending, whole)
             return self.read(one, pending, whole)
         pending = self.accesses(one, parts(one), pending)
+        if isinstance(one, Let):
+            self.defined(one.name, one.value)
         if isinstance(one, (Store, StoreVector)) and one.buffer in self.areas:
-            store = Access(self.areas[one.buffer], self.frame, spell(one.address))
-            return self.written(one, pending, [store])
+            return self.written(one, pending, [self.access(one.buffer, one.address)])
         return pending
 
     def accesses(self, at: Statement, exprs: Iterable[Any], pending: Pending) -> Pending:
         """Takes in what expressions read."""
         found = [
-            Access(self.areas[name], self.frame, spell(part.at))
+            self.access(name, part.at)
             for part in every(exprs)
             if isinstance(part, (Load, LoadVector))
             for name in names(part.buffer)
             if name in self.areas
         ]
         return self.read(at, pending, found)
+
+    def access(self, name: str, at: Expr) -> Access:
+        frame = self.frame if self.own.isdisjoint(names(at)) else 0
+        return Access(self.areas[name], frame, spell(at))
+
+    def defined(self, variable: str, value: Expr) -> None:
+        """Notes a variable that depends on the thread."""
+        if not self.own.isdisjoint(names(value)):
+            self.own.add(variable)
 
     def read(self, at: Statement, pending: Pending, found: list[Access]) -> Pending:
         for one in found:
