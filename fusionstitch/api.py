@@ -22,6 +22,7 @@ from fusionstitch.roads.original import replaced as _original
 from fusionstitch.roads.road import Road, name_of
 from fusionstitch.roads.stages import Lowered, Traced
 from fusionstitch.supported import jax_version
+from fusionstitch.tuning.tune import BUDGET, tune_call
 
 if TYPE_CHECKING:
     from fusionstitch.reports.report import Report
@@ -190,7 +191,7 @@ def report(
 
 
 def tune(
-    fun: Any, /, *args: Any, budget: float = 60.0, options: Options | None = None, **kwargs: Any
+    fun: Any, /, *args: Any, budget: float = BUDGET, options: Options | None = None, **kwargs: Any
 ) -> TuneReport:
     """Searches schedules for the kernels of `fun` on the GPU at hand, for about `budget` seconds.
 
@@ -200,8 +201,6 @@ def tune(
     it stopped; several GPUs share the patterns. Raises MeasureError where there is no GPU, and
     what `fun` raises.
     """
-    from fusionstitch.tuning.tune import tune_call
-
     return tune_call(call_of(fun, args, kwargs, options), budget)
 
 

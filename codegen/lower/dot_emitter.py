@@ -12,7 +12,6 @@ from fusionstitch.codegen.ir.expressions import (
     Expr,
     Integer,
     Name,
-    Number,
     all_of,
     apply,
     behind,
@@ -26,7 +25,6 @@ from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.dot_products import ProductEmitter
 from fusionstitch.codegen.lower.sweeps import Key, functor_of, start_of, zero_of
 from fusionstitch.codegen.places.index import Index, delinearize, variable
-from fusionstitch.codegen.text.expressions import literal
 
 
 class DotEmitter(ProductEmitter):
@@ -53,23 +51,26 @@ class DotEmitter(ProductEmitter):
             self._products(summed, total)
         if not any(s not in products or self._wanted(s) for s in sweep):
             return
+        totals, results = self._partials(sweep)
+        self._along_rows(level, sweep, totals, results)
+        for stage, partial in totals.items():
+            self._finish_row(stage, partial)
+        for stage, partial in results.items():
+            self._finish_results(stage, partial)
+
+    def _partials(self, sweep: Sequence[Stage]) -> tuple[dict[Stage, str], dict[Stage, str]]:
+        """Arrays for the sums of rows and for the dots along the columns of a sweep."""
         totals = {
             s: self._array(s.op, "_partial", self.rows, start_of(s))
             for s in sweep
             if self.nest.place[s] is Place.REDUCE
         }
         results = {
-            s: self._array(
-                s.op, "_partial", self.rows * self._results(s), Number(literal(0, s.op.dtype))
-            )
+            s: self._array(s.op, "_partial", self.rows * self._results(s), zero_of(s.op))
             for s in sweep
             if self.nest.place[s] is Place.DOT
         }
-        self._along_rows(level, sweep, totals, results)
-        for stage, partial in totals.items():
-            self._finish_row(stage, partial)
-        for stage, partial in results.items():
-            self._finish_results(stage, partial)
+        return totals, results
 
     def _along_rows(
         self,

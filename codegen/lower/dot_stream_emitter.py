@@ -17,7 +17,7 @@ from fusionstitch.codegen.ir.statements import Assign, Let, Skip
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_words import WordsEmitter
-from fusionstitch.codegen.lower.sweeps import Key, functor_of, start_of
+from fusionstitch.codegen.lower.sweeps import Key, functor_of
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment
@@ -55,18 +55,7 @@ class StreamEmitter(WordsEmitter):
         swept = self._swept()
         if not swept:
             return
-        totals = {
-            s: self._array(s.op, "_partial", self.rows, start_of(s))
-            for s in swept
-            if self.nest.place[s] is Place.REDUCE
-        }
-        results = {
-            s: self._array(
-                s.op, "_partial", self.rows * self._results(s), Number(literal(0, s.op.dtype))
-            )
-            for s in swept
-            if self.nest.place[s] is Place.DOT
-        }
+        totals, results = self._partials(swept)
         scales = self._scales(swept)
         for stage in self._references(scales):
             self.now[stage] = self._array(stage.op, "_now", self.rows, self._bound(stage))

@@ -6,6 +6,7 @@ Loop bodies count as often as they run, where the number of iterations can be re
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionstitch.costmodel.devices import Device
@@ -153,6 +154,12 @@ def repeats(program: Graph) -> dict[Graph, int]:
 
     visit(program, 1)
     return found
+
+
+def runs_of(plans: Sequence[Plan]) -> dict[Graph, int]:
+    """How often each planned graph of a program runs in a call; `plans` are those of its graphs,
+    callees first."""
+    return repeats(plans[-1].program) if plans else {}
 
 
 def trip_count(loop: Op) -> int | None:

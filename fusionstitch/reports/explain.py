@@ -36,7 +36,7 @@ def explain(stitched: Stitched | None) -> str:
         f"{count(stitched.stitches, 'pattern')} in {count(stitched.kernels, 'kernel')}"
     ]
     carried = {id(one.chosen): one for one in stitched.stitches}
-    repeats = counting.repeats(stitched.plans[-1].program) if stitched.plans else {}
+    repeats = counting.runs_of(stitched.plans)
     for plan in stitched.plans:
         lines += ["", *_plan(plan, repeats.get(plan.program, 0), carried)]
     if stitched.fallbacks:

@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
 def _repeated(stitched: Stitched) -> dict[Any, int]:
     from fusionstitch.reports import counting
 
-    return counting.repeats(stitched.plans[-1].program) if stitched.plans else {}
+    return counting.runs_of(stitched.plans)
 
 
 def _dropped(stitched: Stitched, plan: Plan) -> list[Chosen]:

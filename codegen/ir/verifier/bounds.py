@@ -38,7 +38,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
 )
 from fusionstitch.codegen.ir.verifier.fault import Fault
-from fusionstitch.codegen.ir.verifier.vectors import VECTOR
+from fusionstitch.codegen.ir.verifier.vectors import width_of
 from fusionstitch.codegen.ir.walk import names, parts
 from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
 
@@ -215,9 +215,7 @@ class _Walk:
 
 def _elements(one: Array) -> int:
     """The elements of an array, or of a vector."""
-    if one.kind.startswith(VECTOR):
-        return int(one.kind.rstrip(">").rpartition(", ")[2])
-    return 1 if one.size is None else one.size
+    return width_of(one) or (1 if one.size is None else one.size)
 
 
 _COMBINE = {

@@ -9,7 +9,7 @@ from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.walk import every
 
 #: How the C type of a vector begins; behind it stand the type of an element and how many there are.
-VECTOR = "fs_vec<"
+_VECTOR = "fs_vec<"
 
 
 def check(kernel: Lowered) -> None:
@@ -19,12 +19,19 @@ def check(kernel: Lowered) -> None:
         at: Statement | None = None
         for one in every(body):
             at = one if isinstance(one, Statement) else at
-            if isinstance(one, Array) and one.kind.startswith(VECTOR):
-                widths[one.name] = int(one.kind.rstrip(">").rpartition(", ")[2])
+            if isinstance(one, Array) and (width := width_of(one)):
+                widths[one.name] = width
             elif isinstance(one, StoreVector):
                 _aligned(one.address, widths[one.values], at)
             elif isinstance(one, LoadVector):
                 _aligned(one.at, one.width, at)
+
+
+def width_of(array: Array) -> int | None:
+    """The elements of an array that is a vector."""
+    if not array.kind.startswith(_VECTOR):
+        return None
+    return int(array.kind.rstrip(">").rpartition(", ")[2])
 
 
 def _aligned(address: Expr, width: int, at: Statement | None) -> None:
