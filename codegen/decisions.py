@@ -17,8 +17,8 @@ from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group, form_groups
 from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, find_stages
 from fusionstitch.codegen.lower.functions import length
-from fusionstitch.codegen.memory.barriers import check_teams
 from fusionstitch.codegen.memory.storage import plan_layout
+from fusionstitch.codegen.memory.teams import check_teams
 from fusionstitch.codegen.schedule.residency import made_resident
 from fusionstitch.codegen.schedule.schedule import KernelPlan, schedule
 from fusionstitch.codegen.schedule.template import parse_template

@@ -227,10 +227,11 @@ FS_FN void fs_reduce_team(unsigned char* scratch, T&... values) {
 
 // Reduces each of the N values of a thread over the threads whose numbers are equal modulo THREADS;
 // blockDim.x is a multiple of THREADS and all threads call it. The first THREADS threads get the
-// results in place. `scratch` holds N * blockDim.x values of T in shared memory. Barriers: as those of
+// results in place. `memory` is N * blockDim.x values of T in shared memory. Barriers: as those of
 // fs_reduce_strided.
 template <int THREADS, int N, class Op, class T>
-FS_FN void fs_reduce_teams(T (&values)[N], T* scratch) {
+FS_FN void fs_reduce_teams(T (&values)[N], unsigned char* memory) {
+  T* const scratch = (T*)memory;
   int team = (int)threadIdx.x / THREADS, lane = (int)threadIdx.x % THREADS;
   int teams = (int)blockDim.x / THREADS;
   FS_UNROLL
@@ -247,19 +248,18 @@ FS_FN void fs_reduce_teams(T (&values)[N], T* scratch) {
     FS_UNROLL
     for (int i = 0; i < N; ++i) values[i] = scratch[i * THREADS + lane];
   }
-  __syncthreads();
 }
 
 // Adds up what SHARES times THREADS threads have in `values` over the threads whose numbers are equal
 // modulo THREADS. Each of those gets some of the totals, UNIT neighbours at a time: thread t, in
 // own[m * UNIT ...], those of unit m * SHARES + t / THREADS, if there are so many. All threads of the
-// block call it; `scratch` holds N + UNIT values per thread, of which the last keep the threads of a
-// warp in different banks. It ends with a barrier.
+// block call it; `memory` is N + UNIT values per thread, of which the last keep the threads of a
+// warp in different banks. Barriers: as those of fs_reduce_block.
 template <int THREADS, int SHARES, int UNIT, class T, int N, int M>
-FS_FN void fs_join_parts(const T (&values)[N], T (&own)[M], T* scratch) {
+FS_FN void fs_join_parts(const T (&values)[N], T (&own)[M], unsigned char* memory) {
   typedef fs_vec<T, UNIT> Unit;
   const int UNITS = N / UNIT;
-  Unit* parts = (Unit*)scratch;
+  Unit* const parts = (Unit*)memory;
   int share = (int)threadIdx.x / THREADS, lane = (int)threadIdx.x % THREADS;
   FS_UNROLL
   for (int u = 0; u < UNITS; ++u) {
@@ -284,15 +284,15 @@ FS_FN void fs_join_parts(const T (&values)[N], T (&own)[M], T* scratch) {
       for (int i = 0; i < UNIT; ++i) own[m * UNIT + i] = total[i];
     }
   }
-  __syncthreads();
 }
 
 // Reduces over the threads whose numbers are equal modulo COLUMNS; blockDim.x is a multiple of
-// COLUMNS and all threads call it. Every thread gets its column's result. `scratch` holds blockDim.x
-// values of T in shared memory. Barriers: one after every write to `scratch`, one at the end. So on
-// return `scratch` may be overwritten at once, but what used it before must be behind a barrier.
+// COLUMNS and all threads call it. Every thread gets its column's result. `memory` is blockDim.x
+// values of T in shared memory. Barriers: one after every write to it. So what used it before must be
+// behind a barrier already, and there must be one before it is used again.
 template <int COLUMNS, class Op, class T>
-FS_FN T fs_reduce_strided(T value, T* scratch) {
+FS_FN T fs_reduce_strided(T value, unsigned char* memory) {
+  T* const scratch = (T*)memory;
   int row = (int)threadIdx.x / COLUMNS, column = (int)threadIdx.x % COLUMNS;
   scratch[threadIdx.x] = value;
   __syncthreads();
@@ -305,7 +305,5 @@ FS_FN T fs_reduce_strided(T value, T* scratch) {
     rows = half;
     __syncthreads();
   }
-  value = scratch[column];
-  __syncthreads();
-  return value;
+  return scratch[column];
 }

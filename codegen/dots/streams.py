@@ -52,13 +52,12 @@ INSTRUCTION_STEPS, ELEMENT_STEPS = 0.3, 0.5
 @dataclass(frozen=True)
 class Layout:
     """How the columns' operand of a dot lies in shared memory: `row` elements of C type `element`
-    per column, `stride` apart, read `width` at a time; from byte `offset` on."""
+    per column, `stride` apart, read `width` at a time."""
 
     element: str
     width: int
     row: int
     stride: int
-    offset: int = 0
 
     @property
     def item(self) -> int:
@@ -209,7 +208,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
     columns = next(
         (c for c in COLUMNS if held + len(products) * c // 2 <= HELD_REGISTERS), COLUMNS[-1]
     )
-    layouts = layouts_of(group, nest, columns)
+    layouts = layouts_of(group, nest)
     working = max(WORKING_REGISTERS[x.item] for x in layouts.values())
     return Tile(
         rows=2,
@@ -227,7 +226,7 @@ def stream_steps(group: Group, nest: Nest, tile: Tile) -> int:
     """What a thread does for the rows of its warp, in steps of a dot's loop."""
     columns = -(-group.axes.size(nest.inner) // tile.columns) * tile.columns
     instructions = 0
-    for layout in layouts_of(group, nest, tile.columns).values():
+    for layout in layouts_of(group, nest).values():
         each = columns * layout.row // (TENSOR_COLUMNS * TENSOR_DEPTH)
         # floats take three products of their parts, other types twice the depth at once
         instructions += 3 * each if layout.element == "float" else each // 2
@@ -236,19 +235,13 @@ def stream_steps(group: Group, nest: Nest, tile: Tile) -> int:
     return math.ceil(len(passes(nest)) * once)
 
 
-def layouts_of(group: Group, nest: Nest, columns: int) -> dict[Stage, Layout]:
-    """Where the columns' operand of each dot lies."""
-    found: dict[Stage, Layout] = {}
-    offset = 0
-    for stage in nest.stages:
-        if stage in nest.products or nest.place[stage] is Place.DOT:
-            layout = layout_of(group, nest, stage, offset)
-            found[stage] = layout
-            offset += columns * layout.stride * layout.item
-    return found
+def layouts_of(group: Group, nest: Nest) -> dict[Stage, Layout]:
+    """How the columns' operand of each dot lies."""
+    dots = (s for s in nest.stages if s in nest.products or nest.place[s] is Place.DOT)
+    return {stage: layout_of(group, nest, stage) for stage in dots}
 
 
-def layout_of(group: Group, nest: Nest, stage: Stage, offset: int = 0) -> Layout:
+def layout_of(group: Group, nest: Nest, stage: Stage) -> Layout:
     """The layout of the columns' operand of a dot. Lane 4 g + t of a warp reads, of a product,
     neighbours that are summed over, at column g; of a sum along the columns, neighbouring results
     at column 2 t. The strides keep the lanes of an access in different banks."""
@@ -266,7 +259,7 @@ def layout_of(group: Group, nest: Nest, stage: Stage, offset: int = 0) -> Layout
     step, rest = (8 * access, 4 * access) if unit == TENSOR_LANES else (32, 16)
     stride = row * item
     stride += (rest - stride) % step
-    return Layout(element, width, row, stride // item, offset)
+    return Layout(element, width, row, stride // item)
 
 
 def element_of(dot: Stage) -> str:

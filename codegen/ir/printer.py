@@ -103,7 +103,8 @@ def _array(one: Array) -> str:
 
 def _shared(one: Shared) -> str:
     place = infix("+", SHARED, one.offset) if one.offset else SHARED
-    return _let(Let(f"{one.kind}*", one.name, Pointer(one.kind, place)))
+    bytes_ = one.kind == "unsigned char"  # as which the kernel declares all of it
+    return _let(Let(f"{one.kind}*", one.name, place if bytes_ else Pointer(one.kind, place)))
 
 
 def _store_vector(one: StoreVector) -> str:

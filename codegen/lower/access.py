@@ -17,7 +17,15 @@ from fusionstitch.codegen.ir.expressions import (
     all_of,
     apply,
 )
-from fusionstitch.codegen.ir.statements import Array, Assign, If, Store, StoreVector, unrolled
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    If,
+    Shared,
+    Store,
+    StoreVector,
+    unrolled,
+)
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.values import Located, Placed, Values, holds
@@ -88,6 +96,17 @@ class Access:
         self._element = Index()
         self.vector: Vector | None = None
         self.pending: list[StoreVector] = []
+        #: the names of the shared memory that partial results of a stage are exchanged through
+        self.rooms: dict[Stage, str] = {}
+
+    def _open_rooms(self) -> None:
+        """Declares the shared memory that the nest's threads exchange partial results through."""
+        for room, slot in self.memory.rooms.items():
+            if room.nest is not self.plan:
+                continue
+            name = self.writer.name(f"{self.label(room.stages[0].op)}_exchange")
+            self.writer.add(Shared("unsigned char", name, slot.offset, slot.bytes, 1))
+            self.rooms |= dict.fromkeys(room.stages, name)
 
     def _position(self, row: Index, width: int) -> Index:
         """The grid point of `row`, in units of `width`."""

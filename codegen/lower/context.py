@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.memory.rooms import Room
+from fusionstitch.codegen.memory.shared import Slot
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.hlo.graph import Op
@@ -14,13 +16,14 @@ from fusionstitch.hlo.graph import Op
 
 @dataclass
 class Memory:
-    """Where values live: C names of inputs, outputs and scratch by op id; shared offsets; tables
-    of constants by op id."""
+    """Where values live: C names of inputs, outputs and scratch by op id; shared offsets, and rooms
+    in which the threads of a nest exchange values; tables of constants by op id."""
 
     inputs: Mapping[int, str]
     outputs: Mapping[int, Sequence[str]]
     scratch: Mapping[int, str]
     shared: Mapping[Stage, int]
+    rooms: Mapping[Room, Slot]
     tables: dict[int, str]
 
     def written(self, op: Op) -> list[str]:

@@ -11,13 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from fusionstitch.codegen.ir.expressions import (
-    SHARED,
     THREAD,
     Expr,
     Integer,
     Name,
     Number,
-    Pointer,
     element,
     infix,
     least,
@@ -30,7 +28,6 @@ from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.places.index import Index, delinearize, linearize, render, variable
 from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import Vector
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 #: Values of ops and stages.
@@ -183,9 +180,8 @@ class OperandEmitter(DotEmitter):
         unit, size = self.shape.unit, self.rows * self.steps
         own = -(-size // (unit * shares)) * unit
         array = self._array(op, "_own", own)
-        scratch = Pointer(c_type(op.dtype).compute, SHARED)
         function = f"fs_join_parts<{self.block // shares}, {shares}, {unit}>"
-        self.writer.add(Call(function, (Name(name), Name(array), scratch)))
+        self.writer.add(Call(function, (Name(name), Name(array), Name(self.rooms[stage]))))
         self.joined.append((op, stage, array))
         return array, own
 

@@ -24,11 +24,12 @@ from fusionstitch.codegen.ir.expressions import (
     element,
     infix,
 )
-from fusionstitch.codegen.ir.statements import ALL, Array, Assign, Barrier, Call, Scope, Shared
+from fusionstitch.codegen.ir.statements import ALL, Array, Assign, Call, Shared
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE
 from fusionstitch.codegen.lower.dot_tensor import GROUPS, TensorEmitter
 from fusionstitch.codegen.lower.sweeps import Key, zero_of
+from fusionstitch.codegen.memory.rooms import Room
 from fusionstitch.codegen.places.index import Index, delinearize, render, variable
 from fusionstitch.codegen.places.maps import Indices
 
@@ -50,15 +51,15 @@ class WordsEmitter(TensorEmitter):
         blocks = -(-self.plan.inner // self.columns)
         self.column_block = variable(self.writer.name("block"), blocks)
         self._bind_column(self.column)
-        self.layouts = layouts_of(self.group.group, self.nest, self.columns)
+        self.layouts = layouts_of(self.group.group, self.nest)
         self.places = {s: self._shared_place(s, layout) for s, layout in self.layouts.items()}
         self.row_words = {s: self._row_words(s) for s in self.nest.products}
 
     def _shared_place(self, stage: Stage, layout: Layout) -> str:
         source = stage.op.operands[1 - self._side_of_rows(stage)]
         name = self.writer.name(f"{self.label(source)}_block")
-        size = self.columns * layout.stride
-        self.writer.add(Shared(layout.element, name, layout.offset, size, layout.item))
+        slot, size = self.memory.rooms[Room(self.plan, (stage,))], self.columns * layout.stride
+        self.writer.add(Shared(layout.element, name, slot.offset, size, layout.item))
         return name
 
     # ---- columns ---------------------------------------------------------------------------------
@@ -77,11 +78,9 @@ class WordsEmitter(TensorEmitter):
     def _copy_columns(self, results: dict[Stage, str]) -> None:
         """Copies what the dots read along the next columns to shared memory."""
         self.writer.note(f"// the next {self.columns} columns")
-        self.writer.add(Barrier(Scope.BLOCK))
         for stage, place in self.places.items():
             if stage in results or stage in self.nest.products:
                 self._copy(stage, self.layouts[stage], place)
-        self.writer.add(Barrier(Scope.BLOCK))
 
     def _copy(self, stage: Stage, layout: Layout, place: str) -> None:
         writer, units = self.writer, layout.row // layout.width

@@ -10,7 +10,6 @@ from dataclasses import replace
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
-    SHARED,
     Expr,
     Name,
     apply,
@@ -30,10 +29,10 @@ from fusionstitch.codegen.ir.statements import (
     Shared,
     Statement,
 )
-from fusionstitch.codegen.ir.walk import every, mentions
+from fusionstitch.codegen.ir.walk import every
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
-from fusionstitch.codegen.lower.context import Context, Memory
+from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.dot_emitter import DotEmitter
 from fusionstitch.codegen.lower.dot_operands import OperandEmitter
 from fusionstitch.codegen.lower.dot_stream_emitter import StreamEmitter
@@ -47,7 +46,6 @@ from fusionstitch.codegen.lower.functions import (
     signature,
 )
 from fusionstitch.codegen.lower.nest_emitter import NestEmitter
-from fusionstitch.codegen.memory.barriers import settled
 from fusionstitch.codegen.memory.prefetch import late_inputs
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.text.source import comment
@@ -63,11 +61,9 @@ class KernelEmitter:
         self.int, self.writer = context.int_, context.writer
         self.functions: list[Function] = []
         self._calls: dict[GroupPlan, Call] = {}
-        self._settled: frozenset[NestPlan] = frozenset()
 
     def body(self) -> tuple[Statement, ...]:
         """The statements of the kernel function; `functions` holds what they call."""
-        self._settled = settled(self.plan, self.memory.shared.keys())
         self._share_functions()
         if self.plan.cluster > 1:
             self.writer.add(Barrier(Scope.CLUSTER, why="all run before one writes to another"))
@@ -83,12 +79,10 @@ class KernelEmitter:
         of one function."""
         groups = self._alike()
         signatures = {g: signature(g, self.memory) for g in groups}
-        looped = {g for phase in self.plan.phases if self.plan.loops(phase) for g in phase}
-        bodies = {g: self._function_body(g, signatures[g], g in looped) for g in groups}
+        bodies = {g: self._function_body(g, signatures[g]) for g in groups}
         for group, body in bodies.items():
             arrays = any(isinstance(one, Shared) for one in every(body))
-            uses = arrays or mentions(body, SHARED.name)
-            signatures[group] = replace(signatures[group], shared=uses)
+            signatures[group] = replace(signatures[group], shared=arrays)
         for shared in shared_functions(bodies, signatures, self.int):
             flat = signatures[next(iter(shared.places))].flat
             name = self.writer.name("elementwise" if flat else "part")
@@ -108,26 +102,22 @@ class KernelEmitter:
             g for g in rest if counts[kinds[g]] >= FEWEST
         ]
 
-    def _function_body(
-        self, group: GroupPlan, signature: Signature, looped: bool
-    ) -> tuple[Statement, ...]:
-        """The statements of a function that computes one tile of a group; `looped`: a block may
-        take several tiles of its phase."""
+    def _function_body(self, group: GroupPlan, signature: Signature) -> tuple[Statement, ...]:
+        """The statements of a function that computes one tile of a group."""
         outputs: dict[int, list[str]] = {}
         for i, (op, _) in enumerate(signature.stores):
             outputs.setdefault(op.id, []).append(f"out_{i}")
         loads = {op.id: f"in_{i}" for i, (op, _) in enumerate(signature.loads)}
         read = {i: name for i, name in loads.items() if i not in outputs}
-        memory = Memory(loads, outputs, read, self.memory.shared, self.memory.tables)
+        memory = replace(self.memory, inputs=loads, outputs=outputs, scratch=read)
         context = replace(self.context, memory=memory, writer=Writer(), anonymous=True)
         inner = KernelEmitter(context)
-        inner._settled = self._settled
         names = [f"in_{i}" for i in range(len(signature.loads))]
         names += [f"out_{i}" for i in range(len(signature.stores))]
         for name in ("tile", "points", *names, *self.memory.tables.values()):
             inner.writer.name(name)
         inner.writer.declare("tile")
-        inner._nests(group, "tile", looped, "points" if signature.flat else "")
+        inner._nests(group, "tile", "points" if signature.flat else "")
         return inner.writer.body
 
     def _phase(self, groups: list[GroupPlan]) -> None:
@@ -139,7 +129,7 @@ class KernelEmitter:
         if tiles <= grid and len(groups) == 1:
             guard = If(infix("<", worker, tiles))
             with writer.nested(guard, pinned=True) if tiles < grid else nullcontext():
-                self._group(groups[0], worker, looped=False)
+                self._group(groups[0], worker)
             return
         work = writer.name("work")
         looped = self.plan.loops(groups)
@@ -156,24 +146,24 @@ class KernelEmitter:
             frame = If(infix("<", Name(work), tiles), Let(int_, work, worker))
         with writer.nested(frame, pinned=True):
             if len(groups) == 1:
-                self._group(groups[0], Name(work), looped)
+                self._group(groups[0], Name(work))
                 return
-            self._dispatch(groups, work, looped)
+            self._dispatch(groups, work)
 
-    def _dispatch(self, groups: list[GroupPlan], work: str, looped: bool) -> None:
+    def _dispatch(self, groups: list[GroupPlan], work: str) -> None:
         """Finds the group a tile belongs to, by halves."""
         if len(groups) == 1:
             first = groups[0].first_tile
             tile = infix("-", Name(work), first) if first else Name(work)
-            self._group(groups[0], tile, looped)
+            self._group(groups[0], tile)
             return
         middle = len(groups) // 2
         with self.writer.nested(If(infix("<", Name(work), groups[middle].first_tile)), pinned=True):
-            self._dispatch(groups[:middle], work, looped)
+            self._dispatch(groups[:middle], work)
         with self.writer.otherwise():
-            self._dispatch(groups[middle:], work, looped)
+            self._dispatch(groups[middle:], work)
 
-    def _group(self, group: GroupPlan, tile_number: Expr, looped: bool) -> None:
+    def _group(self, group: GroupPlan, tile_number: Expr) -> None:
         """The tile of a group with that number: its nests in order."""
         writer = self.writer
         if group in self._calls:
@@ -185,10 +175,10 @@ class KernelEmitter:
         if group.tiles > 1:
             writer.let(self.int, tile, tile_number)
             writer.declare(tile)
-        self._nests(group, tile, looped)
+        self._nests(group, tile)
 
-    def _nests(self, group: GroupPlan, tile: str, looped: bool, points: str = "") -> None:
-        """The nests of a group in order, a barrier between them where they share."""
+    def _nests(self, group: GroupPlan, tile: str, points: str = "") -> None:
+        """The nests of a group in order."""
         writer = self.writer
         for op, elements in late_inputs(group):
             begin = infix("*", Name(tile), elements)
@@ -203,15 +193,9 @@ class KernelEmitter:
                 size = group.points * math.prod(map(group.group.axes.extent, leaves))
                 item = compute_bytes(stage.op.dtype)
                 writer.add(Shared(compute, names[stage], offset, size, item))
-        for i, nest in enumerate(group.nests):
-            if i and names:
-                writer.add(Barrier(Scope.BLOCK))
+        for nest in group.nests:
             emitter = NestEmitter if points else self._emitter(group, nest)
             emitter(Site(self.context, group, nest, tile, names, points)).emit()
-            if nest in self._settled:
-                writer.add(Barrier(Scope.BLOCK))
-        if looped and names:
-            writer.add(Barrier(Scope.BLOCK))
 
     def _emitter(self, group: GroupPlan, nest: NestPlan) -> type[NestEmitter]:
         if nest.tile is None:

@@ -36,7 +36,6 @@ from fusionstitch.codegen.loops.stages import Stage, closure
 from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.rows import RowLoop, row_loop
 from fusionstitch.codegen.lower.sweeps import Held, Sweep, Sweeps, functor_of, start_of
-from fusionstitch.codegen.memory.barriers import joins_columns
 from fusionstitch.codegen.places.index import (
     Fetched,
     Index,
@@ -80,6 +79,7 @@ class NestEmitter(Sweeps):
         writer, plan = self.writer, self.plan
         for stage in self.nest.stages:
             writer.note(self.comment(stage.op))
+        self._open_rooms()
         flat = plan.inner == 1 and plan.teams.threads == 1
         self.width = self._vector_width(flat)
         if self.width > 1:
@@ -119,8 +119,6 @@ class NestEmitter(Sweeps):
                 self._pick_early()
                 for level in range(self.nest.levels):
                     self._level(level)
-        if self.unsettled and (self.cluster > 1 or joins_columns(plan, self.block)):
-            self.writer.add(self._barrier())
         if self.carried:
             self._finish_carrying()
 
@@ -425,7 +423,7 @@ class NestEmitter(Sweeps):
             size = self._steps() * self.width
             for stage, name in self.carried.items():
                 join = f"fs_reduce_teams<{threads}, {size}, {functor_of(stage)}>"
-                writer.add(Call(join, (Name(name), self._scratch(stage))))
+                writer.add(Call(join, (Name(name), Name(self.rooms[stage]))))
         with writer.nested(If(first), ordered=True) if first else nullcontext():
             if threads > 1:
                 self.lane = writer.name("lane")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.passes.barriers import place_barriers
 from fusionstitch.codegen.ir.printer import function, lines
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
@@ -57,7 +58,7 @@ def lower_kernel(
     # they lie outside of the kernel, beside all that headers declare
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
     buffers += [_buffer(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
-    memory = Memory(inputs, outputs, scratch, layout.offsets, tables)
+    memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables)
     int_ = "long long" if _is_wide(graph) else "int"
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()
@@ -78,6 +79,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
     graph, plan = scheduled.graph, scheduled.plan
     scratch, aliases = scratch_buffers(graph, plan), in_place(graph, plan)
     lowered = lower_kernel(scheduled, numerics, scratch, aliases)
+    lowered = place_barriers(lowered)
     verify(lowered)
     return Kernel(
         name=graph.name,

@@ -7,14 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.expressions import (
-    SHARED,
     Choice,
     Element,
     Expr,
     Integer,
     Name,
     Number,
-    Pointer,
     apply,
     infix,
     number,
@@ -22,12 +20,10 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
-    Barrier,
     Call,
     For,
     If,
     Let,
-    Scope,
     unrolled,
 )
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
@@ -38,7 +34,6 @@ from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import aligned_base
 from fusionstitch.codegen.rewrite.monoids import joins
 from fusionstitch.codegen.schedule.registers import row_registers, words_of
-from fusionstitch.codegen.schedule.schedule import slot_bytes
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
@@ -85,8 +80,6 @@ class Sweeps(Access):
         #: registers per thread that rows and sums may be kept in
         self.registers = row_registers(kernel.plan)
         self.held: list[Held] = []
-        #: whether warps of the block may still read what they joined
-        self.unsettled = False
         #: whether this thread's row is its own, and whether it is the first of its team
         self.live: Expr | None = None
         self.first: Expr | None = None
@@ -114,7 +107,7 @@ class Sweeps(Access):
                 self.writer.add(start)
         self._run_sweep(lambda step: self._sweep_step(level, sweep, totals, step))
         if totals and self.plan.teams.joins_warps:
-            self._join_warps(level, totals)
+            self._join_warps(totals)
         for stage, name in totals.items():
             self._finish(stage, name)
 
@@ -289,32 +282,17 @@ class Sweeps(Access):
         for stage, value in stores:
             self._store(stage, value, [self.live])
 
-    def _join_warps(self, level: int, totals: dict[Stage, str]) -> None:
-        """Joins the partial results of a team's warps, those of a level at once.
-
-        Each level has slots of its own, so that with several of them a barrier always lies between
-        two uses of one.
-        """
-        reduced = [s for s in self.nest.stages if self.nest.place[s] is Place.REDUCE]
-        earlier = [s for s in reduced if self.nest.level[s] < level]
-        before = sum(slot_bytes(s.op.dtype, self.cluster) for s in earlier)
-        scratch = infix("+", SHARED, before) if before else SHARED
-        functors = ", ".join(map(functor_of, totals))
+    def _join_warps(self, totals: dict[Stage, str]) -> None:
+        """Joins the partial results of a team's warps, those of a level at once."""
+        first, functors = next(iter(totals)), ", ".join(map(functor_of, totals))
         threads = self.plan.teams.threads
-        join, barrier = f"fs_reduce_block<{threads // 32}", self._barrier()
+        join = f"fs_reduce_block<{threads // 32}"
         if self.cluster > 1:
             join = f"fs_reduce_cluster<{self.block // 32}, {self.cluster}"
         elif threads < self.block:
-            join, barrier = f"fs_reduce_team<{threads // 32}", Barrier(Scope.TEAM, threads)
-        self.writer.add(Call(f"{join}, {functors}>", (scratch, *map(Name, totals.values()))))
-        only = len(reduced) == len(totals)
-        if only:
-            self.writer.add(barrier)
-        self.unsettled = not only or threads < self.block
-
-    def _barrier(self) -> Barrier:
-        """A barrier of all blocks that share a row."""
-        return Barrier(Scope.CLUSTER if self.cluster > 1 else Scope.BLOCK)
+            join = f"fs_reduce_team<{threads // 32}"
+        values = map(Name, totals.values())
+        self.writer.add(Call(f"{join}, {functors}>", (Name(self.rooms[first]), *values)))
 
     def _finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""
@@ -322,7 +300,7 @@ class Sweeps(Access):
         total: Expr = Name(partial)
         if teams.columns:
             call = f"fs_reduce_strided<{teams.columns}, {functor_of(stage)}>"
-            total = apply(call, total, self._scratch(stage))
+            total = apply(call, total, Name(self.rooms[stage]))
         elif 1 < teams.threads <= 32:
             total = apply(f"fs_reduce_lanes<{teams.threads}, {functor_of(stage)}>", total)
         result = self.values.finished(op, total)
@@ -346,9 +324,6 @@ class Sweeps(Access):
 
     def _compute(self, stage: Stage) -> str:
         return c_type(stage.op.dtype).compute
-
-    def _scratch(self, stage: Stage) -> Expr:
-        return Pointer(self._compute(stage), SHARED)
 
 
 def zero_of(op: Op) -> Number:

@@ -76,6 +76,8 @@ class TiledRows(NestEmitter):
         writer, plan = self.writer, self.plan
         for stage in self.nest.stages:
             writer.note(self.comment(stage.op))
+        if not self.shape.columns:
+            self._open_rooms()
         team_rows = self.shape.team_rows
         units = -(-plan.rows // team_rows)
         limit = self._row_limit(1)

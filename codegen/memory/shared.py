@@ -54,10 +54,8 @@ class SharedPlan:
     """Slots of results and scratches by op, the bytes with and without sharing, and counts.
 
     `allocations` are the buffers, `shares` the results that took over a dead operand's buffer,
-    `reclaims` the buffers that went to the free list. `barriers` are pairs (q, p) of positions
-    in the planned order: a barrier must stand after schedule q and before schedule p, because p
-    overwrites what other threads read or write in q. They come on top of the barriers between a
-    write and its reads; a block that loops over all schedules needs one more at the loop's end.
+    `reclaims` the buffers that went to the free list. Where a buffer changes hands, barriers follow
+    from the accesses (codegen/ir/passes/barriers.py).
     """
 
     slots: Mapping[Hashable, Slot]
@@ -68,7 +66,6 @@ class SharedPlan:
     allocations: int
     shares: int
     reclaims: int
-    barriers: tuple[tuple[int, int], ...]
 
 
 def plan_shared(
@@ -143,7 +140,6 @@ class _Planner:
     readers: Mapping[Hashable, Sequence[int]]
     may_take: Dominates | None
     buffers: list[_Buffer] = field(default_factory=list)
-    barriers: dict[int, int] = field(default_factory=dict)
     shares: int = 0
     reclaims: int = 0
 
@@ -192,9 +188,6 @@ class _Planner:
             return new
         # The tightest fit: first the least growth, then the least waste.
         buffer = min(pool, key=lambda b: (max(size - b.bytes, 0), b.bytes, b.number))
-        before = self._last_access(position, buffer)
-        if before is not None:
-            self.barriers[position] = max(before, self.barriers.get(position, before))
         buffer.bytes = max(buffer.bytes, size)
         buffer.align = max(buffer.align, schedule.align)
         buffer.owner, buffer.writer, buffer.readers = schedule, position, ()
@@ -212,17 +205,6 @@ class _Planner:
         beside = [p for p in buffer.readers if self._interleaved(p, position)]
         in_place = all(owner.op in self.schedules[p].in_place for p in (position, *beside))
         return in_place and owner.bytes == schedule.bytes
-
-    def _last_access(self, position: int, buffer: _Buffer) -> int | None:
-        """The last earlier position a taker at `position` must be kept apart from by a barrier.
-
-        A taker that reads the content stands behind the barrier after its writer already, and the
-        threads of its own nest read in place as it does.
-        """
-        touched = [p for p in buffer.readers if p < position and not self._interleaved(p, position)]
-        if position not in buffer.readers:
-            touched.append(buffer.writer)
-        return max(touched, default=None)
 
     def _touched_in_nest(self, position: int, buffer: _Buffer) -> bool:
         return any(self._interleaved(p, position) for p in (buffer.writer, *buffer.readers))
@@ -259,7 +241,6 @@ class _Planner:
             allocations=len(self.buffers),
             shares=self.shares,
             reclaims=self.reclaims,
-            barriers=tuple((q, p) for p, q in sorted(self.barriers.items())),
         )
 
 

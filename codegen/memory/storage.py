@@ -1,4 +1,5 @@
-"""Storage: which stage values pass through shared or global memory, and where they lie.
+"""Storage: which stage values pass through shared or global memory, and where they and the rooms in
+which threads exchange values lie.
 
 Algorithm 4 plans over positions in execution order. The loops of one nest interleave row by row,
 so inside a nest a buffer may change hands only in place; everything else a nest reads stays
@@ -7,14 +8,16 @@ alive to the nest's end, which has a position of its own.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, plan_shared
-from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan, slot_bytes
+from fusionstitch.codegen.memory.rooms import Room, rooms_of
+from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, Slot, plan_shared
+from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
@@ -22,12 +25,14 @@ from fusionstitch.hlo.graph import Graph
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """Byte offsets of stage values; every group starts behind the scratch of reductions at 0.
+    """Where stage values and the rooms of nests lie, in bytes of a block's shared memory. Every
+    group has all of it: no two are at work in one block at once.
 
     `plans` holds Algorithm 4's result of each group; `unshared` the total had nothing been reused.
     """
 
     offsets: Mapping[Stage, int]
+    rooms: Mapping[Room, Slot]
     total: int
     unshared: int
     plans: tuple[SharedPlan, ...]
@@ -35,62 +40,48 @@ class SharedLayout:
 
 def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> SharedLayout:
     """Shared memory of a kernel. Raises CodegenError if `limit` bytes per block do not suffice."""
-    scratch = _reduction_scratch(plan)
-    tree = DominanceTree(graph.ops[:-1], graph.root.operands)
     offsets: dict[Stage, int] = {}
+    rooms: dict[Room, Slot] = {}
     plans: list[SharedPlan] = []
+    tree: DominanceTree | None = None
     for group in plan.groups:
-        requests, ends = _requests(group, plan.block)
-        if not any(r.bytes for r in requests):
+        requests, stages = _requests(group, plan)
+        if not any(r.bytes or r.scratch for r in requests):
             continue
-
-        def dominates(taker: Hashable, owner: Hashable, ends: dict = ends) -> bool:
-            takers = ends.get(taker) or [taker]
-            return any(tree.dominates(t.op, owner.op) for t in takers)  # type: ignore[attr-defined]
-
-        result = plan_shared(requests, dominates, limit - scratch, sharing)
+        tree = tree or DominanceTree(graph.ops[:-1], graph.root.operands)
+        result = plan_shared(requests, partial(_dominates, tree, stages), limit, sharing)
         if not isinstance(result, SharedPlan):
             raise CodegenError(f"{result} Split the pattern, or lower the tile size.")
         plans.append(result)
-        for stage, slot in result.slots.items():
-            assert isinstance(stage, Stage)
-            offsets[stage] = scratch + slot.offset
+        offsets |= {s: slot.offset for s, slot in result.slots.items() if isinstance(s, Stage)}
+        rooms |= {r: slot for r, slot in result.scratch.items() if isinstance(r, Room)}
     return SharedLayout(
         offsets,
-        scratch + max((p.total for p in plans), default=0),
-        scratch + max((p.unshared for p in plans), default=0),
+        rooms,
+        max((p.total for p in plans), default=0),
+        max((p.unshared for p in plans), default=0),
         tuple(plans),
     )
 
 
-def _reduction_scratch(plan: KernelPlan) -> int:
-    """Bytes that joining threads of several warps takes: a slot per reduction of a row, or all that
-    threads have of a reduction over rows."""
-    need = 0
-    for group in plan.groups:
-        for nest in group.nests:
-            if nest.teams.joins_warps:
-                reduced = nest.nest.placed(Place.REDUCE)
-                need = max(need, sum(slot_bytes(s.op.dtype, plan.cluster) for s in reduced))
-            if nest.tile is not None:
-                need = max(need, nest.tile.shared)
-            if nest.tile is not None and nest.tile.shares > 1:
-                bytes_each = max(compute_bytes(s.op.dtype) for s in nest.nest.products)
-                values = nest.tile.rows * nest.tile.steps + nest.tile.unit
-                need = max(need, plan.block * values * bytes_each)
-            for stage in nest.nest.stages:
-                if nest.teams.columns and nest.nest.place[stage] is Place.REDUCE:
-                    need = max(need, plan.block * compute_bytes(stage.op.dtype))
-                if nest.nest.place[stage] is Place.CARRY and nest.teams.threads < plan.block:
-                    values = nest.most_per_thread()
-                    need = max(need, plan.block * values * compute_bytes(stage.op.dtype))
-    return -(-need // 16) * 16
+def _dominates(
+    tree: DominanceTree,
+    stages: Mapping[Hashable, Sequence[Stage]],
+    taker: Hashable,
+    owner: Hashable,
+) -> bool:
+    """Whether a stage, or any of those that a room or the end of a nest stands for, dominates the
+    stage whose value a buffer holds."""
+    assert isinstance(owner, Stage)
+    takers = [taker] if isinstance(taker, Stage) else stages[taker]
+    return any(tree.dominates(t.op, owner.op) for t in takers)
 
 
 def _requests(
-    group: GroupPlan, block: int
+    group: GroupPlan, plan: KernelPlan
 ) -> tuple[list[SharedRequest], dict[Hashable, list[Stage]]]:
-    """Requests in execution order, and the stages of each nest by its end marker."""
+    """Requests in execution order: of each nest its rooms, its values, and its end. The stages of
+    the nest by each that is not a stage itself."""
     nest_of = {s: n for n, nest in enumerate(group.nests) for s in nest.nest.stages}
     wanted = {
         producer
@@ -99,12 +90,15 @@ def _requests(
         if producer in nest_of and nest_of[producer] != nest_of[stage]
     }
     requests: list[SharedRequest] = []
-    ends: dict[Hashable, list[Stage]] = {}
+    stages: dict[Hashable, list[Stage]] = {}
     for number, nest in enumerate(group.nests):
         read = _values_read(nest, wanted, nest_of, number)
         takers: dict[Stage, Stage] = {}
-        if not nest.repeats(block, group.ragged):
+        if not nest.repeats(plan.block, group.ragged):
             takers = _in_place_takers(group, nest, number, read, wanted, nest_of)
+        for room, size in rooms_of(nest, group, plan.block, plan.cluster):
+            stages[room] = nest.nest.stages
+            requests.append(SharedRequest(room, scratch=size, nest=number))
         for stage in sorted(nest.nest.stages, key=lambda s: (nest.nest.level[s], s.op.id)):
             taken = frozenset(v for v, taker in takers.items() if taker is stage)
             size = 0
@@ -113,9 +107,9 @@ def _requests(
                 size = elements * compute_bytes(stage.op.dtype)
             requests.append(SharedRequest(stage, size, taken, taken, nest=number))
         end = ("end of nest", number)
-        ends[end] = nest.nest.stages
+        stages[end] = nest.nest.stages
         requests.append(SharedRequest(end, 0, frozenset(read - set(takers)), nest=number))
-    return requests, ends
+    return requests, stages
 
 
 def _values_read(

@@ -8,6 +8,7 @@ from fusionstitch.codegen.dots.tile import Tile
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.inplace import in_place
 from fusionstitch.codegen.memory.scratch import scratch_buffers
+from fusionstitch.codegen.memory.storage import SharedLayout
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan, Teams
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.snapshots.page import counted, label, page, table
@@ -81,11 +82,8 @@ def memory_text(scheduled: Scheduled) -> str:
     lines = [
         f"shared memory: {counted(layout.total, 'byte')} a block, {layout.unshared} without reuse"
     ]
-    front = layout.total - max((p.total for p in layout.plans), default=0)
-    if front:
-        lines += table([_bytes(0, front, "what threads join")])
     for group in plan.groups:
-        lines += table(_values(group, scheduled))
+        lines += table(_shared(group, layout))
     scratch = list(_scratch(graph, plan))
     lines += ["", f"scratch in global memory: {counted(len(scratch), 'buffer')}", *table(scratch)]
     over = [(f"output {o}", f"may overwrite input {i}") for o, i in in_place(graph, plan)]
@@ -96,13 +94,18 @@ def _bytes(start: int, size: int, what: str) -> tuple[str, str, str]:
     return f"{start:6} to {start + size - 1:6}", f"{size:6}", what
 
 
-def _values(group: GroupPlan, scheduled: Scheduled) -> Iterator[tuple[str, str, str]]:
-    """The values of a group that lie in shared memory, in the order of their bytes."""
-    slots = {s: slot for plan in scheduled.layout.plans for s, slot in plan.slots.items()}
-    own = [s for s in group.group.stages if s in scheduled.layout.offsets]
-    for stage in sorted(own, key=lambda s: (scheduled.layout.offsets[s], s.number)):
-        slot, start = slots[stage], scheduled.layout.offsets[stage]
-        yield _bytes(start, slot.bytes, f"{_value(stage)}, buffer {slot.buffer}")
+def _shared(group: GroupPlan, layout: SharedLayout) -> list[tuple[str, str, str]]:
+    """What of a group lies in shared memory, in the order of its bytes: values, and what threads
+    exchange."""
+    slots = {s: slot for plan in layout.plans for s, slot in plan.slots.items()}
+    found = [
+        (slots[stage], _value(stage)) for stage in group.group.stages if stage in layout.offsets
+    ]
+    for room, slot in layout.rooms.items():
+        if room.nest in group.nests:
+            found.append((slot, f"what threads exchange for {_value(room.stages[0])}"))
+    found.sort(key=lambda one: (one[0].offset, one[1]))
+    return [_bytes(s.offset, s.bytes, f"{what}, buffer {s.buffer}") for s, what in found]
 
 
 def _value(stage: Stage) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fusionstitch.codegen.generate import CodegenOptions, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.memory.barriers import check_teams, joins_in_teams, settled
+from fusionstitch.codegen.memory.teams import check_teams, joins_in_teams
 from fusionstitch.codegen.schedule.schedule import Teams
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.errors import CodegenError
@@ -154,13 +154,15 @@ def test_cases_have_teams_of_several_sizes_in_one_phase() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "barriers"),
+    ("name", "of_blocks", "of_teams"),
     [
-        ("teams_of_4_and_8", 0),  # all join one f32 at a time
-        ("teams_of_records", 2),
+        ("teams_of_4_and_8", 2, 2),  # all join one f32 at a time; one passes values on
+        ("teams_of_records", 3, 0),
     ],
 )
-def test_the_block_meets_only_where_scratch_changes_hands(name: str, barriers: int) -> None:
-    case = CASES[name].case()
-    scheduled = plan_kernel(case.graph, case.device, case.options)
-    assert len(settled(scheduled.plan, scheduled.layout.offsets.keys())) == barriers
+def test_teams_meet_where_warps_keep_their_places_and_the_block_where_these_change(
+    name: str, of_blocks: int, of_teams: int
+) -> None:
+    source = CASES[name].case().kernel().source
+    assert source.count("__syncthreads();") == of_blocks
+    assert source.count("fs_team_barrier<") == of_teams

@@ -31,6 +31,7 @@ def launch(name, call, dtype, block, scratch):
     body = f"""  FS_DYNAMIC_SHARED(shared_memory);
   int i = threadIdx.x;
   {compute} first = {loads[0]};
+  __syncthreads();
   {compute} second = {loads[1]};
   {call.format(first="first", second="second") if together else ""}
   out[i] = fs_store_as<{stored}>(first);
@@ -81,7 +82,7 @@ def cases():
             add("team", call, "maximum", dtype, threads, 2 * slot_bytes("f64"), width=width)
     for columns, threads in ((32, 32), (32, 160), (8, 256), (1, 96), (48, 144)):
         for dtype in ("f32", "f64", "u8"):
-            call = f"fs_reduce_strided<{columns}, FsMaximum>({{}}, ({{compute}}*)shared_memory)"
+            call = f"fs_reduce_strided<{columns}, FsMaximum>({{}}, shared_memory)"
             add("strided", call, "maximum", dtype, threads, 8 * threads, columns=columns)
     return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.ir.exchanges import whom
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     SHARED,
@@ -48,7 +49,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     unrolled,
 )
-from fusionstitch.codegen.ir.verifier import meetings, verify
+from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.lower import program
 from fusionstitch.codegen.places.index import Index, constant, variable
 from fusionstitch.hlo.errors import PassError
@@ -379,10 +380,10 @@ def test_functions_of_the_headers_that_threads_call_together_are_known() -> None
     lower = Path(str(resources.files("fusionstitch.codegen") / "lower"))
     emitted = "".join(path.read_text() for path in lower.glob("*.py"))
     called = {n for n in found if f'"{n}' in emitted}
-    one = kernel()
-    known = {name for name in called if meetings._meeting(f"{name}<2, 2>", one) is not None}
+
+    known = {name for name in called if whom(f"{name}<2, 2>") is not None}
     assert len(called) > 8
-    assert called - known == set(), "name them in codegen/ir/verifier/meetings.py"
+    assert called - known == set(), "name them in codegen/ir/exchanges.py"
 
 
 def test_every_barrier_of_the_grid_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,246 @@
+"""What statements read and write of memory that several threads use, and which barrier has to lie
+between two accesses.
+
+Arrays in shared memory are for the threads of a block or a cluster, scratch and results that are
+read again for those of the grid. Which thread accesses what is not computed: any read behind a
+write, and any write behind a read, needs a barrier of those threads in between, but for a thread
+that comes to its own element again: at the same address, which depends on the thread or stands in
+the same frame. Arrays that overlap are one. Teams that exchange in the same way keep to places of
+their own, so that a barrier of each team is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.codegen.ir.exchanges import (
+    Exchange,
+    Step,
+    barrier_in,
+    exchange_of,
+    team_of,
+)
+from fusionstitch.codegen.ir.expressions import THREAD, Apply, Expr, Load, LoadVector, Name
+from fusionstitch.codegen.ir.spelling import spell
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Barrier,
+    Call,
+    Fill,
+    For,
+    Let,
+    Scope,
+    Shared,
+    Statement,
+    Store,
+    StoreVector,
+)
+from fusionstitch.codegen.ir.walk import every, names, parts
+
+_RANK = {scope: rank for rank, scope in enumerate(Scope)}
+
+
+@dataclass(frozen=True)
+class Area:
+    """Bytes of shared memory, or a buffer of global memory."""
+
+    begin: int = 0
+    end: int = 0
+    buffer: str = ""
+
+    def overlaps(self, other: Area) -> bool:
+        if self.buffer or other.buffer:
+            return self.buffer == other.buffer
+        return self.begin < other.end and other.begin < self.end
+
+    def part(self, number: int | None) -> Area:
+        """One of its halves, or all of it."""
+        if number is None:
+            return self
+        middle = (self.begin + self.end) // 2
+        return Area(self.begin, middle) if number == 0 else Area(middle, self.end)
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read or a write of the element at an address, given as C text ('': of a whole array), in a
+    frame (0: in any, since the address depends on the thread). Shared memory is used `among` the
+    threads of a scope: of a team those are `threads`. Where each warp writes values of some `kinds`
+    to a place of its own, and the warps of its team read them there, these are the C types."""
+
+    name: str
+    area: Area
+    frame: int = 0
+    address: str = ""
+    writes: bool = False
+    among: Scope = Scope.BLOCK
+    threads: int = 0
+    kinds: tuple[str, ...] = ()
+
+    def needs(self, before: Access) -> Barrier | None:
+        """The barrier that must lie between this access and one before it."""
+        if not (self.writes or before.writes) or not self.area.overlaps(before.area):
+            return None
+        if self.writes and before.writes and self.area == before.area:
+            return None  # what counts is that one of them is read
+        if self.address and (self.frame, self.address) == (before.frame, before.address):
+            return None
+        if self.area.buffer:
+            return Barrier(Scope.GRID)
+        if self.kinds and (self.area, self.kinds) == (before.area, before.kinds):
+            return self._needs_of_warps(before)
+        widest = max(self.among, before.among, Scope.BLOCK, key=_RANK.__getitem__)
+        return Barrier(widest)
+
+    def _needs_of_warps(self, before: Access) -> Barrier | None:
+        """The same where each warp has a place of its own: its team of then must have read it, or
+        its team of now be there. Another team reads what warps have written for it."""
+        if self.writes:
+            return Barrier(before.among, before.threads)
+        same = (self.among, self.threads) == (before.among, before.threads)
+        return Barrier(self.among, self.threads) if same else None
+
+
+@dataclass(frozen=True)
+class Past:
+    """An access, and the widest barrier behind it of those that do not settle it for good."""
+
+    access: Access
+    behind: Barrier | None = None
+
+    def settles(self, needed: Barrier) -> bool:
+        """Whether the barrier that must lie behind it is there."""
+        return self.behind is not None and covers(self.behind, needed)
+
+    def met(self, barrier: Barrier) -> Past | None:
+        """The same behind a barrier; None if nothing can come too early any more."""
+        shared = not self.access.area.buffer
+        if barrier.scope is Scope.GRID or (barrier.scope is Scope.CLUSTER and shared):
+            return None
+        if not shared or (self.behind is not None and covers(self.behind, barrier)):
+            return self
+        if barrier.scope is Scope.TEAM and barrier.threads != self.access.threads:
+            return self  # others than those that it is for
+        return Past(self.access, barrier)
+
+
+Pending = frozenset[Past]
+NOTHING: Pending = frozenset()
+
+
+def covers(one: Barrier, other: Barrier) -> bool:
+    """Whether a barrier does what another one does."""
+    if one.scope is other.scope:
+        return one.threads == other.threads
+    return _RANK[one.scope] > _RANK[other.scope]
+
+
+def behind(pending: Pending, barrier: Barrier, clustered: bool) -> Pending:
+    """What is pending behind a barrier. Only in a kernel of clusters can an access to shared memory
+    still be of interest that all threads of the block are done with."""
+    done = barrier.scope is Scope.BLOCK and not clustered
+    kept = (p for p in pending if not (done and not p.access.area.buffer))
+    return frozenset(met for p in kept if (met := p.met(barrier)) is not None)
+
+
+def conflict(pending: Pending, access: Access) -> tuple[Barrier, Access] | None:
+    """The widest barrier that is missing before an access, and what it has to wait for."""
+    found: tuple[Barrier, Access] | None = None
+    for past in pending:
+        barrier = access.needs(past.access)
+        if barrier is None or past.settles(barrier):
+            continue
+        if found is None or (covers(barrier, found[0]) and barrier != found[0]):
+            found = barrier, past.access
+    return found
+
+
+class Accesses:
+    """The accesses of statements, in the order of the program; what is declared and computed on the
+    way decides about them."""
+
+    def __init__(self, areas: dict[str, Area]):
+        self.areas = areas
+        #: C types of variables and arrays
+        self.kinds: dict[str, str] = {}
+        #: variables that depend on the thread
+        self.own = {THREAD.name}
+
+    def loop(self, one: For) -> None:
+        """Takes in a loop's variable."""
+        self._defined(one.variable, one.start)
+
+    def of(self, one: Statement, frame: int) -> Iterator[Access | Barrier]:
+        """What a statement without others inside of it does in a frame."""
+        if isinstance(one, Barrier):
+            yield one
+            return
+        if isinstance(one, Shared):
+            self.areas[one.name] = Area(one.offset, one.offset + one.size * one.item)
+        elif isinstance(one, Call):
+            yield from self._call(one, frame)
+        else:
+            yield from self.reads(parts(one), frame)
+        if isinstance(one, (Let, Array)):
+            self.kinds[one.name] = one.kind
+        if isinstance(one, Let):
+            self._defined(one.name, one.value)
+        elif isinstance(one, Fill):
+            return
+        elif isinstance(one, (Store, StoreVector)) and one.buffer in self.areas:
+            yield self._element(one.buffer, one.address, frame, writes=True)
+
+    def reads(self, exprs: Iterable[Any], frame: int) -> Iterator[Access | Barrier]:
+        """What expressions read, and what the functions in them do."""
+        for part in every(exprs):
+            if isinstance(part, (Load, LoadVector)):
+                for name in names(part.buffer):
+                    if name in self.areas:
+                        yield self._element(name, part.at, frame)
+            elif isinstance(part, Apply):
+                exchange = exchange_of(part.function)
+                if exchange is not None:
+                    yield from self._exchange(exchange, part)
+
+    def _call(self, one: Call, frame: int) -> Iterator[Access | Barrier]:
+        exchange = exchange_of(one.function)
+        through = exchange.scratch if exchange else None
+        others = [a for number, a in enumerate(one.arguments) if number != through]
+        yield from self.reads(others, frame)
+        for name in (name for other in others for name in names(other)):
+            if name in self.areas:
+                yield Access(name, self.areas[name])
+        if exchange is not None:
+            yield from self._exchange(exchange, one)
+
+    def _exchange(self, exchange: Exchange, call: Call | Apply) -> Iterator[Access | Barrier]:
+        scratch = call.arguments[exchange.scratch]
+        for name in names(scratch):
+            if name not in self.areas:
+                continue
+            for step in exchange.steps:
+                if isinstance(step, Step):
+                    yield self._step(name, step, call)
+                else:
+                    yield barrier_in(call.function, step)
+
+    def _step(self, name: str, step: Step, call: Call | Apply) -> Access:
+        area, threads = self.areas[name].part(step.part), 0
+        if step.among is Scope.TEAM:
+            threads = team_of(call.function)
+        kinds: tuple[str, ...] = ()
+        if step.by_warps:
+            values = [a.name for a in call.arguments[1:] if isinstance(a, Name)]
+            kinds = tuple(self.kinds.get(value, "") for value in values)
+        return Access(name, area, 0, "", step.writes, step.among, threads, kinds)
+
+    def _element(self, name: str, at: Expr, frame: int, writes: bool = False) -> Access:
+        frame = frame if self.own.isdisjoint(names(at)) else 0
+        return Access(name, self.areas[name], frame, spell(at), writes)
+
+    def _defined(self, variable: str, value: Expr) -> None:
+        """Notes a variable that depends on the thread."""
+        if not self.own.isdisjoint(names(value)):
+            self.own.add(variable)

@@ -1,0 +1,329 @@
+"""The way of all threads through a kernel, with what they read and wrote since the last barriers.
+
+One walk, for two purposes: the verifier wants to know whether a barrier is missing anywhere
+(`verifier/hazards.py`), and the pass that places barriers where (`passes/barriers.py`). A loop is
+walked twice, for what an iteration leaves to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fusionstitch.codegen.ir.accesses import (
+    NOTHING,
+    Access,
+    Accesses,
+    Area,
+    Past,
+    Pending,
+    behind,
+    conflict,
+)
+from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
+from fusionstitch.codegen.ir.expressions import Expr, Load, LoadVector, Name
+from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.statements import (
+    Barrier,
+    Branch,
+    Call,
+    For,
+    Function,
+    Group,
+    If,
+    Shared,
+    Skip,
+    Statement,
+)
+from fusionstitch.codegen.ir.walk import every, names
+
+_SHARED_BY_THE_GRID = (Space.OUTPUT, Space.SCRATCH)
+Body = tuple[Statement, ...]
+
+
+class Missing(Exception):
+    """At statement `at`, `barrier` is missing before `access`, which must not come before others
+    are done with `before`."""
+
+    def __init__(self, barrier: Barrier, access: Access, before: Access, at: Statement):
+        super().__init__(barrier, access, before, at)
+        self.barrier, self.access, self.before, self.at = barrier, access, before, at
+
+
+@dataclass(frozen=True)
+class Before:
+    """What holds before a statement: accesses under way, and for whom all conditions around it are
+    the same."""
+
+    pending: Pending
+    here: Alike
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A statement of a frame, by its number, and for whom all conditions around it are the same."""
+
+    body: Body
+    number: int
+    here: Alike
+
+
+class Placing(Protocol):
+    """Who adds barriers while a kernel is walked."""
+
+    def at(self, body: Body, number: int) -> Barrier | None:
+        """The barrier that was added before a statement of a frame, or at its end."""
+
+    def before(self, body: Body, befores: list[Before], missing: Missing) -> int | None:
+        """Adds a barrier before one of the statements that were walked through so far, and says
+        before which; None if there is none that it may stand before."""
+
+    def behind(self, way: tuple[Spot, ...], missing: Missing) -> bool:
+        """Adds a barrier behind a statement, or behind one of those around it: `way` leads there
+        from a loop's frame. False if there is none that it may stand behind."""
+
+
+def may_meet(kernel: Lowered) -> bool:
+    """Whether any thread may read what another one wrote."""
+    bodies = (kernel.body, *(function.body for function in kernel.functions))
+    if kernel.functions and any(b.space is Space.SCRATCH for b in kernel.buffers):
+        return True
+    own = set(_global_areas(kernel))
+    for one in every(statement for body in bodies for statement in body):
+        if isinstance(one, Shared):
+            return True
+        if isinstance(one, (Load, LoadVector)) and not own.isdisjoint(names(one.buffer)):
+            return True
+    return False
+
+
+class Hazards:
+    """A kernel's way, which may be gone several times: what its statements do stays the same."""
+
+    def __init__(self, kernel: Lowered, placing: Placing | None = None):
+        functions = {function.name: function for function in kernel.functions}
+        clustered = kernel.cluster > 1
+
+        def way(areas: dict[str, Area]) -> _Walk:
+            return _Walk(functions, Accesses(areas), clustered, placing)
+
+        self._ways = [(way(_global_areas(kernel)), kernel.body)]
+        if placing is not None:  # what functions need by themselves comes first
+            self._ways[:0] = [(way({}), function.body) for function in kernel.functions]
+
+    def walk(self) -> None:
+        """Goes through the kernel. Raises Missing where a barrier is, unless it is added."""
+        for way, body in self._ways:
+            way.body(body, NOTHING, SAME)
+
+
+def _global_areas(kernel: Lowered) -> dict[str, Area]:
+    buffers = (b.name for b in kernel.buffers if b.space in _SHARED_BY_THE_GRID)
+    return {name: Area(buffer=name) for name in buffers}
+
+
+@dataclass(eq=False)
+class _Walk:
+    functions: Mapping[str, Function]
+    accesses: Accesses
+    clustered: bool
+    placing: Placing | None
+    agreement: Agreement = field(default_factory=Agreement)
+    frame: int = 0
+    #: what statements do, by them and their frames
+    events: dict[tuple[int, int], list[Access | Barrier]] = field(default_factory=dict)
+    #: statements that touch no memory that others use
+    quiet: set[int] = field(default_factory=set)
+    #: where the walk is, from the outermost frame on, and where accesses were
+    way: tuple[Spot, ...] = ()
+    ways: dict[Access, list[tuple[Spot, ...]]] = field(default_factory=dict)
+    #: the ways through functions, by call
+    inner: dict[int, _Walk] = field(default_factory=dict)
+    #: whether barriers are added outside of what is walked through, if at all
+    closed: bool = False
+
+    def body(self, body: Body, pending: Pending, here: Alike) -> Pending:
+        frame, way = self.frame, self.way
+        befores: list[Before] = []
+        now, number = Before(pending, here), 0
+        while number < len(body):
+            befores[number:] = [now]
+            one = body[number]
+            met = self.met(body, number, now.pending)
+            if id(one) in self.quiet:
+                now = now if met is now.pending else Before(met, now.here)
+                number += 1
+                continue
+            self.frame, self.way = id(body), (*way, Spot(body, number, now.here))
+            try:
+                pending, here = self.statement(one, met, now.here), now.here
+            except Missing as missing:
+                if self.placing is None or self.closed:
+                    raise
+                place = self.placing.before(body, befores, missing)
+                if place is None:
+                    raise
+                number, now = place, befores[place]
+                continue
+            if isinstance(one, Skip):  # the rest of the iteration is for the others
+                here &= self.agreement.alike(one.condition)
+            number, now = number + 1, Before(pending, here)
+        self.frame, self.way = frame, way
+        return self.met(body, number, now.pending)
+
+    def met(self, body: Body, number: int, pending: Pending) -> Pending:
+        """What is pending behind the barrier that was added before a statement, if one was."""
+        added = self.placing.at(body, number) if self.placing else None
+        return pending if added is None else behind(pending, added, self.clustered)
+
+    def statement(self, one: Statement, pending: Pending, here: Alike) -> Pending:
+        """What is pending behind a statement."""
+        found = self.within(one, pending, here)
+        inside = _INSIDE.get(type(one))
+        if inside is not None:
+            exprs, statements = inside(one)
+            silent = all(id(inner) in self.quiet for inner in statements)
+            if silent and not any(self.accesses.reads(exprs, self.frame)):
+                self.quiet.add(id(one))
+        return found
+
+    def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
+        if isinstance(one, Group):
+            return self.body(one.body, pending, here)
+        if isinstance(one, For):
+            return self.loop(one, pending, here)
+        if isinstance(one, If):
+            return self.branches(one, pending, here)
+        if isinstance(one, Call) and one.function in self.functions:
+            return self.call(one, pending, here)
+        known = self.events.get((id(one), self.frame))
+        if known is None:
+            known = self.events[id(one), self.frame] = list(self.accesses.of(one, self.frame))
+            if self.placing is not None:
+                self.agreement.note(one, here)
+            if not known and not isinstance(one, Skip):
+                self.quiet.add(id(one))
+        for event in known:
+            pending = self.event(event, pending, one)
+        return pending
+
+    def event(self, event: Access | Barrier, pending: Pending, at: Statement) -> Pending:
+        if isinstance(event, Barrier):
+            return behind(pending, event, self.clustered)
+        found = conflict(pending, event)
+        if found is not None:
+            raise Missing(found[0], event, found[1], at)
+        self.note_way(event)
+        return pending | {Past(event)}
+
+    def note_way(self, access: Access) -> None:
+        ways = self.ways.setdefault(access, [])
+        if self.way not in ways:
+            ways.append(self.way)
+
+    def read(self, exprs: list[Expr], pending: Pending, at: Statement) -> Pending:
+        for event in self.accesses.reads(exprs, self.frame):
+            pending = self.event(event, pending, at)
+        return pending
+
+    def loop(self, one: For, pending: Pending, here: Alike) -> Pending:
+        """What iterations leave to each other first: a barrier for that stands inside of the loop,
+        and may do for what came before."""
+        pending = self.read([one.start, one.stop], pending, one)
+        self.accesses.loop(one)
+        closed = self.closed
+        if self.placing is not None:
+            here &= self.agreement.turns(one)
+            if not closed:
+                self.carried(one.body, here)
+        self.closed = True
+        try:
+            once = self.body(one.body, pending, here)
+            again = once if once <= pending else self.body(one.body, once, here)
+        finally:
+            self.closed = closed
+        return pending | once | again
+
+    def carried(self, body: Body, here: Alike) -> None:
+        """Adds the barriers that one iteration needs, and those between one and the next: behind
+        what the next one has to wait for, since it need not come to the same statements, or where
+        that cannot be, before what has to wait."""
+        way = self.way
+        while left := self.body(body, NOTHING, here):
+            self.closed = True
+            try:
+                self.body(body, left, here)
+                return
+            except Missing as missing:
+                self.closed, self.way = False, way
+                if not self.added_behind(body, missing):
+                    self.body(body, left, here)
+            finally:
+                self.closed = False
+
+    def added_behind(self, body: Body, missing: Missing) -> bool:
+        """Whether a barrier was added behind what is to be waited for, in a loop's body."""
+        assert self.placing is not None
+        ways = [_within(body, way) for way in reversed(self.ways[missing.before])]
+        return any(self.placing.behind(way, missing) for way in ways)
+
+    def branches(self, one: If, pending: Pending, here: Alike) -> Pending:
+        if one.given:
+            pending = self.statement(one.given, pending, here)
+        others = [other.condition for other in one.others if other.condition]
+        pending = self.read([one.condition, *others], pending, one)
+        ends = []
+        for way in (Branch(one.condition, one.body), *one.others):
+            if self.placing is not None and way.condition is not None:
+                here &= self.agreement.alike(way.condition)
+            ends.append(self.body(way.body, pending, here))
+        if not any(other.condition is None for other in one.others):
+            ends.append(pending)
+        return frozenset().union(*ends)
+
+    def call(self, one: Call, pending: Pending, here: Alike) -> Pending:
+        """A function of the kernel's own: barriers inside of it are for all of its calls."""
+        function = self.functions[one.function]
+        inner = self.inner.get(id(one))
+        if inner is None:
+            areas = dict(self.accesses.areas)
+            for (_, name), argument in zip(function.parameters, one.arguments, strict=True):
+                areas.pop(name, None)
+                if isinstance(argument, Name) and argument.name in self.accesses.areas:
+                    areas[name] = self.accesses.areas[argument.name]
+            inner = _Walk(
+                self.functions, Accesses(areas), self.clustered, self.placing, closed=True
+            )
+            self.inner[id(one)] = inner
+        pending = inner.body(function.body, pending, here)
+        for access in inner.ways:
+            self.note_way(access)
+        return pending
+
+
+#: What decides about the statements inside of a statement, and these.
+_INSIDE: Mapping[type, Callable[[Any], tuple[list[Expr], list[Statement]]]] = {
+    Group: lambda one: ([], list(one.body)),
+    For: lambda one: ([one.start, one.stop], list(one.body)),
+    If: lambda one: (
+        [one.condition, *(other.condition for other in one.others if other.condition)],
+        [
+            *([one.given] if one.given else []),
+            *one.body,
+            *(inner for other in one.others for inner in other.body),
+        ],
+    ),
+}
+
+
+def _within(body: Body, way: tuple[Spot, ...]) -> tuple[Spot, ...]:
+    """The part of a way that leads from a frame on, up to the first loop: what stands in that would
+    be done again and again."""
+    found: list[Spot] = []
+    for spot in way:
+        if found or spot.body is body:
+            found.append(spot)
+            if isinstance(spot.body[spot.number], For):
+                break
+    return tuple(found)

@@ -1,0 +1,147 @@
+"""Barriers inside of blocks and clusters: where an access needs one, of those who share the memory.
+
+A barrier is placed as late as all that it is for still come: right before the statement with the
+access, or, where conditions on threads surround that, before what they are conditions of. What one
+iteration of a loop leaves to the next is waited for right behind it instead, because the next one
+may take another way. Between phases lowering itself places barriers of the grid: they are what
+phases are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from fusionstitch.codegen.ir.accesses import Access, covers
+from fusionstitch.codegen.ir.agreement import Alike, needed
+from fusionstitch.codegen.ir.hazards import Before, Body, Hazards, Missing, Spot, may_meet
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.statements import (
+    Barrier,
+    Blank,
+    Branch,
+    For,
+    Group,
+    If,
+    Note,
+    Scope,
+    Statement,
+)
+from fusionstitch.hlo.errors import PassError
+
+
+def place_barriers(kernel: Lowered) -> Lowered:
+    """The kernel with the barriers that its accesses to shared memory need.
+
+    Raises PassError for an access that no barrier can come before: a defect of ours.
+    """
+    if not may_meet(kernel):
+        return kernel
+    placer = _Placer(kernel.cluster)
+    hazards = Hazards(kernel, placer)
+    try:
+        hazards.walk()
+        placer.leave_out(hazards)
+    except Missing as missing:
+        raise PassError(
+            f"Defect in fusionstitch: in {kernel.name} no barrier can stand before "
+            f"`{text([missing.at]).partition(chr(10))[0]}`, which needs one of "
+            f"{missing.barrier.scope.value}. Please report it with this text:\n"
+            f"{text(kernel.body)[:2000]}"
+        ) from missing
+    functions = tuple(replace(f, body=placer.body(f.body)) for f in kernel.functions)
+    return replace(kernel, functions=functions, body=placer.body(kernel.body))
+
+
+@dataclass(eq=False)
+class _Placer:
+    """Barriers by frame, and by the number of the statement there that each comes before."""
+
+    cluster: int
+    added: dict[int, dict[int, Barrier]] = field(default_factory=dict)
+    #: where barriers stand that others may do for
+    doubtful: list[tuple[int, int]] = field(default_factory=list)
+    #: whether no barrier is added any more
+    closed: bool = False
+
+    def leave_out(self, hazards: Hazards) -> None:
+        """Takes away what barriers that were added later do as well: those of the block for some of
+        teams, and those further on in a loop."""
+        if sum(map(len, self.added.values())) < 2:
+            return
+        self.closed = True
+        for frame, number in dict.fromkeys(self.doubtful):
+            own = self.added[frame]
+            barrier = own.pop(number)
+            try:
+                hazards.walk()
+            except Missing:
+                own[number] = barrier
+
+    def at(self, body: Body, number: int) -> Barrier | None:
+        own = self.added.get(id(body))
+        return own.get(number) if own else None
+
+    def before(self, body: Body, befores: list[Before], missing: Missing) -> int | None:
+        number = len(befores) - 1
+        while not self._fits(missing.barrier, befores[number].here):
+            if number == 0:
+                return None
+            number -= 1
+        while number and isinstance(body[number - 1], (Note, Blank)):
+            number -= 1
+        return number if self._add(body, number, missing) else None
+
+    def behind(self, way: tuple[Spot, ...], missing: Missing) -> bool:
+        inside = list(takewhile(lambda spot: self._fits(missing.barrier, spot.here), way))
+        if not inside or not self._add(inside[-1].body, inside[-1].number + 1, missing):
+            return False
+        self.doubtful.append((id(inside[-1].body), inside[-1].number + 1))
+        return True
+
+    def _fits(self, barrier: Barrier, here: Alike) -> bool:
+        """Whether all come to a barrier under conditions that are alike for `here`."""
+        return barrier.scope is not Scope.GRID and here.holds(needed(barrier, self.cluster))
+
+    def _add(self, body: Body, number: int, missing: Missing) -> bool:
+        """Adds a barrier before a statement, or at the end of a frame; False if there is one that
+        does the same: what is to be waited for then comes behind it."""
+        wanted, known = missing.barrier, self.at(body, number)
+        if self.closed:
+            return False
+        if known is not None:
+            if covers(known, wanted):
+                return False
+            wanted = wanted if covers(wanted, known) else Barrier(Scope.BLOCK)
+        elif wanted.scope is Scope.TEAM:
+            self.doubtful.append((id(body), number))
+        barrier = replace(wanted, why=_why(missing.access, missing.before))
+        self.added.setdefault(id(body), {})[number] = barrier
+        return True
+
+    def body(self, body: Body) -> Body:
+        """A frame with its barriers in place."""
+        own = self.added.get(id(body), {})
+        found: list[Statement] = []
+        for number, one in enumerate(body):
+            if number in own:
+                found.append(own[number])
+            found.append(self.statement(one))
+        if len(body) in own:
+            found.append(own[len(body)])
+        return tuple(found)
+
+    def statement(self, one: Statement) -> Statement:
+        if isinstance(one, (Group, For)):
+            return replace(one, body=self.body(one.body))
+        if isinstance(one, If):
+            others = tuple(Branch(o.condition, self.body(o.body)) for o in one.others)
+            return replace(one, body=self.body(one.body), others=others)
+        return one
+
+
+def _why(access: Access, before: Access) -> str:
+    if before.writes and not access.writes:
+        return f"{access.name} is read"
+    return f"{before.name} was read" if not before.writes else f"{before.name} was written"

@@ -1,0 +1,197 @@
+"""The pass that places barriers: where they are needed, for as few threads as will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from fusionstitch.codegen.ir.expressions import THREAD, Integer, Load, Name, Number, infix
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.passes.barriers import place_barriers
+from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.statements import (
+    Barrier,
+    Branch,
+    Call,
+    For,
+    Function,
+    Group,
+    If,
+    Let,
+    Scope,
+    Shared,
+    Skip,
+    Statement,
+    Store,
+)
+from fusionstitch.codegen.ir.verifier import verify
+from fusionstitch.codegen.lower import program
+from fusionstitch.codegen.places.index import constant, variable
+from fusionstitch.hlo.errors import PassError
+from tests.codegen.cases import CASES
+from tests.codegen.test_kernels import PLANTED
+
+ROW, COLUMN = variable("row", 64), variable("column", 64)
+BUFFERS = (Buffer("x", "float", 64, Space.INPUT), Buffer("out", "float", 64, Space.OUTPUT))
+KEPT = Shared("float", "kept", 0, 64, 4)
+EXCHANGE = Shared("unsigned char", "exchange", 256, 256, 1)
+SUM = Let("float", "sum", Number("0.0f"), changes=True)
+JOIN_BLOCK = Call("fs_reduce_block<4, FsAdd>", (Name("exchange"), Name("sum")))
+JOIN_TEAM = Call("fs_reduce_team<2, FsAdd>", (Name("exchange"), Name("sum")))
+
+
+def over(variable: str, *body: Statement) -> For:
+    return For("int", variable, Number("0"), Number("64"), body=body)
+
+
+def load(buffer: str, at: Integer) -> Load:
+    return Load(Name(buffer), at)
+
+
+KEEP = over("row", Store("kept", Integer(ROW), load("x", Integer(ROW))))
+USE = over("column", Store("out", Integer(COLUMN), load("kept", Integer(COLUMN))))
+
+
+def placed(*body: Statement, functions: tuple[Function, ...] = (), cluster: int = 1) -> str:
+    """The text of a kernel with its barriers in place, each as it is printed, without reasons."""
+    kernel = Lowered("k", BUFFERS, functions, body, 128, cluster, 16, 4096)
+    found = place_barriers(kernel)
+    verify(found)
+    said = text((*(s for f in found.functions for s in f.body), *found.body))
+    return "\n".join(line.split("  //")[0] for line in said.splitlines())
+
+
+def outline(said: str) -> list[str]:
+    """Barriers, and what begins or ends a frame or joins values."""
+    marks = {
+        "__syncthreads": "block",
+        "fs_team_barrier": "team",
+        "fs_cluster_barrier": "cluster",
+        "for (": "for",
+        "if (": "if",
+        "}": "end",
+        "fs_reduce": "join",
+        "f(": "call",
+    }
+    lines = (line.strip() for line in said.splitlines())
+    return [word for line in lines for mark, word in marks.items() if line.startswith(mark)]
+
+
+def test_a_value_is_waited_for_right_before_the_loop_that_reads_it() -> None:
+    between = Let("int", "beside", Number("3"))
+    said = outline(placed(KEPT, KEEP, between, USE))
+    assert said == ["for", "end", "block", "for", "end"]
+
+
+def test_the_next_iteration_waits_behind_the_last_read_of_this_one() -> None:
+    said = outline(placed(over("tile", KEPT, KEEP, USE)))
+    assert said == ["for", "for", "end", "block", "for", "end", "block", "end"]
+
+
+def test_values_of_one_thread_need_no_barrier() -> None:
+    own = Store("kept", Integer(ROW), load("kept", Integer(ROW)))
+    keep = Store("kept", Integer(ROW), load("x", Integer(ROW)))
+    assert "syncthreads" not in placed(KEPT, over("row", keep, own))
+
+
+def test_one_join_needs_none_and_one_in_a_loop_needs_one() -> None:
+    assert outline(placed(EXCHANGE, SUM, JOIN_BLOCK)) == ["join"]
+    said = outline(placed(EXCHANGE, over("row", SUM, JOIN_BLOCK)))
+    assert said == ["for", "join", "block", "end"]
+
+
+def test_two_joins_with_places_of_their_own_wait_for_each_other() -> None:
+    other = Shared("unsigned char", "other", 512, 256, 1)
+    again = replace(JOIN_BLOCK, arguments=(Name("other"), Name("sum")))
+    said = outline(placed(EXCHANGE, other, over("row", SUM, JOIN_BLOCK, again)))
+    assert said == ["for", "join", "join", "end"]
+
+
+def test_a_team_waits_for_its_own_threads() -> None:
+    rows = For("int", "row", infix("/", THREAD, 64), Number("9"), step=2, body=(SUM, JOIN_TEAM))
+    assert outline(placed(EXCHANGE, rows)) == ["for", "join", "team", "end"]
+
+
+def test_the_block_waits_where_warps_of_a_team_leave_their_places() -> None:
+    kept = replace(KEPT, offset=256)
+    first = If(infix("<", THREAD, 64), None, (SUM, JOIN_TEAM))
+    said = outline(placed(EXCHANGE, kept, first, KEEP))
+    assert said == ["if", "join", "end", "block", "for", "end"]
+
+
+def test_a_cluster_waits_for_its_blocks() -> None:
+    exchange = replace(EXCHANGE, size=512)
+    join = Call("fs_reduce_cluster<4, 2, FsAdd>", (Name("exchange"), Name("sum")))
+    said = outline(placed(exchange, over("row", SUM, join), cluster=2))
+    assert said == ["for", "join", "cluster", "end"]
+
+
+def test_what_conditions_on_threads_surround_is_waited_for_outside() -> None:
+    alone = If(infix("<", THREAD, 3), None, (USE,))
+    assert outline(placed(KEPT, KEEP, alone)) == ["for", "end", "block", "if", "for", "end", "end"]
+
+
+def test_only_the_way_that_reads_waits() -> None:
+    ways = If(infix("<", Name("work"), 3), None, (USE,), (Branch(None, (SUM,)),))
+    work = Let("int", "work", Number("2"))
+    said = placed(work, KEPT, KEEP, ways)
+    assert said.index("if (work") < said.index("__syncthreads") < said.index("else")
+
+
+def test_some_who_skip_the_rest_wait_before() -> None:
+    skip = Skip(infix("<", infix("/", THREAD, 32), 2))
+    write = over("row", Store("kept", Integer(ROW), load("x", Integer(ROW))))
+    said = outline(placed(KEPT, over("block", write, skip, USE)))
+    assert said == ["for", "block", "for", "end", "block", "if", "for", "end", "end"]
+
+
+def test_barriers_stand_in_functions_and_between_their_calls() -> None:
+    function = Function("f", (("unsigned char*", "shared_memory"),), (KEPT, KEEP, USE))
+    call = Call("f", (Name("shared_memory"),))
+    said = outline(placed(call, Group((call,)), functions=(function,)))
+    assert said == ["for", "end", "block", "for", "end", "call", "block", "call"]
+
+
+def test_a_wait_in_the_midst_of_threads_that_part_is_refused() -> None:
+    parted = If(infix("<", THREAD, 3), None, (KEEP, USE))
+    with pytest.raises(PassError, match=r"no barrier can stand before .*of the threads of a block"):
+        placed(KEPT, parted)
+
+
+def test_phases_are_for_the_grid_and_not_for_this_pass() -> None:
+    buffers = (*BUFFERS, Buffer("between", "float", 64, Space.SCRATCH))
+    spill = over("row", Store("between", Integer(ROW), load("x", Integer(ROW))))
+    fetch = over("row", Store("out", Integer(ROW), load("between", Integer(ROW + constant(0)))))
+    kernel = Lowered("k", buffers, (), (spill, fetch), 128, 1, 16, 0)
+    with pytest.raises(PassError, match="one of all blocks"):
+        place_barriers(kernel)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_every_barrier_of_a_kernel_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[Lowered] = []
+    monkeypatch.setattr(program, "verify", lowered.append)
+    CASES[name].case().kernel()
+    [kernel] = lowered
+    verify(kernel)
+    for less in one_less(kernel.body):
+        with pytest.raises(PassError, match=r"with no barrier behind|part them|another array"):
+            verify(replace(kernel, body=less))
+
+
+def one_less(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
+    """A kernel's statements without one of the barriers that are placed by what is accessed."""
+    for number, one in enumerate(body):
+        before, after = body[:number], body[number + 1 :]
+        if isinstance(one, Barrier) and one.scope is not Scope.GRID and one is not body[0]:
+            yield (*before, *after)
+        elif isinstance(one, (Group, For)):
+            yield from ((*before, replace(one, body=b), *after) for b in one_less(one.body))
+        elif isinstance(one, If):
+            yield from ((*before, replace(one, body=b), *after) for b in one_less(one.body))
+            for n, other in enumerate(one.others):
+                for b in one_less(other.body):
+                    others = [*one.others[:n], replace(other, body=b), *one.others[n + 1 :]]
+                    yield (*before, replace(one, others=tuple(others)), *after)
