@@ -92,12 +92,7 @@ def _requests(
 ) -> tuple[list[SharedRequest], dict[Hashable, list[Stage]]]:
     """Requests in execution order, and the stages of each nest by its end marker."""
     nest_of = {s: n for n, nest in enumerate(group.nests) for s in nest.nest.stages}
-    wanted = {
-        producer
-        for stage in group.group.stages
-        for producer, _ in stage.reads
-        if producer in nest_of and nest_of[producer] != nest_of[stage]
-    }
+    wanted = group.shared
     requests: list[SharedRequest] = []
     ends: dict[Hashable, list[Stage]] = {}
     for number, nest in enumerate(group.nests):
@@ -119,7 +114,7 @@ def _requests(
 
 
 def _values_read(
-    nest: NestPlan, wanted: set[Stage], nest_of: Mapping[Stage, int], number: int
+    nest: NestPlan, wanted: frozenset[Stage], nest_of: Mapping[Stage, int], number: int
 ) -> set[Stage]:
     return {
         producer
@@ -134,7 +129,7 @@ def _in_place_takers(
     nest: NestPlan,
     number: int,
     read: set[Stage],
-    wanted: set[Stage],
+    wanted: frozenset[Stage],
     nest_of: Mapping[Stage, int],
 ) -> dict[Stage, Stage]:
     """value -> the stage of this nest that may write over it, element by element."""

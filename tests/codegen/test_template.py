@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusionstitch.codegen.schedule.parser import parse_attrs, parse_template
 from fusionstitch.codegen.schedule.template import (
     Attr,
     Level,
@@ -11,8 +12,6 @@ from fusionstitch.codegen.schedule.template import (
     SubAttr,
     Template,
     attr,
-    parse_attrs,
-    parse_template,
 )
 from fusionstitch.hlo.errors import TemplateSyntaxError
 
@@ -69,7 +68,7 @@ def test_an_op_may_be_called_like_a_header():
     ("text", "message"),
     [
         ("", "line 1, column 1: expected an identifier, found the end"),
-        ("a[GRID]", r"line 1, column 8: expected 'S' or ';', found the end"),
+        ("a[GRID]", r"line 1, column 8: expected 'S', 'R', 'G' or ';', found the end"),
         ("a[GRID]S", r"line 1, column 9: expected ';', found the end"),
         ("a[GRID,\n  BLOCK];", "line 2, column 3: expected GRID, WARP, CTA or THREAD, found 'B'"),
         ("a[GRID_4-WARP];", "line 1, column 14: expected '_', found ']'"),
