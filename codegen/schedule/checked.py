@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusionstitch.codegen.schedule.printed import named, schedules
+from fusionstitch.codegen.schedule.printed import Printer
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.schedule.template import Attr, Level, Schedule, Template
 from fusionstitch.hlo.errors import CodegenError
@@ -20,7 +20,9 @@ def check_followed(given: Template, graph: Graph, plan: KernelPlan) -> None:
     place = -1
     for asked in given.schedules:
         line, block = next(found) if found else lines[order.index(asked.identifier)]
-        if not _same(asked.attrs, line.attrs, block) or not _marked(asked, line, bool(given.flat)):
+        if not _same(asked.attrs, line.attrs, block and bool(given.flat)) or not _marked(
+            asked, line, bool(given.flat)
+        ):
             raise CodegenError(
                 f"{asked} cannot be followed: in the loop that its op has here it is {line}"
             )
@@ -34,16 +36,16 @@ def check_followed(given: Template, graph: Graph, plan: KernelPlan) -> None:
 
 def _lines(graph: Graph, plan: KernelPlan) -> Iterator[tuple[Schedule, bool]]:
     """The lines of a schedule in order, each with whether the whole block shares its rows."""
-    names = named(graph, plan)
+    text = Printer(graph, plan)
     for group in plan.groups:
         for nest in group.nests:
-            for line in schedules(nest, group, plan, names):
+            for line in text.lines(nest, group):
                 yield line, nest.teams.threads >= plan.block
 
 
 def _same(asked: tuple[Attr, ...], found: tuple[Attr, ...], block: bool) -> bool:
-    """Whether two lists of attrs say the same: where the whole block shares a row, the paper may
-    write WARP and CTA for it."""
+    """Whether two lists of attrs say the same: where the whole block shares a row, a list may
+    have WARP and CTA for it, as the paper does."""
     return asked == found or (block and _threads(asked) == _threads(found))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.stages import Stage
@@ -26,7 +26,7 @@ from fusionstitch.hlo.graph import Graph
 
 def printed(graph: Graph, plan: KernelPlan, splits: Sequence[tuple[str, int]]) -> Template:
     """The template of a schedule of a region in which `splits` were done, by name."""
-    names = named(graph, plan)
+    text = Printer(graph, plan)
     registers = row_registers(plan)
     free = row_registers(plan.tuned(Tuning()))
     return Template(
@@ -37,65 +37,61 @@ def printed(graph: Graph, plan: KernelPlan, splits: Sequence[tuple[str, int]]) -
         row_registers=registers if registers != free else None,
         vector_bytes=plan.tuning.vector_bytes,
         splits=tuple(splits),
-        phases=tuple(tuple(_block(g, plan, names) for g in phase) for phase in plan.phases),
+        phases=tuple(tuple(text.block(group) for group in phase) for phase in plan.phases),
     )
 
 
-def named(graph: Graph, plan: KernelPlan) -> dict[Stage, str]:
-    """What templates call the stages of a schedule."""
-    found = labels(graph)
-    stages = [stage for group in plan.groups for stage in group.group.stages]
-    must = {stage.op.id for stage in stages if not stage.optional}
-    return {s: found[s.op.id] + (COPY if s.optional and s.op.id in must else "") for s in stages}
+class Printer:
+    """The groups of a schedule as templates have them."""
 
+    def __init__(self, graph: Graph, plan: KernelPlan):
+        self.plan = plan
+        stages = [stage for group in plan.groups for stage in group.group.stages]
+        self.read = {producer for stage in stages for producer, _ in stage.reads}
+        must = {stage.op.id for stage in stages if not stage.optional}
+        found = labels(graph)
+        self.name = {
+            s: found[s.op.id] + (COPY if s.optional and s.op.id in must else "") for s in stages
+        }
 
-def _block(group: GroupPlan, plan: KernelPlan, names: Mapping[Stage, str]) -> Block:
-    loops = tuple(_loop(nest, group, plan, names) for nest in group.nests)
-    return Block(loops, group.points)
+    def block(self, group: GroupPlan) -> Block:
+        """A group."""
+        return Block(tuple(self._loop(nest, group) for nest in group.nests), group.points)
 
+    def _loop(self, nest: NestPlan, group: GroupPlan) -> Loop:
+        lines = tuple(self.lines(nest, group))
+        if (tile := nest.tile) is None:
+            if nest.nest.in_order or nest.inner == 1 or self.plan.cluster > 1:
+                return Loop(lines)
+            if nest.teams.columns:
+                return Loop(lines, columns=nest.teams.columns)
+            return Loop(lines, team=nest.teams.threads)
+        if tile.columns:
+            return Loop(lines, stream=True)
+        lone = group.group.held is not None
+        return Loop(
+            lines,
+            tensor=tile.tensor,
+            rows=None if tile.tensor else tile.rows,
+            lanes=None if tile.tensor else tile.lanes,
+            run=tile.run if tile.tensor or lone else None,
+            lot=tile.lot if lone else None,
+            shares=tile.shares if lone else None,
+        )
 
-def _loop(nest: NestPlan, group: GroupPlan, plan: KernelPlan, names: Mapping[Stage, str]) -> Loop:
-    lines = schedules(nest, group, plan, names)
-    if (tile := nest.tile) is None:
-        if nest.nest.in_order or nest.inner == 1 or plan.cluster > 1:
-            return Loop(lines)
-        if nest.teams.columns:
-            return Loop(lines, columns=nest.teams.columns)
-        return Loop(lines, team=nest.teams.threads)
-    if tile.columns:
-        return Loop(lines, stream=True)
-    lone = group.group.held is not None
-    return Loop(
-        lines,
-        tensor=tile.tensor,
-        rows=None if tile.tensor else tile.rows,
-        lanes=None if tile.tensor else tile.lanes,
-        run=tile.run if tile.tensor or lone else None,
-        lot=tile.lot if lone else None,
-        shares=tile.shares if lone else None,
-    )
-
-
-def schedules(
-    nest: NestPlan, group: GroupPlan, plan: KernelPlan, names: Mapping[Stage, str]
-) -> tuple[Schedule, ...]:
-    """The lines of a loop."""
-    row, inner = levels(nest.teams.threads, nest.teams.columns, plan.block)
-    read = {producer for stage in group.group.stages for producer, _ in stage.reads}
-    found = []
-    for stage in nest.nest.stages:
-        shared = stage in group.shared
-        kept = not stage.is_reduction
-        found.append(
-            Schedule(
-                names[stage],
+    def lines(self, nest: NestPlan, group: GroupPlan) -> Iterator[Schedule]:
+        """The schedules of a loop. A sum is always kept, and nothing keeps what is not read."""
+        row, inner = levels(nest.teams.threads, nest.teams.columns, self.plan.block)
+        for stage in nest.nest.stages:
+            shared = stage in group.shared
+            kept = not stage.is_reduction and stage in self.read
+            yield Schedule(
+                self.name[stage],
                 attrs_of(stage, group, nest, row, inner),
                 shared,
-                registers=kept and not stage.whole and not shared and stage in read,
+                registers=kept and not stage.whole and not shared,
                 whole=kept and stage.whole,
             )
-        )
-    return tuple(found)
 
 
 def levels(threads: int, columns: int, block: int) -> tuple[Level, Level]:
