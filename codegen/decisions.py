@@ -52,7 +52,7 @@ def decide_splits(graph: Graph, settings: Settings, way: Way) -> Splits:
 
 def decide(graph: Graph, settings: Settings, way: Way, watch: Watch) -> Scheduled:
     """The schedule of a rewritten region on `way`. Raises CodegenError if there is none."""
-    device, options = settings.device, settings.options
+    device = settings.device
     done = watch.decided
     stream = done("stream", find_streams(graph, device) if way is Way.STREAM else NOTHING)
     template = settings.template
@@ -68,13 +68,20 @@ def decide(graph: Graph, settings: Settings, way: Way, watch: Watch) -> Schedule
             if template is None:
                 groups = done("tiles", _with_tiles(groups, device))
         choice = done("choice", _choice(graph, groups, settings))
+    return settle(graph, choice, settings, way, watch)
+
+
+def settle(graph: Graph, choice: Choice, settings: Settings, way: Way, watch: Watch) -> Scheduled:
+    """The schedule that a choice makes, with all that follows. Raises CodegenError where it does
+    not fit the device, or is not what the template of the settings says."""
+    device, options, done = settings.device, settings.options, watch.decided
     plan = done("schedule", planned(choice, device))
     plan = done("limits", _within_limits(graph, plan, way))
     layout = done("memory", plan_layout(graph, plan, device.shared_per_block, options.sharing))
     asked = choice.blocks, choice.blocks_per_sm
     plan = done("residency", made_resident(plan, layout.total, device, *asked))
-    if template is not None:
-        check_followed(template, graph, plan)
+    if settings.template is not None:
+        check_followed(settings.template, graph, plan)
     facts = done("facts", kernel_facts(graph, plan, layout, device))
     return done("all", Scheduled(graph, plan, layout, facts))
 

@@ -20,7 +20,7 @@ from fusionstitch.codegen.schedule.followed import launch_of, made, stored
 from fusionstitch.codegen.schedule.labels import labels
 from fusionstitch.codegen.schedule.looped import Launch, check_teams, guessed
 from fusionstitch.codegen.schedule.spread import Levels, spread
-from fusionstitch.codegen.schedule.template import Loop, Schedule, Template
+from fusionstitch.codegen.schedule.template import Schedule, Template
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
@@ -95,7 +95,7 @@ def _loop(
     if not summing:
         return default
     teams = guessed(summing, group, levels, launch.block)
-    check_teams(Loop(tuple(lines[s] for s in summing)), nest, group, teams, launch)
+    check_teams(lines[summing[0]].identifier, nest, group, teams, launch)
     return replace(default, teams=teams)
 
 

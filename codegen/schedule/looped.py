@@ -130,7 +130,10 @@ def nest_of(
             f"The loop of {_name(loop)} cannot be a stream: it holds no chain of dots that tensor "
             "cores can walk block by block."
         )
-    check_teams(loop, nest, group, teams, launch)
+    if loop.stream and stream_tile(group, nest).registers > MOST_REGISTERS:
+        raise CodegenError(f"The loop of {_name(loop)} holds too much to be a stream.")
+    if not loop.tiled and launch.cluster == 1:
+        check_teams(_name(loop), nest, group, teams, launch)
     return nest
 
 
@@ -208,21 +211,17 @@ def _hold_stream(loop: Loop, group: Group, rows: Sequence[int], inner: Sequence[
     group.held, group.streamed = (rows[0], inner[0]), True
 
 
-def check_teams(loop: Loop, nest: Nest, group: Group, teams: Teams, launch: Launch) -> None:
+def check_teams(name: str, nest: Nest, group: Group, teams: Teams, launch: Launch) -> None:
     """Raises CodegenError for a team that has no way to share a row of the loop."""
     threads, block = teams.threads, launch.block
-    if loop.stream and stream_tile(group, nest).registers > MOST_REGISTERS:
-        raise CodegenError(f"The loop of {_name(loop)} holds too much to be a stream.")
-    if loop.tiled or launch.cluster > 1:
-        return
-    said = f"team={threads} in the loop of {_name(loop)}"
+    said = f"team={threads} in the loop of {name}"
     if threads > 1 and nest.in_order:
         raise CodegenError(f"{said}: its elements are joined in their order, by one thread.")
     if threads > 1 and group.axes.size(nest.inner) == 1:
         raise CodegenError(f"{said}: its rows have one element each, there is nothing to share.")
     if teams.columns and not strided(nest):
         raise CodegenError(
-            f"columns={teams.columns} in the loop of {_name(loop)}: its sums do not run over other "
+            f"columns={teams.columns} in the loop of {name}: its sums do not run over other "
             "than the minor-most dim."
         )
     if threads > 1 and not _power_of_two(block):
