@@ -17,7 +17,6 @@ from fusionstitch.codegen.loops.nesting import check_nesting
 from fusionstitch.codegen.lower.program import write_kernel
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.clusters import has_long_rows
-from fusionstitch.codegen.schedule.split import named
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Settings, Way
 from fusionstitch.codegen.watch import NOBODY, Watch
@@ -78,7 +77,7 @@ def _first_that_works(
         try:
             own = replace(settings, splits=decide_splits(graph, settings, way))
             scheduled = decide(rewritten(graph, own, way, watch), own, way, watch)
-            return finish(replace(scheduled, splits=named(graph, own.splits)))
+            return finish(replace(scheduled, splits=own.splits, before=graph))
         except PassError:
             raise
         except CodegenError as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusionstitch.codegen.memory.storage import SharedLayout
 from fusionstitch.codegen.schedule.printed import printed
 from fusionstitch.codegen.schedule.schedule import KernelPlan
+from fusionstitch.codegen.schedule.split import Splits, named
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.graph import Graph
 
@@ -19,10 +20,12 @@ class Scheduled:
     plan: KernelPlan
     layout: SharedLayout
     facts: KernelFacts
-    #: sums that were split before, by what templates call them, and into how many parts
-    splits: tuple[tuple[str, int], ...] = ()
+    #: what was split to make the region, and the region before that
+    splits: Splits = field(default_factory=dict)
+    before: Graph | None = None
 
     @property
     def template(self) -> str:
         """All decisions as text: a region that is given it gets this very kernel."""
-        return str(printed(self.graph, self.plan, self.splits))
+        splits = named(self.before, self.splits) if self.before else ()
+        return str(printed(self.graph, self.plan, splits))

@@ -54,7 +54,7 @@ def _tried(
     for choice in _choices(base.plan):
         try:
             found = settle(base.graph, choice, settings, Way.MERGE, NOBODY)
-            yield replace(found, splits=base.splits)
+            yield replace(found, splits=base.splits, before=base.before)
         except CodegenError:
             yield None
     for template in _templates(parse_template(base.template)):

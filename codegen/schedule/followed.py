@@ -22,10 +22,11 @@ from fusionstitch.codegen.loops.stages import (
 from fusionstitch.codegen.schedule.choice import Choice, GroupChoice, LoopChoice, read_elsewhere
 from fusionstitch.codegen.schedule.clusters import can_share
 from fusionstitch.codegen.schedule.defaults import kind, points_of
+from fusionstitch.codegen.schedule.defaults import teams_of as default_teams
 from fusionstitch.codegen.schedule.labels import labels
-from fusionstitch.codegen.schedule.looped import Launch, nest_of, teams_of, tile_of
+from fusionstitch.codegen.schedule.looped import Launch, fits, has_team, nest_of, teams_of, tile_of
 from fusionstitch.codegen.schedule.spread import spread
-from fusionstitch.codegen.schedule.template import Block, Schedule, Template
+from fusionstitch.codegen.schedule.template import Block, Loop, Schedule, Template
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
@@ -207,13 +208,7 @@ class _Follower:
         for group, block, own, sort, line in zip(groups, blocks, loops, kinds, lines, strict=True):
             points = self._points(group, block, own, alike[sort])
             done = [
-                LoopChoice(
-                    one.nest,
-                    one.teams,
-                    tile_of(loop, group, one.nest, points, self.launch.block)
-                    if loop.tiled
-                    else None,
-                )
+                self._sized(one, loop, group, points)
                 for loop, one in zip(block.loops, own, strict=True)
             ]
             kept = stored(group, done, line)
@@ -249,6 +244,17 @@ class _Follower:
                         "loop of its group."
                     )
         return found
+
+    def _sized(self, one: LoopChoice, loop: Loop, group: Group, points: int) -> LoopChoice:
+        """A loop with its tile, or with the default team where nothing in its head or in its attrs
+        is against that."""
+        block, nest = self.launch.block, one.nest
+        if loop.tiled:
+            return LoopChoice(nest, one.teams, tile_of(loop, group, nest, points, block))
+        if self.launch.cluster > 1 or nest.in_order or has_team(loop):
+            return one
+        default = default_teams(group, nest, points, block, self.device)
+        return LoopChoice(nest, default) if fits(default, one.teams, nest, block) else one
 
     def _points(self, group: Group, block: Block, loops: Sequence[LoopChoice], alike: int) -> int:
         """Grid points of a tile."""

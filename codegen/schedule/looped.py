@@ -71,6 +71,18 @@ def teams_of(
     return guessed(stages, group, levels, launch.block)
 
 
+def has_team(loop: Loop) -> bool:
+    """Whether the head of a loop says who works on a row."""
+    return bool(_said(loop))
+
+
+def fits(teams: Teams, other: Teams, nest: Nest, block: int) -> bool:
+    """Whether the attrs of a nest read the same with one team as with another."""
+    row, inner = levels_of(teams.threads, teams.columns, block)
+    rows, inners = levels_of(other.threads, other.columns, block)
+    return (row is rows or not nest.rows) and (inner is inners or not nest.inner)
+
+
 def guessed(
     stages: Sequence[Stage], group: Group, levels: Mapping[Stage, Levels], block: int
 ) -> Teams:
