@@ -46,6 +46,7 @@ class Printer:
 
     def __init__(self, graph: Graph, plan: KernelPlan):
         self.plan = plan
+        self.outputs = set(graph.root.operands)
         stages = [stage for group in plan.groups for stage in group.group.stages]
         self.read = {producer for stage in stages for producer, _ in stage.reads}
         must = {stage.op.id for stage in stages if not stage.optional}
@@ -80,17 +81,18 @@ class Printer:
         )
 
     def lines(self, nest: NestPlan, group: GroupPlan) -> Iterator[Schedule]:
-        """The schedules of a loop. A sum is always kept, and nothing keeps what is not read."""
+        """The schedules of a loop. A sum is always kept, and nothing keeps an output that no loop
+        reads."""
         row, inner = levels(nest.teams.threads, nest.teams.columns, self.plan.block)
         for stage in nest.nest.stages:
             shared = stage in group.shared
-            kept = not stage.is_reduction and stage in self.read
+            elementwise, read = not stage.is_reduction, stage in self.read
             yield Schedule(
                 self.name[stage],
                 attrs_of(stage, group, nest, row, inner),
                 shared,
-                registers=kept and not stage.whole and not shared,
-                whole=kept and stage.whole,
+                registers=elementwise and read and not stage.whole and not shared,
+                whole=elementwise and stage.whole and (read or stage.op not in self.outputs),
             )
 
 
