@@ -132,7 +132,7 @@ def _groups(group: GroupChoice, plan: KernelPlan) -> Iterator[GroupChoice]:
 def _loops(loop: LoopChoice, group: GroupChoice, plan: KernelPlan) -> Iterator[LoopChoice]:
     if loop.tile is not None and not loop.tile.columns:
         for tile in possible_tiles(group.group, loop.nest, group.points, plan.block):
-            if tile.filled == loop.tile.filled and tile != loop.tile:
+            if tile != loop.tile:
                 yield replace(loop, tile=tile, teams=Teams(tile.team))
     elif loop.tile is None and plan.cluster == 1:
         for teams in _teams(loop.teams, plan.block):

@@ -174,6 +174,10 @@ def test_the_report_is_plain_data(database: Database) -> None:
     )
     assert {"name", "count", "record", "points", "rank_correlation"} <= set(data["results"][0])
     assert "rank correlation" in str(report)
+    templates = [result["template"] for result in data["results"] if result["record"]["tuning"]]
+    assert templates
+    assert all("cta_size=512;" in template for template in templates)
+    assert "    cta_size=512;" in str(report)
 
 
 _READ = """
