@@ -95,11 +95,15 @@ def _resized(base: Choice, size: int) -> Choice | None:
         groups = []
         for group in phase:
             loops = [_in_block(loop, base.block, size) for loop in group.loops]
-            if any(loop.tile or loop.teams.threads > size for loop in loops):
+            if any(loop.tile or not _fits(loop.teams, size) for loop in loops):
                 return None
             groups.append(replace(group, loops=tuple(loops)))
         phases.append(tuple(groups))
     return replace(base, block=size, phases=tuple(phases))
+
+
+def _fits(teams: Teams, block: int) -> bool:
+    return max(teams.threads, 2 * teams.columns) <= block
 
 
 def _in_block(loop: LoopChoice, block: int, size: int) -> LoopChoice:
@@ -146,7 +150,8 @@ def _loops(loop: LoopChoice, group: GroupChoice, plan: KernelPlan) -> Iterator[L
 def _teams(teams: Teams, block: int) -> Iterator[Teams]:
     if teams.columns:
         for columns in _near(teams.columns):
-            yield Teams(block // columns, columns)
+            if 2 * columns <= block:
+                yield Teams(block // columns, columns)
     else:
         yield from map(Teams, _near(teams.threads))
 
