@@ -19,10 +19,14 @@ from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, find_stage
 from fusionstitch.codegen.lower.functions import length
 from fusionstitch.codegen.memory.storage import plan_layout
 from fusionstitch.codegen.memory.teams import check_teams
+from fusionstitch.codegen.schedule.checked import check_followed
+from fusionstitch.codegen.schedule.choice import Choice, planned
+from fusionstitch.codegen.schedule.defaults import chosen
+from fusionstitch.codegen.schedule.flat import follow_flat
+from fusionstitch.codegen.schedule.followed import follow
 from fusionstitch.codegen.schedule.residency import made_resident
-from fusionstitch.codegen.schedule.schedule import KernelPlan, schedule
-from fusionstitch.codegen.schedule.template import parse_template
-from fusionstitch.codegen.schedule.templated import Fixed, follow
+from fusionstitch.codegen.schedule.schedule import KernelPlan
+from fusionstitch.codegen.schedule.split import Splits, asked_splits, find_splits
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import Watch
@@ -35,23 +39,49 @@ from fusionstitch.hlo.graph import Graph
 MOST_OPS = 2000
 
 
+def decide_splits(graph: Graph, settings: Settings, way: Way) -> Splits:
+    """The sums of a region that become several on `way`: those a template lists, or the defaults,
+    with which a template of the paper's leaves us. Raises CodegenError."""
+    template = settings.template
+    if template is not None and template.splits:
+        return {i: s for i, s in asked_splits(graph, template.splits).items() if s.parts > 1}
+    if (template is not None and template.phases) or way not in (Way.MERGE, Way.APART):
+        return {}
+    return find_splits(graph, settings.device, settings.options.tuning.parts)
+
+
 def decide(graph: Graph, settings: Settings, way: Way, watch: Watch) -> Scheduled:
     """The schedule of a rewritten region on `way`. Raises CodegenError if there is none."""
-    device, options = settings.device, settings.options
+    device = settings.device
     done = watch.decided
     stream = done("stream", find_streams(graph, device) if way is Way.STREAM else NOTHING)
-    stages = done("stages", _stages(graph, stream))
-    groups = done("groups", form_groups(stages, _seen(device, way), way is not Way.APART, stream))
-    if way is not Way.APART:
-        groups = done("streamed rows", _with_streamed_rows(groups, stream, device))
-        groups = done("cached values", cache_values(groups, graph, device))
-        if not options.template:
-            groups = done("tiles", _with_tiles(groups, device))
-    fixed = done("template", _fixed(options.template, groups))
-    plan = done("schedule", _schedule(graph, groups, fixed, settings))
+    template = settings.template
+    if template is not None and template.phases:
+        choice = done("choice", follow(template, graph, stream, device))
+    else:
+        stages = done("stages", _stages(graph, stream))
+        seen = _seen(device, way)
+        groups = done("groups", form_groups(stages, seen, way is not Way.APART, stream))
+        if way is not Way.APART:
+            groups = done("streamed rows", _with_streamed_rows(groups, stream, device))
+            groups = done("cached values", cache_values(groups, graph, device))
+            if template is None:
+                groups = done("tiles", _with_tiles(groups, device))
+        choice = done("choice", _choice(graph, groups, settings))
+    return settle(graph, choice, settings, way, watch)
+
+
+def settle(graph: Graph, choice: Choice, settings: Settings, way: Way, watch: Watch) -> Scheduled:
+    """The schedule that a choice makes, with all that follows. Raises CodegenError where it does
+    not fit the device, or is not what the template of the settings says."""
+    device, options, done = settings.device, settings.options, watch.decided
+    plan = done("schedule", planned(choice, device))
     plan = done("limits", _within_limits(graph, plan, way))
     layout = done("memory", plan_layout(graph, plan, device.shared_per_block, options.sharing))
-    plan = done("residency", made_resident(plan, layout.total, device))
+    asked = choice.blocks, choice.blocks_per_sm
+    plan = done("residency", made_resident(plan, layout.total, device, *asked))
+    if settings.template is not None:
+        check_followed(settings.template, graph, plan)
     facts = done("facts", kernel_facts(graph, plan, layout, device))
     return done("all", Scheduled(graph, plan, layout, facts))
 
@@ -80,17 +110,13 @@ def _with_tiles(groups: list[Group], device: Device) -> list[Group]:
     return groups
 
 
-def _fixed(template: str | None, groups: Sequence[Group]) -> Fixed | None:
-    """What a given template decides."""
-    return follow(parse_template(template), groups) if template else None
-
-
-def _schedule(
-    graph: Graph, groups: Sequence[Group], fixed: Fixed | None, settings: Settings
-) -> KernelPlan:
+def _choice(graph: Graph, groups: Sequence[Group], settings: Settings) -> Choice:
+    """The default choice for groups, or that of a template which leaves them to merging."""
     outputs, inputs = graph.root.operands, graph.parameters
     overwrites = {outputs[o]: inputs[i] for o, i in settings.options.overwrites}
-    return schedule(groups, settings.device, fixed, settings.options.tuning, overwrites)
+    if settings.template is not None:
+        return follow_flat(settings.template, graph, groups, settings.device, overwrites)
+    return chosen(groups, settings.device, settings.options.tuning, overwrites)
 
 
 def _within_limits(graph: Graph, plan: KernelPlan, way: Way) -> KernelPlan:

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
-from fusionstitch.codegen.decisions import decide
+from fusionstitch.codegen.decisions import decide, decide_splits
 from fusionstitch.codegen.dots.chains import find_streams
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
     """Schedules a region. Raises CodegenError if none of the ways to do it fits the device."""
-    settings = Settings(device, options or CodegenOptions())
+    settings = Settings.of(device, options or CodegenOptions())
     return _first_that_works(graph, settings, lambda scheduled: scheduled, NOBODY)
 
 
@@ -51,7 +52,7 @@ def generate(
     watch: Watch = NOBODY,
 ) -> Kernel:
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
-    settings = Settings(device, options or CodegenOptions())
+    settings = Settings.of(device, options or CodegenOptions())
 
     def written(scheduled: Scheduled) -> Kernel:
         kernel = write_kernel(scheduled, settings.options.numerics)
@@ -74,12 +75,15 @@ def _first_that_works(
     for way in _possible(graph, settings):
         watch.way(way)
         try:
-            return finish(decide(rewritten(graph, settings, way, watch), settings, way, watch))
+            own = replace(settings, splits=decide_splits(graph, settings, way))
+            scheduled = decide(rewritten(graph, own, way, watch), own, way, watch)
+            return finish(replace(scheduled, splits=own.splits, before=graph))
         except PassError:
             raise
         except CodegenError as error:
             watch.refused(way, str(error))
-            if way in (Way.MERGE, Way.APART) and refused is None:
+            asked = way in (Way.MERGE, Way.APART) or settings.template is not None
+            if asked and refused is None:
                 refused = error
     assert refused is not None
     raise refused
@@ -96,13 +100,12 @@ def _check_writable(graph: Graph) -> None:
 def _possible(graph: Graph, settings: Settings) -> list[Way]:
     """The ways that a region may go, the boldest first."""
     device, options = settings.device, settings.options
-    merge, free = options.tuning.merge, not options.template
+    if (template := settings.template) is not None:
+        return [Way.STREAM if template.streams else Way.MERGE, *[Way.APART] * bool(template.flat)]
+    merge = options.tuning.merge
     possible = {
-        Way.STREAM: merge
-        and free
-        and not settings.strict
-        and bool(find_streams(graph, device).dots),
-        Way.SHARE: merge and free and has_long_rows(graph, device, options.tuning),
+        Way.STREAM: merge and not settings.strict and bool(find_streams(graph, device).dots),
+        Way.SHARE: merge and has_long_rows(graph, device, options.tuning),
         Way.MERGE: merge,
         Way.APART: True,
     }

@@ -58,7 +58,7 @@ def _free_streams(graph: Graph, settings: Settings) -> Graph:
 
 
 def _split(graph: Graph, settings: Settings) -> Graph:
-    return split_reductions(graph, settings.device, settings.options.tuning.parts)
+    return split_reductions(graph, settings.splits)
 
 
 PASSES: tuple[Pass, ...] = (

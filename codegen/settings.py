@@ -4,8 +4,11 @@ together."""
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fusionstitch.codegen.schedule.parser import parse_template
+from fusionstitch.codegen.schedule.split import Splits
+from fusionstitch.codegen.schedule.template import Template
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
 from fusionstitch.costmodel.devices import Device
 
@@ -15,8 +18,8 @@ class CodegenOptions:
     """What changes the text of a kernel besides the region and the device.
 
     `numerics`: "default" keeps bf16 and f16 intermediates in float, "strict" rounds each.
-    `sharing`: whether Algorithm 4 may reuse shared memory. `template`: a schedule to follow
-    instead of the default one, in the paper's grammar (`schedule/template.py`). `tuning`: the
+    `sharing`: whether Algorithm 4 may reuse shared memory. `template`: the text of a schedule to
+    follow instead of the default one (`schedule/template.py`). `tuning`: the
     autotuner's choices. `overwrites`: pairs of an output and an input whose buffer that output
     should end up in; a schedule may let it happen, which `Kernel.in_place` tells, or not.
     """
@@ -34,6 +37,16 @@ class Settings:
 
     device: Device
     options: CodegenOptions
+    #: what the template of the options says
+    template: Template | None = None
+    #: the sums that become several, by op id
+    splits: Splits = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, device: Device, options: CodegenOptions) -> Settings:
+        """The settings of a kernel before its ways part. Raises TemplateSyntaxError."""
+        text = options.template
+        return cls(device, options, parse_template(text) if text is not None else None)
 
     @property
     def strict(self) -> bool:

@@ -53,7 +53,6 @@ class KernelFacts:
     threads: int = 256
     shared_bytes: int = 0
     registers: int = 32
-    template: str = ""
     scope: str = ""
     phases: tuple[Work, ...] = ()
     alone: tuple[tuple[Work, ...], ...] = ()

@@ -13,6 +13,7 @@ from fusionstitch import env
 from fusionstitch.costmodel import devices
 from fusionstitch.costmodel.facts import SCOPES
 from fusionstitch.hlo.errors import OptionError
+from fusionstitch.templates import Templates
 
 #: Options with a closed list of values.
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -48,6 +49,8 @@ class Options:
     fallback    "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
     numerics    "default" may skip an intermediate rounding to bf16 or f16, as XLA does on GPUs;
                 "strict" keeps each; "fast" allows approximate functions
+    templates   how to schedule patterns, instead of by default or as tuning found: texts of
+                templates by the name of a pattern's kernel, as `fusionstitch emit` writes them
     device      profile to plan for, such as "h200"; None: that of the GPU in use
     max_*       bounds by counts (never by time, so that plans repeat): candidate patterns per
                 graph, ops per pattern, branch-and-bound nodes of the solver
@@ -64,6 +67,7 @@ class Options:
     scope: str = "grid"
     fallback: str = field(default_factory=env.FALLBACK.get)
     numerics: str = field(default_factory=env.NUMERIC.get)
+    templates: Mapping[str, str] = field(default_factory=Templates)
     device: str | None = None
     max_patterns: int = 8192
     max_pattern_ops: int = 8192
@@ -81,6 +85,7 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"Options.{name} is {value!r}; it takes a whole number above 0.")
+        object.__setattr__(self, "templates", Templates(self.templates))
         if self.device is not None:
             if not isinstance(self.device, str):
                 raise OptionError(

@@ -17,8 +17,6 @@ from fusionstitch.codegen.places.index import Var
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.residency import ADDRESS_REGISTERS
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
-from fusionstitch.codegen.schedule.template import Attr, Level, Schedule, SubAttr, Template, attr
-from fusionstitch.codegen.schedule.templated import input_axes
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.work import PICKS, SECTOR_BYTES, Work, arithmetic
@@ -35,7 +33,7 @@ L2_SHARE = 0.5
 def kernel_facts(
     graph: Graph, plan: KernelPlan, layout: SharedLayout, device: Device
 ) -> KernelFacts:
-    """The work of each phase, the widest scope, the template, and Table 4's figures."""
+    """The work of each phase, the widest scope, and Table 4's figures."""
     outputs = {o.id for o in graph.root.operands}
     passed = {s.op.id for s in global_values(plan)}
     seen: set[int] = set()
@@ -63,7 +61,6 @@ def kernel_facts(
         threads=plan.block,
         shared_bytes=layout.total,
         registers=_registers(plan, device),
-        template=str(template(plan, layout)),
         scope=scope(plan, layout),
         facts=(
             ("unshared_bytes", layout.unshared),
@@ -231,49 +228,3 @@ def scope(plan: KernelPlan, layout: SharedLayout) -> str:
         for nest in group.nests
     )
     return "warp" if joined else "thread"
-
-
-def template(plan: KernelPlan, layout: SharedLayout) -> Template:
-    """The schedule in the paper's grammar: one attr per dim of each stage's input."""
-    schedules = []
-    for group in plan.groups:
-        for nest in group.nests:
-            rows, inner = _levels(nest.teams.threads, nest.teams.columns, plan.block)
-            for stage in nest.nest.stages:
-                # a scalar has no dim, and one thread computes it
-                attrs = _attrs(stage, group, nest.nest.rows, rows, inner) or [attr(Level.THREAD)]
-                name = stage.op.name or stage.op.opcode
-                schedules.append(Schedule(name, tuple(attrs), stage in layout.offsets))
-    return Template(tuple(schedules), plan.grid * plan.cluster, plan.block)
-
-
-def _levels(threads: int, columns: int, block: int) -> tuple[Level, Level]:
-    """What runs along the rows and along the inner axis of a nest."""
-    if threads == 1:
-        return Level.CTA, Level.THREAD
-    if columns:
-        return Level.CTA, Level.WARP
-    if threads >= block > 32:
-        return Level.THREAD, Level.CTA
-    return Level.WARP, Level.CTA
-
-
-def _attrs(
-    stage: Stage, group: GroupPlan, rows: tuple[int, ...], row: Level, inner: Level
-) -> list[Attr]:
-    axes, grid = group.group.axes, group.group.grid
-    found = []
-    for chain in input_axes(stage, axes):
-        leaves = [leaf for leaf in axes.set.leaves(chain) if axes.extent(leaf) != 1]
-        kinds = [Level.GRID if leaf in grid else row if leaf in rows else inner for leaf in leaves]
-        if len(set(kinds)) <= 1:
-            found.append(attr(kinds[0] if kinds else Level.THREAD))
-        else:
-            found.append(
-                Attr(
-                    tuple(
-                        SubAttr(k, axes.extent(leaf)) for k, leaf in zip(kinds, leaves, strict=True)
-                    )
-                )
-            )
-    return found

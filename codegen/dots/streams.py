@@ -129,6 +129,13 @@ def _streamed(
     return True
 
 
+def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:
+    """Whether all dots of a nest belong to a stream and fit its walk on tensor cores."""
+    dots = {s for s in nest.stages if s.op.opcode == "dot"}
+    known = all(s.op.id in stream.dots for s in dots)
+    return bool(dots) and known and _fits(group, nest, dots)
+
+
 def _hold(group: Group, rows: int, columns: int) -> None:
     group.axes.refresh()
     group.held, group.streamed = (rows, columns), True

@@ -166,9 +166,7 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
     rows = points * group.axes.size(nest.rows)
     best: tuple[float, Tile] | None = None
     for tile in _candidates(group, nest, points):
-        results = sum(held_results(tile, r) for r in need.results)
-        registers = need.words * tile.rows * (tile.steps * need.arrays + results + 2)
-        if registers > TILE_REGISTERS and best is not None:
+        if registers_of(need, tile) > TILE_REGISTERS and best is not None:
             continue  # the first candidate has the fewest
         teams = -(-rows // tile.team_rows)
         passes = -(-teams * tile.team // block)
@@ -177,11 +175,43 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
         cost = passes * (_tensor_cost if tile.tensor else _thread_cost)(need, tile) / filled
         cost += _join_cost(tile, filled)
         if best is None or cost < best[0]:
-            if tile.run > 1:
-                registers += need.words * tile.run * (tile.rows + tile.lot)
-            best = cost, replace(tile, registers=registers, shares=shares, filled=filled)
+            tile = replace(tile, shares=shares, filled=filled)
+            best = cost, replace(tile, registers=registers_of(need, tile))
     assert best is not None
     return best[1]
+
+
+def registers_of(need: Demand, tile: Tile) -> int:
+    """4-byte registers per thread that the values of a tile take."""
+    results = sum(held_results(tile, r) for r in need.results)
+    registers = need.words * tile.rows * (tile.steps * need.arrays + results + 2)
+    if tile.run > 1:
+        registers += need.words * tile.run * (tile.rows + tile.lot)
+    return registers
+
+
+def possible_tiles(group: Group, nest: Nest, points: int, block: int) -> Iterator[Tile]:
+    """All tiles that a nest may have, whatever they cost. What the lanes of a lone dot take at once
+    must leave nothing over; its summed elements are shared by all the threads that its rows leave
+    idle, or by none."""
+    need = demand(group, nest)
+    most = 4 // need.words
+    for tile in _candidates(group, nest, points):
+        default = _accesses(group, nest, tile, most)
+        lone = group.held is not None
+        for run in _divisors(default.run, 2) if tile.tensor else _divisors(default.run, 1):
+            for lot in _divisors(default.lot, 1) if lone else (default.lot,):
+                found = replace(tile, run=run, lot=lot)
+                for shares, filled in dict.fromkeys(
+                    (_shares(group, nest, found, points, block), (1, 1))
+                ):
+                    made = replace(found, shares=shares, filled=filled)
+                    yield replace(made, registers=registers_of(need, made))
+
+
+def _divisors(most: int, least: int) -> list[int]:
+    """Powers of two from `most` down to `least`."""
+    return [1 << i for i in reversed(range(most.bit_length())) if least <= 1 << i <= most]
 
 
 def _accesses(group: Group, nest: Nest, tile: Tile, most: int) -> Tile:

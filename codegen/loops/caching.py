@@ -6,6 +6,8 @@ value is kept in registers or shared memory, and a reader that cannot reach it s
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from fusionstitch.codegen.loops.groups import Group, shared_bytes
 from fusionstitch.codegen.loops.stages import Stage, expensive, new_stage, trace
 from fusionstitch.costmodel.devices import Device
@@ -41,22 +43,20 @@ def _cache_in(
         stage = own or new_stage(op, number, optional=True)
         number += 1
         trial = {**whole, op_id: stage}
-        for reader in (stage, *readers):
-            trace(reader, _without(trial, reader))
+        retrace((stage, *readers), trial)
         stages = group.stages if own else [*group.stages, stage]
         bigger = Group(list(stages), device)
         if bigger.tiles == group.tiles and shared_bytes(bigger) <= device.shared_per_block:
             group, whole = bigger, trial
             continue
-        for reader in readers:
-            trace(reader, _without(whole, reader))
-        if own:
-            trace(own, _without(whole, own))
+        retrace((*readers, own) if own else readers, whole)
     return group, number
 
 
-def _without(stages: dict[int, Stage], stage: Stage) -> dict[int, Stage]:
-    return {i: s for i, s in stages.items() if s is not stage}
+def retrace(readers: Iterable[Stage], whole: Mapping[int, Stage]) -> None:
+    """Has stages read the values of `whole` instead of computing them again, each but its own."""
+    for reader in readers:
+        trace(reader, {i: s for i, s in whole.items() if s is not reader})
 
 
 def _worth_keeping(op: Op, readers: list[Stage], group: Group) -> bool:

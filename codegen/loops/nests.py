@@ -58,6 +58,11 @@ class Nest:
         return [s for s in self.stages if self.place[s] is place]
 
     @property
+    def carries(self) -> bool:
+        """Whether threads carry sums of columns from row to row."""
+        return bool(self.placed(Place.CARRY))
+
+    @property
     def products(self) -> list[Stage]:
         """The dots whose results are the elements of the rows, held in registers."""
         return [s for s in self.stages if s.is_reduction and self.place[s] is Place.SWEEP]
@@ -83,14 +88,14 @@ def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
     for stage in group.stages:
         first = max((home[p] for p, _ in stage.reads if p in home), default=0)
         for number in range(first, len(nests)):
-            joined = _join(group, nests[number], stage, tiled)
+            joined = join(group, nests[number], stage, tiled)
             if joined is not None:
                 nests[number].add(stage, *joined)
                 home[stage] = number
                 break
         else:
-            nest = _new_nest(group, stage, tiled)
-            level_place = _join(group, nest, stage, tiled)
+            nest = new_nest(group, stage, tiled)
+            level_place = join(group, nest, stage, tiled)
             if level_place is None:
                 raise CodegenError(f"{stage.op.name} does not fit the rows that its group walks.")
             nest.add(stage, *level_place)
@@ -99,7 +104,8 @@ def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
     return nests
 
 
-def _new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
+def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
+    """The rows and inner axes of a loop that begins with `stage`, which is not in it yet."""
     own = tuple(group.in_block(stage))
     if group.held is not None:
         row, column = group.held
@@ -118,7 +124,7 @@ def _new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
     return Nest(own, ())
 
 
-def _join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Place] | None:
+def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Place] | None:
     """The level and place of `stage` in `nest`, or None if it needs another loop."""
     own = tuple(group.in_block(stage))
     if nest.stages and stage.is_reduction and in_order(stage.op) != nest.in_order:

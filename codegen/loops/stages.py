@@ -96,10 +96,13 @@ class Stream:
 NOTHING = Stream(frozenset(), frozenset(), frozenset())
 
 
-def find_stages(graph: Graph, stream: Stream = NOTHING) -> list[Stage]:
+def find_stages(
+    graph: Graph, stream: Stream = NOTHING, kept: frozenset[int] | None = None
+) -> list[Stage]:
     """The mandatory stages of a region in topological order: outputs, reductions and dots. An
-    output that is cut from another value has no stage, but that value has."""
-    kept = materialized(graph, stream)
+    output that is cut from another value has no stage, but that value has. `kept` are the ids of
+    the ops that are computed once, by default those of `materialized`."""
+    kept = materialized(graph, stream) if kept is None else kept
     cuts = _cuts(graph, kept)
     outputs = {o.id for o in graph.root.operands} | cuts.keys()
     outputs -= {cut.output.id for value in cuts for cut in cuts[value]}

@@ -91,7 +91,7 @@ def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
         block=lowered.block,
         shared_bytes=lowered.shared,
         cooperative=plan.cooperative,
-        template=scheduled.facts.template,
+        template=scheduled.template,
         in_place=aliases,
         cluster=lowered.cluster,
         facts=(*scheduled.facts.facts, ("scope", scheduled.facts.scope)),
@@ -158,4 +158,4 @@ def _summary(scheduled: Scheduled) -> list[str]:
     lines = [
         f"{scheduled.graph.name}: {len(ops)} ops in one kernel, {scheduled.facts.scope} scope."
     ]
-    return [*lines, *scheduled.facts.template.splitlines()]
+    return [*lines, *scheduled.template.splitlines()]

@@ -83,12 +83,7 @@ def _requests(
     """Requests in execution order: of each nest its rooms, its values, and its end. The stages of
     the nest by each that is not a stage itself."""
     nest_of = {s: n for n, nest in enumerate(group.nests) for s in nest.nest.stages}
-    wanted = {
-        producer
-        for stage in group.group.stages
-        for producer, _ in stage.reads
-        if producer in nest_of and nest_of[producer] != nest_of[stage]
-    }
+    wanted = group.shared
     requests: list[SharedRequest] = []
     stages: dict[Hashable, list[Stage]] = {}
     for number, nest in enumerate(group.nests):
@@ -113,7 +108,7 @@ def _requests(
 
 
 def _values_read(
-    nest: NestPlan, wanted: set[Stage], nest_of: Mapping[Stage, int], number: int
+    nest: NestPlan, wanted: frozenset[Stage], nest_of: Mapping[Stage, int], number: int
 ) -> set[Stage]:
     return {
         producer
@@ -128,7 +123,7 @@ def _in_place_takers(
     nest: NestPlan,
     number: int,
     read: set[Stage],
-    wanted: set[Stage],
+    wanted: frozenset[Stage],
     nest_of: Mapping[Stage, int],
 ) -> dict[Stage, Stage]:
     """value -> the stage of this nest that may write over it, element by element."""

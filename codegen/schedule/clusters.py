@@ -40,7 +40,7 @@ def cluster_of(
 ) -> tuple[int, int]:
     """(blocks that share each row of a kernel, threads of each); (1, 0) where one block has it."""
     limit = device.cluster_limit
-    if len(groups) > 1 or limit == 1 or not _can_share(groups[0], nests[groups[0]]):
+    if len(groups) > 1 or limit == 1 or not can_share(groups[0], nests[groups[0]]):
         return 1, 0
     [nest] = nests[groups[0]]
     row = groups[0].axes.size(nest.inner)
@@ -99,7 +99,7 @@ def element_bytes(group: Group, nest: Nest) -> int:
     return sum(ITEM_BYTES[op.dtype] for op in inputs if op.shape.size >= elements)
 
 
-def _can_share(group: Group, nests: Sequence[Nest]) -> bool:
+def can_share(group: Group, nests: Sequence[Nest]) -> bool:
     """Whether a group is one loop over rows, one to a tile, that are summed along memory: all that
     its threads exchange are then the sums."""
     if len(nests) > 1 or group.held is not None or group.streamed:

@@ -13,6 +13,7 @@ from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPl
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import barrier_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
+from fusionstitch.hlo.errors import CodegenError
 
 #: Registers a thread needs beside a tile's values, and where it stores elements of the tile.
 ADDRESS_REGISTERS, STORING_REGISTERS = 16, 24
@@ -25,12 +26,55 @@ LEAST_REGISTERS, MOST_BOUNDED = 64, 128
 LARGE_CLOSURE = 96
 #: Threads per SM that a kernel with grid barriers has at least.
 LEAST_RESIDENT = 512
+#: Shared memory that the system takes of each resident block.
+SYSTEM_SHARED = 1024
 #: What a block takes at least for one tile: from its first load to its last store.
 TILE_US = 0.8
 
 
-def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPlan:
-    """`plan` with no more blocks than a cooperative launch can have on the device at once."""
+def made_resident(
+    plan: KernelPlan,
+    shared_bytes: int,
+    device: Device,
+    blocks: int | None = None,
+    per_sm: int | None = None,
+) -> KernelPlan:
+    """`plan` with as many blocks as are asked for, and as its launch bounds count on per
+    multiprocessor. By default these are no more than a cooperative launch can have on the device at
+    once. Raises CodegenError for more than there is work or room for."""
+    default = _by_default(plan, shared_bytes, device)
+    bounds = default.blocks_per_sm if per_sm is None else per_sm
+    if per_sm is not None:
+        _check_room(plan, per_sm, shared_bytes, device)
+    most = default.grid if per_sm is None or not plan.cooperative else plan.grid
+    if plan.cooperative and per_sm is not None:
+        held = device.sm_count * per_sm
+        most = min(most, held, device.cooperative_limit or held)
+    if blocks is None:
+        return replace(plan, grid=most, blocks_per_sm=bounds)
+    limit = most if plan.cooperative else plan.grid
+    if blocks > limit:
+        raise CodegenError(
+            f"cta_num={blocks * plan.cluster}: there are tiles, and room on the device at once "
+            f"where a grid barrier needs it, for {limit * plan.cluster} blocks."
+        )
+    return replace(plan, grid=blocks, blocks_per_sm=bounds)
+
+
+def _check_room(plan: KernelPlan, per_sm: int, shared_bytes: int, device: Device) -> None:
+    """Raises CodegenError where so many blocks do not fit on a multiprocessor."""
+    shared = per_sm * (shared_bytes + SYSTEM_SHARED) > device.shared_per_sm
+    fits = per_sm <= device.max_blocks_per_sm and per_sm * plan.block <= device.max_threads_per_sm
+    if plan.cooperative and not per_sm:
+        raise CodegenError("cta_per_sm=any: with a grid barrier all blocks are there at once.")
+    if not fits or (plan.cooperative and per_sm > 1 and shared):
+        raise CodegenError(
+            f"cta_per_sm={per_sm}: a multiprocessor has no room for as many blocks of {plan.block} "
+            f"threads and {shared_bytes} bytes of shared memory."
+        )
+
+
+def _by_default(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPlan:
     tuning = plan.tuning
     per_sm = tuning.blocks_per_sm or max(1, plan.resident // plan.block)
     if not plan.cooperative:
@@ -43,8 +87,7 @@ def made_resident(plan: KernelPlan, shared_bytes: int, device: Device) -> Kernel
         grid = min(plan.grid, most) if tuning.persistent else plan.grid
         return replace(plan, grid=grid, blocks_per_sm=bounds)
     if shared_bytes:
-        # every resident block also takes 1 KB of system shared memory
-        per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + 1024)))
+        per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + SYSTEM_SHARED)))
     if not tuning.blocks_per_sm:
         fit = blocks_per_sm(device, plan.block, _tile_registers(plan), shared_bytes)
         per_sm = _waiting_per_sm(plan, max(1, min(per_sm, fit)), device)

@@ -12,7 +12,8 @@ dims has, those are taken as one. Shorter sums also round less.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,11 +21,13 @@ from fusionstitch.codegen.loops.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_
 from fusionstitch.codegen.loops.stages import is_strided, reduced_size
 from fusionstitch.codegen.rewrite.monoids import Monoid, in_order
 from fusionstitch.codegen.rewrite.region import rewrite
-from fusionstitch.codegen.schedule.schedule import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
+from fusionstitch.codegen.schedule.defaults import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
+from fusionstitch.codegen.schedule.labels import labels
 from fusionstitch.codegen.schedule.shares import shares
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 
@@ -44,14 +47,85 @@ DOT_THREADS = 32
 LEAST_STEPS = 1024
 
 
-def split_reductions(graph: Graph, device: Device, scale: float = 1.0) -> Graph:
-    """`graph` with each large, narrow reduction or dot as a reduction of partial results.
+@dataclass(frozen=True)
+class Split:
+    """How many parts a reduction or dot becomes, and the share of the device they are meant for."""
 
-    `scale` is a factor on how many; 0 splits none.
+    parts: int
+    share: float = 1.0
+
+
+#: What becomes several, by the id of its op.
+Splits = Mapping[int, Split]
+
+
+def find_splits(graph: Graph, device: Device, scale: float = 1.0) -> Splits:
+    """The large, narrow reductions and dots of a region that should be split.
+
+    `scale` is a factor on the number of parts; 0 splits none.
     """
     sums = [op for op in graph if _is_large_sum(op) and _row_parts(op, device, 1.0, 1.0) > 1]
     share_of = shares(graph, sums)
-    return rewrite(graph, lambda op: _split(op, device, scale, share_of.get(op.id, 1.0)))
+    found: dict[int, Split] = {}
+    for op in graph.ops[:-1]:
+        share = share_of.get(op.id, 1.0)
+        wanted = parts(op, device, scale, share)
+        if wanted > 1 and (count := possible_parts(op, wanted)) > 1:
+            found[op.id] = Split(count, share)
+    return found
+
+
+def split_reductions(graph: Graph, splits: Splits) -> Graph:
+    """`graph` with each of `splits` as a reduction of partial results."""
+    return rewrite(graph, lambda op: _split(op, splits[op.id]) if op.id in splits else None)
+
+
+def named(graph: Graph, splits: Splits) -> tuple[tuple[str, int], ...]:
+    """What is split, by what templates call it, and into how many parts."""
+    if not splits:
+        return ()
+    names = labels(graph)
+    return tuple((names[i], split.parts) for i, split in sorted(splits.items()))
+
+
+def asked_splits(graph: Graph, asked: Sequence[tuple[str, int]]) -> Splits:
+    """The splits that a template asks for. Raises CodegenError for what cannot be split so."""
+    ops = {name: graph.ops[i] for i, name in labels(graph).items()}
+    found: dict[int, Split] = {}
+    for name, count in asked:
+        if name not in ops or not can_split(ops[name]):
+            raise CodegenError(
+                f"split {name}: the region has no sum of that name whose parts may be joined in "
+                "any order."
+            )
+        if ops[name].id in found:
+            raise CodegenError(f"split {name}: the template says it twice.")
+        size = reduced_size(ops[name])
+        if count > size or (possible := possible_parts(ops[name], count)) != count:
+            most = min(size, possible) if count <= size else size
+            raise CodegenError(
+                f"split {name} into {count}: its {size} elements go into {most} parts, none empty."
+            )
+        found[ops[name].id] = Split(count)
+    return found
+
+
+def can_split(op: Op) -> bool:
+    """Whether an op is a dot, or a reduction whose parts may be joined in any order, of several
+    summed elements."""
+    known = op.opcode == "dot" or (op.opcode == "reduce" and op.attrs.get("reducer") is not None)
+    return known and reduced_size(op) > 1 and not in_order(op)
+
+
+def possible_parts(op: Op, wanted: int) -> int:
+    """At most `wanted` parts of which none is all padding; a reducer without an identity has
+    nothing to pad with."""
+    extents = _extents(op)
+    extent = extents[0] if wanted <= extents[0] else math.prod(extents)
+    count = -(-extent // -(-extent // wanted))
+    if isinstance(op.attrs.get("reducer"), Monoid):
+        count = next(n for n in range(count, 0, -1) if extent % n == 0)
+    return count
 
 
 def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int:
@@ -167,23 +241,14 @@ def _as_one(op: Op, chain: list[Op]) -> Op:
     return Op("reduce", op.shape, operands, attrs, op.name, op.origin, op.called, op.source)
 
 
-def _split(op: Op, device: Device, scale: float, share: float) -> list[Op] | None:
-    count = parts(op, device, scale, share)
-    if count < 2:
-        return None
+def _split(op: Op, split: Split) -> list[Op]:
+    count, share = split.parts, split.share
     rows: list[Op] = []
     if count > _extents(op)[0]:
         op = _as_one(op, rows)
     axes = _summed(op)
-    extent = op.operands[0].dims[axes[0]]
-    each = -(-extent // count)
-    count = -(-extent // each)  # no part is all padding
+    each = -(-op.operands[0].dims[axes[0]] // count)
     reducer = op.attrs["reducer"] if op.opcode == "reduce" else "add"
-    if isinstance(reducer, Monoid):  # nothing to pad with
-        count = next(n for n in range(count, 0, -1) if extent % n == 0)
-        if count == 1:
-            return None
-        each = extent // count
     # partial sums of narrow floats stay wide: they are rounded once, when complete
     wide = c_type(op.dtype).compute == "float" and reducer in ("add", "multiply")
     dtype = "f32" if wide else op.dtype

@@ -1,25 +1,30 @@
-"""The paper's implementation templates (section 5.2): dataclasses, parser, printer.
+"""The paper's implementation templates (section 5.2) and what today's schedules need beside them.
 
-    template      ::= header schedule-list
-    header        ::= [ 'cta_num' '=' integer ';' ] [ 'cta_size' '=' integer ';' ]
+    template      ::= header schedule-list | header phases
+    header        ::= { name '=' (integer | 'any') ';' } { 'split' identifier 'into' integer ';' }
+    phases        ::= group-list { 'grid' ';' group-list }
+    group-list    ::= { 'group' [ 'tile' '=' integer ] ';' { loop } }
+    loop          ::= 'loop' [ clause { ',' clause } ] ';' schedule-list
+    clause        ::= 'stream' | 'tensor' | name '=' integer
     schedule-list ::= schedule schedule-list | schedule
-    schedule      ::= identifier '[' attr-list ']' [ 'S' ] ';'
+    schedule      ::= identifier '[' attr-list ']' [ 'S' | 'R' ] [ 'G' ] ';'
     attr-list     ::= attr ',' attr-list | attr
     attr          ::= attrtype | subattr-list
     subattr-list  ::= subattr '-' subattr-list | subattr
     subattr       ::= attrtype '_' integer
     attrtype      ::= 'GRID' | 'WARP' | 'CTA' | 'THREAD'
 
-A schedule has one attr per dimension of its op's input. The header is Figure 1's launch shape:
-blocks in the grid, threads in a block. White space may stand between any two symbols.
+A schedule has one attr per dimension of its op's input. The paper's own templates are a header with
+a schedule list; `docs/templates.md` says what each part means. White space may stand between any
+two symbols.
 """
 
 from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
 
 from fusionstitch.hlo.errors import TemplateSyntaxError
 
@@ -33,10 +38,26 @@ class Level(enum.StrEnum):
     THREAD = "THREAD"  # one thread, in sequence
 
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_LEVEL = re.compile("GRID|WARP|CTA|THREAD")
-_INTEGER = re.compile(r"[1-9][0-9]*")
-_BLANK = re.compile(r"\s*")
+#: Behind the name of an output that another group than its own computes for itself as well.
+COPY = "#copy"
+#: A name as HLO has it; of several ops of one name the later ones have a number behind a #.
+IDENTIFIER = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]*(?:#[1-9][0-9]*)?(?:{COPY})?")
+#: The least value of each number of a header, and of the clauses of a loop and of a group.
+HEADER: Mapping[str, int] = {
+    "cta_num": 1,
+    "cta_size": 1,
+    "cluster": 1,
+    "cta_per_sm": 0,
+    "row_registers": 0,
+    "vector_bytes": 1,
+}
+CLAUSES: Mapping[str, int] = dict.fromkeys(
+    ("team", "columns", "rows", "lanes", "run", "lot", "shares"), 1
+)
+#: The header of which 0 means that nothing is asked for, which is written so.
+BOUNDS, ANY = "cta_per_sm", "any"
+#: Clauses of a loop that are a word alone.
+WORDS = ("stream", "tensor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,151 +105,181 @@ def attr(level: Level | str, extent: int | None = None) -> Attr:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One op that writes shared memory (`shared`) or an output of the pattern."""
+    """One op with a loop of its own, and where its value is kept for those that read it.
+
+    `shared` (S) is in shared memory, `registers` (R) where the loop that computes it has it; what
+    is `whole` (G) nothing computes again: other groups read it from global memory.
+    """
 
     identifier: str
     attrs: tuple[Attr, ...]
     shared: bool = False
+    registers: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
-        if _IDENTIFIER.fullmatch(self.identifier) is None:
-            raise TemplateSyntaxError(
-                f"{self.identifier!r} is no identifier: a letter or underscore, then letters, "
-                "digits and any of _ . - may follow."
-            )
+        _check_identifier(self.identifier)
         if not self.attrs:
             raise TemplateSyntaxError(
                 f"Schedule {self.identifier} has no attr: a scalar is written as one dimension."
             )
+        if self.shared and self.registers:
+            raise TemplateSyntaxError(
+                f"Schedule {self.identifier} is S and R: what is in shared memory is also in the "
+                "registers of its loop, write S."
+            )
+
+    @property
+    def op(self) -> str:
+        """What its op is called."""
+        return self.identifier.removesuffix(COPY)
+
+    @property
+    def is_copy(self) -> bool:
+        return self.identifier.endswith(COPY)
+
+    @property
+    def marks(self) -> str:
+        """The letters behind the attrs."""
+        return "S" * self.shared + "R" * self.registers + "G" * self.whole
 
     def __str__(self) -> str:
-        attrs = ",".join(map(str, self.attrs))
-        return f"{self.identifier}[{attrs}]{'S' if self.shared else ''};"
+        return f"{self.identifier}[{','.join(map(str, self.attrs))}]{self.marks};"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The schedules of one loop over rows, and what works on a row (None: as the attrs say).
+
+    `team` threads share a row, or as many as the block has for each of `columns` rows that lie
+    along its lanes. A register tile is `tensor`, or `rows` of `lanes` lanes; a lane takes `run`
+    summed elements and `lot` columns at once, and `shares` sets of threads a part of the summed
+    elements each. A `stream` is walked by blocks of columns.
+    """
+
+    schedules: tuple[Schedule, ...]
+    stream: bool = False
+    tensor: bool = False
+    team: int | None = None
+    columns: int | None = None
+    rows: int | None = None
+    lanes: int | None = None
+    run: int | None = None
+    lot: int | None = None
+    shares: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.schedules:
+            raise TemplateSyntaxError("A loop needs at least one schedule.")
+        parts = [name for name in ("run", "lot", "shares") if getattr(self, name) is not None]
+        if parts and (self.stream or not self.tiled):
+            raise TemplateSyntaxError(
+                f"{parts[0]} is a clause of register tiles: of loops with tensor, or with rows and "
+                "lanes."
+            )
+
+    @property
+    def tiled(self) -> bool:
+        """Whether it has a register tile."""
+        return self.stream or self.tensor or self.rows is not None or self.lanes is not None
+
+    def __str__(self) -> str:
+        words = [word for word in WORDS if getattr(self, word)]
+        said = ((name, getattr(self, name)) for name in CLAUSES)
+        clauses = [*words, *(f"{name}={value}" for name, value in said if value is not None)]
+        head = f"loop {', '.join(clauses)};" if clauses else "loop;"
+        return "\n".join([head, *map(str, self.schedules)])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The loops of a group: what one block does for `tile` points of the grid."""
+
+    loops: tuple[Loop, ...]
+    tile: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.loops:
+            raise TemplateSyntaxError("A group needs at least one loop.")
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        return tuple(s for loop in self.loops for s in loop.schedules)
+
+    def __str__(self) -> str:
+        head = "group;" if self.tile is None else f"group tile={self.tile};"
+        return "\n".join([head, *map(str, self.loops)])
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A whole kernel's intent: `schedules` in the order they are emitted, and the launch shape.
+    """A whole kernel's intent: the launch, the sums that are split, and the loops.
 
+    `phases` has the groups between grid barriers, the loops of each and their schedules; the
+    paper's flat list, in which merging decides what shares a block and a loop, is `flat`.
     `str()` gives its text, one schedule per line; `parse_template` of that text gives it back.
     """
 
-    schedules: tuple[Schedule, ...]
+    flat: tuple[Schedule, ...] = ()
     cta_num: int | None = None
     cta_size: int | None = None
+    cluster: int | None = None
+    cta_per_sm: int | None = None
+    row_registers: int | None = None
+    vector_bytes: int | None = None
+    splits: tuple[tuple[str, int], ...] = ()
+    phases: tuple[tuple[Block, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.schedules:
-            raise TemplateSyntaxError("A template needs at least one schedule.")
-        if any(size is not None and size < 1 for size in (self.cta_num, self.cta_size)):
-            raise TemplateSyntaxError("cta_num and cta_size must be at least 1.")
+        if not self.schedules or (self.flat and self.phases) or not all(self.phases):
+            raise TemplateSyntaxError(
+                "A template needs at least one schedule, either all of them in groups or none."
+            )
+        for name, least in HEADER.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                raise TemplateSyntaxError(f"{name} must be at least {least}.")
+        for name, parts in self.splits:
+            _check_identifier(name)
+            if parts < 1:
+                raise TemplateSyntaxError(f"split {name} into {parts}: it takes 1 (none) or more.")
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The groups of all phases."""
+        return tuple(block for phase in self.phases for block in phase)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return tuple(loop for block in self.blocks for loop in block.loops)
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedules in the order they are emitted."""
+        return self.flat or tuple(s for block in self.blocks for s in block.schedules)
+
+    @property
+    def streams(self) -> bool:
+        """Whether a loop walks its columns block by block."""
+        return any(loop.stream for loop in self.loops)
 
     def __str__(self) -> str:
-        header = (("cta_num", self.cta_num), ("cta_size", self.cta_size))
-        launch = [f"{name}={value};" for name, value in header if value is not None]
-        return "\n".join([*launch, *map(str, self.schedules)])
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for name in HEADER:
+            if (value := getattr(self, name)) is not None:
+                yield f"{name}={value or (ANY if name == BOUNDS else value)};"
+        yield from (f"split {name} into {parts};" for name, parts in self.splits)
+        yield from map(str, self.flat)
+        for number, phase in enumerate(self.phases):
+            if number:
+                yield "grid;"
+            yield from map(str, phase)
 
 
-def parse_template(text: str) -> Template:
-    """Reads a template. Raises TemplateSyntaxError with the position and what was expected."""
-    reader = _Reader(text)
-    sizes = {name: _header(reader, name) for name in ("cta_num", "cta_size")}
-    schedules = [_schedule(reader)]
-    while not reader.at_end():
-        schedules.append(_schedule(reader))
-    return Template(tuple(schedules), **sizes)
-
-
-def parse_attrs(text: str) -> tuple[tuple[Attr, ...], bool]:
-    """Reads the short form of the paper's prose, `[GRID,WARP,WARP,CTA]S`: attrs and `shared`.
-
-    Raises TemplateSyntaxError with the position and what was expected.
-    """
-    reader = _Reader(text)
-    found = _attrs(reader)
-    if not reader.at_end():
-        reader.fail("the end")
-    return found
-
-
-class _Reader:
-    """The text and how far it is read; blanks are skipped before every symbol."""
-
-    def __init__(self, text: str):
-        self.text = text
-        self.position = 0
-        self._skip(_BLANK)
-
-    def at_end(self) -> bool:
-        return self.position == len(self.text)
-
-    def take(self, symbol: re.Pattern[str], expected: str) -> str:
-        """Reads one symbol or fails."""
-        found = symbol.match(self.text, self.position)
-        if found is None:
-            self.fail(expected)
-        self.position = found.end()
-        self._skip(_BLANK)
-        return found.group()
-
-    def take_if(self, literal: str) -> bool:
-        """Reads the literal when it is next."""
-        if not self.text.startswith(literal, self.position):
-            return False
-        self.position += len(literal)
-        self._skip(_BLANK)
-        return True
-
-    def expect(self, literal: str, expected: str = "") -> None:
-        if not self.take_if(literal):
-            self.fail(expected or f"{literal!r}")
-
-    def fail(self, expected: str) -> NoReturn:
-        line = self.text.count("\n", 0, self.position) + 1
-        column = self.position - (self.text.rfind("\n", 0, self.position) + 1) + 1
-        found = "the end" if self.at_end() else repr(self.text[self.position])
+def _check_identifier(text: str) -> None:
+    if IDENTIFIER.fullmatch(text) is None:
         raise TemplateSyntaxError(
-            f"Template, line {line}, column {column}: expected {expected}, found {found}."
+            f"{text!r} is no identifier: a letter or underscore, then letters, digits and any of "
+            "_ . - may follow, and a number behind a #."
         )
-
-    def _skip(self, blank: re.Pattern[str]) -> None:
-        found = blank.match(self.text, self.position)
-        self.position = found.end() if found else self.position
-
-
-def _header(reader: _Reader, name: str) -> int | None:
-    start = reader.position
-    if not reader.take_if(name) or not reader.take_if("="):
-        reader.position = start  # an op may be called cta_num
-        return None
-    value = int(reader.take(_INTEGER, "a positive integer"))
-    reader.expect(";")
-    return value
-
-
-def _schedule(reader: _Reader) -> Schedule:
-    identifier = reader.take(_IDENTIFIER, "an identifier")
-    attrs, shared = _attrs(reader)
-    reader.expect(";", "';'" if shared else "'S' or ';'")
-    return Schedule(identifier, attrs, shared)
-
-
-def _attrs(reader: _Reader) -> tuple[tuple[Attr, ...], bool]:
-    reader.expect("[")
-    attrs = [_attr(reader)]
-    while reader.take_if(","):
-        attrs.append(_attr(reader))
-    reader.expect("]", "',' or ']'")
-    return tuple(attrs), reader.take_if("S")
-
-
-def _attr(reader: _Reader) -> Attr:
-    level = Level(reader.take(_LEVEL, "GRID, WARP, CTA or THREAD"))
-    if not reader.take_if("_"):
-        return Attr((SubAttr(level),))
-    parts = [SubAttr(level, int(reader.take(_INTEGER, "a positive integer")))]
-    while reader.take_if("-"):
-        level = Level(reader.take(_LEVEL, "GRID, WARP, CTA or THREAD"))
-        reader.expect("_")
-        parts.append(SubAttr(level, int(reader.take(_INTEGER, "a positive integer"))))
-    return Attr(tuple(parts))

@@ -26,7 +26,7 @@ def schedule_text(scheduled: Scheduled) -> str:
         lines += ["", f"phase {count}: {counted(tiles, 'tile')}{again}"]
         for group in phase:
             lines += ["", f"  group {number[group]}", *table(_group(group), 4)]
-    return page([*lines, "", "template", *(f"  {x}" for x in scheduled.facts.template.split("\n"))])
+    return page([*lines, "", "template", *(f"  {x}" for x in scheduled.template.split("\n"))])
 
 
 def _launch(plan: KernelPlan) -> Iterator[tuple[str, str]]:

@@ -109,6 +109,23 @@ def _parser() -> argparse.ArgumentParser:
     emit.add_argument(
         "-o", "--output", type=Path, default=Path("kernels"), metavar="DIR", help="default: kernels"
     )
+    emit.add_argument(
+        "--template",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        dest="templates",
+        help="the schedule of the kernel that the file is named after, changed from one that emit "
+        "wrote; may be given several times",
+    )
+    emit.add_argument(
+        "--variants",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also write the N neighbours of each kernel's template that the model calls fastest",
+    )
     emit.set_defaults(run=_emit)
 
     tune = commands.add_parser(
@@ -211,13 +228,35 @@ def _explain(parsed: argparse.Namespace) -> int:
 
 
 def _emit(parsed: argparse.Namespace) -> int:
+    from fusionstitch.commands import targets
     from fusionstitch.reports import trial
     from fusionstitch.reports.emitted import write
 
-    stitched = trial.plan(_call(parsed))
+    call = _call(parsed)
+    templates = targets.templates(parsed.templates)
+    if templates:
+        given = {**call.options.templates, **templates}
+        call = replace(call, options=call.options.replace(templates=given))
+    stitched = trial.plan(call)
+    known = [kernel.name for kernel in stitched.kernels]
+    if missing := [name for name in templates if name not in known]:
+        raise FusionStitchError(
+            " ".join(
+                [
+                    f"No kernel is called {', '.join(missing)}; there are: "
+                    f"{', '.join(known) or 'none'}.",
+                    *(f"Left to XLA: {one.reason}" for one in stitched.fallbacks),
+                ]
+            )
+        )
     paths = write(stitched, parsed.output)
     for path in paths:
         _say(path)
+    if parsed.variants > 0:
+        from fusionstitch.reports.priced import write_variants
+
+        for line in write_variants(stitched, call.options, parsed.output, parsed.variants):
+            _say(line)
     if not paths:
         _say(
             f"{_workload(parsed.target)} for {stitched.device.name}: no kernel, so no file was "

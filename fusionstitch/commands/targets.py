@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,21 @@ HOW = (
     "A target is file.py:name or package.module:name, where name() returns (function, arguments), "
     f"or a file with a module ({', '.join(MODULE_FILES)})."
 )
+
+
+def templates(files: Sequence[Path]) -> dict[str, str]:
+    """The texts of files of templates by the kernels that they are named after, up to the first
+    dot. Raises TargetError."""
+    found: dict[str, str] = {}
+    for path in files:
+        name = path.name.partition(".")[0]
+        if name in found:
+            raise TargetError(f"{path} is the second template of {name}.")
+        try:
+            found[name] = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TargetError(f"The template {path} cannot be read: {error}.") from None
+    return found
 
 
 def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:

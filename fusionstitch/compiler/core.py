@@ -326,7 +326,7 @@ class _Run:
         self, name: str, pattern: Pattern, over: tuple[tuple[int, int], ...]
     ) -> tuple[Graph, CodegenOptions]:
         """The region of a pattern, and how its kernel is generated."""
-        settings = self.tuned.settings(pattern, self.options)
+        settings = self.tuned.settings(pattern, self.options, name)
         part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
         return part, dataclasses.replace(settings, overwrites=over)
 

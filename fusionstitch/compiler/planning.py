@@ -93,8 +93,10 @@ class GraphPlanner:
         settings = self.tuned.settings(pattern, self.options)
         try:
             found = inspect(part, self.device, settings)
-            if isinstance(found, Verdict) and settings.tuning != DEFAULT:
-                found = inspect(part, self.device, replace(settings, tuning=DEFAULT))
+            if isinstance(found, Verdict) and (settings.template or settings.tuning != DEFAULT):
+                # what a template asks for is refused where its kernel is made, with the reason
+                plain = replace(settings, tuning=DEFAULT, template=None)
+                found = inspect(part, self.device, plain)
         except Exception as error:  # a defect in one pattern must not cost the others
             logger.debug("inspecting a pattern failed", exc_info=True)
             return forbid(reason(error))

@@ -11,16 +11,20 @@ from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.reports.explain import names, source_lines
 from fusionstitch.runtime import files
 
+#: How files of templates end.
+TEMPLATE = ".template"
 _SHOWN_OPS = 16
 
 
 def write(stitched: Stitched, folder: Path) -> list[Path]:
-    """One .cu per distinct kernel, headed by what it is and how to launch it, and the device
-    headers they include. Returns the paths of the kernels; without a kernel nothing is written."""
+    """One .cu per distinct kernel, headed by what it is and how to launch it, its template beside
+    it, and the device headers they include. Returns the paths of the kernels; without a kernel
+    nothing is written."""
     if not stitched.kernels:
         return []
     first = {one.kernel.name: one for one in reversed(stitched.stitches)}
     texts = {f"{k.name}.cu": _text(first[k.name], stitched) for k in stitched.kernels}
+    own = {f"{k.name}{TEMPLATE}": f"{k.template}\n" for k in stitched.kernels}
     headers = resources.files("fusionstitch.codegen") / "cuda"
     copied = {
         entry.name: entry.read_text("utf-8")
@@ -29,7 +33,7 @@ def write(stitched: Stitched, folder: Path) -> list[Path]:
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in (copied | texts).items():
+        for name, text in (copied | texts | own).items():
             files.replace(folder / name, text)
     except OSError as error:
         raise FusionStitchError(f"{folder} cannot be written: {error.strerror}.") from None

@@ -90,7 +90,7 @@ def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]
     if places := source_lines(pattern.ops):
         more = len(places) - _SHOWN_LINES
         yield f"    from: {', '.join(places[:_SHOWN_LINES])}{f' and {more} more' * (more > 0)}"
-    for line in facts.template.splitlines():
+    for line in stitch.kernel.template.splitlines() if stitch else ():
         yield f"    {line}"
 
 

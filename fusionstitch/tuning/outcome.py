@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.hlo.brief import brief, count, listed
 from fusionstitch.tuning.record import Record
 
 
 @dataclass(frozen=True)
 class Result:
-    """One pattern: how often the program holds it, its record, and its (model, measured) times.
+    """One pattern: how often the program holds it, its record, the template of its best schedule,
+    and its (model, measured) times.
 
     `error` says why there is no record.
     """
@@ -23,6 +25,7 @@ class Result:
     record: Record | None
     points: tuple[tuple[float, float], ...] = ()
     error: str = ""
+    template: str = ""
 
     def __repr__(self) -> str:
         said = f"{self.record.us:.2f} us, XLA {self.record.xla_us:.2f} us" if self.record else ""
@@ -92,6 +95,8 @@ class TuneReport:
                 f"{record.us:>9.2f} {record.xla_us:>9.2f} {record.xla_us / record.us:>6.2f}x  "
                 f"{record.tuning}{lost}"
             )
+            if record.tuning != DEFAULT:
+                lines += (f"    {line}" for line in result.template.splitlines())
         rho = self.rank_correlation
         tried = sum(len(result.points) for result in self.results)
         said = "undefined" if rho is None else f"{rho:.2f}"

@@ -27,7 +27,7 @@ from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning import tuned
 from fusionstitch.tuning.outcome import Result, TuneReport
 from fusionstitch.tuning.record import Entry, Record, record_key, versions
-from fusionstitch.tuning.search import Context, Search
+from fusionstitch.tuning.search import Context, Search, template_of
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,9 @@ class _Run:
         yield from self.results.values()
         for key, record in self._records().items():
             if key in self.patterns and key not in self.results:
-                yield Result(record.name, len(self.patterns[key]), record)
+                patterns = self.patterns[key]
+                text = template_of(patterns[0], record.tuning, self.context)
+                yield Result(record.name, len(patterns), record, template=text)
 
     def build(self) -> None:
         """Builds the kernels that programs will now get."""
@@ -214,7 +216,8 @@ class _Run:
             return
         tuned.store([Entry(key, self.versions, record)], context.device.name, context.database)
         points = tuple(found.points.values())
-        self.results[key] = Result(found.name, len(patterns), record, points)
+        text = template_of(patterns[0], record.tuning, context)
+        self.results[key] = Result(found.name, len(patterns), record, points, template=text)
 
     def _xla_us(self, pattern: Pattern, meter: Meter) -> float:
         self.step(f"{kernel_name(pattern.ops, pattern.key)}: XLA")

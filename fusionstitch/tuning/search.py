@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusionstitch.codegen.generate import CodegenOptions, generate, inspect
+from fusionstitch.codegen.generate import CodegenOptions, generate, inspect, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
@@ -45,6 +45,20 @@ COMBINED = 5
 #: Largest relative L2 difference from the default schedule's results, by the result's type.
 DIFFERENCES = {"f32": 1e-4, "f64": 1e-4}
 OTHER_DIFFERENCE = 2e-2
+
+
+def template_of(pattern: Pattern, tuning: Tuning, context: Context) -> str:
+    """The template of a pattern's kernel with the choices of the tuner, or "" where there is none
+    any more."""
+    part = region("tuned", pattern.ops, pattern.inputs, pattern.outputs)
+    try:
+        return plan_kernel(part, context.device, _settings(tuning, context.options)).template
+    except CodegenError:
+        return ""
+
+
+def _settings(tuning: Tuning, options: Options) -> CodegenOptions:
+    return replace(CodegenOptions(options.numerics, options.sharing), tuning=tuning)
 
 
 @dataclass(frozen=True)
@@ -162,8 +176,7 @@ class Search:
         return new
 
     def _settings(self, tuning: Tuning) -> CodegenOptions:
-        options = self.context.options
-        return replace(CodegenOptions(options.numerics, options.sharing), tuning=tuning)
+        return _settings(tuning, self.context.options)
 
     def _generated(self, tuning: Tuning) -> Kernel | None:
         try:

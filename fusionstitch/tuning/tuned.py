@@ -12,6 +12,7 @@ from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.options import Options
@@ -42,16 +43,21 @@ class Tuned:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def find(self, pattern: Pattern, options: Options) -> Record | None:
-        """What is known about a pattern."""
-        return self.records.get(record_key(pattern.key, options)) if self.records else None
+        """What is known about a pattern, unless it has a template to follow instead."""
+        if not self.records or template_of(pattern, options) is not None:
+            return None
+        return self.records.get(record_key(pattern.key, options))
 
-    def settings(self, pattern: Pattern, options: Options) -> CodegenOptions:
-        """How the kernel of a pattern is generated."""
+    def settings(self, pattern: Pattern, options: Options, name: str = "") -> CodegenOptions:
+        """How the kernel of a pattern is generated, of that name if it has another than others of
+        its kind."""
         from fusionstitch.codegen.generate import (
             CodegenOptions,  # a first call may need no kernels at all
         )
 
         settings = CodegenOptions(options.numerics, options.sharing)
+        if (template := template_of(pattern, options, name)) is not None:
+            return replace(settings, template=template)
         record = self.find(pattern, options)
         return settings if record is None else replace(settings, tuning=record.tuning)
 
@@ -68,6 +74,14 @@ class Tuned:
 
 
 NOTHING = Tuned()
+
+
+def template_of(pattern: Pattern, options: Options, name: str = "") -> str | None:
+    """The template that the options give a pattern, or a kernel of it."""
+    given = options.templates
+    if not given:
+        return None
+    return given.get(name) or given.get(kernel_name(pattern.ops, pattern.key))
 
 
 def load(device: Device, database: Database | None = None) -> Tuned:

@@ -74,6 +74,56 @@ def test_no_kernel_is_said(
     assert not folder.exists()
 
 
+def test_a_kernel_follows_the_template_in_a_file(program: str, tmp_path: Path) -> None:
+    [path] = emit(program, "halves", tmp_path / "first")
+    template = path.with_suffix(".template")
+    text = re.sub(r"cta_(num|per_sm)=\w+;\n", "", template.read_text())
+    template.write_text(text.replace("tile=1;", "tile=2;", 1))
+    arguments = ["emit", f"{program}:halves", "--scorer", "paper", "--device", "h200"]
+    again = tmp_path / "again"
+    assert cli.main([*arguments, "-o", str(again), "--template", str(template)]) == 0
+    assert "tile=2;" in (again / template.name).read_text()
+    assert (again / path.name).read_text() != path.read_text()
+
+
+def test_a_template_that_cannot_be_followed_is_named(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [path] = emit(program, "halves", tmp_path / "first")
+    capsys.readouterr()
+    template = path.with_suffix(".template")
+    arguments = ["emit", f"{program}:halves", "--scorer", "paper", "--device", "h200"]
+    template.write_text(template.read_text().replace("cta_size=", "cta_size=3"))
+    assert cli.main([*arguments, "-o", str(tmp_path), "--template", str(template)]) == 2
+    assert "it takes a multiple of 32" in capsys.readouterr().err
+    other = tmp_path / "fs_other.template"
+    other.write_text("a[CTA];")
+    assert cli.main([*arguments, "-o", str(tmp_path), "--template", str(other)]) == 2
+    assert f"No kernel is called fs_other; there are: {path.stem}." in capsys.readouterr().err
+    other.write_text("a[CTA")
+    assert cli.main([*arguments, "-o", str(tmp_path), "--template", str(other)]) == 2
+    assert "'fs_other': Template, line 1, column 6" in capsys.readouterr().err
+    gone = str(tmp_path / "gone.template")
+    assert cli.main([*arguments, "-o", str(tmp_path), "--template", gone]) == 2
+    assert "gone.template cannot be read" in capsys.readouterr().err
+
+
+def test_neighbours_are_written_with_what_the_model_expects(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    arguments = ["emit", f"{program}:halves", "--scorer", "paper", "--device", "h200"]
+    assert cli.main([*arguments, "-o", str(folder), "--variants", "2"]) == 0
+    said = capsys.readouterr().out
+    [kernel] = folder.glob("*.cu")
+    for number in (1, 2):
+        path = folder / f"{kernel.stem}.{number}.template"
+        assert re.search(rf"{path}: [\d.]+ us by the model, [\d.]+ as it is", said)
+        again = tmp_path / str(number)
+        assert cli.main([*arguments, "-o", str(again), "--template", str(path)]) == 0
+        assert (again / f"{kernel.stem}.template").read_text() == path.read_text()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_nvrtc_takes_the_files(program: str, name: str, tmp_path: Path, nvrtc: ModuleType) -> None:
     for path in emit(program, name, tmp_path / "out"):

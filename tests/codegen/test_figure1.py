@@ -15,6 +15,7 @@ from fusionstitch.codegen.generate import CodegenOptions, generate, inspect
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 from tests.codegen.regions import ORDERS, Case, build, whole_of
 
@@ -90,6 +91,51 @@ def test_each_op_keeps_its_own_loop_with_barriers_between() -> None:
     assert kernel.source.count("__syncthreads();") == 2
     assert kernel.source.count("expf(") == 1
     assert kernel.source.count("[GRID") == 9
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("THREAD]S;\nreduce_max", "THREAD];\nreduce_max", "dot_general.2 is read by another loop"),
+        ("exp.1[GRID,WARP,CTA]S", "exp.1[GRID,WARP,CTA]", "exp.1 is read by another loop"),
+        ("reduce_sum.7[GRID,WARP,CTA]S", "reduce_sum.7[GRID,WARP,CTA]", "reduce_sum.7 is read by"),
+        ("exp.1[GRID,WARP,CTA]S;\nreduce_sum.7", "reduce_sum.7", "exp.1 stands behind"),
+        ("cta_size=256;", "cta_size=256;\ncta_num=20000;", "cta_num=20000: there are tiles"),
+        ("exp.1[GRID,WARP,CTA]", "exp.1[GRID,CTA,WARP]", "cannot be followed"),
+        ("div.7[GRID,CTA,CTA]", "div.7[GRID,CTA,THREAD]", "cannot be followed"),
+        ("div.7[GRID,CTA,CTA]", "div.7[GRID,CTA,GRID]", "div.7: a dim of extent 2 cannot be GRID"),
+        ("div.7[GRID,CTA,CTA]", "div.7[CTA,CTA,CTA]", "their GRID dims must agree"),
+    ],
+)
+def test_what_the_papers_schedule_says_is_done_or_refused(
+    before: str, after: str, message: str
+) -> None:
+    assert before in PAPER
+    template = PAPER.replace(before, after, 1)
+    if before.startswith("exp.1[GRID,WARP,CTA]S;"):
+        template = template.replace("log.1[", "exp.1[GRID,WARP,CTA]S;\nlog.1[")
+    with pytest.raises(CodegenError, match=message):
+        generate(pattern(16_384), device("h200"), CodegenOptions(template=template))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("cta_size=256;", "cta_size=128;"),
+        ("cta_size=256;", "cta_size=256;\ncta_num=16000;"),
+        ("cta_size=256;", "cta_size=256;\ncta_per_sm=4;"),
+        ("log.1[GRID,WARP];", "log.1[GRID,WARP]S;"),
+        (
+            "dot_general.2[GRID,CTA,CTA,THREAD]",
+            "split reduce_sum.7 into 1;\ndot_general.2[GRID,WARP,WARP,CTA]",
+        ),
+    ],
+)
+def test_another_schedule_is_another_kernel(before: str, after: str) -> None:
+    assert before in PAPER
+    template = PAPER.replace(before, after, 1)
+    kernel = generate(pattern(16_384), device("h200"), CodegenOptions(template=template))
+    assert kernel.source != at_the_papers_size().source
 
 
 @pytest.fixture(scope="module")

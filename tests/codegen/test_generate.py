@@ -13,7 +13,7 @@ import pytest
 
 from fusionstitch.codegen.generate import CodegenOptions, generate, inspect, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.schedule.template import parse_template
+from fusionstitch.codegen.schedule.parser import parse_template
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError
@@ -186,7 +186,6 @@ def test_facts_are_those_of_the_kernel() -> None:
     facts, kernel = inspect(graph, H200), generate(graph, H200)
     assert isinstance(facts, KernelFacts)
     assert facts.shared_bytes == kernel.shared_bytes
-    assert facts.template == kernel.template
     assert facts.threads == kernel.block
     assert dict(kernel.facts)["scope"] == facts.scope == "warp"
     assert len(facts.phases) == 1

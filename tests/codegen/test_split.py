@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.schedule.split import parts, split_reductions
+from fusionstitch.codegen.schedule.split import find_splits, parts, split_reductions
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
@@ -17,6 +17,11 @@ from tests.codegen.regions import Case, build, whole
 from tests.graphs import Builder
 
 H200 = device("h200")
+
+
+def halved(graph: Graph) -> Graph:
+    """A region with its large, narrow sums split for an H200."""
+    return split_reductions(graph, find_splits(graph, H200))
 
 
 def reduction(dims: tuple[int, ...], over: tuple[int, ...], reducer: str = "add") -> Op:
@@ -65,7 +70,7 @@ def test_neighbouring_summed_dims_are_split_as_one() -> None:
     op = b.reduce(x, (0, 1, 2))
     assert parts(op, H200) > 3
     graph = whole(b.graph(op))
-    split = split_reductions(graph, H200)
+    split = halved(graph)
     verify(split)
     first, second = reduces(split)
     # parts hold whole indices of the later dims
@@ -92,7 +97,7 @@ def test_partial_reductions_give_the_same(rows: int, reducer: str) -> None:
     x = b.parameter((rows, 3), "s32")
     op = b.op("reduce", (3,), x, b.constant(5, "s32"), dimensions=(0,), reducer=reducer)
     graph = whole(b.graph(op))
-    split = split_reductions(graph, H200)
+    split = halved(graph)
     verify(split)
     assert len(reduces(split)) == 2
     values = np.random.default_rng(0).integers(-9, 9, (rows, 3), np.int32)
@@ -103,7 +108,7 @@ def test_partial_reductions_give_the_same(rows: int, reducer: str) -> None:
 def test_uneven_parts_are_padded_with_what_changes_nothing() -> None:
     b = Builder()
     graph = whole(b.graph(b.reduce(b.parameter((100_003, 2)), (0,), "maximum")))
-    split = split_reductions(graph, H200)
+    split = halved(graph)
     [pad] = [op for op in split if op.opcode == "pad"]
     assert pad.operands[1].attrs["value"] == -np.inf
     first, last = reduces(split)
@@ -114,14 +119,14 @@ def test_uneven_parts_are_padded_with_what_changes_nothing() -> None:
 
 def test_even_parts_need_no_padding() -> None:
     b = Builder()
-    split = split_reductions(whole(b.graph(b.reduce(b.parameter((1 << 20,)), (0,)))), H200)
+    split = halved(whole(b.graph(b.reduce(b.parameter((1 << 20,)), (0,)))))
     assert "pad" not in {op.opcode for op in split}
 
 
 def test_the_second_reduction_stands_for_the_op() -> None:
     b = Builder()
     op = b.reduce(b.parameter((1 << 20,)), (0,))
-    split = split_reductions(whole(b.graph(op)), H200)
+    split = halved(whole(b.graph(op)))
     first, last = reduces(split)
     assert (last.name, last.origin) == (op.name, op.origin)
     assert first.origin is None
@@ -132,7 +137,7 @@ def test_other_ops_are_kept_as_they_are() -> None:
     b = Builder()
     x = b.parameter((20, 30))
     graph = whole(b.graph(b.exp(x), b.reduce(x, (0,))))
-    assert str(split_reductions(graph, H200)) == str(graph)
+    assert str(halved(graph)) == str(graph)
 
 
 # ---- dots ----------------------------------------------------------------------------------------
@@ -160,7 +165,7 @@ def long_dot(dtype: str, rows: int = 20_011) -> Graph:
 @pytest.mark.parametrize("dtype", ["s32", "f32", "bf16"])
 def test_partial_dots_give_the_same(dtype: str, rows: int) -> None:
     graph = long_dot(dtype, rows)
-    split = split_reductions(graph, H200)
+    split = halved(graph)
     verify(split)
     assert [op.opcode for op in split if op.opcode in ("dot", "reduce", "convert")] == [
         *("dot", "reduce"),
@@ -174,7 +179,7 @@ def test_partial_dots_give_the_same(dtype: str, rows: int) -> None:
 
 
 def test_partial_dots_of_narrow_floats_stay_wide() -> None:
-    split = split_reductions(long_dot("bf16"), H200)
+    split = halved(long_dot("bf16"))
     assert [op.dtype for op in split if op.opcode in ("dot", "reduce")] == ["f32", "f32"]
 
 
@@ -214,7 +219,7 @@ def test_sums_of_different_arrays_share_the_device() -> None:
     sums = [b.reduce(x, (0,)), b.reduce(b.mul(x, y), (0,)), b.reduce(z, (0,))]
     alone = parts(sums[0], H200)
     graph = whole(b.graph(*sums))
-    counts = [op.operands[0].dims[0] for op in reduces(split_reductions(graph, H200))[::2]]
+    counts = [op.operands[0].dims[0] for op in reduces(halved(graph))[::2]]
     # x and y are read together: as many bytes as z has
     assert counts == [alone // 2] * 3
     assert parts(sums[2], H200) == alone
@@ -224,7 +229,7 @@ def test_sums_of_one_array_have_the_device_to_themselves() -> None:
     b = Builder()
     x = b.parameter((4096, 768))
     graph = whole(b.graph(b.reduce(x, (0,)), b.reduce(b.mul(x, x), (0,))))
-    partial = reduces(split_reductions(graph, H200))[::2]
+    partial = reduces(halved(graph))[::2]
     assert [op.operands[0].dims[0] for op in partial] == [
         parts(op, H200) for op in graph.ops[:-1] if op.opcode == "reduce"
     ]
@@ -235,4 +240,4 @@ def test_a_sum_over_a_single_row_is_left_alone() -> None:
     b = Builder()
     x, y = b.parameter((1, 1 << 16)), b.parameter((4096, 768))
     graph = whole(b.graph(b.reduce(x, (0,)), b.reduce(y, (0,))))
-    assert len(reduces(split_reductions(graph, H200))) == 3
+    assert len(reduces(halved(graph))) == 3

@@ -4,15 +4,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusionstitch.codegen.schedule.parser import parse_attrs, parse_template
 from fusionstitch.codegen.schedule.template import (
+    CLAUSES,
+    HEADER,
     Attr,
+    Block,
     Level,
+    Loop,
     Schedule,
     SubAttr,
     Template,
     attr,
-    parse_attrs,
-    parse_template,
 )
 from fusionstitch.hlo.errors import TemplateSyntaxError
 
@@ -69,7 +72,7 @@ def test_an_op_may_be_called_like_a_header():
     ("text", "message"),
     [
         ("", "line 1, column 1: expected an identifier, found the end"),
-        ("a[GRID]", r"line 1, column 8: expected 'S' or ';', found the end"),
+        ("a[GRID]", r"line 1, column 8: expected 'S', 'R', 'G' or ';', found the end"),
         ("a[GRID]S", r"line 1, column 9: expected ';', found the end"),
         ("a[GRID,\n  BLOCK];", "line 2, column 3: expected GRID, WARP, CTA or THREAD, found 'B'"),
         ("a[GRID_4-WARP];", "line 1, column 14: expected '_', found ']'"),
@@ -106,6 +109,40 @@ def test_what_has_no_text_cannot_be_built(build, message):
         build()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cta_num=1; cta_num=2; a[CTA];", "line 1, column 12: expected cta_num once, found 'c'"),
+        ("group; a[CTA];", "line 1, column 8: expected 'loop', found 'a'"),
+        ("group; loop team; a[CTA];", "column 17: expected '=', found ';'"),
+        ("group; loop team=1, team=2; a[CTA];", "column 21: expected ';' or another of stream, "),
+        ("group; loop teams=1; a[CTA];", "column 13: expected ';' or another of stream, tensor"),
+        ("group tiles=1; loop; a[CTA];", "column 7: expected 'tile', found 't'"),
+        ("group; loop; a[CTA]; grid; a[CTA];", "column 28: expected 'group', found 'a'"),
+        ("group; loop; a[CTA]; split a into 2;", "column 22: expected 'grid', found 's'"),
+        ("split a in 2; a[CTA];", "column 9: expected 'into', found 'i'"),
+        ("a[CTA]SR;", "column 8: expected ';', found 'R'"),
+        ("a#0[CTA];", r"column 2: expected '\['|found '#'"),
+        ("group; loop run=2; a[CTA];", "run is a clause of register tiles"),
+    ],
+)
+def test_errors_of_groups_and_loops(text, message):
+    with pytest.raises(TemplateSyntaxError, match=message):
+        parse_template(text)
+
+
+def test_ops_may_be_called_like_the_words_of_the_grammar():
+    words = ("group", "loop", "grid", "split", "stream")
+    text = "group tile=2;\nloop;\n" + "\n".join(f"{word}[CTA];" for word in words)
+    assert [s.identifier for s in parse_template(text).schedules] == list(words)
+    assert str(parse_template(text)) == text
+
+
+def test_no_bound_on_resident_blocks_is_a_word():
+    assert parse_template("cta_per_sm=any; a[CTA];").cta_per_sm == 0
+    assert str(parse_template("cta_per_sm=0;a[CTA];")) == "cta_per_sm=any;\na[CTA];"
+
+
 LEVELS = st.sampled_from(Level)
 EXTENTS = st.integers(1, 10**9)
 ATTRS = st.one_of(
@@ -114,17 +151,41 @@ ATTRS = st.one_of(
         lambda parts: Attr(tuple(parts))
     ),
 )
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,12}(#[1-9][0-9]?)?(#copy)?", fullmatch=True)
 SCHEDULES = st.builds(
     Schedule,
-    st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,12}", fullmatch=True),
+    NAMES,
     st.lists(ATTRS, min_size=1, max_size=5).map(tuple),
     st.booleans(),
+    st.just(False),
+    st.booleans(),
 )
-TEMPLATES = st.builds(
-    Template,
-    st.lists(SCHEDULES, min_size=1, max_size=5).map(tuple),
-    st.none() | EXTENTS,
-    st.none() | EXTENTS,
+SEVERAL = st.lists(SCHEDULES, min_size=1, max_size=4).map(tuple)
+LOOPS = st.one_of(
+    st.builds(
+        lambda lines, clauses: Loop(lines, **clauses),
+        SEVERAL,
+        st.dictionaries(st.sampled_from(("team", "columns")), EXTENTS),
+    ),
+    st.builds(
+        lambda lines, clauses: Loop(lines, tensor=True, **clauses),
+        SEVERAL,
+        st.dictionaries(st.sampled_from(tuple(CLAUSES)), EXTENTS),
+    ),
+)
+BLOCKS = st.builds(Block, st.lists(LOOPS, min_size=1, max_size=3).map(tuple), st.none() | EXTENTS)
+PHASES = st.lists(st.lists(BLOCKS, min_size=1, max_size=3).map(tuple), min_size=1, max_size=3).map(
+    tuple
+)
+HEADS = st.fixed_dictionaries(
+    {
+        **{name: st.none() | st.integers(least, 10**9) for name, least in HEADER.items()},
+        "splits": st.lists(st.tuples(NAMES, EXTENTS), max_size=2).map(tuple),
+    }
+)
+TEMPLATES = st.one_of(
+    st.builds(lambda flat, head: Template(flat, **head), SEVERAL, HEADS),
+    st.builds(lambda phases, head: Template(phases=phases, **head), PHASES, HEADS),
 )
 
 

@@ -69,3 +69,19 @@ def test_template_is_followed(
 def test_what_cannot_be_followed_is_refused(template: str, message: str) -> None:
     with pytest.raises(CodegenError, match=message):
         followed(template, 3)
+
+
+def test_a_result_is_kept_in_shared_memory_where_the_template_says_so() -> None:
+    shared = followed("reduce[GRID,WARP,WARP,CTA]S;", 3)
+    assert shared.shared_bytes == 15 * 4, "15 results of a block"
+    assert followed("reduce[GRID,WARP,WARP,CTA];", 3).shared_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "template", ["reduce[GRID,WARP,WARP,CTA]S;", "reduce[GRID,CTA,CTA,THREAD];"]
+)
+def test_a_list_of_schedules_becomes_a_whole_template(template: str) -> None:
+    """What is printed of it makes the same kernel."""
+    kernel = followed(template, 3)
+    assert followed(kernel.template, 3) == kernel
+    assert "group tile=1;\nloop team=" in kernel.template

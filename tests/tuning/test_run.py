@@ -139,13 +139,13 @@ def test_a_tie_of_the_model_is_measured(database: Database) -> None:
     assert (chosen.modelled_us, chosen.xla_us) == (60.0, 70.0)
 
 
-def impossible(schedule):
-    """As `schedule`, but blocks of 1024 threads are refused."""
+def impossible(planned):
+    """As `planned`, but blocks of 1024 threads are refused."""
 
-    def refuse(*args):
-        if args[-1].block == 1024:
+    def refuse(choice, device):
+        if choice.block == 1024:
             raise CodegenError("Blocks of 1024 threads cannot be.")
-        return schedule(*args)
+        return planned(choice, device)
 
     return refuse
 
@@ -162,7 +162,7 @@ def test_a_choice_of_other_versions_that_does_not_fit_is_dropped(
         assert stitched.fallbacks == ()
         return [kernel.source for kernel in stitched.kernels]
 
-    monkeypatch.setattr(decisions, "schedule", impossible(decisions.schedule))
+    monkeypatch.setattr(decisions, "planned", impossible(decisions.planned))
     assert sources(Tuning(block=1024)) == sources(Tuning())
 
 
@@ -174,6 +174,10 @@ def test_the_report_is_plain_data(database: Database) -> None:
     )
     assert {"name", "count", "record", "points", "rank_correlation"} <= set(data["results"][0])
     assert "rank correlation" in str(report)
+    templates = [result["template"] for result in data["results"] if result["record"]["tuning"]]
+    assert templates
+    assert all("cta_size=512;" in template for template in templates)
+    assert "    cta_size=512;" in str(report)
 
 
 _READ = """

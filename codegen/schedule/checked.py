@@ -1,0 +1,64 @@
+"""Whether a schedule is what its template says: nothing that was asked for is dropped unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusionstitch.codegen.schedule.printed import Printer
+from fusionstitch.codegen.schedule.schedule import KernelPlan
+from fusionstitch.codegen.schedule.template import Attr, Level, Schedule, Template
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
+
+
+def check_followed(given: Template, graph: Graph, plan: KernelPlan) -> None:
+    """Raises CodegenError for the first line of a template that says something else than what
+    became of it."""
+    lines = list(_lines(graph, plan))
+    order = [line.identifier for line, _ in lines]
+    found = iter(lines) if given.phases else None
+    place = -1
+    for asked in given.schedules:
+        line, block = next(found) if found else lines[order.index(asked.identifier)]
+        if not _same(asked.attrs, line.attrs, block and bool(given.flat)) or not _marked(
+            asked, line, bool(given.flat)
+        ):
+            raise CodegenError(
+                f"{asked} cannot be followed: in the loop that its op has here it is {line}"
+            )
+        if given.flat and order.index(asked.identifier) < place:
+            raise CodegenError(
+                f"{asked.identifier} stands behind {order[place]} in the template, but is computed "
+                "before it: write them in that order."
+            )
+        place = order.index(asked.identifier)
+
+
+def _lines(graph: Graph, plan: KernelPlan) -> Iterator[tuple[Schedule, bool]]:
+    """The lines of a schedule in order, each with whether the whole block shares its rows."""
+    text = Printer(graph, plan)
+    for group in plan.groups:
+        for nest in group.nests:
+            for line in text.lines(nest, group):
+                yield line, nest.teams.threads >= plan.block
+
+
+def _same(asked: tuple[Attr, ...], found: tuple[Attr, ...], block: bool) -> bool:
+    """Whether two lists of attrs say the same: where the whole block shares a row, a list may
+    have WARP and CTA for it, as the paper does."""
+    return asked == found or (block and _threads(asked) == _threads(found))
+
+
+def _threads(attrs: tuple[Attr, ...]) -> list[list[tuple[Level, int | None]]]:
+    """Attrs with warps and the threads of a block as one level."""
+    return [
+        [(Level.CTA if p.level is Level.WARP else p.level, p.extent) for p in attr.parts]
+        for attr in attrs
+    ]
+
+
+def _marked(asked: Schedule, found: Schedule, flat: bool) -> bool:
+    """Whether a line has the marks that it asks for; the paper has S alone."""
+    if flat and not asked.registers and not asked.whole:
+        return asked.shared == found.shared
+    return asked.marks == found.marks
