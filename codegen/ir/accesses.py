@@ -126,8 +126,9 @@ class Past:
         return Past(self.access, barrier)
 
 
-Pending = frozenset[Past]
-NOTHING: Pending = frozenset()
+#: What was accessed since the last barriers, in that order: no text may depend on hashes.
+Pending = dict[Past, None]
+NOTHING: Pending = {}
 
 
 def covers(one: Barrier, other: Barrier) -> bool:
@@ -142,11 +143,11 @@ def behind(pending: Pending, barrier: Barrier, clustered: bool) -> Pending:
     still be of interest that all threads of the block are done with."""
     done = barrier.scope is Scope.BLOCK and not clustered
     kept = (p for p in pending if not (done and not p.access.area.buffer))
-    return frozenset(met for p in kept if (met := p.met(barrier)) is not None)
+    return {met: None for p in kept if (met := p.met(barrier)) is not None}
 
 
 def conflict(pending: Pending, access: Access) -> tuple[Barrier, Access] | None:
-    """The widest barrier that is missing before an access, and what it has to wait for."""
+    """The widest barrier that is missing before an access, and what it has to wait for first."""
     found: tuple[Barrier, Access] | None = None
     for past in pending:
         barrier = access.needs(past.access)

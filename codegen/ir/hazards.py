@@ -215,7 +215,7 @@ class _Walk:
         if found is not None:
             raise Missing(found[0], event, found[1], at)
         self.note_way(event)
-        return pending | {Past(event)}
+        return {**pending, Past(event): None}
 
     def note_way(self, access: Access) -> None:
         ways = self.ways.setdefault(access, [])
@@ -240,7 +240,7 @@ class _Walk:
         self.closed = True
         try:
             once = self.body(one.body, pending, here)
-            again = once if once <= pending else self.body(one.body, once, here)
+            again = once if once.keys() <= pending.keys() else self.body(one.body, once, here)
         finally:
             self.closed = closed
         return pending | once | again
@@ -280,7 +280,7 @@ class _Walk:
             ends.append(self.body(way.body, pending, here))
         if not any(other.condition is None for other in one.others):
             ends.append(pending)
-        return frozenset().union(*ends)
+        return {past: None for end in ends for past in end}
 
     def call(self, one: Call, pending: Pending, here: Alike) -> Pending:
         """A function of the kernel's own: barriers inside of it are for all of its calls."""
