@@ -55,7 +55,7 @@ def generate(
     settings = Settings.of(device, options or CodegenOptions())
 
     def written(scheduled: Scheduled) -> Kernel:
-        kernel = write_kernel(scheduled, settings.options.numerics)
+        kernel = write_kernel(scheduled, settings.options.numerics, watch)
         if not (verdict := launchable(kernel, device)):
             raise CodegenError(f"{verdict}.")
         return kernel

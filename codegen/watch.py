@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.settings import Way
 from fusionstitch.hlo.graph import Graph
 
@@ -23,6 +24,10 @@ class Watch:
 
     def refused(self, way: Way, reason: str) -> None:
         """There is no kernel on that way."""
+
+    def lowered(self, kernel: Lowered, name: str, about: str) -> None:
+        """The statements of the kernel after the pass of that name, which does what `about` says;
+        "lowered" are those that the schedule became."""
 
     def decided(self, step: str, value: T) -> T:
         """What the step of that name decided; gives it back."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
-from fusionstitch.codegen.ir.passes.barriers import place_barriers
+from fusionstitch.codegen.ir.passes import PASSES
 from fusionstitch.codegen.ir.printer import function, lines
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
@@ -21,6 +21,7 @@ from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.text.types import c_type
+from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import only_element
 
@@ -74,12 +75,16 @@ def lower_kernel(
     )
 
 
-def write_kernel(scheduled: Scheduled, numerics: str) -> Kernel:
+def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> Kernel:
     """Lowers a scheduled region, verifies what that gave, and prints it."""
     graph, plan = scheduled.graph, scheduled.plan
     scratch, aliases = scratch_buffers(graph, plan), in_place(graph, plan)
     lowered = lower_kernel(scheduled, numerics, scratch, aliases)
-    lowered = place_barriers(lowered)
+    watch.lowered(lowered, "lowered", "what the schedule became")
+    for one in PASSES:
+        before, lowered = lowered, one.run(lowered)
+        if lowered is not before:
+            watch.lowered(lowered, one.name, one.about)
     verify(lowered)
     return Kernel(
         name=graph.name,

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Way
+from fusionstitch.codegen.snapshots.kernels import kernel_text
 from fusionstitch.codegen.snapshots.loops import groups_text, stages_text
 from fusionstitch.codegen.snapshots.page import page, table
 from fusionstitch.codegen.snapshots.regions import region_text
@@ -77,6 +79,9 @@ class _Drawn(Watch):
             self._add("schedule", schedule_text(value))
             self._add("memory", memory_text(value))
         return value
+
+    def lowered(self, kernel: Lowered, name: str, about: str) -> None:
+        self._add(name, kernel_text(kernel, name, about))
 
     def _add(self, name: str, text: str) -> None:
         (self.own if self.ways else self.common).append(Snapshot(name, text))

@@ -50,6 +50,8 @@ def place_barriers(kernel: Lowered) -> Lowered:
             f"{missing.barrier.scope.value}. Please report it with this text:\n"
             f"{text(kernel.body)[:2000]}"
         ) from missing
+    if not any(placer.added.values()):
+        return kernel
     functions = tuple(replace(f, body=placer.body(f.body)) for f in kernel.functions)
     return replace(kernel, functions=functions, body=placer.body(kernel.body))
 

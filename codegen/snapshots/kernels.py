@@ -1,0 +1,43 @@
+"""A kernel between schedule and CUDA-C as a text: its buffers, launch and statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.printer import lines
+from fusionstitch.codegen.snapshots.page import counted, page, table
+
+_SPACES = {
+    Space.INPUT: "input",
+    Space.OUTPUT: "output",
+    Space.SCRATCH: "scratch",
+    Space.TABLE: "table",
+}
+
+
+def kernel_text(kernel: Lowered, name: str, about: str) -> str:
+    """The kernel after the pass of that name."""
+    body = "\n".join(_statements(kernel))
+    return f"{page(_head(kernel, name, about))}{body}\n"
+
+
+def _head(kernel: Lowered, name: str, about: str) -> Iterator[str]:
+    yield f"{name}: {about}"
+    yield f"{counted(kernel.grid, 'block')} of {counted(kernel.block, 'thread')}"
+    if kernel.cluster > 1:
+        yield f"clusters of {counted(kernel.cluster, 'block')}"
+    yield f"{counted(kernel.shared, 'byte')} of shared memory"
+    yield from table(map(_buffer, kernel.buffers))
+
+
+def _buffer(buffer: Buffer) -> tuple[str, str, str]:
+    over = ", may be overwritten" if buffer.overwritten else ""
+    return _SPACES[buffer.space], buffer.name, f"{buffer.size} {buffer.kind}{over}"
+
+
+def _statements(kernel: Lowered) -> Iterator[str]:
+    for function in kernel.functions:
+        parameters = ", ".join(f"{kind} {name}" for kind, name in function.parameters)
+        yield from ("", f"function {function.name}({parameters})", *lines(function.body, 1))
+    yield from ("", f"kernel {kernel.name}", *lines(kernel.body, 1))
