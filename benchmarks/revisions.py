@@ -1,7 +1,7 @@
 """What a change of the code generator does to how long kernels take: two trees, one run.
 
     python benchmarks/revisions.py write FOLDER [JOBS]      in each tree, on its PYTHONPATH: cubins
-    python benchmarks/revisions.py measure OLD NEW FILE     on a GPU: times, side by side
+    python benchmarks/revisions.py measure OLD NEW FILE [SKIPPED...]        on a GPU: times
 
 The kernels are those of the replay's regions (`tests/replay`). Where the text is the same there is
 nothing to measure. Launches are captured into a CUDA graph, as XLA does with them.
@@ -66,14 +66,14 @@ def write(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
             one.result()
 
 
-def measure(old: Path, new: Path) -> dict[str, Any]:
+def measure(old: Path, new: Path, skipped: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The times of the kernels that differ, in microseconds: medians over rounds."""
     import cupy
 
     found: dict[str, Any] = {}
     alike = 0
     for path in sorted(old.glob("*.json")):
-        if not (new / path.name).exists():
+        if path.stem in skipped or not (new / path.name).exists():
             found[path.stem] = None
             continue
         sides = [json.loads((folder / path.name).read_text()) for folder in (old, new)]
@@ -81,9 +81,9 @@ def measure(old: Path, new: Path) -> dict[str, Any]:
         if launches[0] == launches[1]:
             alike += 1
             continue
-        ways = [
-            _captured(folder, path.stem, s) for folder, s in zip((old, new), sides, strict=True)
-        ]
+        print(path.stem, flush=True, file=sys.stderr)  # the last one is that of an error
+        both = zip((old, new), sides, strict=True)
+        ways = [_captured(folder, path.stem, side) for folder, side in both]
         times: list[list[float]] = [[], []]
         for number in range(ROUNDS):
             for side in (0, 1) if number % 2 else (1, 0):
@@ -138,7 +138,7 @@ def _captured(folder: Path, name: str, about: dict[str, Any]) -> Any:
         stream.synchronize()
 
     def timed() -> float:
-        held = buffers  # as long as the graph may run
+        held = module, buffers  # as long as the graph may run
         begin.record(stream)
         for _ in range(REPLAYS):
             graph.launch(stream)
@@ -167,8 +167,8 @@ def main() -> None:
             write(Path(folder))
         case ["write", folder, jobs]:
             write(Path(folder), int(jobs))
-        case ["measure", old, new, file]:
-            found = measure(Path(old), Path(new))
+        case ["measure", old, new, file, *skipped]:
+            found = measure(Path(old), Path(new), frozenset(skipped))
             Path(file).write_text(json.dumps(found, indent=1))
             slower = {n: t for n, t in found["kernels"].items() if t and t[1] > 1.03 * t[0]}
             for name, (before, now) in sorted(slower.items(), key=lambda x: x[1][0] / x[1][1]):

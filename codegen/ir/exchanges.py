@@ -4,6 +4,7 @@ shared memory that values go through.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.statements import Barrier, Scope
@@ -89,6 +90,27 @@ def team_of(function: str) -> int:
     return WARP * first_argument(function)
 
 
+def room(function: str, sizes: Sequence[int], block: int) -> int:
+    """Bytes of scratch that a function takes in a block of so many threads, for values of these
+    sizes: those that it exchanges, or the elements of an array."""
+    name, numbers = bare(function), arguments(function)
+    slots = sum(WARP * max(8, size) for size in sizes)
+    if name == "fs_reduce_cluster":
+        return 2 * slots
+    if name == "fs_reduce_strided":
+        return block * sizes[0]
+    if name == "fs_reduce_teams":
+        return block * int(numbers[1]) * sizes[0]
+    if name == "fs_join_parts":
+        return block * (len(sizes) + int(numbers[2])) * sizes[0]
+    return slots
+
+
+def arguments(function: str) -> list[str]:
+    """The template arguments of a function, as C spells them."""
+    return [part.strip() for part in function.partition("<")[2].rstrip(">").split(",")]
+
+
 def bare(function: str) -> str:
     """A function's name without template arguments."""
     return function.partition("<")[0]
@@ -96,4 +118,4 @@ def bare(function: str) -> str:
 
 def first_argument(function: str) -> int:
     """The first template argument of a function."""
-    return int(function.partition("<")[2].partition(",")[0].rstrip(">"))
+    return int(arguments(function)[0])

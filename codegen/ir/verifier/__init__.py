@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
-from fusionstitch.codegen.ir.verifier import bounds, definitions, hazards, meetings, vectors
+from fusionstitch.codegen.ir.verifier import (
+    bounds,
+    definitions,
+    hazards,
+    meetings,
+    rooms,
+    vectors,
+)
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.hlo.errors import PassError
 
-RULES = (definitions.check, vectors.check, bounds.check, meetings.check, hazards.check)
+RULES = (
+    definitions.check,
+    vectors.check,
+    bounds.check,
+    rooms.check,
+    meetings.check,
+    hazards.check,
+)
 #: Characters of a kernel that an error quotes.
 _MOST = 2000
 
