@@ -50,8 +50,9 @@ def write(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
                 kernel = generate(graph, target)
             except CodegenError:
                 continue
+            text = "\n".join(filter(str.strip, uncommented(kernel.source).splitlines()))
             launch = {
-                "text": hashlib.sha256(uncommented(kernel.source).encode()).hexdigest(),
+                "text": hashlib.sha256(text.encode()).hexdigest(),
                 "entry": kernel.name,
                 "grid": kernel.grid,
                 "block": kernel.block,
