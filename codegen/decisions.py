@@ -24,9 +24,10 @@ from fusionstitch.codegen.schedule.choice import Choice, planned
 from fusionstitch.codegen.schedule.defaults import chosen
 from fusionstitch.codegen.schedule.flat import follow_flat
 from fusionstitch.codegen.schedule.followed import follow
+from fusionstitch.codegen.schedule.named_splits import asked_splits
 from fusionstitch.codegen.schedule.residency import made_resident
 from fusionstitch.codegen.schedule.schedule import KernelPlan
-from fusionstitch.codegen.schedule.split import Splits, asked_splits, find_splits
+from fusionstitch.codegen.schedule.split import Splits, find_splits
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import Watch

@@ -101,6 +101,11 @@ def _possible(graph: Graph, settings: Settings) -> list[Way]:
     """The ways that a region may go, the boldest first."""
     device, options = settings.device, settings.options
     if (template := settings.template) is not None:
+        if template.streams and settings.strict:
+            raise CodegenError(
+                "loop stream: sums that go on while a maximum grows round in other places, which "
+                "strict numerics forbid."
+            )
         return [Way.STREAM if template.streams else Way.MERGE, *[Way.APART] * bool(template.flat)]
     merge = options.tuning.merge
     possible = {

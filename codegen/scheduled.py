@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.memory.storage import SharedLayout
+from fusionstitch.codegen.schedule.named_splits import named
 from fusionstitch.codegen.schedule.printed import printed
 from fusionstitch.codegen.schedule.schedule import KernelPlan
-from fusionstitch.codegen.schedule.split import Splits, named
+from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.graph import Graph
 

@@ -22,12 +22,10 @@ from fusionstitch.codegen.loops.stages import is_strided, reduced_size
 from fusionstitch.codegen.rewrite.monoids import Monoid, in_order
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.schedule.defaults import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
-from fusionstitch.codegen.schedule.labels import labels
 from fusionstitch.codegen.schedule.shares import shares
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 
@@ -78,36 +76,6 @@ def find_splits(graph: Graph, device: Device, scale: float = 1.0) -> Splits:
 def split_reductions(graph: Graph, splits: Splits) -> Graph:
     """`graph` with each of `splits` as a reduction of partial results."""
     return rewrite(graph, lambda op: _split(op, splits[op.id]) if op.id in splits else None)
-
-
-def named(graph: Graph, splits: Splits) -> tuple[tuple[str, int], ...]:
-    """What is split, by what templates call it, and into how many parts."""
-    if not splits:
-        return ()
-    names = labels(graph)
-    return tuple((names[i], split.parts) for i, split in sorted(splits.items()))
-
-
-def asked_splits(graph: Graph, asked: Sequence[tuple[str, int]]) -> Splits:
-    """The splits that a template asks for. Raises CodegenError for what cannot be split so."""
-    ops = {name: graph.ops[i] for i, name in labels(graph).items()}
-    found: dict[int, Split] = {}
-    for name, count in asked:
-        if name not in ops or not can_split(ops[name]):
-            raise CodegenError(
-                f"split {name}: the region has no sum of that name whose parts may be joined in "
-                "any order."
-            )
-        if ops[name].id in found:
-            raise CodegenError(f"split {name}: the template says it twice.")
-        size = reduced_size(ops[name])
-        if count > size or (possible := possible_parts(ops[name], count)) != count:
-            most = min(size, possible) if count <= size else size
-            raise CodegenError(
-                f"split {name} into {count}: its {size} elements go into {most} parts, none empty."
-            )
-        found[ops[name].id] = Split(count)
-    return found
 
 
 def can_split(op: Op) -> bool:

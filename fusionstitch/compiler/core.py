@@ -307,7 +307,17 @@ class _Run:
                 else:
                     self.leave(one, kernel)
         dump.kernels(drawn)
+        if self.options.templates:
+            self.find_templates(chosen, [kernel for _, kernel in written])
         return written
+
+    def find_templates(self, chosen: Sequence[Chosen], kernels: Sequence[Kernel]) -> None:
+        """Logs the templates that no pattern is there for: by the name of its kernel, or of all
+        kernels of its kind, whatever they overwrite."""
+        known = {kernel.name for kernel in kernels}
+        known |= {kernel_name(one.pattern.ops, one.pattern.key) for one in chosen}
+        if missing := ", ".join(sorted(self.options.templates.keys() - known)):
+            logger.warning("%s has no kernel called %s to follow a template.", self.name, missing)
 
     def kernel(self, pattern: Pattern, over: tuple[tuple[int, int], ...]) -> Kernel | str:
         """The kernel of a pattern whose outputs overwrite inputs (`over`), or why there is none."""

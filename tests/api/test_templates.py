@@ -95,8 +95,12 @@ def test_a_kernel_follows_the_template_of_its_name() -> None:
     assert "team=64" in found.kernels[0].template
     assert found.kernels[0].name == kernel.name
     assert found.kernels[0].source != kernel.source
-    other = stitch(templates={"fs_other_12345678": text})
-    assert other.kernels == (kernel,)
+
+
+def test_a_name_that_no_kernel_has_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    plain = stitch()
+    assert stitch(templates={"fs_other_12345678": ONE}).kernels == plain.kernels
+    assert "no kernel called fs_other_12345678 to follow a template" in caplog.text
 
 
 def test_a_template_counts_before_what_tuning_found() -> None:

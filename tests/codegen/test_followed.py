@@ -39,7 +39,7 @@ MOST_CHANGES = 60
 RUN_EACH, MOST_RUN = 2, 1 << 17
 #: An elementwise value that is kept, or no more: where the threads of its loop have it anyway,
 #: nothing else becomes of that.
-KEPT = re.compile(r"(no [^:]*|.* with other (registers|whole))")
+KEPT = re.compile(r"(no (?!stream$|tensor$)[\w.#-]+|.* with other (registers|whole))")
 
 
 def followed(case: Case, template: str) -> Kernel:
@@ -160,6 +160,13 @@ def test_what_cannot_be_is_refused_with_the_part(
     assert count, made(name).template
     with pytest.raises(CodegenError, match=message):
         followed(case_of(name), template)
+
+
+def test_strict_numerics_have_no_streams() -> None:
+    case = case_of("streamed_bf16")
+    strict = replace(case.options, numerics="strict", template=made("streamed_bf16").template)
+    with pytest.raises(CodegenError, match=r"loop stream: .* strict numerics forbid"):
+        generate(case.graph, case.device, strict)
 
 
 def test_what_is_left_out_gets_a_default() -> None:
