@@ -1,0 +1,256 @@
+"""How often a statement runs: the executions that are left of all combinations of its axes.
+
+Executions are a product of factors, which share no axis. A factor has a weight for each combination
+of its axes: 1 where a condition holds, 0 where it does not, or how many turns a loop takes. Along an
+axis, neighbours that are alike are counted once: a factor has `starts`, the first of each run of
+them. So a kernel of thousands of blocks, all of which but the last do the same, takes two of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fusionstitch.codegen.count.values import (
+    MOST,
+    UNKNOWN,
+    Array,
+    Axes,
+    Axis,
+    Part,
+    Sum,
+    Unknown,
+    Value,
+    spread,
+    union,
+)
+
+#: Axes shorter than this are not looked at for neighbours that are alike.
+SHORT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A weight for each run of elements along each axis; `starts` of an axis is None where each
+    element is a run of its own."""
+
+    axes: Axes
+    starts: tuple[Array | None, ...]
+    weights: Array
+
+    @cached_property
+    def total(self) -> int:
+        """Executions over all of its axes."""
+        left = self.weights
+        for place in reversed(range(len(self.axes))):
+            starts = self.starts[place]
+            if starts is None:
+                left = left.sum(axis=place)
+            else:
+                left = np.tensordot(left, lengths(starts, self.axes[place]), ([place], [0]))
+        return int(left)
+
+
+Condition = bool | Factor | Unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Executions:
+    """Those of a statement: all combinations of `axes`, weighed by `factors`, `times` as often.
+    Where a condition is not known, or takes too much, they are an upper bound."""
+
+    axes: Axes
+    factors: tuple[Factor, ...] = ()
+    times: int = 1
+
+    @cached_property
+    def total(self) -> int:
+        """How many there are, of all threads of all blocks."""
+        total, free = self.times, set(self.axes)
+        for factor in self.factors:
+            total *= factor.total
+            free.difference_update(factor.axes)
+        for axis in free:
+            total *= axis.extent
+        return total
+
+    def of(self, axis: Axis) -> Factor | None:
+        """The factor that has an axis, if any."""
+        return next((one for one in self.factors if axis in one.axes), None)
+
+    def where(self, condition: Condition) -> Executions | None:
+        """Those for which a condition holds, weighed by it; None if that takes too much."""
+        if condition is True or isinstance(condition, Unknown):
+            return self
+        if condition is False:
+            return Executions(self.axes, self.factors, 0)
+        assert isinstance(condition, Factor)
+        shared = [one for one in self.factors if not set(one.axes).isdisjoint(condition.axes)]
+        joined = product([*shared, condition]) if shared else condition
+        if joined is None:
+            return None
+        apart = tuple(one for one in self.factors if one not in shared)
+        return Executions(self.axes, (*apart, joined), self.times)
+
+    def without(self, others: Executions) -> Executions | None:
+        """Those that are not among `others`, which are some of them; None if that takes too much."""
+        changed = [one for one in others.factors if one not in self.factors]
+        if others.total == 0 or not changed:
+            return self if others.total == 0 else Executions(self.axes, self.factors, 0)
+        less = product(changed)
+        axes = frozenset(less.axes) if less else frozenset[Axis]()
+        inside = [one for one in self.factors if not axes.isdisjoint(one.axes)]
+        ones = Factor(less.axes, less.starts, np.ones_like(less.weights)) if less else None
+        whole = product([*inside, ones]) if ones else None
+        if less is None or whole is None:
+            return None
+        less = product([Factor(whole.axes, whole.starts, np.ones_like(whole.weights)), less])
+        assert less is not None
+        left = Factor(whole.axes, whole.starts, whole.weights - less.weights)
+        apart = tuple(one for one in self.factors if one not in inside)
+        return Executions(self.axes, (*apart, left), self.times)
+
+    def along(self, axis: Axis) -> Executions:
+        """Each of them once for every place of one more axis."""
+        if axis.extent == 1:
+            return self
+        return Executions((*self.axes, axis), self.factors, self.times)
+
+    def repeated(self, times: int) -> Executions:
+        return Executions(self.axes, self.factors, self.times * times)
+
+
+def product(factors: list[Factor]) -> Factor | None:
+    """Factors as one, None where that is too large."""
+    axes = union(one.axes for one in factors)
+    starts: list[Array | None] = []
+    size = 1
+    for axis in axes:
+        own = [one.starts[one.axes.index(axis)] for one in factors if axis in one.axes]
+        if any(one is None for one in own):
+            starts.append(None)
+            size *= axis.extent
+        else:
+            found = [one for one in own if one is not None]
+            joined = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+            starts.append(joined)
+            size *= len(joined)
+    if size > MOST:
+        return None
+    weights = None
+    for one in factors:
+        here = one.weights
+        for place, axis in enumerate(one.axes):
+            wanted, known = starts[axes.index(axis)], one.starts[place]
+            if known is None or wanted is known:
+                continue
+            at = np.arange(axis.extent) if wanted is None else wanted
+            here = here.take(np.searchsorted(known, at, "right") - 1, axis=place)
+        here = spread(here, one.axes, axes)
+        weights = here if weights is None else weights * here
+    assert weights is not None
+    return Factor(axes, tuple(starts), weights)
+
+
+def lengths(starts: Array, axis: Axis) -> Array:
+    """How long the runs of an axis are."""
+    return np.diff(starts, append=axis.extent)
+
+
+def below_zero(value: Value) -> Condition:
+    """Where a value is negative."""
+    return _where(value, lambda array: array < 0)
+
+
+def is_zero(value: Value) -> Condition:
+    """Where a value is nothing."""
+    return _where(value, lambda array: array == 0)
+
+
+def turns(distance: Value, step: int) -> Value | Factor:
+    """How many turns a loop takes over a distance, by steps: a weight."""
+    if isinstance(distance, int):
+        return max(0, -(-distance // step))
+    if isinstance(distance, Unknown):
+        return UNKNOWN
+    table = _table(distance, (1 - step, distance.ends[1]))
+    if table is None:
+        return UNKNOWN
+    return Factor(table.axes, table.starts, np.maximum(0, -(-table.weights // step)))
+
+
+def negated(condition: Condition) -> Condition:
+    """Where a condition does not hold."""
+    if isinstance(condition, Factor):
+        return Factor(condition.axes, condition.starts, 1 - condition.weights)
+    return condition if isinstance(condition, Unknown) else not condition
+
+
+def _where(value: Value, holds: object) -> Condition:
+    assert callable(holds)
+    if isinstance(value, int):
+        return bool(holds(value))
+    if isinstance(value, Unknown):
+        return UNKNOWN
+    low, high = value.ends
+    if high < 0 or low > 0:
+        return bool(holds(low))
+    if low == 0 and not holds(0):
+        return False
+    table = _table(value, (-1, 1))
+    if table is None:
+        return UNKNOWN
+    return Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
+
+
+def _table(value: Sum, kept: tuple[int, int]) -> Factor | None:
+    """A value for each combination of its axes, neighbours that are alike as one; what lies outside
+    of the range `kept` may be any other value on the same side of it."""
+    low, high = value.ends
+    parts = [
+        _shortened(part, kept[0] - (high - part.ends[1]), kept[1] - (low - part.ends[0]))
+        for part in value.parts
+    ]
+    if len(parts) == 1:
+        only = parts[0]
+        return Factor(only.axes, only.starts, only.weights + value.const)
+    axes = union(part.axes for part in parts)
+    size = 1
+    for part in parts:
+        size *= part.weights.size
+    if size > MOST:
+        return None
+    starts = {a: s for part in parts for a, s in zip(part.axes, part.starts, strict=True)}
+    weights = spread(parts[0].weights, parts[0].axes, axes) + value.const
+    for part in parts[1:]:
+        weights = weights + spread(part.weights, part.axes, axes)
+    return Factor(axes, tuple(starts[axis] for axis in axes), weights)
+
+
+def _shortened(part: Part, low: int, high: int) -> Factor:
+    """A part with its elements brought into a range, neighbours that are then alike as one."""
+    array, starts = part.array, list[Array | None]()
+    if array.size < SHORT:
+        return Factor(part.axes, (None,) * len(part.axes), array)
+    least, greatest = part.ends
+    if least < low or greatest > high:
+        array = np.clip(array, low, high)
+    for place, axis in enumerate(part.axes):
+        if axis.extent < SHORT and array.ndim == 1:
+            starts.append(None)
+            continue
+        moved = np.moveaxis(array, place, 0) if place else array
+        differ = moved[1:] != moved[:-1]
+        if differ.ndim > 1:
+            differ = differ.any(axis=tuple(range(1, differ.ndim)))
+        changes = np.flatnonzero(differ)
+        if 2 * len(changes) >= axis.extent:
+            starts.append(None)
+            continue
+        begin = np.empty(len(changes) + 1, np.int64)
+        begin[0], begin[1:] = 0, changes + 1
+        starts.append(begin)
+        array = array.take(begin, axis=place)
+    return Factor(part.axes, tuple(starts), array)

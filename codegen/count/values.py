@@ -1,0 +1,274 @@
+"""Integers of a kernel that differ from thread to thread, block to block or turn to turn.
+
+An axis is what tells executions of one statement apart: the number of the thread, that of the
+block, or the turn of a loop. An integer is a constant plus parts, each an array over axes of its
+own: `tile * 256 + threadIdx.x` has a part over blocks and one over threads. So what is computed is
+as long as an axis, not as all of them together; only where an operation mixes parts (a remainder of
+their sum) do these become one, up to `MOST` elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+#: Elements of an array over several axes. What would take more is not known.
+MOST = 1 << 17
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """What differs between executions, in `extent` ways; axes are ordered by `number`."""
+
+    number: int
+    extent: int
+
+
+Axes = tuple[Axis, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """An array with a dim for each of its axes."""
+
+    axes: Axes
+    array: Array
+
+    @cached_property
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest element."""
+        return int(self.array.min()), int(self.array.max())
+
+    @cached_property
+    def unit(self) -> int:
+        """What all elements are multiples of, beside the first."""
+        return int(np.gcd.reduce(self.array.ravel() - self.array.flat[0]))
+
+    def times(self, factor: int) -> Part:
+        """All elements as many times as large."""
+        made = Part(self.axes, self.array * factor)
+        for name, known in self.__dict__.items():  # what is known of one is known of the other
+            if name == "ends":
+                low, high = known[0] * factor, known[1] * factor
+                made.__dict__[name] = min(low, high), max(low, high)
+            elif name == "unit":
+                made.__dict__[name] = known * abs(factor)
+        return made
+
+
+class Unknown:
+    """An integer that the data decides, or one too large to be told."""
+
+    def _same(self, other: Any) -> Unknown:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _same
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _same
+
+    def __neg__(self) -> Unknown:
+        return self
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """`const` and the parts, no two of which share an axis."""
+
+    const: int
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest value."""
+        low = high = self.const
+        for part in self.parts:
+            least, greatest = part.ends
+            low, high = low + least, high + greatest
+        return low, high
+
+    def __add__(self, other: Value) -> Value:
+        if isinstance(other, int):
+            return Sum(self.const + other, self.parts) if other else self
+        if isinstance(other, Sum):
+            return _sum(self.const + other.const, (*self.parts, *other.parts))
+        return NotImplemented
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Value:
+        return self * -1
+
+    def __sub__(self, other: Value) -> Value:
+        return self + -other
+
+    def __rsub__(self, other: Value) -> Value:
+        return -self + other
+
+    def __mul__(self, other: Value) -> Value:
+        if isinstance(other, int):
+            if other == 1:
+                return self
+            parts = tuple(part.times(other) for part in self.parts)
+            return Sum(self.const * other, parts) if other else 0
+        if isinstance(other, Sum):
+            return mixed(self, other, np.multiply)
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Value) -> Value:
+        return _divided(self, other, False) if isinstance(other, int) else UNKNOWN
+
+    def __mod__(self, other: Value) -> Value:
+        return _divided(self, other, True) if isinstance(other, int) else UNKNOWN
+
+
+Value = int | Sum | Unknown
+
+
+def along(axis: Axis, step: int = 1, first: int = 0) -> Value:
+    """`first`, `first + step` and so on."""
+    if axis.extent == 1:
+        return first
+    array = np.arange(axis.extent)
+    part = Part((axis,), array * step if step != 1 else array)
+    ends = (0, step * (axis.extent - 1))
+    part.__dict__["ends"] = min(ends), max(ends)
+    part.__dict__["unit"] = abs(step)
+    return Sum(first, (part,))
+
+
+def size(axes: Iterable[Axis]) -> int:
+    return math.prod(axis.extent for axis in axes)
+
+
+def union(parts: Iterable[Axes]) -> Axes:
+    """The axes of several arrays, in their order."""
+    found = {axis for axes in parts for axis in axes}
+    return tuple(sorted(found, key=lambda axis: axis.number))
+
+
+def spread(array: Array, own: Axes, axes: Axes) -> Array:
+    """An array over `own` axes as one that broadcasts over `axes`."""
+    if own == axes:
+        return array
+    shape, dims = [1] * len(axes), iter(array.shape)
+    for place, axis in enumerate(axes):
+        if axis in own:
+            shape[place] = next(dims)
+    return array.reshape(shape)
+
+
+def whole(value: Sum) -> Part | None:
+    """A value as one array, None where that is too large."""
+    if len(value.parts) == 1:
+        part = value.parts[0]
+        return Part(part.axes, part.array + value.const) if value.const else part
+    axes = union(part.axes for part in value.parts)
+    if size(axes) > MOST:
+        return None
+    array: Any = value.const
+    for part in value.parts:
+        array = array + spread(part.array, part.axes, axes)
+    return Part(axes, array)
+
+
+def mixed(a: Value, b: Value, function: Any) -> Value:
+    """What an element by element function gives of two values, one of which is no constant."""
+    found = [_operand(one) for one in (a, b)]
+    if any(one is None for one in found):
+        return UNKNOWN
+    parts = [one for one in found if isinstance(one, Part)]
+    axes = union(part.axes for part in parts)
+    if size(axes) > MOST:
+        return UNKNOWN
+    first, second = (spread(one.array, one.axes, axes) if isinstance(one, Part) else one
+                     for one in found)
+    return Sum(0, (Part(axes, function(first, second)),))
+
+
+def least(a: Value, b: Value) -> Value:
+    """The lesser of two values."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
+        return UNKNOWN
+    (low, high), (least_, greatest) = ends(a), ends(b)
+    if high <= least_:
+        return a
+    if greatest <= low:
+        return b
+    return mixed(a, b, np.minimum)
+
+
+def ends(value: int | Sum) -> tuple[int, int]:
+    """The least and the greatest value."""
+    return value.ends if isinstance(value, Sum) else (value, value)
+
+
+def _operand(value: Value) -> int | Part | None:
+    if isinstance(value, Sum):
+        return whole(value)
+    return None if isinstance(value, Unknown) else value
+
+
+def _sum(const: int, parts: tuple[Part, ...]) -> Value:
+    """Adds up parts, those that share axes as one array."""
+    found: list[Part] = []
+    for part in parts:
+        sharing = [one for one in found if not set(one.axes).isdisjoint(part.axes)]
+        if sharing:
+            axes = union(one.axes for one in (*sharing, part))
+            if size(axes) > MOST:
+                return UNKNOWN
+            array = spread(part.array, part.axes, axes)
+            for one in sharing:
+                array = array + spread(one.array, one.axes, axes)
+            found = [one for one in found if one not in sharing]
+            part = Part(axes, array)
+        found.append(part)
+    return Sum(const, tuple(found))
+
+
+def _divided(value: Sum, divisor: int, remainder: bool) -> Value:
+    """The quotient, or the remainder, by a constant; values are not negative where it is used.
+
+    Parts of multiples of the divisor stay apart from the others.
+    """
+    low, high = value.ends
+    if 0 <= low and high < divisor:
+        return value if remainder else 0
+    even = [part for part in value.parts if _is_multiple(part, divisor)]
+    rest: Value = Sum(
+        value.const % divisor, tuple(part for part in value.parts if part not in even)
+    )
+    assert isinstance(rest, Sum)
+    if not rest.parts:
+        rest = 0 if not remainder else rest.const
+    elif not (rest.ends[0] >= 0 and rest.ends[1] < divisor):
+        part = whole(rest)
+        if part is None:
+            return UNKNOWN
+        array = part.array % divisor if remainder else part.array // divisor
+        rest = Sum(0, (Part(part.axes, array),))
+    elif not remainder:
+        rest = 0
+    if remainder:
+        return rest
+    quotients = tuple(Part(part.axes, part.array // divisor) for part in even)
+    return Sum(value.const // divisor, quotients) + rest if quotients else rest + (
+        value.const // divisor
+    )
+
+
+def _is_multiple(part: Part, divisor: int) -> bool:
+    return part.unit % divisor == 0 and int(part.array.flat[0]) % divisor == 0
