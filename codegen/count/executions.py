@@ -8,8 +8,10 @@ them. So a kernel of thousands of blocks, all of which but the last do the same,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +22,11 @@ from fusionstitch.codegen.count.values import (
     Axes,
     Axis,
     Part,
+    Sampled,
     Sum,
     Unknown,
     Value,
+    sampled,
     spread,
     union,
 )
@@ -53,17 +57,25 @@ class Factor:
         return int(left)
 
 
-Condition = bool | Factor | Unknown
+@dataclass(frozen=True, eq=False)
+class Chance:
+    """A weight at each of the points at which values are computed that have too many."""
+
+    weights: Array
+
+
+Condition = bool | Factor | Chance | Unknown
 
 
 @dataclass(frozen=True, eq=False)
 class Executions:
-    """Those of a statement: all combinations of `axes`, weighed by `factors`, `times` as often.
-    Where a condition is not known, or takes too much, they are an upper bound."""
+    """Those of a statement: all combinations of `axes`, weighed by `factors` and by what is known at
+    points only, `times` as often."""
 
     axes: Axes
     factors: tuple[Factor, ...] = ()
     times: int = 1
+    chance: Array | None = None
 
     @cached_property
     def total(self) -> int:
@@ -74,52 +86,67 @@ class Executions:
             free.difference_update(factor.axes)
         for axis in free:
             total *= axis.extent
-        return total
+        return total if self.chance is None else round(total * float(self.chance.mean()))
 
     def of(self, axis: Axis) -> Factor | None:
         """The factor that has an axis, if any."""
         return next((one for one in self.factors if axis in one.axes), None)
 
-    def where(self, condition: Condition) -> Executions | None:
-        """Those for which a condition holds, weighed by it; None if that takes too much."""
+    def where(self, condition: Condition) -> Executions:
+        """Those for which a condition holds, weighed by it; what is not known may hold."""
         if condition is True or isinstance(condition, Unknown):
             return self
         if condition is False:
             return Executions(self.axes, self.factors, 0)
-        assert isinstance(condition, Factor)
-        shared = [one for one in self.factors if not set(one.axes).isdisjoint(condition.axes)]
-        joined = product([*shared, condition]) if shared else condition
-        if joined is None:
-            return None
-        apart = tuple(one for one in self.factors if one not in shared)
-        return Executions(self.axes, (*apart, joined), self.times)
-
-    def without(self, others: Executions) -> Executions | None:
-        """Those that are not among `others`, which are some of them; None if that takes too much."""
-        changed = [one for one in others.factors if one not in self.factors]
-        if others.total == 0 or not changed:
-            return self if others.total == 0 else Executions(self.axes, self.factors, 0)
-        less = product(changed)
-        axes = frozenset(less.axes) if less else frozenset[Axis]()
-        inside = [one for one in self.factors if not axes.isdisjoint(one.axes)]
-        ones = Factor(less.axes, less.starts, np.ones_like(less.weights)) if less else None
-        whole = product([*inside, ones]) if ones else None
-        if less is None or whole is None:
-            return None
-        less = product([Factor(whole.axes, whole.starts, np.ones_like(whole.weights)), less])
-        assert less is not None
-        left = Factor(whole.axes, whole.starts, whole.weights - less.weights)
-        apart = tuple(one for one in self.factors if one not in inside)
-        return Executions(self.axes, (*apart, left), self.times)
+        if isinstance(condition, Factor):
+            axes = frozenset(condition.axes)
+            shared = [one for one in self.factors if not axes.isdisjoint(one.axes)]
+            joined = product([*shared, condition]) if shared else condition
+            if joined is not None:
+                apart = tuple(one for one in self.factors if one not in shared)
+                return Executions(self.axes, (*apart, joined), self.times, self.chance)
+        weights = _at_points(condition)
+        chance = weights if self.chance is None else self.chance * weights
+        return Executions(self.axes, self.factors, self.times, chance)
 
     def along(self, axis: Axis) -> Executions:
         """Each of them once for every place of one more axis."""
-        if axis.extent == 1:
-            return self
-        return Executions((*self.axes, axis), self.factors, self.times)
+        return Executions((*self.axes, axis), self.factors, self.times, self.chance)
 
     def repeated(self, times: int) -> Executions:
-        return Executions(self.axes, self.factors, self.times * times)
+        return Executions(self.axes, self.factors, self.times * times, self.chance)
+
+
+def both(conditions: Iterable[Condition]) -> Condition:
+    """Where all of several conditions hold."""
+    found = [one for one in conditions if one is not True]
+    if len(found) < 2:
+        return found[0] if found else True
+    if any(one is False for one in found):
+        return False
+    if any(isinstance(one, Unknown) for one in found):
+        return UNKNOWN
+    if all(isinstance(one, Factor) for one in found):
+        joined = product([one for one in found if isinstance(one, Factor)])
+        if joined is not None:
+            return joined
+    weights = 1
+    for one in found:
+        weights = weights * _at_points(one)
+    return Chance(np.asarray(weights))
+
+
+def _at_points(condition: Condition) -> Array:
+    """The weights of a condition at the points of all axes."""
+    if isinstance(condition, Chance):
+        return condition.weights
+    assert isinstance(condition, Factor)
+    at = tuple(
+        axis.points if starts is None else np.searchsorted(starts, axis.points, "right") - 1
+        for axis, starts in zip(condition.axes, condition.starts, strict=True)
+    )
+    found: Array = condition.weights[at]
+    return found
 
 
 def product(factors: list[Factor]) -> Factor | None:
@@ -169,15 +196,13 @@ def is_zero(value: Value) -> Condition:
     return _where(value, lambda array: array == 0)
 
 
-def turns(distance: Value, step: int) -> Value | Factor:
+def turns(distance: int | Sum | Sampled, step: int) -> int | Factor | Chance:
     """How many turns a loop takes over a distance, by steps: a weight."""
     if isinstance(distance, int):
         return max(0, -(-distance // step))
-    if isinstance(distance, Unknown):
-        return UNKNOWN
-    table = _table(distance, (1 - step, distance.ends[1]))
+    table = _table(distance, (1 - step, distance.ends[1])) if isinstance(distance, Sum) else None
     if table is None:
-        return UNKNOWN
+        return Chance(np.maximum(0, -(-sampled(distance) // step)))
     return Factor(table.axes, table.starts, np.maximum(0, -(-table.weights // step)))
 
 
@@ -185,24 +210,26 @@ def negated(condition: Condition) -> Condition:
     """Where a condition does not hold."""
     if isinstance(condition, Factor):
         return Factor(condition.axes, condition.starts, 1 - condition.weights)
+    if isinstance(condition, Chance):
+        return Chance(1 - condition.weights)
     return condition if isinstance(condition, Unknown) else not condition
 
 
-def _where(value: Value, holds: object) -> Condition:
-    assert callable(holds)
+def _where(value: Value, holds: Callable[[Any], Any]) -> Condition:
     if isinstance(value, int):
         return bool(holds(value))
     if isinstance(value, Unknown):
         return UNKNOWN
-    low, high = value.ends
-    if high < 0 or low > 0:
-        return bool(holds(low))
-    if low == 0 and not holds(0):
-        return False
-    table = _table(value, (-1, 1))
-    if table is None:
-        return UNKNOWN
-    return Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
+    if isinstance(value, Sum):
+        low, high = value.ends
+        if high < 0 or low > 0:
+            return bool(holds(low))
+        if low == 0 and not holds(0):
+            return False
+        table = _table(value, (-1, 1))
+        if table is not None:
+            return Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
+    return Chance(holds(sampled(value)).astype(np.int64))
 
 
 def _table(value: Sum, kept: tuple[int, int]) -> Factor | None:

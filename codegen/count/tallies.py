@@ -16,8 +16,8 @@ from fusionstitch.codegen.count.exchanges import Called, Exchange, exchange
 from fusionstitch.codegen.count.executions import (
     Condition,
     Executions,
-    Factor,
     below_zero,
+    both,
     negated,
     turns,
 )
@@ -31,7 +31,7 @@ from fusionstitch.codegen.count.tally import (
     Tally,
     Traffic,
 )
-from fusionstitch.codegen.count.values import UNKNOWN, Axis, Sum, Unknown, Value, along
+from fusionstitch.codegen.count.values import UNKNOWN, Axis, Unknown, Value, along, greatest
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -92,6 +92,7 @@ def count(lowered: Lowered) -> Tally:
         registers=0,
         shared=lowered.shared,
         upper=walk.upper,
+        sampled=walk.sampled,
     )
 
 
@@ -126,7 +127,7 @@ class _Walk:
         self.sizes: dict[str, int] = {}
         self.now = _Amounts()
         self.phases: list[Phase] = []
-        self.upper = False
+        self.upper = self.sampled = False
         self.runs = Executions((self.thread, self.grid))
         self.sectors = Sectors(self.thread)
 
@@ -269,36 +270,12 @@ class _Walk:
 
     def otherwise(self, conditions: Sequence[Condition]) -> None:
         """Goes on with the executions for which not all conditions hold."""
-        if len(conditions) == 1:
-            self.restrict(negated(conditions[0]))
-            return
-        whole = self.runs
-        kept = whole
-        known = [c for c in conditions if c is not True]
-        if any(isinstance(c, Unknown) for c in known):
-            self.upper = True
-            return
-        for condition in known:
-            found = kept.where(condition)
-            if found is None:
-                self.upper = True
-                return
-            kept = found
-        left = whole.without(kept)
-        if left is None:
-            self.upper = True
-        else:
-            self.runs = left
+        self.restrict(negated(both(conditions)))
 
     def restrict(self, condition: Condition) -> None:
-        if isinstance(condition, Unknown):
-            self.upper = True
-            return
-        found = self.runs.where(condition)
-        if found is None:
-            self.upper = True
-        else:
-            self.runs = found
+        self.upper |= isinstance(condition, Unknown)
+        self.runs = self.runs.where(condition)
+        self.sampled |= self.runs.chance is not None
 
     def loop(self, one: For) -> None:
         self.expr(one.start)
@@ -311,21 +288,19 @@ class _Walk:
             self.names.values[one.variable] = UNKNOWN
             self.body(one.body)
             return
-        most = max(0, -(-(distance if isinstance(distance, int) else distance.ends[1]) // one.step))
-        step = -1 if one.down else one.step
+        most = max(0, -(-greatest(distance) // one.step))
         if most > LONGEST:
             self.names.values[one.variable] = UNKNOWN
             weight = turns(distance, one.step)
             if isinstance(weight, int):
                 self.runs = outer.repeated(weight)
             else:
-                self.restrict(weight if isinstance(weight, Factor) else UNKNOWN)
+                self.restrict(weight)
         else:
             self.axes += 1
             axis = Axis(self.axes, most)
-            self.runs = outer.along(axis) if most else outer.where(False)
-            turn = along(axis, step)
-            self.names.values[one.variable] = start + turn
+            self.runs = outer.along(axis) if most != 1 else outer
+            self.names.values[one.variable] = start + along(axis, -1 if one.down else one.step)
             if not isinstance(distance, int):
                 self.restrict(below_zero(along(axis, one.step) - distance))
         if self.runs.total:

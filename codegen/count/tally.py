@@ -71,7 +71,7 @@ class Tally:
     but each other's memory, `registers` an estimate per thread, `shared` the bytes of a block.
 
     It is exact unless `upper`: then conditions on data were taken for true, so nothing is more than
-    what it says.
+    what it says; or `sampled`: then some conditions were asked of a part of the executions only.
     """
 
     phases: tuple[Phase, ...]
@@ -79,6 +79,7 @@ class Tally:
     registers: int
     shared: int
     upper: bool
+    sampled: bool
 
     @property
     def loads(self) -> Accesses:

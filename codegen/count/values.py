@@ -3,8 +3,9 @@
 An axis is what tells executions of one statement apart: the number of the thread, that of the
 block, or the turn of a loop. An integer is a constant plus parts, each an array over axes of its
 own: `tile * 256 + threadIdx.x` has a part over blocks and one over threads. So what is computed is
-as long as an axis, not as all of them together; only where an operation mixes parts (a remainder of
-their sum) do these become one, up to `MOST` elements.
+as long as an axis, not as all of them together. Only where an operation mixes parts, as a remainder
+of their sum does, do these become one; what would take more than `MOST` elements is computed at
+`POINTS` places, spread over all axes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from typing import Any
 
 import numpy as np
 
-#: Elements of an array over several axes. What would take more is not known.
-MOST = 1 << 17
+#: Elements of an array over several axes. What would take more is computed at so many places.
+MOST, POINTS = 1 << 16, 1 << 12
 
 Array = np.ndarray[Any, Any]
+#: Multiples of the roots of primes, modulo one, are spread evenly, and those of different primes
+#: independently of each other.
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +33,12 @@ class Axis:
 
     number: int
     extent: int
+
+    @cached_property
+    def points(self) -> Array:
+        """The places at which values are computed that have too many."""
+        root = math.sqrt(_PRIMES[self.number % len(_PRIMES)])
+        return (np.arange(1, POINTS + 1) * root % 1 * self.extent).astype(np.int64)
 
 
 Axes = tuple[Axis, ...]
@@ -64,7 +74,7 @@ class Part:
 
 
 class Unknown:
-    """An integer that the data decides, or one too large to be told."""
+    """An integer that the data decides."""
 
     def _same(self, other: Any) -> Unknown:
         return self
@@ -77,6 +87,36 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """An integer that has too many values, at the points of all axes."""
+
+    array: Array
+
+    def __add__(self, other: Value) -> Value:
+        return _pointwise(self, other, np.add)
+
+    def __sub__(self, other: Value) -> Value:
+        return _pointwise(self, other, np.subtract)
+
+    def __rsub__(self, other: Value) -> Value:
+        return -self + other
+
+    def __mul__(self, other: Value) -> Value:
+        return _pointwise(self, other, np.multiply)
+
+    def __floordiv__(self, other: Value) -> Value:
+        return _pointwise(self, other, np.floor_divide)
+
+    def __mod__(self, other: Value) -> Value:
+        return _pointwise(self, other, np.remainder)
+
+    def __neg__(self) -> Value:
+        return Sampled(-self.array)
+
+    __radd__, __rmul__ = __add__, __mul__
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +172,24 @@ class Sum:
         return _divided(self, other, True) if isinstance(other, int) else UNKNOWN
 
 
-Value = int | Sum | Unknown
+Value = int | Sum | Sampled | Unknown
+
+
+def sampled(value: int | Sum | Sampled) -> Any:
+    """A value at the points of all axes."""
+    if isinstance(value, Sampled):
+        return value.array
+    if isinstance(value, int):
+        return value
+    return value.const + sum(
+        part.array[tuple(axis.points for axis in part.axes)] for part in value.parts
+    )
+
+
+def _pointwise(a: Value, b: Value, function: Any) -> Value:
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
+        return UNKNOWN
+    return Sampled(function(sampled(a), sampled(b)))
 
 
 def along(axis: Axis, step: int = 1, first: int = 0) -> Value:
@@ -184,13 +241,13 @@ def whole(value: Sum) -> Part | None:
 
 def mixed(a: Value, b: Value, function: Any) -> Value:
     """What an element by element function gives of two values, one of which is no constant."""
-    found = [_operand(one) for one in (a, b)]
-    if any(one is None for one in found):
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
         return UNKNOWN
+    found = [whole(one) if isinstance(one, Sum) else one for one in (a, b)]
     parts = [one for one in found if isinstance(one, Part)]
     axes = union(part.axes for part in parts)
-    if size(axes) > MOST:
-        return UNKNOWN
+    if any(one is None or isinstance(one, Sampled) for one in found) or size(axes) > MOST:
+        return _pointwise(a, b, function)
     first, second = (spread(one.array, one.axes, axes) if isinstance(one, Part) else one
                      for one in found)
     return Sum(0, (Part(axes, function(first, second)),))
@@ -200,8 +257,8 @@ def least(a: Value, b: Value) -> Value:
     """The lesser of two values."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    if isinstance(a, Unknown) or isinstance(b, Unknown):
-        return UNKNOWN
+    if not isinstance(a, (int, Sum)) or not isinstance(b, (int, Sum)):
+        return _pointwise(a, b, np.minimum)
     (low, high), (least_, greatest) = ends(a), ends(b)
     if high <= least_:
         return a
@@ -210,15 +267,14 @@ def least(a: Value, b: Value) -> Value:
     return mixed(a, b, np.minimum)
 
 
+def greatest(value: int | Sum | Sampled) -> int:
+    """The greatest value, as far as it is known."""
+    return int(value.array.max()) if isinstance(value, Sampled) else ends(value)[1]
+
+
 def ends(value: int | Sum) -> tuple[int, int]:
     """The least and the greatest value."""
     return value.ends if isinstance(value, Sum) else (value, value)
-
-
-def _operand(value: Value) -> int | Part | None:
-    if isinstance(value, Sum):
-        return whole(value)
-    return None if isinstance(value, Unknown) else value
 
 
 def _sum(const: int, parts: tuple[Part, ...]) -> Value:
@@ -229,7 +285,8 @@ def _sum(const: int, parts: tuple[Part, ...]) -> Value:
         if sharing:
             axes = union(one.axes for one in (*sharing, part))
             if size(axes) > MOST:
-                return UNKNOWN
+                at = [sampled(Sum(0, (one,))) for one in parts]
+                return Sampled(const + sum(at))
             array = spread(part.array, part.axes, axes)
             for one in sharing:
                 array = array + spread(one.array, one.axes, axes)
@@ -257,7 +314,8 @@ def _divided(value: Sum, divisor: int, remainder: bool) -> Value:
     elif not (rest.ends[0] >= 0 and rest.ends[1] < divisor):
         part = whole(rest)
         if part is None:
-            return UNKNOWN
+            at = sampled(value)
+            return Sampled(at % divisor if remainder else at // divisor)
         array = part.array % divisor if remainder else part.array // divisor
         rest = Sum(0, (Part(part.axes, array),))
     elif not remainder:
