@@ -8,6 +8,8 @@ them. So a kernel of thousands of blocks, all of which but the last do the same,
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,18 +23,23 @@ from fusionstitch.codegen.count.values import (
     Array,
     Axes,
     Axis,
+    Large,
     Part,
-    Sampled,
+    Points,
     Sum,
     Unknown,
     Value,
-    sampled,
+    at,
+    ends,
     spread,
     union,
 )
 
 #: Axes shorter than this are not looked at for neighbours that are alike.
 SHORT = 64
+#: Points at which conditions are asked that have too many combinations.
+POINTS = 1 << 11
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +66,9 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class Chance:
-    """A weight at each of the points at which values are computed that have too many."""
+    """A condition, or a weight, that is asked at points only."""
 
-    weights: Array
+    weigh: Callable[[Points], Array]
 
 
 Condition = bool | Factor | Chance | Unknown
@@ -69,13 +76,13 @@ Condition = bool | Factor | Chance | Unknown
 
 @dataclass(frozen=True, eq=False)
 class Executions:
-    """Those of a statement: all combinations of `axes`, weighed by `factors` and by what is known at
-    points only, `times` as often."""
+    """Those of a statement: all combinations of `axes`, weighed by `factors`, and by `chances` as
+    far as points tell; `times` as often."""
 
     axes: Axes
     factors: tuple[Factor, ...] = ()
     times: int = 1
-    chance: Array | None = None
+    chances: tuple[Chance, ...] = ()
 
     @cached_property
     def total(self) -> int:
@@ -86,7 +93,28 @@ class Executions:
             free.difference_update(factor.axes)
         for axis in free:
             total *= axis.extent
-        return total if self.chance is None else round(total * float(self.chance.mean()))
+        if not self.chances or not total:
+            return total
+        return round(total * float(self.weighed.mean()))
+
+    @cached_property
+    def points(self) -> Points:
+        """Points that are spread evenly over the executions that the factors leave."""
+        found: dict[Axis, Array] = {}
+        for factor in self.factors:
+            found |= drawn(factor)
+        for axis in self.axes:
+            if axis not in found:
+                found[axis] = (_evenly(axis.number) * axis.extent).astype(np.int64)
+        return found
+
+    @cached_property
+    def weighed(self) -> Array:
+        """What the chances give at the points."""
+        weights = np.ones(POINTS)
+        for chance in self.chances:
+            weights = weights * chance.weigh(self.points)
+        return weights
 
     def of(self, axis: Axis) -> Factor | None:
         """The factor that has an axis, if any."""
@@ -104,17 +132,22 @@ class Executions:
             joined = product([*shared, condition]) if shared else condition
             if joined is not None:
                 apart = tuple(one for one in self.factors if one not in shared)
-                return Executions(self.axes, (*apart, joined), self.times, self.chance)
-        weights = _at_points(condition)
-        chance = weights if self.chance is None else self.chance * weights
-        return Executions(self.axes, self.factors, self.times, chance)
+                return Executions(self.axes, (*apart, joined), self.times, self.chances)
+        chances = (*self.chances, _chance(condition))
+        return Executions(self.axes, self.factors, self.times, chances)
 
     def along(self, axis: Axis) -> Executions:
         """Each of them once for every place of one more axis."""
-        return Executions((*self.axes, axis), self.factors, self.times, self.chance)
+        return Executions((*self.axes, axis), self.factors, self.times, self.chances)
 
     def repeated(self, times: int) -> Executions:
-        return Executions(self.axes, self.factors, self.times * times, self.chance)
+        return Executions(self.axes, self.factors, self.times * times, self.chances)
+
+    def greatest(self, value: int | Sum | Large) -> int:
+        """The greatest value that an integer has, at the points if it is large."""
+        if isinstance(value, Large):
+            return int(np.max(at(value, self.points)))
+        return ends(value)[1]
 
 
 def both(conditions: Iterable[Condition]) -> Condition:
@@ -130,22 +163,54 @@ def both(conditions: Iterable[Condition]) -> Condition:
         joined = product([one for one in found if isinstance(one, Factor)])
         if joined is not None:
             return joined
-    weights = 1
-    for one in found:
-        weights = weights * _at_points(one)
-    return Chance(np.asarray(weights))
+    chances = [_chance(one) for one in found]
+    return Chance(lambda points: math.prod(one.weigh(points) for one in chances))
 
 
-def _at_points(condition: Condition) -> Array:
-    """The weights of a condition at the points of all axes."""
+def _chance(condition: Condition) -> Chance:
+    """A condition as one that is asked at points."""
     if isinstance(condition, Chance):
-        return condition.weights
+        return condition
     assert isinstance(condition, Factor)
-    at = tuple(
-        axis.points if starts is None else np.searchsorted(starts, axis.points, "right") - 1
-        for axis, starts in zip(condition.axes, condition.starts, strict=True)
-    )
-    found: Array = condition.weights[at]
+    factor = condition
+
+    def weigh(points: Points) -> Array:
+        places = tuple(
+            points[axis] if starts is None else np.searchsorted(starts, points[axis], "right") - 1
+            for axis, starts in zip(factor.axes, factor.starts, strict=True)
+        )
+        found: Array = factor.weights[places]
+        return found
+
+    return Chance(weigh)
+
+
+def drawn(factor: Factor) -> dict[Axis, Array]:
+    """Points of a factor's axes, as many of each combination as its weight says."""
+    weights = factor.weights.astype(float)
+    for place, (axis, starts) in enumerate(zip(factor.axes, factor.starts, strict=True)):
+        if starts is not None:
+            shape = [-1 if one == place else 1 for one in range(weights.ndim)]
+            weights = weights * lengths(starts, axis).reshape(shape)
+    rising = np.cumsum(weights)
+    taken = np.searchsorted(rising, _evenly(factor.axes[0].number) * rising[-1], "right")
+    places = np.unravel_index(np.minimum(taken, rising.size - 1), weights.shape)
+    found = {}
+    for axis, starts, place in zip(factor.axes, factor.starts, places, strict=True):
+        if starts is None:
+            found[axis] = place
+        else:  # any of the run
+            inside = _evenly(axis.number + len(_PRIMES) // 2) * lengths(starts, axis)[place]
+            found[axis] = starts[place] + inside.astype(np.int64)
+    return found
+
+
+@functools.cache
+def _evenly(number: int) -> Array:
+    """Points between 0 and 1: multiples of the root of a prime, modulo one, are spread evenly, and
+    those of different primes independently of each other."""
+    root = math.sqrt(_PRIMES[number % len(_PRIMES)])
+    found: Array = np.arange(1, POINTS + 1) * root % 1
     return found
 
 
@@ -196,13 +261,13 @@ def is_zero(value: Value) -> Condition:
     return _where(value, lambda array: array == 0)
 
 
-def turns(distance: int | Sum | Sampled, step: int) -> int | Factor | Chance:
+def turns(distance: int | Sum | Large, step: int) -> int | Factor | Chance:
     """How many turns a loop takes over a distance, by steps: a weight."""
     if isinstance(distance, int):
         return max(0, -(-distance // step))
     table = _table(distance, (1 - step, distance.ends[1])) if isinstance(distance, Sum) else None
     if table is None:
-        return Chance(np.maximum(0, -(-sampled(distance) // step)))
+        return Chance(lambda points: np.maximum(0, -(-at(distance, points) // step)))
     return Factor(table.axes, table.starts, np.maximum(0, -(-table.weights // step)))
 
 
@@ -211,7 +276,7 @@ def negated(condition: Condition) -> Condition:
     if isinstance(condition, Factor):
         return Factor(condition.axes, condition.starts, 1 - condition.weights)
     if isinstance(condition, Chance):
-        return Chance(1 - condition.weights)
+        return Chance(lambda points: 1 - condition.weigh(points))
     return condition if isinstance(condition, Unknown) else not condition
 
 
@@ -229,7 +294,7 @@ def _where(value: Value, holds: Callable[[Any], Any]) -> Condition:
         table = _table(value, (-1, 1))
         if table is not None:
             return Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
-    return Chance(holds(sampled(value)).astype(np.int64))
+    return Chance(lambda points: np.asarray(holds(at(value, points))).astype(np.int64))
 
 
 def _table(value: Sum, kept: tuple[int, int]) -> Factor | None:

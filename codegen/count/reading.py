@@ -15,7 +15,7 @@ from fusionstitch.codegen.count.executions import (
 )
 from fusionstitch.codegen.count.kinds import bytes_of
 from fusionstitch.codegen.count.tally import Memory
-from fusionstitch.codegen.count.values import UNKNOWN, Sampled, Sum, Unknown, Value, least
+from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least
 from fusionstitch.codegen.ir.expressions import (
     SHARED,
     Address,
@@ -52,7 +52,7 @@ class Names:
 
     def value_of(self, name: str) -> Value:
         found = self.values.get(name, UNKNOWN)
-        if not isinstance(found, (int, Sum, Sampled, Unknown)):
+        if not isinstance(found, (int, Sum, Large, Unknown)):
             found = self.values[name] = self.value(found)
         return found
 

@@ -23,7 +23,7 @@ from fusionstitch.codegen.count.executions import (
 )
 from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
 from fusionstitch.codegen.count.reading import Names, Place
-from fusionstitch.codegen.count.sectors_of import Sectors
+from fusionstitch.codegen.count.warps import Sectors
 from fusionstitch.codegen.count.tally import (
     Instructions,
     Memory,
@@ -31,7 +31,7 @@ from fusionstitch.codegen.count.tally import (
     Tally,
     Traffic,
 )
-from fusionstitch.codegen.count.values import UNKNOWN, Axis, Unknown, Value, along, greatest
+from fusionstitch.codegen.count.values import UNKNOWN, Axis, Unknown, Value, along
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -275,7 +275,7 @@ class _Walk:
     def restrict(self, condition: Condition) -> None:
         self.upper |= isinstance(condition, Unknown)
         self.runs = self.runs.where(condition)
-        self.sampled |= self.runs.chance is not None
+        self.sampled |= bool(self.runs.chances)
 
     def loop(self, one: For) -> None:
         self.expr(one.start)
@@ -288,7 +288,7 @@ class _Walk:
             self.names.values[one.variable] = UNKNOWN
             self.body(one.body)
             return
-        most = max(0, -(-greatest(distance) // one.step))
+        most = max(0, -(-outer.greatest(distance) // one.step))
         if most > LONGEST:
             self.names.values[one.variable] = UNKNOWN
             weight = turns(distance, one.step)

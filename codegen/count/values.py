@@ -4,27 +4,25 @@ An axis is what tells executions of one statement apart: the number of the threa
 block, or the turn of a loop. An integer is a constant plus parts, each an array over axes of its
 own: `tile * 256 + threadIdx.x` has a part over blocks and one over threads. So what is computed is
 as long as an axis, not as all of them together. Only where an operation mixes parts, as a remainder
-of their sum does, do these become one; what would take more than `MOST` elements is computed at
-`POINTS` places, spread over all axes.
+of their sum does, do these become one; what would take more than `MOST` elements is computed
+where it is needed, at some points of the axes.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-#: Elements of an array over several axes. What would take more is computed at so many places.
-MOST, POINTS = 1 << 16, 1 << 12
+#: Elements of an array over several axes.
+MOST = 1 << 16
 
 Array = np.ndarray[Any, Any]
-#: Multiples of the roots of primes, modulo one, are spread evenly, and those of different primes
-#: independently of each other.
-_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +31,6 @@ class Axis:
 
     number: int
     extent: int
-
-    @cached_property
-    def points(self) -> Array:
-        """The places at which values are computed that have too many."""
-        root = math.sqrt(_PRIMES[self.number % len(_PRIMES)])
-        return (np.arange(1, POINTS + 1) * root % 1 * self.extent).astype(np.int64)
 
 
 Axes = tuple[Axis, ...]
@@ -90,31 +82,33 @@ UNKNOWN = Unknown()
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
-    """An integer that has too many values, at the points of all axes."""
+class Large:
+    """An integer with too many values to have them all: what a function gives of two others."""
 
-    array: Array
+    function: Callable[[Any, Any], Any]
+    a: Value
+    b: Value
 
     def __add__(self, other: Value) -> Value:
-        return _pointwise(self, other, np.add)
+        return _large(np.add, self, other)
 
     def __sub__(self, other: Value) -> Value:
-        return _pointwise(self, other, np.subtract)
+        return _large(np.subtract, self, other)
 
     def __rsub__(self, other: Value) -> Value:
-        return -self + other
+        return _large(np.subtract, other, self)
 
     def __mul__(self, other: Value) -> Value:
-        return _pointwise(self, other, np.multiply)
+        return _large(np.multiply, self, other)
 
     def __floordiv__(self, other: Value) -> Value:
-        return _pointwise(self, other, np.floor_divide)
+        return _large(np.floor_divide, self, other)
 
     def __mod__(self, other: Value) -> Value:
-        return _pointwise(self, other, np.remainder)
+        return _large(np.remainder, self, other)
 
     def __neg__(self) -> Value:
-        return Sampled(-self.array)
+        return _large(np.multiply, self, -1)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -172,24 +166,27 @@ class Sum:
         return _divided(self, other, True) if isinstance(other, int) else UNKNOWN
 
 
-Value = int | Sum | Sampled | Unknown
+Value = int | Sum | Large | Unknown
+#: Some places of each axis, together points of all of them.
+Points = Mapping[Axis, Array]
 
 
-def sampled(value: int | Sum | Sampled) -> Any:
-    """A value at the points of all axes."""
-    if isinstance(value, Sampled):
-        return value.array
+def at(value: int | Sum | Large, points: Points) -> Any:
+    """A value at points of its axes."""
     if isinstance(value, int):
         return value
-    return value.const + sum(
-        part.array[tuple(axis.points for axis in part.axes)] for part in value.parts
-    )
+    if isinstance(value, Large):
+        operands = (value.a, value.b)
+        known = [at(one, points) for one in operands if not isinstance(one, Unknown)]
+        return value.function(*known)
+    found: Any = value.const
+    for part in value.parts:
+        found = found + part.array[tuple(points[axis] for axis in part.axes)]
+    return found
 
 
-def _pointwise(a: Value, b: Value, function: Any) -> Value:
-    if isinstance(a, Unknown) or isinstance(b, Unknown):
-        return UNKNOWN
-    return Sampled(function(sampled(a), sampled(b)))
+def _large(function: Callable[[Any, Any], Any], a: Value, b: Value) -> Value:
+    return UNKNOWN if isinstance(a, Unknown) or isinstance(b, Unknown) else Large(function, a, b)
 
 
 def along(axis: Axis, step: int = 1, first: int = 0) -> Value:
@@ -246,8 +243,8 @@ def mixed(a: Value, b: Value, function: Any) -> Value:
     found = [whole(one) if isinstance(one, Sum) else one for one in (a, b)]
     parts = [one for one in found if isinstance(one, Part)]
     axes = union(part.axes for part in parts)
-    if any(one is None or isinstance(one, Sampled) for one in found) or size(axes) > MOST:
-        return _pointwise(a, b, function)
+    if any(one is None or isinstance(one, Large) for one in found) or size(axes) > MOST:
+        return _large(function, a, b)
     first, second = (spread(one.array, one.axes, axes) if isinstance(one, Part) else one
                      for one in found)
     return Sum(0, (Part(axes, function(first, second)),))
@@ -258,18 +255,13 @@ def least(a: Value, b: Value) -> Value:
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
     if not isinstance(a, (int, Sum)) or not isinstance(b, (int, Sum)):
-        return _pointwise(a, b, np.minimum)
+        return _large(np.minimum, a, b)
     (low, high), (least_, greatest) = ends(a), ends(b)
     if high <= least_:
         return a
     if greatest <= low:
         return b
     return mixed(a, b, np.minimum)
-
-
-def greatest(value: int | Sum | Sampled) -> int:
-    """The greatest value, as far as it is known."""
-    return int(value.array.max()) if isinstance(value, Sampled) else ends(value)[1]
 
 
 def ends(value: int | Sum) -> tuple[int, int]:
@@ -285,8 +277,8 @@ def _sum(const: int, parts: tuple[Part, ...]) -> Value:
         if sharing:
             axes = union(one.axes for one in (*sharing, part))
             if size(axes) > MOST:
-                at = [sampled(Sum(0, (one,))) for one in parts]
-                return Sampled(const + sum(at))
+                each = [Sum(0, (one,)) for one in parts]
+                return functools.reduce(functools.partial(Large, np.add), each, const)
             array = spread(part.array, part.axes, axes)
             for one in sharing:
                 array = array + spread(one.array, one.axes, axes)
@@ -314,8 +306,7 @@ def _divided(value: Sum, divisor: int, remainder: bool) -> Value:
     elif not (rest.ends[0] >= 0 and rest.ends[1] < divisor):
         part = whole(rest)
         if part is None:
-            at = sampled(value)
-            return Sampled(at % divisor if remainder else at // divisor)
+            return Large(np.remainder if remainder else np.floor_divide, value, divisor)
         array = part.array % divisor if remainder else part.array // divisor
         rest = Sum(0, (Part(part.axes, array),))
     elif not remainder:
