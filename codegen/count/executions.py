@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -52,15 +52,16 @@ class Factor:
     weights: Array
 
     @cached_property
+    def opposite(self) -> Factor:
+        """Where the condition that this is does not hold."""
+        return Factor(self.axes, self.starts, 1 - self.weights)
+
+    @cached_property
     def total(self) -> int:
         """Executions over all of its axes."""
         left = self.weights
-        for place in reversed(range(len(self.axes))):
-            starts = self.starts[place]
-            if starts is None:
-                left = left.sum(axis=place)
-            else:
-                left = np.tensordot(left, lengths(starts, self.axes[place]), ([place], [0]))
+        for axis, starts in zip(reversed(self.axes), reversed(self.starts), strict=True):
+            left = left.sum(axis=-1) if starts is None else left.dot(lengths(starts, axis))
         return int(left)
 
 
@@ -83,6 +84,7 @@ class Executions:
     factors: tuple[Factor, ...] = ()
     times: int = 1
     chances: tuple[Chance, ...] = ()
+    asked: dict[Factor | Chance, Executions] = field(default_factory=dict)
 
     @cached_property
     def total(self) -> int:
@@ -126,6 +128,12 @@ class Executions:
             return self
         if condition is False:
             return Executions(self.axes, self.factors, 0)
+        found = self.asked.get(condition)
+        if found is None:
+            found = self.asked[condition] = self._where(condition)
+        return found
+
+    def _where(self, condition: Factor | Chance) -> Executions:
         if isinstance(condition, Factor):
             axes = frozenset(condition.axes)
             shared = [one for one in self.factors if not axes.isdisjoint(one.axes)]
@@ -216,49 +224,70 @@ def _evenly(number: int) -> Array:
 
 def product(factors: list[Factor]) -> Factor | None:
     """Factors as one, None where that is too large."""
+    first, *others = factors
+    if all(one.axes == first.axes and _alike(one.starts, first.starts) for one in others):
+        weights = first.weights
+        for one in others:
+            weights = weights * one.weights
+        return Factor(first.axes, first.starts, weights)
     axes = union(one.axes for one in factors)
     starts: list[Array | None] = []
     size = 1
     for axis in axes:
         own = [one.starts[one.axes.index(axis)] for one in factors if axis in one.axes]
-        if any(one is None for one in own):
+        known = [one for one in own if one is not None]
+        if len(known) < len(own):
             starts.append(None)
             size *= axis.extent
         else:
-            found = [one for one in own if one is not None]
-            joined = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+            joined = known[0] if len(known) == 1 else np.unique(np.concatenate(known))
             starts.append(joined)
             size *= len(joined)
     if size > MOST:
         return None
-    weights = None
+    found: Array | None = None
     for one in factors:
         here = one.weights
         for place, axis in enumerate(one.axes):
-            wanted, known = starts[axes.index(axis)], one.starts[place]
-            if known is None or wanted is known:
+            wanted, own_starts = starts[axes.index(axis)], one.starts[place]
+            if own_starts is None or wanted is own_starts:
                 continue
             at = np.arange(axis.extent) if wanted is None else wanted
-            here = here.take(np.searchsorted(known, at, "right") - 1, axis=place)
+            here = here.take(np.searchsorted(own_starts, at, "right") - 1, axis=place)
         here = spread(here, one.axes, axes)
-        weights = here if weights is None else weights * here
-    assert weights is not None
-    return Factor(axes, tuple(starts), weights)
+        found = here if found is None else found * here
+    assert found is not None
+    return Factor(axes, tuple(starts), found)
+
+
+def _alike(some: tuple[Array | None, ...], others: tuple[Array | None, ...]) -> bool:
+    return all(one is other for one, other in zip(some, others, strict=True))
 
 
 def lengths(starts: Array, axis: Axis) -> Array:
     """How long the runs of an axis are."""
-    return np.diff(starts, append=axis.extent)
+    found = np.empty_like(starts)
+    found[:-1] = starts[1:] - starts[:-1]
+    found[-1] = axis.extent - starts[-1]
+    return found
 
 
 def below_zero(value: Value) -> Condition:
     """Where a value is negative."""
-    return _where(value, lambda array: array < 0)
+    return _where(value, _is_negative)
 
 
 def is_zero(value: Value) -> Condition:
     """Where a value is nothing."""
-    return _where(value, lambda array: array == 0)
+    return _where(value, _is_nothing)
+
+
+def _is_negative(array: Any) -> Any:
+    return array < 0
+
+
+def _is_nothing(array: Any) -> Any:
+    return array == 0
 
 
 def turns(distance: int | Sum | Large, step: int) -> int | Factor | Chance:
@@ -274,7 +303,7 @@ def turns(distance: int | Sum | Large, step: int) -> int | Factor | Chance:
 def negated(condition: Condition) -> Condition:
     """Where a condition does not hold."""
     if isinstance(condition, Factor):
-        return Factor(condition.axes, condition.starts, 1 - condition.weights)
+        return condition.opposite
     if isinstance(condition, Chance):
         return Chance(lambda points: 1 - condition.weigh(points))
     return condition if isinstance(condition, Unknown) else not condition
@@ -291,9 +320,16 @@ def _where(value: Value, holds: Callable[[Any], Any]) -> Condition:
             return bool(holds(low))
         if low == 0 and not holds(0):
             return False
+        first = value.parts[0]  # of a single part, what was found is kept
+        known = first.made.get((holds, value.const)) if len(value.parts) == 1 else None
+        if known is not None:
+            return cast(Factor, known)
         table = _table(value, (-1, 1))
         if table is not None:
-            return Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
+            found = Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
+            if len(value.parts) == 1:
+                first.made[holds, value.const] = found
+            return found
     return Chance(lambda points: np.asarray(holds(at(value, points))).astype(np.int64))
 
 

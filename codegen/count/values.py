@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -38,10 +38,12 @@ Axes = tuple[Axis, ...]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """An array with a dim for each of its axes."""
+    """An array with a dim for each of its axes. What was made of it is kept: kernels ask again and
+    again for the same lane of a team, and compare it with the same numbers."""
 
     axes: Axes
     array: Array
+    made: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
     def ends(self) -> tuple[int, int]:
@@ -51,17 +53,35 @@ class Part:
     @cached_property
     def unit(self) -> int:
         """What all elements are multiples of, beside the first."""
-        return int(np.gcd.reduce(self.array.ravel() - self.array.flat[0]))
+        return int(np.gcd.reduce(self.array.ravel() - self.first))
+
+    @cached_property
+    def first(self) -> int:
+        """The first element."""
+        return int(self.array.flat[0])
 
     def times(self, factor: int) -> Part:
         """All elements as many times as large."""
-        made = Part(self.axes, self.array * factor)
-        for name, known in self.__dict__.items():  # what is known of one is known of the other
-            if name == "ends":
-                low, high = known[0] * factor, known[1] * factor
-                made.__dict__[name] = min(low, high), max(low, high)
-            elif name == "unit":
-                made.__dict__[name] = known * abs(factor)
+        made: Part | None = self.made.get(factor)
+        if made is None:
+            made = self.made[factor] = Part(self.axes, self.array * factor)
+            known = self.__dict__  # what is known of one is known of the other
+            if "ends" in known:
+                low, high = known["ends"]
+                low, high = low * factor, high * factor
+                made.__dict__["ends"] = (low, high) if factor > 0 else (high, low)
+            if "unit" in known:
+                made.__dict__["unit"] = known["unit"] * abs(factor)
+        return made
+
+    def divided(self, const: int, divisor: int, remainder: bool) -> Part:
+        """Quotients or remainders of all elements and a constant."""
+        key = const, divisor, remainder
+        made: Part | None = self.made.get(key)
+        if made is None:
+            array = self.array + const if const else self.array
+            array = array % divisor if remainder else array // divisor
+            made = self.made[key] = Part(self.axes, array)
         return made
 
 
@@ -294,30 +314,29 @@ def _divided(value: Sum, divisor: int, remainder: bool) -> Value:
     Parts of multiples of the divisor stay apart from the others.
     """
     low, high = value.ends
-    if 0 <= low and high < divisor:
+    if low >= 0 and high < divisor:
         return value if remainder else 0
-    even = [part for part in value.parts if _is_multiple(part, divisor)]
-    rest: Value = Sum(
-        value.const % divisor, tuple(part for part in value.parts if part not in even)
-    )
-    assert isinstance(rest, Sum)
-    if not rest.parts:
-        rest = 0 if not remainder else rest.const
-    elif not (rest.ends[0] >= 0 and rest.ends[1] < divisor):
+    even, odd = list[Part](), list[Part]()
+    for part in value.parts:
+        (even if _is_multiple(part, divisor) else odd).append(part)
+    rest = Sum(value.const % divisor, tuple(odd))
+    low, high = rest.ends
+    found: Value
+    if low >= 0 and high < divisor:
+        found = (rest if odd else rest.const) if remainder else 0
+    elif len(odd) == 1:
+        found = Sum(0, (odd[0].divided(rest.const, divisor, remainder),))
+    else:
         part = whole(rest)
         if part is None:
             return Large(np.remainder if remainder else np.floor_divide, value, divisor)
-        array = part.array % divisor if remainder else part.array // divisor
-        rest = Sum(0, (Part(part.axes, array),))
-    elif not remainder:
-        rest = 0
+        found = Sum(0, (part.divided(0, divisor, remainder),))
     if remainder:
-        return rest
-    quotients = tuple(Part(part.axes, part.array // divisor) for part in even)
-    return Sum(value.const // divisor, quotients) + rest if quotients else rest + (
-        value.const // divisor
-    )
+        return found
+    quotients = tuple(part.divided(0, divisor, False) for part in even)
+    apart = value.const // divisor
+    return found + Sum(apart, quotients) if quotients else found + apart
 
 
 def _is_multiple(part: Part, divisor: int) -> bool:
-    return part.unit % divisor == 0 and int(part.array.flat[0]) % divisor == 0
+    return part.unit % divisor == 0 and part.first % divisor == 0

@@ -1,13 +1,15 @@
 """Sectors of memory that the warps of a block touch by one access of their threads.
 
 What an address adds to that of a thread's own part, as a block or a turn of a loop does, moves all
-lanes alike; so the lanes of each warp are looked at once, at each offset within a sector that they
+lanes alike; so the lanes of each warp are looked at once, at the offsets within a sector that they
 may begin at.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,8 +19,18 @@ from fusionstitch.costmodel.work import SECTOR_BYTES
 
 WARP = 32
 #: Offsets within a sector, and sets of active threads, that are told apart.
-OFFSETS, SETS = 4, 4
+OFFSETS, SETS = 2, 4
 _NOWHERE = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Active:
+    """Threads of a block that run together, as bytes of booleans, how many they are, and how often
+    they do."""
+
+    threads: bytes
+    number: int
+    times: float
 
 
 class Sectors:
@@ -26,103 +38,105 @@ class Sectors:
 
     def __init__(self, thread: Axis):
         self.thread = thread
-        self._known: dict[tuple[object, ...], float] = {}
+        self._all = [Active(np.ones(thread.extent, bool).tobytes(), thread.extent, 1.0)]
+        self._active: dict[Factor, list[Active]] = {}
 
     def touched(self, address: Value, width: int, runs: Executions) -> int:
         """Sectors of all executions of an access of `width` bytes at an address in bytes; where that
         is not known, each thread has its own."""
         total = runs.total
-        if isinstance(address, int):
-            address = Sum(address, ())
-        if not isinstance(address, Sum) or not total:
+        if not isinstance(address, (int, Sum)) or not total:
             return total * -(-width // SECTOR_BYTES)
-        lanes: Array | None = None
-        begin, unit = address.const, 0
-        for part in address.parts:
-            if self.thread in part.axes:
-                lanes = self._lanes(part)
-            else:
-                begin, unit = begin + int(part.array.flat[0]), math.gcd(unit, part.unit)
-        begin, unit = begin % SECTOR_BYTES, math.gcd(unit, SECTOR_BYTES)
-        key = (None if lanes is None else lanes.tobytes(), begin, unit, width, runs.of(self.thread))
-        share = self._known.get(key)
-        if share is None:
-            share = self._known[key] = self._share(lanes, begin, unit, width, key[-1])
-        return round(share * total)
+        lanes = b""
+        begin, unit = 0, 0
+        if isinstance(address, int):
+            begin = address
+        else:
+            begin = address.const
+            for part in address.parts:
+                if self.thread in part.axes:
+                    lanes = self._lanes(part)
+                else:
+                    begin, unit = begin + part.first, math.gcd(unit, part.unit)
+        offset, unit = begin % SECTOR_BYTES, math.gcd(unit, SECTOR_BYTES)
+        found = threads = 0.0
+        for active in self._sets(runs.of(self.thread)):
+            found += active.times * _touched(lanes, active.threads, offset, unit, width)
+            threads += active.times * active.number
+        return round(found * total / threads)
 
-    def _lanes(self, part: Part) -> Array:
-        """The bytes that a part adds by thread; where it also depends on others, on the first."""
-        place = part.axes.index(self.thread)
-        at = tuple(slice(None) if n == place else 0 for n in range(len(part.axes)))
-        found: Array = part.array[at]
+    def _lanes(self, part: Part) -> bytes:
+        """What a part adds by thread; where it also depends on others, on the first of them."""
+        array = part.array
+        if array.ndim > 1:
+            place = part.axes.index(self.thread)
+            array = array[tuple(slice(None) if n == place else 0 for n in range(array.ndim))]
+        return array.tobytes()
+
+    def _sets(self, factor: Factor | None) -> list[Active]:
+        """Which threads run together."""
+        if factor is None:
+            return self._all
+        found = self._active.get(factor)
+        if found is None:
+            found = self._active[factor] = list(_of(factor, self.thread))
         return found
 
-    def _share(
-        self, lanes: Array | None, begin: int, unit: int, width: int, active: object
-    ) -> float:
-        """Sectors per execution of a thread."""
-        block = self.thread.extent
-        addresses = np.zeros(block, np.int64) if lanes is None else lanes
-        offsets = range(begin % unit, SECTOR_BYTES, unit)
-        step = -(-len(offsets) // OFFSETS)
-        sets = _active(active, self.thread) if isinstance(active, Factor) else None
-        if sets is None:
-            weights, sets = np.ones(1), np.ones((1, block), bool)
-        else:
-            weights, sets = sets
-        executions = float((weights * sets.sum(axis=1)).sum())
-        if not executions:
-            return 0.0
-        found, tried = 0.0, offsets[::step]
-        for offset in tried:
-            first = (addresses + offset) // SECTOR_BYTES
-            last = (addresses + (offset + width - 1)) // SECTOR_BYTES
-            each = [first] if width <= 16 else [first, last]
-            found += float((weights * _distinct(each, sets)).sum())
-        return found / len(tried) / executions
 
-
-def _active(factor: Factor, thread: Axis) -> tuple[Array, Array]:
-    """Which threads run together, a row for each set of them, and how often each row does."""
-    place = factor.axes.index(thread)
-    weights = factor.weights
+def _of(factor: Factor, thread: Axis) -> list[Active]:
+    place, starts = factor.axes.index(thread), factor.starts
+    rows, own = factor.weights, starts[place]
     times: Array = np.ones(1)
-    for number, (axis, starts) in enumerate(zip(factor.axes, factor.starts, strict=True)):
-        if number == place:
-            continue
-        own = np.ones(axis.extent) if starts is None else lengths(starts, axis)
-        times = np.multiply.outer(times, own).ravel()
-    rows = np.moveaxis(weights, place, -1).reshape(-1, weights.shape[place])
-    starts = factor.starts[place]
-    if starts is not None:
-        rows = np.repeat(rows, lengths(starts, thread), axis=1)
-    times = times * rows.max(axis=1)  # a weight that is no condition is that of a loop
-    active = rows > 0
-    full = active.all(axis=1)
-    kept = [(float(times[full].sum()), np.ones(thread.extent, bool))] if full.any() else []
-    others = np.flatnonzero(~full & (times > 0))
-    step = -(-len(others) // SETS)
-    for number in range(0, len(others), step or 1):
-        some = others[number : number + step]
-        kept.append((float(times[some].sum()), active[some[0]]))
-    if not kept:
-        return np.zeros(1), active[:1]
-    return np.array([t for t, _ in kept]), np.stack([row for _, row in kept])
+    if rows.ndim > 1:
+        for number, (axis, begin) in enumerate(zip(factor.axes, starts, strict=True)):
+            if number != place:
+                runs = np.ones(axis.extent) if begin is None else lengths(begin, axis)
+                times = np.multiply.outer(times, runs).ravel()
+        rows = np.moveaxis(rows, place, -1).reshape(-1, rows.shape[place])
+    else:
+        rows = rows.reshape(1, -1)
+    if own is not None:
+        rows = np.repeat(rows, lengths(own, thread), axis=1)
+    if len(rows) > SETS:
+        rows, times = _fewer(rows, times)
+    found = []
+    for row, weight in zip(rows, times, strict=True):
+        active = row > 0
+        number = int(active.sum())
+        if number:  # a weight that is no condition is that of a loop
+            found.append(Active(active.tobytes(), number, float(weight) * int(row.max())))
+    return found
 
 
-def _distinct(each: list[Array], sets: Array) -> Array:
-    """How many different sectors the warps touch, for each set of active threads."""
-    count, block = sets.shape
-    missing = -block % WARP
-    parts = []
-    for sectors in each:
-        taken = np.where(sets, sectors, _NOWHERE)
-        if missing:
-            taken = np.pad(taken, ((0, 0), (0, missing)), constant_values=_NOWHERE)
-        parts.append(taken.reshape(count, -1, WARP))
-    lanes = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
-    lanes = np.sort(lanes, axis=2)
-    found = (lanes[:, :, 1:] != lanes[:, :, :-1]).sum(axis=2) + 1
-    found -= lanes[:, :, -1] == _NOWHERE
-    total: Array = found.sum(axis=1)
-    return total
+def _fewer(rows: Array, times: Array) -> tuple[Array, Array]:
+    """All threads as one row, and some of the others for all of them."""
+    full = rows.all(axis=1)
+    kept, weights = [], []
+    for some in (np.flatnonzero(full), np.flatnonzero(~full & rows.any(axis=1))):
+        step = -(-len(some) // SETS) or 1
+        for number in range(0, len(some), step):
+            kept.append(rows[some[number]])
+            weights.append(times[some[number : number + step]].sum())
+    return np.stack(kept), np.array(weights)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _touched(lanes: bytes, threads: bytes, offset: int, unit: int, width: int) -> float:
+    """Sectors that the warps of a block touch where `threads` of it are active."""
+    active = np.frombuffer(threads, bool)
+    missing = -len(active) % WARP
+    addresses = np.frombuffer(lanes, np.int64) if lanes else np.zeros(len(active), np.int64)
+    if missing:
+        active = np.pad(active, (0, missing))
+        addresses = np.pad(addresses, (0, missing))
+    offsets = range(offset % unit, SECTOR_BYTES, unit)[::-1]
+    tried = offsets[:: -(-len(offsets) // OFFSETS)]
+    found = 0
+    for begin in tried:
+        ends = [begin] if width <= 16 else [begin, begin + width - 1]
+        sectors = [(addresses + end) // SECTOR_BYTES for end in ends]
+        taken = [np.where(active, one, _NOWHERE).reshape(-1, WARP) for one in sectors]
+        warps = np.sort(taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1), axis=1)
+        found += int((warps[:, 1:] != warps[:, :-1]).sum()) + len(warps)
+        found -= int((warps[:, -1] == _NOWHERE).sum())
+    return found / len(tried)
