@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -89,6 +90,7 @@ class Price:
     int_ops: float = 0
 
 
+@functools.cache
 def price(opcode: str, dtype: str) -> Price:
     """Elementwise work goes to the unit of the type it is computed in, that of its operands."""
     spec = spec_of(opcode)
@@ -102,13 +104,9 @@ def price(opcode: str, dtype: str) -> Price:
     return Price(int_ops=units)
 
 
-def computed_in(op: Op) -> str:
-    """The type in which an elementwise op is computed."""
-    return op.operands[0].dtype if op.operands else op.dtype
-
-
 def _arithmetic(op: Op) -> Work:
-    one, size = price(op.opcode, computed_in(op)), op.shape.size
+    dtype = op.operands[0].dtype if op.operands else op.dtype
+    one, size = price(op.opcode, dtype), op.shape.size
     return Work(
         flops=one.flops * size,
         flops64=one.flops64 * size,

@@ -240,7 +240,7 @@ def product(factors: list[Factor]) -> Factor | None:
             starts.append(None)
             size *= axis.extent
         else:
-            joined = known[0] if len(known) == 1 else np.unique(np.concatenate(known))
+            joined = known[0] if len(known) == 1 else _merged(known)
             starts.append(joined)
             size *= len(joined)
     if size > MOST:
@@ -258,6 +258,11 @@ def product(factors: list[Factor]) -> Factor | None:
         found = here if found is None else found * here
     assert found is not None
     return Factor(axes, tuple(starts), found)
+
+
+def _merged(starts: Iterable[Array]) -> Array:
+    """The starts of runs that are alike in all ways in which others are."""
+    return np.array(sorted({start for one in starts for start in one.tolist()}))
 
 
 def _alike(some: tuple[Array | None, ...], others: tuple[Array | None, ...]) -> bool:
@@ -364,7 +369,7 @@ def _shortened(part: Part, low: int, high: int) -> Factor:
         return Factor(part.axes, (None,) * len(part.axes), array)
     least, greatest = part.ends
     if least < low or greatest > high:
-        array = np.clip(array, low, high)
+        array = np.minimum(np.maximum(array, low), high)
     for place, axis in enumerate(part.axes):
         if axis.extent < SHORT and array.ndim == 1:
             starts.append(None)

@@ -70,7 +70,7 @@ from fusionstitch.codegen.ir.statements import (
     StoreVector,
     Table,
 )
-from fusionstitch.costmodel.work import computed_in, price
+from fusionstitch.costmodel.work import price
 
 _MEMORY = {
     Space.INPUT: Memory.INPUT,
@@ -102,11 +102,16 @@ class _Amounts:
 
     loads: dict[tuple[Memory, int], list[int]] = field(default_factory=dict)
     stores: dict[tuple[Memory, int], list[int]] = field(default_factory=dict)
+    ops: dict[tuple[str, str], int] = field(default_factory=dict)
     units: dict[str, float] = field(default_factory=dict)
     barriers: dict[Scope, int] = field(default_factory=dict)
     shuffles: int = 0
 
     def closed(self) -> Phase:
+        for (opcode, dtype), times in self.ops.items():
+            one = price(opcode, dtype)
+            for unit in ("flops", "flops64", "special", "int_ops"):
+                self.units[unit] = self.units.get(unit, 0) + times * getattr(one, unit)
         return Phase(
             loads={key: Traffic(*found) for key, found in self.loads.items()},
             stores={key: Traffic(*found) for key, found in self.stores.items()},
@@ -238,21 +243,17 @@ class _Walk:
         outer = self.runs
         if one.given:
             self.let(one.given)
-        left = self.runs
-        for condition, body in (
-            (one.condition, one.body),
-            *((other.condition, other.body) for other in one.others),
-        ):
+        found = self.where(one.condition)
+        if self.runs.total:
+            self.body(one.body)
+        left = outer
+        for other in one.others:
             self.runs = left
-            found: list[Condition] = []
-            if condition is not None:
-                found = self.where(condition)
+            self.otherwise(found)
+            left = self.runs
+            found = self.where(other.condition) if other.condition else []
             if self.runs.total:
-                self.body(body)
-            if condition is not None:
-                self.runs = left
-                self.otherwise(found)
-                left = self.runs
+                self.body(other.body)
         self.runs = outer
 
     def where(self, expr: Expr) -> list[Condition]:
@@ -364,8 +365,9 @@ class _Walk:
     def arithmetic(self, one: Arithmetic) -> None:
         for argument in one.arguments:
             self.expr(argument)
-        for unit, amount in _priced(one.op.opcode, computed_in(one.op)):
-            self.compute(unit, amount)
+        op, ops = one.op, self.now.ops
+        key = op.opcode, (op.operands[0] if op.operands else op).dtype
+        ops[key] = ops.get(key, 0) + self.runs.total
 
     def applied(self, one: Apply) -> None:
         for argument in one.arguments:
@@ -375,8 +377,8 @@ class _Walk:
             kind = self.kind(one.arguments[0])
             self.compute(kind.unit, kind.fields)
         elif name in _FUNCTIONS:
-            for unit, amount in _priced(_FUNCTIONS[name], "f32"):
-                self.compute(unit, amount)
+            key = _FUNCTIONS[name], "f32"
+            self.now.ops[key] = self.now.ops.get(key, 0) + self.runs.total
         else:
             self.exchanged(name, given, one.arguments)
 
@@ -470,17 +472,6 @@ def _given(text: str) -> list[str]:
     return text.removesuffix(">").split(", ")
 
 
-def _priced(opcode: str, dtype: str) -> tuple[tuple[str, float], ...]:
-    key = opcode, dtype
-    found = _PRICES.get(key)
-    if found is None:
-        one = price(opcode, dtype)
-        amounts = {name: getattr(one, name) for name in ("flops", "flops64", "special", "int_ops")}
-        found = _PRICES[key] = tuple((name, n) for name, n in amounts.items() if n)
-    return found
-
-
-_PRICES: dict[tuple[str, str], tuple[tuple[str, float], ...]] = {}
 #: Functions that are called by name, and the ops whose price they have.
 _FUNCTIONS = {"expf": "exponential", "fs_approximate_exp": "exponential"}
 #: Functions whose first argument is where they exchange values.
