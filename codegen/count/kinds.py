@@ -32,8 +32,10 @@ def kind_of(spelled: str) -> Kind:
     """A C type; what is not known counts as a float."""
     generic = _GENERIC.fullmatch(spelled)
     if not generic:
-        return Kind(_BYTES.get(spelled, 4), unit=_UNITS.get(spelled, "flops" if
-                    spelled in _FLOATS else "int_ops"))
+        return Kind(
+            _BYTES.get(spelled, 4),
+            unit=_UNITS.get(spelled, "flops" if spelled in _FLOATS else "int_ops"),
+        )
     name, inside = generic.groups()
     if name != "fs_record":
         element, _, count = inside.rpartition(", ")

@@ -22,6 +22,7 @@ from fusionstitch.codegen.count.executions import (
     turns,
 )
 from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
+from fusionstitch.codegen.count.pressure import Pressure
 from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.warps import Sectors
 from fusionstitch.codegen.count.tally import (
@@ -88,8 +89,8 @@ def count(lowered: Lowered) -> Tally:
     walk.run()
     return Tally(
         phases=tuple(walk.phases),
-        in_flight=0,
-        registers=0,
+        in_flight=walk.pressure.most_loads,
+        registers=walk.pressure.registers(lowered.block),
         shared=lowered.shared,
         upper=walk.upper,
         sampled=walk.sampled,
@@ -135,6 +136,7 @@ class _Walk:
         self.upper = self.sampled = False
         self.runs = Executions((self.thread, self.grid))
         self.sectors = Sectors(self.thread)
+        self.pressure = Pressure()
 
     def run(self) -> None:
         self.names.values |= self._numbers()
@@ -142,6 +144,7 @@ class _Walk:
             place = Place(_MEMORY[buffer.space], bytes_of(buffer.kind))
             self.names.places[buffer.name] = place
         self.body(self.lowered.body)
+        self.pressure.wait()
         self.phases.append(self.now.closed())
 
     def _numbers(self) -> dict[str, Value]:
@@ -151,12 +154,12 @@ class _Walk:
 
     def body(self, body: Sequence[Statement]) -> None:
         """Statements one after the other; what a `Skip` leaves out, it leaves out to their end."""
-        outer = self.runs
+        outer, arrays = self.runs, self.pressure.arrays
         for one in body:
             handler = _STATEMENTS.get(type(one))
             if handler:
                 handler(self, one)
-        self.runs = outer
+        self.runs, self.pressure.arrays = outer, arrays
 
     def group(self, one: Group) -> None:
         for inner in one.body:
@@ -175,7 +178,8 @@ class _Walk:
 
     def array(self, one: Array) -> None:
         self.kinds[one.name] = one.kind
-        self.sizes[one.name] = one.size or 1
+        self.sizes[one.name] = size = one.size or 1
+        self.pressure.array(-(-kind_of(one.kind).bytes // 4) * size)
 
     def shared(self, one: Shared) -> None:
         self.names.places[one.name] = Place(Memory.SHARED, one.item, one.offset)
@@ -228,6 +232,7 @@ class _Walk:
             Scope.GRID: lowered.block * lowered.grid,
         }[one.scope]
         self.meet(one.scope, self.runs.total // together)
+        self.pressure.wait()
         if one.scope is Scope.GRID:
             self.phases.append(self.now.closed())
             self.now = _Amounts()
@@ -274,7 +279,9 @@ class _Walk:
         self.restrict(negated(both(conditions)))
 
     def restrict(self, condition: Condition) -> None:
-        self.upper |= isinstance(condition, Unknown)
+        if isinstance(condition, Unknown):
+            self.upper = True
+            self.pressure.wait()
         self.runs = self.runs.where(condition)
         self.sampled |= bool(self.runs.chances)
 
@@ -304,8 +311,10 @@ class _Walk:
             self.names.values[one.variable] = start + along(axis, -1 if one.down else one.step)
             if not isinstance(distance, int):
                 self.restrict(below_zero(along(axis, one.step) - distance))
+        begun = self.pressure.begun
         if self.runs.total:
             self.body(one.body)
+        self.pressure.repeated(begun, most, one.unroll)
         self.runs = outer
 
     def call(self, one: Call) -> None:
@@ -420,6 +429,10 @@ class _Walk:
         found = into.setdefault((place.memory, width), [0, 0])
         found[0] += self.runs.total
         if place.memory not in (Memory.SHARED, Memory.TABLE):
+            if into is self.now.loads:
+                if at is UNKNOWN:
+                    self.pressure.wait()
+                self.pressure.load(width)
             found[1] += self.sectors.touched(at, width, self.runs)
 
     def _address(self, place: Place, at: Expr) -> Value:
@@ -436,6 +449,8 @@ class _Walk:
         found = exchange(name, Called(_given(given), values, self.lowered.block))
         if found is None:
             return
+        if found.shuffles or found.barriers:
+            self.pressure.wait()
         times, now = self.runs.total, self.now
         for scope, meetings in found.barriers:
             whole = self.lowered.cluster if scope is Scope.CLUSTER else 1

@@ -265,8 +265,9 @@ def mixed(a: Value, b: Value, function: Any) -> Value:
     axes = union(part.axes for part in parts)
     if any(one is None or isinstance(one, Large) for one in found) or size(axes) > MOST:
         return _large(function, a, b)
-    first, second = (spread(one.array, one.axes, axes) if isinstance(one, Part) else one
-                     for one in found)
+    first, second = (
+        spread(one.array, one.axes, axes) if isinstance(one, Part) else one for one in found
+    )
     return Sum(0, (Part(axes, function(first, second)),))
 
 

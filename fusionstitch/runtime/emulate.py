@@ -193,9 +193,7 @@ def launch(
     return barriers.split()
 
 
-def counters(
-    artifact: Artifact, addresses: Sequence[int], store: Store | None = None
-) -> Counters:
+def counters(artifact: Artifact, addresses: Sequence[int], store: Store | None = None) -> Counters:
     """Runs a kernel that was built to be counted, as `launch` does, and says what it did."""
     return parse(_launch(artifact, addresses, store)[1])
 
