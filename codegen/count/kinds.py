@@ -1,4 +1,4 @@
-"""C types of values and memory, by what they are spelled: bytes, and fields that are computed with."""
+"""C types of values and memory, by how they are spelled: bytes, and fields to compute with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from fusionstitch.codegen.text.types import C_TYPES
 
 _BYTES: Mapping[str, int] = {
     **{kind.storage: kind.bytes for kind in C_TYPES.values()},
-    **{"int": 4, "long long": 8, "unsigned char": 1, "float": 4, "double": 8},
+    "int": 4,
+    "long long": 8,
+}
+_UNITS: Mapping[str, str] = {
+    **{kind.storage: "int_ops" for kind in C_TYPES.values() if kind.compute == kind.storage},
+    "int": "int_ops",
+    "long long": "int_ops",
+    "float": "flops",
+    "double": "flops64",
 }
 _GENERIC = re.compile(r"(fs_vec|fs_loaded|fs_record)<(.*)>")
 
@@ -32,10 +40,7 @@ def kind_of(spelled: str) -> Kind:
     """A C type; what is not known counts as a float."""
     generic = _GENERIC.fullmatch(spelled)
     if not generic:
-        return Kind(
-            _BYTES.get(spelled, 4),
-            unit=_UNITS.get(spelled, "flops" if spelled in _FLOATS else "int_ops"),
-        )
+        return Kind(_BYTES.get(spelled, 4), unit=_UNITS.get(spelled, "flops"))
     name, inside = generic.groups()
     if name != "fs_record":
         element, _, count = inside.rpartition(", ")
@@ -51,8 +56,5 @@ def kind_of(spelled: str) -> Kind:
 
 
 def bytes_of(spelled: str) -> int:
+    """The bytes of an element, given its C type or that of a pointer to it."""
     return kind_of(spelled.removeprefix("const ").rstrip("*")).bytes
-
-
-_FLOATS = frozenset(k.storage for k in C_TYPES.values() if k.compute in ("float",)) | {"float"}
-_UNITS: Mapping[str, str] = {"double": "flops64"}

@@ -13,9 +13,9 @@ from fusionstitch.codegen.ir.statements import ALL
 
 #: Turns of a loop that the compiler writes out side by side where it may choose.
 UNROLLED = 4
-#: Registers beside those of arrays and of what is loaded (addresses, and values on the way), and the
-#: most that the compiler gives to loads: so the registers of 450 kernels for sm_90, by NVRTC 13.5,
-#: are met to a factor of 1.3 in the mean. A thread has 255 at most, a block 65,536.
+#: Registers beside those of arrays and of what is loaded (addresses, and values on the way), and
+#: the most that the compiler gives to loads: so the registers of 450 kernels for sm_90 are met to a
+#: factor of 1.3 in the mean (NVRTC 13.5). A thread has 255 at most, a block 65,536.
 BESIDE, LOADED, MOST_REGISTERS, OF_BLOCK = 14, 48, 255, 65_536
 
 

@@ -8,11 +8,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from fusionstitch.codegen.count.executions import (
-    Condition,
-    below_zero,
-    is_zero,
-)
+from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
 from fusionstitch.codegen.count.kinds import bytes_of
 from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least

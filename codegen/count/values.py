@@ -1,7 +1,6 @@
 """Integers of a kernel that differ from thread to thread, block to block or turn to turn.
 
-An axis is what tells executions of one statement apart: the number of the thread, that of the
-block, or the turn of a loop. An integer is a constant plus parts, each an array over axes of its
+An integer is a constant plus parts, each an array over axes of its
 own: `tile * 256 + threadIdx.x` has a part over blocks and one over threads. So what is computed is
 as long as an axis, not as all of them together. Only where an operation mixes parts, as a remainder
 of their sum does, do these become one; what would take more than `MOST` elements is computed
@@ -10,79 +9,14 @@ where it is needed, at some points of the axes.
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-#: Elements of an array over several axes.
-MOST = 1 << 16
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Axis:
-    """What differs between executions, in `extent` ways; axes are ordered by `number`."""
-
-    number: int
-    extent: int
-
-
-Axes = tuple[Axis, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """An array with a dim for each of its axes. What was made of it is kept: kernels ask again and
-    again for the same lane of a team, and compare it with the same numbers."""
-
-    axes: Axes
-    array: Array
-    made: dict[Any, Any] = field(default_factory=dict)
-
-    @cached_property
-    def ends(self) -> tuple[int, int]:
-        """The least and the greatest element."""
-        return int(self.array.min()), int(self.array.max())
-
-    @cached_property
-    def unit(self) -> int:
-        """What all elements are multiples of, beside the first."""
-        return int(np.gcd.reduce(self.array.ravel() - self.first))
-
-    @cached_property
-    def first(self) -> int:
-        """The first element."""
-        return int(self.array.flat[0])
-
-    def times(self, factor: int) -> Part:
-        """All elements as many times as large."""
-        made: Part | None = self.made.get(factor)
-        if made is None:
-            made = self.made[factor] = Part(self.axes, self.array * factor)
-            known = self.__dict__  # what is known of one is known of the other
-            if "ends" in known:
-                low, high = known["ends"]
-                low, high = low * factor, high * factor
-                made.__dict__["ends"] = (low, high) if factor > 0 else (high, low)
-            if "unit" in known:
-                made.__dict__["unit"] = known["unit"] * abs(factor)
-        return made
-
-    def divided(self, const: int, divisor: int, remainder: bool) -> Part:
-        """Quotients or remainders of all elements and a constant."""
-        key = const, divisor, remainder
-        made: Part | None = self.made.get(key)
-        if made is None:
-            array = self.array + const if const else self.array
-            array = array % divisor if remainder else array // divisor
-            made = self.made[key] = Part(self.axes, array)
-        return made
+from fusionstitch.codegen.count.axes import MOST, Array, Axis, Part, size, spread, union
 
 
 class Unknown:
@@ -221,27 +155,6 @@ def along(axis: Axis, step: int = 1, first: int = 0) -> Value:
     return Sum(first, (part,))
 
 
-def size(axes: Iterable[Axis]) -> int:
-    return math.prod(axis.extent for axis in axes)
-
-
-def union(parts: Iterable[Axes]) -> Axes:
-    """The axes of several arrays, in their order."""
-    found = {axis for axes in parts for axis in axes}
-    return tuple(sorted(found, key=lambda axis: axis.number))
-
-
-def spread(array: Array, own: Axes, axes: Axes) -> Array:
-    """An array over `own` axes as one that broadcasts over `axes`."""
-    if own == axes:
-        return array
-    shape, dims = [1] * len(axes), iter(array.shape)
-    for place, axis in enumerate(axes):
-        if axis in own:
-            shape[place] = next(dims)
-    return array.reshape(shape)
-
-
 def whole(value: Sum) -> Part | None:
     """A value as one array, None where that is too large."""
     if len(value.parts) == 1:
@@ -298,8 +211,10 @@ def _sum(const: int, parts: tuple[Part, ...]) -> Value:
         if sharing:
             axes = union(one.axes for one in (*sharing, part))
             if size(axes) > MOST:
-                each = [Sum(0, (one,)) for one in parts]
-                return functools.reduce(functools.partial(Large, np.add), each, const)
+                total: Value = const
+                for one in parts:
+                    total = Large(np.add, total, Sum(0, (one,)))
+                return total
             array = spread(part.array, part.axes, axes)
             for one in sharing:
                 array = array + spread(one.array, one.axes, axes)
@@ -328,10 +243,10 @@ def _divided(value: Sum, divisor: int, remainder: bool) -> Value:
     elif len(odd) == 1:
         found = Sum(0, (odd[0].divided(rest.const, divisor, remainder),))
     else:
-        part = whole(rest)
-        if part is None:
+        joined = whole(rest)
+        if joined is None:
             return Large(np.remainder if remainder else np.floor_divide, value, divisor)
-        found = Sum(0, (part.divided(0, divisor, remainder),))
+        found = Sum(0, (joined.divided(0, divisor, remainder),))
     if remainder:
         return found
     quotients = tuple(part.divided(0, divisor, False) for part in even)

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusionstitch.codegen.count.executions import Executions, Factor, lengths
-from fusionstitch.codegen.count.values import Array, Axis, Part, Sum, Value
+from fusionstitch.codegen.count.axes import Array, Axis, Part
+from fusionstitch.codegen.count.executions import Executions
+from fusionstitch.codegen.count.factors import Factor, lengths
+from fusionstitch.codegen.count.values import Sum, Value
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
 WARP = 32
@@ -42,7 +44,7 @@ class Sectors:
         self._active: dict[Factor, list[Active]] = {}
 
     def touched(self, address: Value, width: int, runs: Executions) -> int:
-        """Sectors of all executions of an access of `width` bytes at an address in bytes; where that
+        """Sectors of all executions of an access of `width` bytes at an address in bytes; where it
         is not known, each thread has its own."""
         total = runs.total
         if not isinstance(address, (int, Sum)) or not total:

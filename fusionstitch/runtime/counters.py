@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Counters:
-    """Accesses of memory ("input", "output", "scratch" or "shared") by their width in bytes, and
-    how often a thread came to where others meet it ("block", "team", "cluster", "grid" barriers) or
+    """Accesses of memory ("input", "output", "scratch" or "shared") by their width in bytes, how
+    often those of a "block", "team", "cluster" or "grid" met at a barrier, and how often a thread
     brought a value to a "shuffle"."""
 
     reads: Mapping[tuple[str, int], int]
     writes: Mapping[tuple[str, int], int]
-    arrivals: Mapping[str, int]
+    meetings: Mapping[str, int]
 
 
 def parse(text: str) -> Counters:

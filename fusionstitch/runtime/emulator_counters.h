@@ -1,5 +1,5 @@
 // What a launch of a counted image does: accesses of each buffer and of shared memory by their
-// width, and threads that come to barriers and collectives.
+// width, and meetings at barriers and shuffles.
 #pragma once
 
 #include <algorithm>
@@ -27,17 +27,17 @@ class Counters {
       }
   }
 
-  // A thread comes to where others meet it.
-  void arrive(const char* where) {
-    for (auto& [name, times] : arrivals_)
+  // All of those have met that a barrier is for, or a thread brings a value to a shuffle.
+  void meet(const char* where) {
+    for (auto& [name, times] : meetings_)
       if (name == where) {
         ++times;
         return;
       }
-    arrivals_.emplace_back(where, 1);
+    meetings_.emplace_back(where, 1);
   }
 
-  // A line for each kind of event: "read NAME WIDTH TIMES", "write NAME WIDTH TIMES" or "meet WHERE 0
+  // A line for each kind of event: "read NAME WIDTH TIMES", "write NAME WIDTH TIMES", or "meet NAME 0
   // TIMES".
   std::string text() const {
     std::string lines;
@@ -47,7 +47,7 @@ class Counters {
           if (const uint64_t times = region.times[writes][width]; times > 0)
             lines += std::string(writes ? "write " : "read ") + region.name + " " +
                      std::to_string(width) + " " + std::to_string(times) + "\n";
-    for (const auto& [name, times] : arrivals_)
+    for (const auto& [name, times] : meetings_)
       lines += "meet " + name + " 0 " + std::to_string(times) + "\n";
     return lines;
   }
@@ -61,7 +61,7 @@ class Counters {
     uint64_t times[2][kWidest + 1];
   };
   std::vector<Region> regions_;
-  std::vector<std::pair<std::string, uint64_t>> arrivals_;
+  std::vector<std::pair<std::string, uint64_t>> meetings_;
 };
 
 }  // namespace fs

@@ -47,11 +47,11 @@ inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
   if (block.site.line != site.line || strcmp(block.site.file, site.file) != 0)
     fail("threads of block %u wait at different __syncthreads, in %s and %s", block.index.x,
          text(block.site).chars, text(site).chars);
-  if (counted_) counters_.arrive("block");
   thread.wait = Wait::kBlock;
   thread.site = site;
   if (++block.arrived == geometry_.block) {
     block.arrived = 0;
+    if (counted_) counters_.meet("block");
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_;
     if (orders(site)) known_->meet_warps(first, ~0u >> (kWarp - warps_));
     release_warps(first, warps_);
@@ -71,13 +71,13 @@ inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned cou
          "%u threads wait in %s", block.index.x, thread.index.x, count, barrier, text(site).chars,
          team.arrived, team.count, text(team.site).chars);
   team = {team.arrived + 1, count, site};
-  if (counted_) counters_.arrive("team");
   thread.wait = Wait::kNamed;
   thread.barrier = barrier;
   thread.site = site;
   if (team.arrived == count) {
     team.arrived = 0;
     progress_ = true;
+    if (counted_) counters_.meet("team");
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_;
     unsigned members = 0;
     for (size_t i = first * kWarp; i < first * kWarp + geometry_.block; ++i) {
@@ -110,11 +110,11 @@ inline void Launch::meet(Thread& thread, FsEmulatedSite site) {
   if (grid_alive_ < all)
     fail("block %u, thread %u waits at the %s barrier in %s, but %u threads have exited",
          thread.block->index.x, thread.index.x, meeting(), text(site).chars, all - grid_alive_);
-  if (counted_) counters_.arrive(meeting());
   thread.wait = Wait::kGrid;
   thread.site = grid_site_ = site;
   if (++grid_arrived_ == all) {
     grid_arrived_ = 0;
+    if (counted_) counters_.meet(meeting());
     if (orders(site)) known_->meet_all();
     release_warps(0, ready_.size());
   }
@@ -144,7 +144,7 @@ inline uint64_t Launch::warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_
   if (op == FsWarpOp::kShuffle && !(mask >> source & 1))
     fail("block %u, thread %u reads from lane %u in a shuffle whose mask 0x%08x leaves that out",
          thread.block->index.x, thread.index.x, source, mask);
-  if (counted_ && op == FsWarpOp::kShuffle) counters_.arrive("shuffle");
+  if (counted_ && op == FsWarpOp::kShuffle) counters_.meet("shuffle");
   thread.wait = Wait::kWarp;
   thread.op = op;
   thread.mask = mask;

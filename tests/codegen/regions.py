@@ -25,6 +25,7 @@ from fusionstitch.hlo.simplify import simplify
 from fusionstitch.hlo.verify import verify
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
+from fusionstitch.runtime.counters import Counters
 
 #: A big device whose cooperative grids stay small on fibers.
 H200 = replace(device("h200"), cooperative_limit=4)
@@ -96,6 +97,19 @@ class Built:
         """The same kernels, with checks of their accesses."""
         artifacts = emulate.build(list(self.kernels.values()), checked=True)
         return replace(self, artifacts=dict(zip(self.kernels, artifacts, strict=True)))
+
+    def counted(self) -> Built:
+        """The same kernels, with counts of what they do."""
+        artifacts = emulate.build(list(self.kernels.values()), counted=True)
+        return replace(self, artifacts=dict(zip(self.kernels, artifacts, strict=True)))
+
+    def counters(self, case: Case) -> Counters:
+        """What a run of a counted kernel did."""
+        kernel = self.kernels[case]
+        own = (*kernel.outputs, *kernel.scratch)
+        memory = [_Memory(a.shape, a.dtype, a) for a in case.args]
+        memory += [_Memory(s.dims, NUMPY_DTYPES[s.dtype]) for s in own]
+        return emulate.counters(self.artifacts[case], [m.address for m in memory])
 
     def barriers(self, case: Case, ignoring: str = "") -> list[str]:
         """The places of the barriers that a run of a checked kernel meets, one of which the checks
