@@ -11,13 +11,10 @@ from typing import TypeVar
 
 from fusionstitch.codegen.decisions import decide, decide_splits
 from fusionstitch.codegen.dots.chains import find_streams
-from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
 from fusionstitch.codegen.loops.nesting import check_nesting
-from fusionstitch.codegen.lower.program import lower_kernel, write_kernel
-from fusionstitch.codegen.memory.inplace import in_place
-from fusionstitch.codegen.memory.scratch import scratch_buffers
+from fusionstitch.codegen.lower.program import write_kernel
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.clusters import has_long_rows
 from fusionstitch.codegen.scheduled import Scheduled
@@ -46,19 +43,6 @@ def inspect(
         return plan_kernel(graph, device, options).facts
     except CodegenError as error:
         return forbid(str(error))
-
-
-def lower(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Lowered:
-    """The statements of a region's kernel. Raises CodegenError as `plan_kernel` does."""
-    settings = Settings(device, options or CodegenOptions())
-    numerics = settings.options.numerics
-
-    def lowered(scheduled: Scheduled) -> Lowered:
-        graph, plan = scheduled.graph, scheduled.plan
-        own, aliases = scratch_buffers(graph, plan), in_place(graph, plan)
-        return lower_kernel(scheduled, numerics, own, aliases)
-
-    return _first_that_works(graph, settings, lowered, NOBODY)
 
 
 def generate(

@@ -6,7 +6,6 @@ import pytest
 
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.count.tally import Accesses, Memory, Tally
-from fusionstitch.codegen.generate import lower
 from fusionstitch.codegen.ir.statements import Scope
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Built, Case, build
@@ -35,13 +34,13 @@ def cases() -> dict[str, Case]:
 
 
 @pytest.fixture(scope="module")
-def tallies(cases: dict[str, Case]) -> dict[str, Tally]:
-    return {name: count(lower(c.graph, c.device, c.options)) for name, c in cases.items()}
+def counted(cases: dict[str, Case], host_compiler: str) -> Built:
+    return build(cases.values(), counted=True)
 
 
 @pytest.fixture(scope="module")
-def counted(cases: dict[str, Case], host_compiler: str) -> Built:
-    return build(cases.values()).counted()
+def tallies(counted: Built, cases: dict[str, Case]) -> dict[str, Tally]:
+    return {name: count(counted.lowered[case]) for name, case in cases.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
