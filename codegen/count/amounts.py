@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.tally import Instructions, Memory, Phase, Traffic
 from fusionstitch.codegen.ir.statements import Scope
 from fusionstitch.costmodel.work import price
@@ -24,6 +25,8 @@ class Amounts:
     units: dict[str, float] = field(default_factory=dict)
     barriers: dict[Scope, int] = field(default_factory=dict)
     shuffles: int = 0
+    read: dict[str, Visited] = field(default_factory=dict)
+    written: dict[str, Visited] = field(default_factory=dict)
 
     def op(self, opcode: str, dtype: str, times: int) -> None:
         """An elementwise op."""
@@ -51,4 +54,6 @@ class Amounts:
             instructions=Instructions(**{unit: int(n) for unit, n in units.items()}),
             barriers=self.barriers,
             shuffles=self.shuffles,
+            read={name: one.closed() for name, one in self.read.items()},
+            written={name: one.closed() for name, one in self.written.items()},
         )

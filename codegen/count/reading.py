@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
@@ -30,12 +30,14 @@ from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Var
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a pointer points: a memory, the bytes of an element, and how many bytes behind the
-    begin of a buffer, which is aligned."""
+    """Where a pointer points: a memory, the bytes of an element, how many bytes behind the begin of
+    a buffer, which is aligned, and which one, of how many bytes."""
 
     memory: Memory
     item: int
     offset: Value = 0
+    buffer: str = ""
+    size: int = 0
 
 
 @dataclass(eq=False)
@@ -126,12 +128,12 @@ class Names:
             return self._behind(self.place(expr.buffer), [expr.at])
         if kind is Pointer:
             found = self.place(expr.start)
-            return found and Place(found.memory, bytes_of(expr.kind), found.offset)
+            return found and replace(found, item=bytes_of(expr.kind))
         if kind is Element:
             return self.place(expr.array)
         if kind is Choice:  # one of several buffers, or of places in one
             found = self.place(expr.otherwise)
-            return found and Place(found.memory, found.item, UNKNOWN)
+            return found and replace(found, offset=UNKNOWN)
         return None
 
     def _behind(self, place: Place | None, more: Any) -> Place | None:
@@ -140,7 +142,7 @@ class Names:
         offset = place.offset
         for one in more:
             offset = offset + self.value(one) * place.item
-        return Place(place.memory, place.item, offset)
+        return replace(place, offset=offset)
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -74,8 +74,10 @@ class _Walk(Visits):
 
     def run(self) -> tuple[Phase, ...]:
         for buffer in self.lowered.buffers:
-            place = Place(_MEMORY[buffer.space], bytes_of(buffer.kind))
-            self.names.places[buffer.name] = place
+            item = bytes_of(buffer.kind)
+            self.names.places[buffer.name] = Place(
+                _MEMORY[buffer.space], item, buffer=buffer.name, size=item * buffer.size
+            )
         self.body(self.lowered.body)
         self.close()
         return tuple(self.phases)

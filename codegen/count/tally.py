@@ -48,21 +48,27 @@ class Instructions:
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """Bytes of a buffer that are read or written, however often; and those that go to and fro
+    between L2 and the multiprocessors."""
+
+    bytes: int
+    moved: int
+
+
+@dataclass(frozen=True)
 class Phase:
     """What all threads of all blocks do between two grid barriers. `barriers` says how often those
-    of a scope meet: each team, each block, each cluster, the grid."""
+    of a scope meet: each team, each block, each cluster, the grid; `read` and `written` are the
+    buffers of global memory by name."""
 
     loads: Accesses = field(default_factory=dict)
     stores: Accesses = field(default_factory=dict)
     instructions: Instructions = Instructions()
     barriers: Mapping[Scope, int] = field(default_factory=dict)
     shuffles: int = 0
-
-    def moved(self, accesses: Accesses, *places: Memory) -> int:
-        """Bytes of the loads or stores of these memories."""
-        return sum(
-            width * one.accesses for (place, width), one in accesses.items() if place in places
-        )
+    read: Mapping[str, Footprint] = field(default_factory=dict)
+    written: Mapping[str, Footprint] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

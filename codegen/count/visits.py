@@ -10,6 +10,7 @@ from fusionstitch.codegen.count.axes import Axis
 from fusionstitch.codegen.count.conditions import Condition, both, negated
 from fusionstitch.codegen.count.exchanges import Called, exchange
 from fusionstitch.codegen.count.executions import Executions
+from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
 from fusionstitch.codegen.count.pressure import Pressure
 from fusionstitch.codegen.count.reading import Names, Place
@@ -158,11 +159,18 @@ class Visits:
         found[0] += self.runs.total
         if place.memory in _NEAR:
             return
+        visited = self.now.written
         if into is self.now.loads:
+            visited = self.now.read
             if at is UNKNOWN:
                 self.pressure.wait()
             self.pressure.load(width)
-        found[1] += self.sectors.touched(at, width, self.runs)
+        sectors = self.sectors.touched(at, width, self.runs)
+        found[1] += sectors
+        buffer = visited.get(place.buffer)
+        if buffer is None:
+            buffer = visited[place.buffer] = Visited(place.size)
+        buffer.add(at, width, self.runs, sectors, self.grid)
 
     def address(self, place: Place, at: Expr) -> Value:
         """Bytes behind the begin of a buffer."""

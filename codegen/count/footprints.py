@@ -1,0 +1,70 @@
+"""Which bytes of a buffer are read or written, and how many of them come to a multiprocessor.
+
+An access goes over so many places as its address has values: at most as many as those of its parts
+together, and no more than lie between the first and the last. What a block visits again is still in
+the cache beside its multiprocessor where all that it visits fits there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fusionstitch.codegen.count.axes import Axis, Part
+from fusionstitch.codegen.count.executions import Executions
+from fusionstitch.codegen.count.tally import Footprint
+from fusionstitch.codegen.count.values import Sum, Value
+from fusionstitch.costmodel.work import SECTOR_BYTES
+
+#: An array of up to so many bytes is in the cache beside the multiprocessor when it is read again.
+L1_BYTES = 1 << 16
+
+
+@dataclass(eq=False)
+class Visited:
+    """What accesses of one buffer, of `size` bytes, visit: by the first byte, the one behind the
+    last, and how many at most, the bytes that come to multiprocessors for it."""
+
+    size: int
+    parts: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> None:
+        """An access of `width` bytes, so many behind the begin."""
+        total, brought = runs.total, sectors * SECTOR_BYTES
+        if not isinstance(at, (int, Sum)):  # the data decides which
+            key = 0, self.size, min(self.size, brought)
+            self.parts[key] = self.parts.get(key, 0) + brought
+            return
+        found = at if isinstance(at, Sum) else Sum(at, ())
+        low, high = found.ends
+        own = [part for part in found.parts if grid not in part.axes]
+        visits = min(_distinct(found.parts, width), total * width)
+        key = low, high + width, min(visits, high + width - low)
+        block = min(_distinct(own, width), _span(own) + width)
+        if block > L1_BYTES:
+            self.parts[key] = self.parts.get(key, 0) + brought
+        else:
+            self.parts[key] = max(self.parts.get(key, 0), min(brought, block * grid.extent))
+
+    def closed(self) -> Footprint:
+        """All of it."""
+        low = min(first for first, _, _ in self.parts)
+        high = max(last for _, last, _ in self.parts)
+        distinct = sum(visits for _, _, visits in self.parts)
+        least = min(distinct, high - low, self.size)
+        return Footprint(least, max(least, sum(self.parts.values())))
+
+
+def _distinct(parts: Iterable[Part], width: int) -> int:
+    """How many bytes addresses of these parts visit at most."""
+    return math.prod(map(_values, parts)) * width
+
+
+def _values(part: Part) -> int:
+    low, high = part.ends
+    return min(part.array.size, (high - low) // part.unit + 1 if part.unit else 1)
+
+
+def _span(parts: Iterable[Part]) -> int:
+    return sum(part.ends[1] - part.ends[0] for part in parts)
