@@ -16,6 +16,9 @@ import numpy as np
 #: Elements of an array over several axes.
 MOST = 1 << 16
 
+#: Lanes of a warp, and the number of the axis of threads.
+WARP, THREADS = 32, 0
+
 Array = np.ndarray[Any, Any]
 
 
@@ -48,6 +51,22 @@ class Part:
     def unit(self) -> int:
         """What all elements are multiples of, beside the first."""
         return int(np.gcd.reduce(self.array.ravel() - self.first))
+
+    @cached_property
+    def alike(self) -> int:
+        """For how many neighbouring threads, up to those of a warp, all elements are the same."""
+        place = next((n for n, axis in enumerate(self.axes) if axis.number == THREADS), None)
+        if place is None:
+            return WARP
+        lanes = np.moveaxis(self.array, place, -1)
+        several = WARP
+        while several > 1:
+            if lanes.shape[-1] % several == 0:
+                groups = lanes.reshape(*lanes.shape[:-1], -1, several)
+                if (groups == groups[..., :1]).all():
+                    break
+            several //= 2
+        return several
 
     @cached_property
     def first(self) -> int:

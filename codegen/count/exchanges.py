@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fusionstitch.codegen.count.axes import WARP
 from fusionstitch.codegen.count.kinds import Kind
 from fusionstitch.codegen.ir.statements import Scope
 
-WARP = 32
 #: FLOPs of a thread in one step of tensor cores, of 8 summed floats or 16 halves.
 TENSOR_8, TENSOR_16 = 2 * 16 * 8 * 8 // WARP, 2 * 16 * 8 * 16 // WARP
 

@@ -11,15 +11,18 @@ from typing import Any
 from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
 from fusionstitch.codegen.count.kinds import bytes_of
 from fusionstitch.codegen.count.tally import Memory
-from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least
+from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least, unknown
 from fusionstitch.codegen.ir.expressions import (
     SHARED,
     Address,
     Apply,
+    Arithmetic,
     Choice,
     Element,
     Infix,
     Integer,
+    Load,
+    LoadVector,
     Name,
     Named,
     Number,
@@ -68,11 +71,18 @@ class Names:
         if kind is Named:
             return self.named(expr.pieces)
         if kind is Apply:
-            name = expr.function.partition("<")[0]
+            name, _, given = expr.function.partition("<")
             if name == "fs_min":
                 return least(*map(self.value, expr.arguments))
             if name in _CASTS:
                 return self.value(expr.arguments[0])
+            if name == "fs_reduce_lanes":
+                return Unknown(alike=int(given.partition(",")[0]))
+            return unknown(*map(self.value, expr.arguments))
+        if kind is Load or kind is LoadVector:
+            return unknown(self.value(expr.at))
+        if kind is Arithmetic:
+            return unknown(*map(self.value, expr.arguments))
         return UNKNOWN
 
     def infix(self, expr: Infix) -> Value:

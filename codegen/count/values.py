@@ -1,14 +1,15 @@
 """Integers of a kernel that differ from thread to thread, block to block or turn to turn.
 
-An integer is a constant plus parts, each an array over axes of its
-own: `tile * 256 + threadIdx.x` has a part over blocks and one over threads. So what is computed is
-as long as an axis, not as all of them together. Only where an operation mixes parts, as a remainder
-of their sum does, do these become one; what would take more than `MOST` elements is computed
-where it is needed, at some points of the axes.
+An integer is a constant plus parts, each an array over axes of its own: `tile * 256 + threadIdx.x`
+has a part over blocks and one over threads. So what is computed is as long as an axis, not as all
+of them together. Only where an operation mixes parts, as a remainder of their sum does, do these
+become one; what would take more than `MOST` elements is computed where it is needed, at some points
+of the axes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,23 +17,65 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.codegen.count.axes import MOST, Array, Axis, Part, size, spread, union
+from fusionstitch.codegen.count.axes import MOST, WARP, Array, Axis, Part, size, spread, union
 
 
+@dataclass(frozen=True, eq=False)
 class Unknown:
-    """An integer that the data decides."""
+    """An integer that the data decides, but for what is `known` to be added to it. The rest is a
+    multiple of `unit`, and the same for each `alike` neighbouring threads."""
 
-    def _same(self, other: Any) -> Unknown:
-        return self
+    known: int | Sum = 0
+    unit: int = 1
+    alike: int = 1
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _same
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _same
+    def __add__(self, other: Value) -> Value:
+        unit, alike = self.unit, self.alike
+        if isinstance(other, Unknown):
+            unit, alike, other = math.gcd(unit, other.unit), min(alike, other.alike), other.known
+        known = self.known + other
+        if isinstance(known, (Large, Unknown)):
+            return UNKNOWN
+        return Unknown(known, unit, alike)
 
-    def __neg__(self) -> Unknown:
-        return self
+    def __sub__(self, other: Value) -> Value:
+        return self + -other
+
+    def __rsub__(self, other: Value) -> Value:
+        return -self + other
+
+    def __mul__(self, other: Value) -> Value:
+        if not isinstance(other, int):
+            return unknown(self, other)
+        known = self.known * other
+        return Unknown(
+            known if isinstance(known, int | Sum) else 0, self.unit * abs(other), self.alike
+        )
+
+    def __floordiv__(self, other: Value) -> Value:
+        return unknown(self, other)
+
+    def __neg__(self) -> Value:
+        return self * -1
+
+    __radd__, __rmul__, __mod__ = __add__, __mul__, __floordiv__
 
 
 UNKNOWN = Unknown()
+
+
+def unknown(*made_of: Value) -> Unknown:
+    """What the data makes of some values."""
+    return Unknown(alike=min(map(alike, made_of), default=1))
+
+
+def alike(value: Value) -> int:
+    """For how many neighbouring threads, up to those of a warp, a value is the same."""
+    if isinstance(value, Unknown):
+        return min(value.alike, alike(value.known))
+    if isinstance(value, Sum):
+        return min((part.alike for part in value.parts), default=WARP)
+    return WARP if isinstance(value, int) else 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +157,10 @@ class Sum:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Value) -> Value:
-        return _divided(self, other, False) if isinstance(other, int) else UNKNOWN
+        return _divided(self, other, False) if isinstance(other, int) else unknown(self, other)
 
     def __mod__(self, other: Value) -> Value:
-        return _divided(self, other, True) if isinstance(other, int) else UNKNOWN
+        return _divided(self, other, True) if isinstance(other, int) else unknown(self, other)
 
 
 Value = int | Sum | Large | Unknown
@@ -140,7 +183,9 @@ def at(value: int | Sum | Large, points: Points) -> Any:
 
 
 def _large(function: Callable[[Any, Any], Any], a: Value, b: Value) -> Value:
-    return UNKNOWN if isinstance(a, Unknown) or isinstance(b, Unknown) else Large(function, a, b)
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
+        return unknown(a, b)
+    return Large(function, a, b)
 
 
 def along(axis: Axis, step: int = 1, first: int = 0) -> Value:
@@ -172,7 +217,7 @@ def whole(value: Sum) -> Part | None:
 def mixed(a: Value, b: Value, function: Any) -> Value:
     """What an element by element function gives of two values, one of which is no constant."""
     if isinstance(a, Unknown) or isinstance(b, Unknown):
-        return UNKNOWN
+        return unknown(a, b)
     found = [whole(one) if isinstance(one, Sum) else one for one in (a, b)]
     parts = [one for one in found if isinstance(one, Part)]
     axes = union(part.axes for part in parts)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusionstitch.codegen.count.amounts import Amounts, Counted
-from fusionstitch.codegen.count.axes import Axis
+from fusionstitch.codegen.count.axes import THREADS, Axis
 from fusionstitch.codegen.count.conditions import Condition, both, negated
 from fusionstitch.codegen.count.exchanges import Called, exchange
 from fusionstitch.codegen.count.executions import Executions
@@ -48,7 +48,7 @@ class Visits:
 
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
-        self.thread, self.grid = Axis(0, lowered.block), Axis(1, lowered.grid)
+        self.thread, self.grid = Axis(THREADS, lowered.block), Axis(1, lowered.grid)
         self.numbers: dict[str, Value] = {
             THREAD.name: along(self.thread),
             BLOCK.name: along(self.grid),
@@ -162,15 +162,15 @@ class Visits:
         visited = self.now.written
         if into is self.now.loads:
             visited = self.now.read
-            if at is UNKNOWN:
+            if isinstance(at, Unknown):
                 self.pressure.wait()
             self.pressure.load(width)
-        sectors = self.sectors.touched(at, width, self.runs)
-        found[1] += sectors
+        found[1] += self.sectors.touched(at, width, self.runs)
+        brought = self.sectors.touched(at, width, self.runs, aligned=True)
         buffer = visited.get(place.buffer)
         if buffer is None:
             buffer = visited[place.buffer] = Visited(place.size)
-        buffer.add(at, width, self.runs, sectors, self.grid)
+        buffer.add(at, width, self.runs, brought, self.grid)
 
     def address(self, place: Place, at: Expr) -> Value:
         """Bytes behind the begin of a buffer."""

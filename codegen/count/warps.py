@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusionstitch.codegen.count.axes import Array, Axis, Part
+from fusionstitch.codegen.count.axes import WARP, Array, Axis, Part
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.factors import Factor, lengths
-from fusionstitch.codegen.count.values import Sum, Value
+from fusionstitch.codegen.count.values import Sum, Unknown, Value
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
-WARP = 32
 #: Offsets within a sector, and sets of active threads, that are told apart.
 OFFSETS, SETS = 2, 4
+_APART = 1 << 40
 _NOWHERE = np.iinfo(np.int64).max
 
 
@@ -43,27 +43,27 @@ class Sectors:
         self._all = [Active(np.ones(thread.extent, bool).tobytes(), thread.extent, 1.0)]
         self._active: dict[Factor, list[Active]] = {}
 
-    def touched(self, address: Value, width: int, runs: Executions) -> int:
+    def touched(self, address: Value, width: int, runs: Executions, aligned: bool = False) -> int:
         """Sectors of all executions of an access of `width` bytes at an address in bytes; where it
-        is not known, each thread has its own."""
-        total = runs.total
-        if not isinstance(address, (int, Sum)) or not total:
+        is not known, each thread has its own. `aligned`: what a warp touches begins with a sector,
+        because the next warp is there to share the last one of this."""
+        total, unit, several = runs.total, 0, WARP
+        if isinstance(address, Unknown):
+            unit, several, address = address.unit, address.alike, address.known
+        if not isinstance(address, (int, Sum)) or not total or several == 1:
             return total * -(-width // SECTOR_BYTES)
-        lanes = b""
-        begin, unit = 0, 0
-        if isinstance(address, int):
-            begin = address
-        else:
-            begin = address.const
-            for part in address.parts:
-                if self.thread in part.axes:
-                    lanes = self._lanes(part)
-                else:
-                    begin, unit = begin + part.first, math.gcd(unit, part.unit)
+        lanes, begin = b"", address if isinstance(address, int) else address.const
+        for part in address.parts if isinstance(address, Sum) else ():
+            if self.thread in part.axes:
+                lanes = self._lanes(part)
+            else:
+                begin, unit = begin + part.first, math.gcd(unit, part.unit)
         offset, unit = begin % SECTOR_BYTES, math.gcd(unit, SECTOR_BYTES)
+        if aligned:
+            offset, unit = 0, SECTOR_BYTES
         found = threads = 0.0
         for active in self._sets(runs.of(self.thread)):
-            found += active.times * _touched(lanes, active.threads, offset, unit, width)
+            found += active.times * _touched(lanes, active.threads, offset, unit, width, several)
             threads += active.times * active.number
         return round(found * total / threads)
 
@@ -123,11 +123,16 @@ def _fewer(rows: Array, times: Array) -> tuple[Array, Array]:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _touched(lanes: bytes, threads: bytes, offset: int, unit: int, width: int) -> float:
-    """Sectors that the warps of a block touch where `threads` of it are active."""
+def _touched(
+    lanes: bytes, threads: bytes, offset: int, unit: int, width: int, several: int
+) -> float:
+    """Sectors that the warps of a block touch where `threads` of it are active. Each `several`
+    neighbours are somewhere else."""
     active = np.frombuffer(threads, bool)
     missing = -len(active) % WARP
     addresses = np.frombuffer(lanes, np.int64) if lanes else np.zeros(len(active), np.int64)
+    if several < WARP:
+        addresses = addresses + np.arange(len(active)) // several * _APART
     if missing:
         active = np.pad(active, (0, missing))
         addresses = np.pad(addresses, (0, missing))
