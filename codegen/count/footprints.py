@@ -11,10 +11,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from fusionstitch.codegen.count.axes import Axis, Part
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.tally import Footprint
-from fusionstitch.codegen.count.values import Sum, Value
+from fusionstitch.codegen.count.values import Large, Sum, Value
+from fusionstitch.codegen.count.values import at as value_at
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
 #: An array of up to so many bytes is in the cache beside the multiprocessor when it is read again.
@@ -32,6 +35,11 @@ class Visited:
     def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> None:
         """An access of `width` bytes, so many behind the begin."""
         total, brought = runs.total, sectors * SECTOR_BYTES
+        if isinstance(at, Large) and total:
+            places = value_at(at, runs.points)
+            low, high = int(np.min(places)), int(np.max(places)) + width
+            self._visit((low, high, min(high - low, total * width)), high - low, brought, grid)
+            return
         if not isinstance(at, (int, Sum)):  # the data decides which
             key = 0, self.size, min(self.size, brought)
             self.parts[key] = self.parts.get(key, 0) + brought
@@ -41,7 +49,10 @@ class Visited:
         own = [part for part in found.parts if grid not in part.axes]
         visits = min(_distinct(found.parts, width), total * width)
         key = low, high + width, min(visits, high + width - low)
-        block = min(_distinct(own, width), _span(own) + width)
+        self._visit(key, min(_distinct(own, width), _span(own) + width), brought, grid)
+
+    def _visit(self, key: tuple[int, int, int], block: int, brought: int, grid: Axis) -> None:
+        """Of what is visited, each block has so many bytes at most."""
         if block > L1_BYTES:
             self.parts[key] = self.parts.get(key, 0) + brought
         else:

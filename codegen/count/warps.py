@@ -16,11 +16,13 @@ import numpy as np
 from fusionstitch.codegen.count.axes import WARP, Array, Axis, Part
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.factors import Factor, lengths
-from fusionstitch.codegen.count.values import Sum, Unknown, Value
+from fusionstitch.codegen.count.values import Large, Sum, Unknown, Value, at
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
 #: Offsets within a sector, and sets of active threads, that are told apart.
 OFFSETS, SETS = 2, 4
+#: Warps that are looked at where an address has too many values.
+SOME = 1 << 6
 _APART = 1 << 40
 _NOWHERE = np.iinfo(np.int64).max
 
@@ -48,6 +50,9 @@ class Sectors:
         is not known, each thread has its own. `aligned`: what a warp touches begins with a sector,
         because the next warp is there to share the last one of this."""
         total, unit, several = runs.total, 0, WARP
+        if isinstance(address, Large) and total:
+            each = distinct(warps_of(address, runs, self.thread), width)
+            return round(each / SOME / WARP * total)
         if isinstance(address, Unknown):
             unit, several, address = address.unit, address.alike, address.known
         if not isinstance(address, (int, Sum)) or not total or several == 1:
@@ -83,6 +88,14 @@ class Sectors:
         if found is None:
             found = self._active[factor] = list(_of(factor, self.thread))
         return found
+
+
+def warps_of(address: Large, runs: Executions, thread: Axis) -> Array:
+    """An address in all lanes of some warps, a row each."""
+    lanes = np.arange(WARP)
+    points = {axis: places[:SOME, None] for axis, places in runs.points.items()}
+    points[thread] = np.minimum(points[thread] // WARP * WARP + lanes, thread.extent - 1)
+    return np.broadcast_to(at(address, points), (SOME, WARP))
 
 
 def _of(factor: Factor, thread: Axis) -> list[Active]:
@@ -140,10 +153,17 @@ def _touched(
     tried = offsets[:: -(-len(offsets) // OFFSETS)]
     found = 0
     for begin in tried:
-        ends = [begin] if width <= 16 else [begin, begin + width - 1]
-        sectors = [(addresses + end) // SECTOR_BYTES for end in ends]
-        taken = [np.where(active, one, _NOWHERE).reshape(-1, WARP) for one in sectors]
-        warps = np.sort(taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1), axis=1)
-        found += int((warps[:, 1:] != warps[:, :-1]).sum()) + len(warps)
-        found -= int((warps[:, -1] == _NOWHERE).sum())
+        found += distinct((addresses + begin).reshape(-1, WARP), width, active.reshape(-1, WARP))
     return found / len(tried)
+
+
+def distinct(addresses: Array, width: int, active: Array | None = None) -> int:
+    """Sectors of accesses of `width` bytes, a row for each warp; vectors of up to 16 bytes have one
+    each."""
+    ends = [addresses] if width <= 16 else [addresses, addresses + width - 1]
+    taken = [end // SECTOR_BYTES for end in ends]
+    if active is not None:
+        taken = [np.where(active, one, _NOWHERE) for one in taken]
+    warps = np.sort(taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1), axis=1)
+    found = int((warps[:, 1:] != warps[:, :-1]).sum()) + len(warps)
+    return found if active is None else found - int((warps[:, -1] == _NOWHERE).sum())
