@@ -53,6 +53,12 @@ class Part:
         return int(np.gcd.reduce(self.array.ravel() - self.first))
 
     @cached_property
+    def values(self) -> int:
+        """How many different elements there are, at most."""
+        low, high = self.ends
+        return min(self.array.size, (high - low) // self.unit + 1 if self.unit else 1)
+
+    @cached_property
     def alike(self) -> int:
         """For how many neighbouring threads, up to those of a warp, all elements are the same."""
         place = next((n for n, axis in enumerate(self.axes) if axis.number == THREADS), None)

@@ -69,12 +69,7 @@ class Visited:
 
 def _distinct(parts: Iterable[Part], width: int) -> int:
     """How many bytes addresses of these parts visit at most."""
-    return math.prod(map(_values, parts)) * width
-
-
-def _values(part: Part) -> int:
-    low, high = part.ends
-    return min(part.array.size, (high - low) // part.unit + 1 if part.unit else 1)
+    return math.prod(part.values for part in parts) * width
 
 
 def _span(parts: Iterable[Part]) -> int:

@@ -165,8 +165,8 @@ class Visits:
             if isinstance(at, Unknown):
                 self.pressure.wait()
             self.pressure.load(width)
-        found[1] += self.sectors.touched(at, width, self.runs)
-        brought = self.sectors.touched(at, width, self.runs, aligned=True)
+        sectors, brought = self.sectors.touched(at, width, self.runs)
+        found[1] += sectors
         buffer = visited.get(place.buffer)
         if buffer is None:
             buffer = visited[place.buffer] = Visited(place.size)

@@ -45,18 +45,18 @@ class Sectors:
         self._all = [Active(np.ones(thread.extent, bool).tobytes(), thread.extent, 1.0)]
         self._active: dict[Factor, list[Active]] = {}
 
-    def touched(self, address: Value, width: int, runs: Executions, aligned: bool = False) -> int:
+    def touched(self, address: Value, width: int, runs: Executions) -> tuple[int, int]:
         """Sectors of all executions of an access of `width` bytes at an address in bytes; where it
-        is not known, each thread has its own. `aligned`: what a warp touches begins with a sector,
-        because the next warp is there to share the last one of this."""
+        is not known, each thread has its own. And as many as there are if what a warp touches
+        begins with a sector, because the next warp is there to share the last one of this."""
         total, unit, several = runs.total, 0, WARP
         if isinstance(address, Large) and total:
             each = distinct(warps_of(address, runs, self.thread), width)
-            return round(each / SOME / WARP * total)
+            return (round(each / SOME / WARP * total),) * 2
         if isinstance(address, Unknown):
             unit, several, address = address.unit, address.alike, address.known
         if not isinstance(address, (int, Sum)) or not total or several == 1:
-            return total * -(-width // SECTOR_BYTES)
+            return (total * -(-width // SECTOR_BYTES),) * 2
         lanes, begin = b"", address if isinstance(address, int) else address.const
         for part in address.parts if isinstance(address, Sum) else ():
             if self.thread in part.axes:
@@ -64,13 +64,15 @@ class Sectors:
             else:
                 begin, unit = begin + part.first, math.gcd(unit, part.unit)
         offset, unit = begin % SECTOR_BYTES, math.gcd(unit, SECTOR_BYTES)
-        if aligned:
-            offset, unit = 0, SECTOR_BYTES
-        found = threads = 0.0
-        for active in self._sets(runs.of(self.thread)):
-            found += active.times * _touched(lanes, active.threads, offset, unit, width, several)
-            threads += active.times * active.number
-        return round(found * total / threads)
+        found = aligned = threads = 0.0
+        for one in self._sets(runs.of(self.thread)):
+            given = width, several, lanes, one.threads
+            threads += one.times * one.number
+            shared = _touched(0, SECTOR_BYTES, *given)
+            aligned += one.times * shared
+            own = _touched(offset, unit, *given) if offset or unit != SECTOR_BYTES else shared
+            found += one.times * own
+        return round(found * total / threads), round(aligned * total / threads)
 
     def _lanes(self, part: Part) -> bytes:
         """What a part adds by thread; where it also depends on others, on the first of them."""
@@ -137,7 +139,7 @@ def _fewer(rows: Array, times: Array) -> tuple[Array, Array]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _touched(
-    lanes: bytes, threads: bytes, offset: int, unit: int, width: int, several: int
+    offset: int, unit: int, width: int, several: int, lanes: bytes, threads: bytes
 ) -> float:
     """Sectors that the warps of a block touch where `threads` of it are active. Each `several`
     neighbours are somewhere else."""
