@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.ir.exchanges import WARP
+
 #: Elements of an array over several axes.
 MOST = 1 << 16
 
-#: Lanes of a warp, and the number of the axis of threads.
-WARP, THREADS = 32, 0
+#: The number of the axis of threads.
+THREADS = 0
 
 Array = np.ndarray[Any, Any]
 

@@ -2,7 +2,7 @@
 often they wait, and what they shuffle (`cuda/reduce.cuh`, `cuda/cluster.cuh`, `cuda/fragments.cuh`,
 `cuda/mma.cuh`).
 
-Who has to come to a call is in `ir/verifier/meetings.py`.
+Who has to come to a call is in `ir/exchanges.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.count.axes import WARP
 from fusionstitch.codegen.count.kinds import Kind
+from fusionstitch.codegen.ir.exchanges import WARP
 from fusionstitch.codegen.ir.statements import Scope
 
 #: FLOPs of a thread in one step of tensor cores, of 8 summed floats or 16 halves.
@@ -130,7 +130,7 @@ def _strided(called: Called) -> Exchange:
         called.block,
         loads=((kind.bytes, joins + called.block),),
         stores=((kind.bytes, joins + called.block),),
-        barriers=((Scope.BLOCK, steps + 2),),
+        barriers=((Scope.BLOCK, steps + 1),),
         joins=-(-joins * kind.fields // called.block),
     )
 
@@ -142,7 +142,7 @@ def _teams(called: Called) -> Exchange:
         called.block,
         loads=((kind.bytes, count * threads * teams + count * threads),),
         stores=((kind.bytes, count * called.block + count * threads),),
-        barriers=((Scope.BLOCK, 3),),
+        barriers=((Scope.BLOCK, 2),),
         joins=-(-count * (teams - 1) // teams) * kind.fields,
     )
 
@@ -156,7 +156,7 @@ def _parts(called: Called) -> Exchange:
         called.block,
         loads=((unit * kind.bytes, units * threads * shares),),
         stores=((unit * kind.bytes, units * called.block),),
-        barriers=((Scope.BLOCK, 2),),
+        barriers=((Scope.BLOCK, 1),),
         joins=-(-units * unit * (shares - 1) // shares),
     )
 

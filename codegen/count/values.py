@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.codegen.count.axes import MOST, WARP, Array, Axis, Part, size, spread, union
+from fusionstitch.codegen.count.axes import MOST, Array, Axis, Part, size, spread, union
+from fusionstitch.codegen.ir.exchanges import WARP
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,6 @@ from fusionstitch.codegen.ir.expressions import (
     Load,
     LoadVector,
     Name,
-    Pointer,
 )
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import Scope
@@ -38,8 +37,6 @@ from fusionstitch.codegen.ir.statements import Scope
 _NEAR = (Memory.SHARED, Memory.TABLE)
 #: Functions that are called by name, and the ops whose price they have.
 _FUNCTIONS = {"expf": "exponential", "fs_approximate_exp": "exponential"}
-#: Functions whose first argument is where they exchange values.
-_SCRATCH_FIRST = ("fs_reduce_block", "fs_reduce_team", "fs_reduce_cluster")
 
 
 class Visits:
@@ -180,9 +177,7 @@ class Visits:
 
     def exchanged(self, name: str, given: str, arguments: Sequence[Expr]) -> None:
         """What a function of the headers does that threads call together."""
-        values = [self.kind(a) for a in arguments if not isinstance(a, Pointer)]
-        if name in _SCRATCH_FIRST:
-            values = values[1:]
+        values = [self.kind(a) for a in arguments if self.names.place(a) is None]
         found = exchange(name, Called(template_arguments(given), values, self.lowered.block))
         if found is None:
             return
