@@ -8,7 +8,7 @@ the cache beside its multiprocessor where all that it visits fits there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,7 +47,7 @@ class Visited:
         found = at if isinstance(at, Sum) else Sum(at, ())
         low, high = found.ends
         own = [part for part in found.parts if grid not in part.axes]
-        visits = min(_distinct(found.parts, width), total * width)
+        visits = min(_distinct(found.parts, width), max(total * width, brought))
         key = low, high + width, min(visits, high + width - low)
         self._visit(key, min(_distinct(own, width), _span(own) + width), brought, grid)
 
@@ -67,10 +67,12 @@ class Visited:
         return Footprint(least, max(least, sum(self.parts.values())))
 
 
-def _distinct(parts: Iterable[Part], width: int) -> int:
-    """How many bytes addresses of these parts visit at most."""
-    return math.prod(part.values for part in parts) * width
+def _distinct(parts: Sequence[Part], width: int) -> int:
+    """How many bytes addresses of these parts visit at most: where they lie apart, in sectors."""
+    apart = math.gcd(*(part.unit for part in parts))
+    each = max(width, min(SECTOR_BYTES, apart))
+    return math.prod(part.values for part in parts) * each
 
 
-def _span(parts: Iterable[Part]) -> int:
+def _span(parts: Sequence[Part]) -> int:
     return sum(part.ends[1] - part.ends[0] for part in parts)

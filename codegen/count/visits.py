@@ -36,7 +36,11 @@ from fusionstitch.codegen.ir.statements import Scope
 #: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
 _NEAR = (Memory.SHARED, Memory.TABLE)
 #: Functions that are called by name, and the ops whose price they have.
-_FUNCTIONS = {"expf": "exponential", "fs_approximate_exp": "exponential"}
+_FUNCTIONS = {
+    "expf": (("exponential", "f32"),),
+    "fs_approximate_exp": (("exponential", "f32"),),
+    "fs_rotate_left": (("shift-left", "u32"), ("shift-right-logical", "u32"), ("or", "u32")),
+}
 
 
 class Visits:
@@ -120,7 +124,8 @@ class Visits:
             kind = self.kind(one.arguments[0])
             self.now.compute(kind.unit, kind.fields * self.runs.total)
         elif name in _FUNCTIONS:
-            self.now.op(_FUNCTIONS[name], "f32", self.runs.total)
+            for opcode, dtype in _FUNCTIONS[name]:
+                self.now.op(opcode, dtype, self.runs.total)
         else:
             self.exchanged(name, given, one.arguments)
 
