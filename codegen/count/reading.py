@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -34,13 +34,13 @@ from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Var
 @dataclass(frozen=True, eq=False)
 class Place:
     """Where a pointer points: a memory, the bytes of an element, how many bytes behind the begin of
-    a buffer, which is aligned, and which one, of how many bytes."""
+    a buffer, which is aligned, and which one, of how many bytes; or which ones, if it may be one of
+    several."""
 
     memory: Memory
     item: int
     offset: Value = 0
-    buffer: str = ""
-    size: int = 0
+    buffers: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(eq=False)
@@ -141,10 +141,17 @@ class Names:
             return found and replace(found, item=bytes_of(expr.kind))
         if kind is Element:
             return self.place(expr.array)
-        if kind is Choice:  # one of several buffers, or of places in one
-            found = self.place(expr.otherwise)
-            return found and replace(found, offset=UNKNOWN)
+        if kind is Choice:
+            return self._one_of([*(to for _, to in expr.cases), expr.otherwise])
         return None
+
+    def _one_of(self, pointers: Sequence[Any]) -> Place | None:
+        """One of several places, which threads visit alike: the first stands for all of them."""
+        places = [place for place in map(self.place, pointers) if place]
+        if not places:
+            return None
+        buffers = dict.fromkeys(buffer for place in places for buffer in place.buffers)
+        return replace(places[0], buffers=tuple(buffers))
 
     def _behind(self, place: Place | None, more: Any) -> Place | None:
         if place is None:

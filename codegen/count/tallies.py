@@ -75,9 +75,8 @@ class _Walk(Visits):
     def run(self) -> tuple[Phase, ...]:
         for buffer in self.lowered.buffers:
             item = bytes_of(buffer.kind)
-            self.names.places[buffer.name] = Place(
-                _MEMORY[buffer.space], item, buffer=buffer.name, size=item * buffer.size
-            )
+            known = (buffer.name, item * buffer.size)
+            self.names.places[buffer.name] = Place(_MEMORY[buffer.space], item, buffers=(known,))
         self.body(self.lowered.body)
         self.close()
         return tuple(self.phases)

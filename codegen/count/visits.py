@@ -169,10 +169,11 @@ class Visits:
             self.pressure.load(width)
         sectors, brought = self.sectors.touched(at, width, self.runs)
         found[1] += sectors
-        buffer = visited.get(place.buffer)
-        if buffer is None:
-            buffer = visited[place.buffer] = Visited(place.size)
-        buffer.add(at, width, self.runs, brought, self.grid)
+        for name, size in place.buffers:
+            buffer = visited.get(name)
+            if buffer is None:
+                buffer = visited[name] = Visited(size)
+            buffer.add(at, width, self.runs, brought // len(place.buffers), self.grid)
 
     def address(self, place: Place, at: Expr) -> Value:
         """Bytes behind the begin of a buffer."""
