@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -103,23 +103,27 @@ def _where(value: Value, holds: Callable[[Any], Any]) -> Condition:
         return bool(holds(value))
     if isinstance(value, Unknown):
         return UNKNOWN
-    if isinstance(value, Sum):
-        low, high = value.ends
-        if high < 0 or low > 0:
-            return bool(holds(low))
-        if low == 0 and not holds(0):
-            return False
-        first = value.parts[0]  # of a single part, what was found is kept
-        known = first.made.get((holds, value.const)) if len(value.parts) == 1 else None
-        if known is not None:
-            return cast(Factor, known)
-        table = _table(value, (-1, 1))
-        if table is not None:
-            found = Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
-            if len(value.parts) == 1:
-                first.made[holds, value.const] = found
-            return found
-    return Chance(lambda points: np.asarray(holds(at(value, points))).astype(np.int64))
+    if isinstance(value, Large):
+        return Chance(lambda points: np.asarray(holds(at(value, points))).astype(np.int64))
+    if len(value.parts) > 1:
+        return _of_sum(value, holds)
+    made, key = value.parts[0].made, (holds, value.const)
+    found: Condition | None = made.get(key)
+    if found is None:
+        found = made[key] = _of_sum(value, holds)
+    return found
+
+
+def _of_sum(value: Sum, holds: Callable[[Any], Any]) -> Condition:
+    low, high = value.ends
+    if high < 0 or low > 0:
+        return bool(holds(low))
+    if low == 0 and not holds(0):
+        return False
+    table = _table(value, (-1, 1))
+    if table is None:
+        return Chance(lambda points: np.asarray(holds(at(value, points))).astype(np.int64))
+    return Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
 
 
 def _table(value: Sum, kept: tuple[int, int]) -> Factor | None:

@@ -24,7 +24,7 @@ from fusionstitch.costmodel.work import SECTOR_BYTES
 OFFSETS, SETS = 2, 4
 #: Warps that are looked at where an address has too many values.
 SOME = 1 << 6
-_APART = 1 << 40
+_APART, _LANES = 1 << 40, "lanes"
 _NOWHERE = np.iinfo(np.int64).max
 
 
@@ -77,11 +77,14 @@ class Sectors:
 
     def _lanes(self, part: Part) -> bytes:
         """What a part adds by thread; where it also depends on others, on the first of them."""
-        array = part.array
-        if array.ndim > 1:
-            place = part.axes.index(self.thread)
-            array = array[tuple(slice(None) if n == place else 0 for n in range(array.ndim))]
-        return array.tobytes()
+        found: bytes | None = part.made.get(_LANES)
+        if found is None:
+            array = part.array
+            if array.ndim > 1:
+                place = part.axes.index(self.thread)
+                array = array[tuple(slice(None) if n == place else 0 for n in range(array.ndim))]
+            found = part.made[_LANES] = array.tobytes()
+        return found
 
     def _sets(self, factor: Factor | None) -> list[Active]:
         """Which threads run together."""
@@ -104,6 +107,10 @@ def warps_of(address: Large, runs: Executions, thread: Axis) -> Array:
 def _of(factor: Factor, thread: Axis) -> list[Active]:
     place, starts = factor.axes.index(thread), factor.starts
     rows, own = factor.weights, starts[place]
+    if rows.ndim == 1 and own is None:
+        active = rows > 0
+        number = int(np.count_nonzero(active))
+        return [Active(active.tobytes(), number, factor.total / number)] if number else []
     times: Array = np.ones(1)
     if rows.ndim > 1:
         for number, (axis, begin) in enumerate(zip(factor.axes, starts, strict=True)):
