@@ -81,6 +81,10 @@ class Part:
         """The first element."""
         return int(self.array.flat[0])
 
+    def is_multiple(self, divisor: int) -> bool:
+        """Whether all elements are multiples of an integer."""
+        return self.unit % divisor == 0 and self.first % divisor == 0
+
     def times(self, factor: int) -> Part:
         """All elements as many times as large."""
         made: Part | None = self.made.get(factor)

@@ -280,7 +280,7 @@ def _divided(value: Sum, divisor: int, remainder: bool) -> Value:
         return value if remainder else 0
     even, odd = list[Part](), list[Part]()
     for part in value.parts:
-        (even if _is_multiple(part, divisor) else odd).append(part)
+        (even if part.is_multiple(divisor) else odd).append(part)
     rest = Sum(value.const % divisor, tuple(odd))
     low, high = rest.ends
     found: Value
@@ -298,7 +298,3 @@ def _divided(value: Sum, divisor: int, remainder: bool) -> Value:
     quotients = tuple(part.divided(0, divisor, False) for part in even)
     apart = value.const // divisor
     return found + Sum(apart, quotients) if quotients else found + apart
-
-
-def _is_multiple(part: Part, divisor: int) -> bool:
-    return part.unit % divisor == 0 and part.first % divisor == 0
