@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -79,19 +80,39 @@ class Work:
 NOTHING = Work()
 
 
-def _arithmetic(op: Op) -> Work:
-    """Elementwise work goes to the unit of the type it is computed in."""
-    spec = spec_of(op.opcode)
-    dtype = op.operands[0].dtype if op.operands else op.dtype
-    size = op.shape.size
+@dataclass(frozen=True)
+class Price:
+    """What one result of an elementwise op takes, by the units of `Work`."""
+
+    flops: int = 0
+    flops64: int = 0
+    special: int = 0
+    int_ops: float = 0
+
+
+@functools.cache
+def price(opcode: str, dtype: str) -> Price:
+    """Elementwise work goes to the unit of the type it is computed in, that of its operands."""
+    spec = spec_of(opcode)
     if dtype == "f64":
         # f64 library routines are all FMA: the special-function unit only starts them
-        return Work(flops64=spec.flops * size)
+        return Price(flops64=spec.flops)
     if dtype in FLOATS or dtype in FLOATS8:
-        flops, special = FLOAT.get(op.opcode, (spec.flops, spec.special))
-        return Work(flops=flops * size, special=special * size)
-    units = INTEGER.get(op.opcode, spec.flops) * (2 if dtype in ("s64", "u64") else 1)
-    return Work(int_ops=int(units * size))
+        flops, special = FLOAT.get(opcode, (spec.flops, spec.special))
+        return Price(flops=flops, special=special)
+    units = INTEGER.get(opcode, spec.flops) * (2 if dtype in ("s64", "u64") else 1)
+    return Price(int_ops=units)
+
+
+def _arithmetic(op: Op) -> Work:
+    dtype = op.operands[0].dtype if op.operands else op.dtype
+    one, size = price(op.opcode, dtype), op.shape.size
+    return Work(
+        flops=one.flops * size,
+        flops64=one.flops64 * size,
+        special=one.special * size,
+        int_ops=int(one.int_ops * size),
+    )
 
 
 def _movement(op: Op) -> Work:

@@ -16,6 +16,20 @@
 #pragma clang diagnostic error "-Wframe-larger-than"
 #endif
 
+// Of which build an image is: whether accesses are reported, and what for.
+#ifdef FUSIONSTITCH_CHECKED
+#define FS_REPORTS
+constexpr bool fs_emulated_checked = true;
+#else
+constexpr bool fs_emulated_checked = false;
+#endif
+#ifdef FUSIONSTITCH_COUNTED
+#define FS_REPORTS
+constexpr bool fs_emulated_counted = true;
+#else
+constexpr bool fs_emulated_counted = false;
+#endif
+
 #define __global__
 #define __device__
 #define __host__
@@ -113,7 +127,7 @@ inline unsigned __activemask() { return 1u << fs_emulated_self->lane; }
 
 // ---- atomics: each returns the value before -----------------------------------------------------
 
-#ifdef FUSIONSTITCH_CHECKED
+#ifdef FS_REPORTS
 #define FS_ATOMIC __attribute__((noinline, no_sanitize("thread")))
 #define FS_REPORT_ATOMIC(address) \
   fs_emulated_runtime->access(fs_emulated_self, address, sizeof(*address), FsAccess::kAtomic)
@@ -279,9 +293,9 @@ extern "C" inline __attribute__((used)) void __ubsan_handle_type_mismatch_v1_abo
                                   access->site);
 }
 
-// ---- checks: -fsanitize=thread calls these at every access ---------------------------------------
+// ---- checks and counts: -fsanitize=thread calls these at every access ----------------------------
 
-#ifdef FUSIONSTITCH_CHECKED
+#ifdef FS_REPORTS
 #define FS_UNCHECKED extern "C" inline __attribute__((used, no_sanitize("thread")))
 #define FS_EMULATED_ACCESS(name, bytes, kind)                                           \
   FS_UNCHECKED void __tsan_##name(void* address) {                                      \
@@ -311,9 +325,6 @@ FS_UNCHECKED void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
 FS_UNCHECKED void __tsan_init() {}
 FS_UNCHECKED void __tsan_func_entry(void*) {}
 FS_UNCHECKED void __tsan_func_exit(void*) {}
-constexpr bool fs_emulated_checked = true;
-#else
-constexpr bool fs_emulated_checked = false;
 #endif
 
 // ---- what the generated end of a translation unit uses ------------------------------------------
@@ -335,4 +346,4 @@ struct FsEmulatedPointer {
   static FsEmulatedThread** fs_emulated_slot() { return &fs_emulated_self; }                   \
   extern "C" __attribute__((visibility("default"))) const FsEmulatedImage fs_emulated_image = { \
       FS_EMULATION_ABI, sizeof(kernels) / sizeof(kernels[0]), fs_emulated_checked,             \
-      kernels,          fs_emulated_bind,                     fs_emulated_slot};
+      fs_emulated_counted, kernels, fs_emulated_bind, fs_emulated_slot};

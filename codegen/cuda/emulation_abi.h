@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 // Part of every image: an image built against another layout of this file is refused.
-#define FS_EMULATION_ABI 4
+#define FS_EMULATION_ABI 5
 
 struct FsEmulatedDim3 {
   unsigned x, y, z;
@@ -51,7 +51,8 @@ struct FsEmulatedRuntime {
   void (*fail)(FsEmulatedThread*, const char* text);
   // Ends the launch: an access to `address`, which is no multiple of `alignment`.
   void (*misaligned)(FsEmulatedThread*, const void* address, unsigned alignment, FsEmulatedSite);
-  // Checks an access to memory of whatever kind; called only by images that are `checked`.
+  // Checks or counts an access to memory of whatever kind; called only by images that are `checked`
+  // or `counted`.
   void (*access)(FsEmulatedThread*, const void* address, size_t bytes, FsAccess);
 };
 
@@ -74,7 +75,8 @@ struct FsEmulatedKernel {
 struct FsEmulatedImage {
   uint32_t abi;
   uint32_t kernel_count;
-  bool checked;  // reports its accesses
+  bool checked;  // reports its accesses, to find races
+  bool counted;  // reports them, to be counted
   const FsEmulatedKernel* kernels;
   void (*bind)(const FsEmulatedRuntime*);
   FsEmulatedThread** (*self)();  // this OS thread's slot for the running CUDA thread

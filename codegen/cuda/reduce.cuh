@@ -149,7 +149,8 @@ FS_FN void fs_scatter_lanes(T* values) {
 
 // All elements of a vector joined, in pairs.
 template <class Op, class T, int N>
-FS_FN T fs_fold(fs_vec<T, N> values) {
+FS_FN T fs_fold(const fs_vec<T, N>& memory) {
+  fs_vec<T, N> values = memory;
   FS_UNROLL
   for (int half = N / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) values[i] = Op::apply(values[i], values[i + half]);
@@ -239,8 +240,10 @@ FS_FN void fs_reduce_teams(T (&values)[N], unsigned char* memory) {
   __syncthreads();
   for (int i = team; i < N; i += teams) {
     T total = scratch[i * THREADS + lane];
-    for (int other = 1; other < teams; ++other)
-      total = Op::apply(total, scratch[(other * N + i) * THREADS + lane]);
+    for (int other = 1; other < teams; ++other) {
+      const T more = scratch[(other * N + i) * THREADS + lane];
+      total = Op::apply(total, more);
+    }
     scratch[i * THREADS + lane] = total;
   }
   __syncthreads();
@@ -299,7 +302,8 @@ FS_FN T fs_reduce_strided(T value, unsigned char* memory) {
   for (int rows = (int)blockDim.x / COLUMNS; rows > 1;) {
     int half = (rows + 1) / 2;
     if (row + half < rows) {
-      value = Op::apply(value, scratch[(row + half) * COLUMNS + column]);
+      const T more = scratch[(row + half) * COLUMNS + column];
+      value = Op::apply(value, more);
       scratch[threadIdx.x] = value;
     }
     rows = half;

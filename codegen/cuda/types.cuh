@@ -86,9 +86,10 @@ FS_FN T fs_load(T stored) {
   return stored;
 }
 
-FS_FN float fs_load(bf16 stored) { return fs_bitcast<float>((uint32_t)stored.bits << 16); }
+FS_FN float fs_load(const bf16& stored) { return fs_bitcast<float>((uint32_t)stored.bits << 16); }
 
-FS_FN float fs_load(f16 stored) {
+FS_FN float fs_load(const f16& memory) {
+  const f16 stored = memory;
 #ifdef FUSIONSTITCH_EMULATE
   uint32_t sign = (uint32_t)(stored.bits & 0x8000u) << 16;
   uint32_t magnitude = stored.bits & 0x7fffu;
@@ -107,7 +108,8 @@ FS_FN float fs_load(f16 stored) {
 }
 
 template <int E, int M, int BIAS, fs_specials S>
-FS_FN float fs_load(fs_float8<E, M, BIAS, S> stored) {
+FS_FN float fs_load(const fs_float8<E, M, BIAS, S>& memory) {
+  const fs_float8<E, M, BIAS, S> stored = memory;
   uint32_t sign = (uint32_t)(stored.bits & 0x80u) << 24;
   uint32_t magnitude = stored.bits & 0x7fu;
   const uint32_t infinity = ((1u << E) - 1) << M;

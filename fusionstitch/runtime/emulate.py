@@ -24,6 +24,7 @@ from fusionstitch.hlo.errors import ToolchainError, VerifyError
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.runtime.artifact import Artifact
+from fusionstitch.runtime.counters import Counters, parse
 from fusionstitch.runtime.emulator import (
     header_digest,
     header_folder,
@@ -58,6 +59,9 @@ KERNEL_FLAGS = (
 )
 #: The same with every access reported to the emulator, which then finds races.
 CHECKED_FLAGS = ("-DFUSIONSTITCH_CHECKED", "-fsanitize=thread", *KERNEL_FLAGS)
+#: The same with every access reported to be counted, each that the text says: a compiler that
+#: optimises leaves out those whose value it knows.
+COUNTED_FLAGS = ("-DFUSIONSTITCH_COUNTED", "-fsanitize=thread", *KERNEL_FLAGS, "-O0")
 _ERROR_BYTES = 4096
 _POISON = 0xA5
 #: Bytes around every buffer of `run` that the kernel must not touch; keeps 128-byte alignment.
@@ -69,12 +73,14 @@ def build(
     store: Store | None = None,
     device: Device | None = None,
     checked: bool | None = None,
+    counted: bool = False,
 ) -> list[Artifact]:
     """Compiles all kernels in one translation unit into one image; one artifact per kernel.
 
     Kernels that differ at most in name and comments are compiled once. Raises ToolchainError, also
     for a kernel that `device`, the one it was made for, could not launch. Launches of `checked`
     kernels fail at races and at reads of what nothing wrote; None: as FUSIONSTITCH_CHECK says.
+    `counted` kernels can be given to `counters`, and are not checked.
     """
     if not kernels:
         return []
@@ -82,12 +88,13 @@ def build(
         if device is not None and not (verdict := launchable(kernel, device)):
             raise ToolchainError(f"{verdict}.")
     checked = env.CHECK.get() if checked is None else checked
+    flags = COUNTED_FLAGS if counted else CHECKED_FLAGS if checked else KERNEL_FLAGS
     texts = [_without_name(kernel) for kernel in kernels]
     distinct = dict(zip(reversed(texts), reversed(kernels), strict=True))
     entry_of = {text: _entry(kernel, text) for text, kernel in distinct.items()}
     image = compile_shared(
         _translation_unit({entry_of[text]: kernel for text, kernel in distinct.items()}),
-        flags=CHECKED_FLAGS if checked else KERNEL_FLAGS,
+        flags=flags,
         include=(header_folder(),),
         depends=header_digest(),
         store=store or process_store,
@@ -182,7 +189,21 @@ def launch(
     take those at `ignoring` for nothing: what they find then is what that barrier is for. Raises
     VerifyError with the emulator's finding.
     """
+    barriers, _ = _launch(artifact, addresses, store, ignoring)
+    return barriers.split()
+
+
+def counters(artifact: Artifact, addresses: Sequence[int], store: Store | None = None) -> Counters:
+    """Runs a kernel that was built to be counted, as `launch` does, and says what it did."""
+    return parse(_launch(artifact, addresses, store)[1])
+
+
+def _launch(
+    artifact: Artifact, addresses: Sequence[int], store: Store | None, ignoring: str = ""
+) -> tuple[str, str]:
+    """The lines that the emulator writes of barriers and of counts."""
     barriers = ctypes.create_string_buffer(_ERROR_BYTES)
+    counts = ctypes.create_string_buffer(_ERROR_BYTES)
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     with _held(artifact.key, artifact.image, store) as failed:
         if not failed:
@@ -198,13 +219,15 @@ def launch(
                 ignoring.encode(),
                 barriers,
                 _ERROR_BYTES,
+                counts,
+                _ERROR_BYTES,
                 error,
                 _ERROR_BYTES,
             )
             failed = error.value.decode(errors="replace")
     if failed:
         raise VerifyError(f"The emulator stopped: {failed}.")
-    return barriers.value.decode().split()
+    return barriers.value.decode(), counts.value.decode()
 
 
 # --- translation units ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "emulation_abi.h"
+#include "emulator_counters.h"
 #include "emulator_order.h"
 #include "emulator_shadow.h"
 #include "fibers.h"
@@ -74,7 +75,7 @@ class Launch {
          const Geometry& geometry, Order order, uint64_t seed, StackPool& stacks)
       : kernel_(kernel), pointers_(pointers), geometry_(geometry), order_(order),
         random_((seed + 1) * 0x9E3779B97F4A7C15u | 1), self_(*image.self()),
-        checked_(image.checked), stacks_(stacks) {}
+        checked_(image.checked), counted_(image.counted), stacks_(stacks) {}
 
   // Runs the launch. Returns "" or what went wrong.
   std::string run();
@@ -84,6 +85,8 @@ class Launch {
   void ignore(std::string_view place) { ignored_ = place; }
   // The places of the barriers that a checked launch has met.
   const std::set<std::string>& barriers() const { return barriers_; }
+  // What a counted launch did, as lines.
+  std::string counts() const { return counters_.text(); }
 
   static const FsEmulatedRuntime runtime;
 
@@ -160,6 +163,7 @@ class Launch {
   void access(Thread& thread, const void* address, size_t bytes, FsAccess access);
   void use_cluster(Thread& thread, const void* address);
   void watch();
+  void tell_apart();
   bool orders(FsEmulatedSite site);
   std::string named(size_t thread, Time time) const;
   void release_warps(size_t first, size_t count);
@@ -182,7 +186,7 @@ class Launch {
   const Order order_;
   uint64_t random_;
   FsEmulatedThread*& self_;
-  const bool checked_;
+  const bool checked_, counted_;
   StackPool& stacks_;
 
   unsigned warps_ = 0;  // per block
@@ -193,6 +197,7 @@ class Launch {
   unsigned char* shared_ = nullptr;  // of all blocks, in `memory_`
   std::unique_ptr<HappensBefore> known_;  // of a checked launch
   std::unique_ptr<Shadow> shadow_;
+  Counters counters_;  // of a counted launch
   std::set<std::string> barriers_;
   std::string ignored_;
   size_t shared_stride_ = 0;
@@ -230,6 +235,7 @@ inline std::string Launch::run() {
   memory_.reset(new unsigned char[shared_stride_ * together + 128]);
   shared_ = memory_.get() + (-reinterpret_cast<uintptr_t>(memory_.get()) & 127);
   if (checked_) watch();
+  if (counted_) tell_apart();
 
   // XLA runs with subnormals flushed to zero, a GPU does not.
   fenv_t environment;

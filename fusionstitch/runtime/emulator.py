@@ -106,5 +106,6 @@ def _load(image: bytes) -> ctypes.CDLL:
         ctypes.c_char_p,
         *text,
         *text,
+        *text,
     )
     return loaded

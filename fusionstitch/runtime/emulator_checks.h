@@ -1,4 +1,4 @@
-// What a launch of a checked image watches. The third part of emulator.h, which includes it.
+// What a launch of a checked or counted image watches. The third part of emulator.h, which includes it.
 #pragma once
 
 #include <map>
@@ -32,7 +32,19 @@ inline void Launch::watch() {
   }
 }
 
+// Names the memory whose accesses are counted: buffers by their roles, and what blocks share.
+inline void Launch::tell_apart() {
+  const char* const names[] = {"input", "output", "scratch"};
+  for (unsigned i = 0; i < kernel_.parameter_count; ++i) {
+    const FsEmulatedParameter& parameter = kernel_.parameters[i];
+    counters_.add(pointers_[i], parameter.bytes, names[static_cast<unsigned>(parameter.role)]);
+  }
+  counters_.add(shared_, shared_stride_ * blocks_.size(), "shared");
+}
+
 inline void Launch::access(Thread& thread, const void* address, size_t bytes, FsAccess access) {
+  if (counted_) counters_.access(address, bytes, access != FsAccess::kRead);
+  if (!checked_) return;
   const auto at = static_cast<const char*>(address);
   const auto within = [at](const auto& items) {
     return at >= reinterpret_cast<const char*>(items.data()) &&

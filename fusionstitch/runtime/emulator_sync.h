@@ -51,6 +51,7 @@ inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
   thread.site = site;
   if (++block.arrived == geometry_.block) {
     block.arrived = 0;
+    if (counted_) counters_.meet("block");
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_;
     if (orders(site)) known_->meet_warps(first, ~0u >> (kWarp - warps_));
     release_warps(first, warps_);
@@ -76,6 +77,7 @@ inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned cou
   if (team.arrived == count) {
     team.arrived = 0;
     progress_ = true;
+    if (counted_) counters_.meet("team");
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_;
     unsigned members = 0;
     for (size_t i = first * kWarp; i < first * kWarp + geometry_.block; ++i) {
@@ -112,6 +114,7 @@ inline void Launch::meet(Thread& thread, FsEmulatedSite site) {
   thread.site = grid_site_ = site;
   if (++grid_arrived_ == all) {
     grid_arrived_ = 0;
+    if (counted_) counters_.meet(meeting());
     if (orders(site)) known_->meet_all();
     release_warps(0, ready_.size());
   }
@@ -141,6 +144,7 @@ inline uint64_t Launch::warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_
   if (op == FsWarpOp::kShuffle && !(mask >> source & 1))
     fail("block %u, thread %u reads from lane %u in a shuffle whose mask 0x%08x leaves that out",
          thread.block->index.x, thread.index.x, source, mask);
+  if (counted_ && op == FsWarpOp::kShuffle) counters_.meet("shuffle");
   thread.wait = Wait::kWarp;
   thread.op = op;
   thread.mask = mask;

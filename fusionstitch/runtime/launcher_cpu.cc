@@ -102,7 +102,8 @@ const ffi::TypeInfo holder_info = ffi::MakeTypeInfo<Holder>();
 
 std::string launch(std::string_view key, std::string_view entry, const std::vector<void*>& pointers,
                    int64_t grid, int64_t block, int64_t shared, bool cooperative,
-                   std::string_view ignoring = "", std::string* barriers = nullptr) {
+                   std::string_view ignoring = "", std::string* barriers = nullptr,
+                   std::string* counts = nullptr) {
   const FsEmulatedImage* image = nullptr;
   {
     std::shared_lock<std::shared_mutex> lock(images.mutex);
@@ -132,6 +133,7 @@ std::string launch(std::string_view key, std::string_view entry, const std::vect
   const std::string error = launch.run();
   if (barriers != nullptr)
     for (const std::string& place : launch.barriers()) *barriers += place + "\n";
+  if (counts != nullptr) *counts = launch.counts();
   return error;
 }
 
@@ -201,13 +203,14 @@ void fs_emulate_release(void* holder) { delete static_cast<Holder*>(holder); }
 
 int fs_emulate_launch(const char* key, const char* entry, void** pointers, size_t count,
                       int64_t grid, int64_t block, int64_t shared, int cooperative,
-                      const char* ignoring, char* barriers, size_t barriers_size, char* error,
-                      size_t error_size) {
-  std::string met;
+                      const char* ignoring, char* barriers, size_t barriers_size, char* counts,
+                      size_t counts_size, char* error, size_t error_size) {
+  std::string met, counted;
   const std::string found =
       launch(key, entry, std::vector<void*>(pointers, pointers + count), grid, block, shared,
-             cooperative != 0, ignoring, &met);
+             cooperative != 0, ignoring, &met, &counted);
   report(met, barriers, barriers_size);
+  report(counted, counts, counts_size);
   return report(found, error, error_size);
 }
 }

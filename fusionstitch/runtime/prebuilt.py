@@ -66,7 +66,7 @@ def _runtime(*names: str) -> tuple[Path, ...]:
     return tuple(_HERE / name for name in names)
 
 
-_CHECKS = ("emulator_checks.h", "emulator_order.h", "emulator_shadow.h")
+_CHECKS = ("emulator_checks.h", "emulator_counters.h", "emulator_order.h", "emulator_shadow.h")
 CUDA = Launcher("launcher_cuda", _runtime("calls.h", "held.h"))
 CPU = Launcher(
     "launcher_cpu",

@@ -11,10 +11,12 @@ import numpy as np
 
 from fusionstitch.accuracy import FLOORS, relative_error
 from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
 from fusionstitch.codegen.memory.inplace import one_to_one
 from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph
@@ -25,6 +27,7 @@ from fusionstitch.hlo.simplify import simplify
 from fusionstitch.hlo.verify import verify
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
+from fusionstitch.runtime.counters import Counters
 
 #: A big device whose cooperative grids stay small on fibers.
 H200 = replace(device("h200"), cooperative_limit=4)
@@ -71,8 +74,17 @@ class Case:
     #: of every float output, against a float64 run; None: the floor of its type
     limit: float | None = None
 
-    def kernel(self) -> Kernel:
-        return generate(self.graph, self.device, self.options)
+    def kernel(self, watch: Watch = NOBODY) -> Kernel:
+        return generate(self.graph, self.device, self.options, watch)
+
+
+class Statements(Watch):
+    """Keeps what a kernel is printed from."""
+
+    last: Lowered
+
+    def lowered(self, kernel: Lowered, name: str, about: str) -> None:
+        self.last = kernel
 
 
 @dataclass(eq=False)
@@ -81,6 +93,7 @@ class Built:
 
     kernels: dict[Case, Kernel] = field(default_factory=dict)
     artifacts: dict[Case, Artifact] = field(default_factory=dict)
+    lowered: dict[Case, Lowered] = field(default_factory=dict)
     _wanted: dict[Graph, list[np.ndarray]] = field(default_factory=dict)
 
     def run(
@@ -96,6 +109,14 @@ class Built:
         """The same kernels, with checks of their accesses."""
         artifacts = emulate.build(list(self.kernels.values()), checked=True)
         return replace(self, artifacts=dict(zip(self.kernels, artifacts, strict=True)))
+
+    def counters(self, case: Case) -> Counters:
+        """What a run of a counted kernel did."""
+        kernel = self.kernels[case]
+        own = (*kernel.outputs, *kernel.scratch)
+        memory = [_Memory(a.shape, a.dtype, a) for a in case.args]
+        memory += [_Memory(s.dims, NUMPY_DTYPES[s.dtype]) for s in own]
+        return emulate.counters(self.artifacts[case], [m.address for m in memory])
 
     def barriers(self, case: Case, ignoring: str = "") -> list[str]:
         """The places of the barriers that a run of a checked kernel meets, one of which the checks
@@ -127,12 +148,14 @@ def allowed(dtype: np.dtype[Any], wanted: float | None) -> float:
     return 0.0 if floor is None else (floor if wanted is None else wanted)
 
 
-def build(cases: Iterable[Case]) -> Built:
+def build(cases: Iterable[Case], counted: bool = False) -> Built:
     """Generates the kernels of all cases and compiles them in one translation unit."""
-    built = Built({case: case.kernel() for case in cases})
+    statements = {case: Statements() for case in cases}
+    built = Built({case: case.kernel(watch) for case, watch in statements.items()})
+    built.lowered = {case: watch.last for case, watch in statements.items()}
     for case, kernel in built.kernels.items():
         assert (verdict := launchable(kernel, case.device)), str(verdict)
-    artifacts = emulate.build(list(built.kernels.values()))
+    artifacts = emulate.build(list(built.kernels.values()), counted=counted)
     built.artifacts = dict(zip(built.kernels, artifacts, strict=True))
     return built
 

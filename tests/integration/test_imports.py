@@ -14,7 +14,18 @@ import fusionstitch
 ROOT = Path(fusionstitch.__file__).parent
 #: Floors, and the packages of codegen, each of which may import those before it.
 FLOORS = ("hlo", "costmodel", "codegen")
-PACKAGES = ("text", "places", "rewrite", "loops", "dots", "schedule", "memory", "ir", "lower")
+PACKAGES = (
+    "text",
+    "places",
+    "rewrite",
+    "loops",
+    "dots",
+    "schedule",
+    "memory",
+    "ir",
+    "lower",
+    "count",
+)
 
 
 @cache

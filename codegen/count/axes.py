@@ -1,0 +1,132 @@
+"""Axes, along which executions of a statement differ, and arrays over them.
+
+An axis is the number of the thread, that of the block, or the turn of a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fusionstitch.codegen.ir.exchanges import WARP
+
+#: Elements of an array over several axes.
+MOST = 1 << 16
+
+#: The number of the axis of threads.
+THREADS = 0
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """What differs between executions, in `extent` ways; axes are ordered by `number`."""
+
+    number: int
+    extent: int
+
+
+Axes = tuple[Axis, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """An array with a dim for each of its axes. What was made of it is kept: kernels ask again and
+    again for the same lane of a team, and compare it with the same numbers."""
+
+    axes: Axes
+    array: Array
+    made: dict[Any, Any] = field(default_factory=dict)
+
+    @cached_property
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest element."""
+        return int(self.array.min()), int(self.array.max())
+
+    @cached_property
+    def unit(self) -> int:
+        """What all elements are multiples of, beside the first."""
+        return int(np.gcd.reduce(self.array.ravel() - self.first))
+
+    @cached_property
+    def values(self) -> int:
+        """How many different elements there are, at most."""
+        low, high = self.ends
+        return min(self.array.size, (high - low) // self.unit + 1 if self.unit else 1)
+
+    @cached_property
+    def alike(self) -> int:
+        """For how many neighbouring threads, up to those of a warp, all elements are the same."""
+        place = next((n for n, axis in enumerate(self.axes) if axis.number == THREADS), None)
+        if place is None:
+            return WARP
+        lanes = np.moveaxis(self.array, place, -1)
+        several = WARP
+        while several > 1:
+            if lanes.shape[-1] % several == 0:
+                groups = lanes.reshape(*lanes.shape[:-1], -1, several)
+                if (groups == groups[..., :1]).all():
+                    break
+            several //= 2
+        return several
+
+    @cached_property
+    def first(self) -> int:
+        """The first element."""
+        return int(self.array.flat[0])
+
+    def is_multiple(self, divisor: int) -> bool:
+        """Whether all elements are multiples of an integer."""
+        return self.unit % divisor == 0 and self.first % divisor == 0
+
+    def times(self, factor: int) -> Part:
+        """All elements as many times as large."""
+        made: Part | None = self.made.get(factor)
+        if made is None:
+            made = self.made[factor] = Part(self.axes, self.array * factor)
+            known = self.__dict__  # what is known of one is known of the other
+            if "ends" in known:
+                low, high = known["ends"]
+                low, high = low * factor, high * factor
+                made.__dict__["ends"] = (low, high) if factor > 0 else (high, low)
+            if "unit" in known:
+                made.__dict__["unit"] = known["unit"] * abs(factor)
+        return made
+
+    def divided(self, const: int, divisor: int, remainder: bool) -> Part:
+        """Quotients or remainders of all elements and a constant."""
+        key = const, divisor, remainder
+        made: Part | None = self.made.get(key)
+        if made is None:
+            array = self.array + const if const else self.array
+            array = array % divisor if remainder else array // divisor
+            made = self.made[key] = Part(self.axes, array)
+        return made
+
+
+def size(axes: Iterable[Axis]) -> int:
+    """The elements of an array over axes."""
+    return math.prod(axis.extent for axis in axes)
+
+
+def union(parts: Iterable[Axes]) -> Axes:
+    """The axes of several arrays, in their order."""
+    found = {axis for axes in parts for axis in axes}
+    return tuple(sorted(found, key=lambda axis: axis.number))
+
+
+def spread(array: Array, own: Axes, axes: Axes) -> Array:
+    """An array over `own` axes as one that broadcasts over `axes`."""
+    if own == axes:
+        return array
+    shape, dims = [1] * len(axes), iter(array.shape)
+    for place, axis in enumerate(axes):
+        if axis in own:
+            shape[place] = next(dims)
+    return array.reshape(shape)

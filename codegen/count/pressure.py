@@ -1,0 +1,65 @@
+"""What one thread has at a time: loads under way, and values in registers.
+
+Loads are under way together from one wait to the next: at barriers and exchanges, for a place or a
+condition that the data decides, and at the end of a loop that is not written out as a whole. An
+array stays in registers to the end of its frame, and what is loaded needs some to arrive in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionstitch.codegen.ir.statements import ALL
+
+#: Turns of a loop that the compiler writes out side by side where it may choose.
+UNROLLED = 4
+#: Registers beside those of arrays and of what is loaded (addresses, and values on the way), and
+#: the most that the compiler gives to loads: so the registers of 450 kernels for sm_90 are met to a
+#: factor of 1.3 in the mean (NVRTC 13.5). A thread has 255 at most, a block 65,536.
+BESIDE, LOADED, MOST_REGISTERS, OF_BLOCK = 14, 48, 255, 65_536
+
+
+@dataclass(eq=False)
+class Pressure:
+    """Where the walk through a kernel stands, and the most that there was so far."""
+
+    loads: int = 0
+    words: int = 0
+    arrays: int = 0
+    waits: int = 0
+    most_loads: int = 0
+    most_words: int = 0
+
+    def load(self, width: int) -> None:
+        self.loads += 1
+        self.words += -(-width // 4)
+
+    def array(self, words: int) -> None:
+        self.arrays += words
+        self.most_words = max(self.most_words, self.arrays)
+
+    def wait(self) -> None:
+        """All that was loaded must be there."""
+        self.most_loads = max(self.most_loads, self.loads)
+        self.most_words = max(self.most_words, self.arrays + min(self.words, LOADED))
+        self.loads = self.words = 0
+        self.waits += 1
+
+    def repeated(self, before: tuple[int, int, int], turns: int, unroll: int) -> None:
+        """A loop has ended whose first turn began with so many loads, words and waits."""
+        loads, words, waits = before
+        if waits == self.waits:
+            written = turns if unroll == ALL else min(turns, unroll or UNROLLED)
+            self.loads = loads + (self.loads - loads) * written
+            self.words = words + (self.words - words) * written
+        if unroll != ALL and turns > 1:
+            self.wait()
+
+    @property
+    def begun(self) -> tuple[int, int, int]:
+        """What `repeated` asks for."""
+        return self.loads, self.words, self.waits
+
+    def registers(self, block: int) -> int:
+        """An estimate for a thread of a block, once all statements were met."""
+        return min(MOST_REGISTERS, OF_BLOCK // block, BESIDE + self.most_words)

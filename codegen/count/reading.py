@@ -1,0 +1,187 @@
+"""Expressions of a kernel as integers, conditions and places in memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import CodeType
+from typing import Any
+
+from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
+from fusionstitch.codegen.count.kinds import bytes_of
+from fusionstitch.codegen.count.tally import Memory
+from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least, unknown
+from fusionstitch.codegen.ir.expressions import (
+    SHARED,
+    Address,
+    Apply,
+    Arithmetic,
+    Choice,
+    Element,
+    Infix,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    Named,
+    Number,
+    Pointer,
+)
+from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Var
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a pointer points: a memory, the bytes of an element, how many bytes behind the begin of
+    a buffer, which is aligned, and which one, of how many bytes; or which ones, if it may be one of
+    several."""
+
+    memory: Memory
+    item: int
+    offset: Value = 0
+    buffers: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(eq=False)
+class Names:
+    """What the names of a scope stand for. A variable is kept as its expression until somebody asks
+    for its value: most are never asked for."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+
+    def value_of(self, name: str) -> Value:
+        found = self.values.get(name, UNKNOWN)
+        if not isinstance(found, (int, Sum, Large, Unknown)):
+            found = self.values[name] = self.value(found)
+        return found
+
+    def value(self, expr: Any) -> Value:
+        """An integer."""
+        kind = type(expr)
+        if kind is Integer:
+            return self.index(expr.index)
+        if kind is Name:
+            return self.value_of(expr.name)
+        if kind is Number:
+            return int(expr.text) if expr.text.lstrip("-").isdigit() else UNKNOWN
+        if kind is Infix:
+            return self.infix(expr)
+        if kind is Named:
+            return self.named(expr.pieces)
+        if kind is Apply:
+            name, _, given = expr.function.partition("<")
+            if name == "fs_min":
+                return least(*map(self.value, expr.arguments))
+            if name in _CASTS:
+                return self.value(expr.arguments[0])
+            if name == "fs_reduce_lanes":
+                return Unknown(alike=int(given.partition(",")[0]))
+            return unknown(*map(self.value, expr.arguments))
+        if kind is Load or kind is LoadVector:
+            return unknown(self.value(expr.at))
+        if kind is Arithmetic:
+            return unknown(*map(self.value, expr.arguments))
+        return UNKNOWN
+
+    def infix(self, expr: Infix) -> Value:
+        combine = _OPERATORS.get(expr.operator)
+        if combine is None:
+            return UNKNOWN
+        found, *others = map(self.value, expr.operands)
+        for other in others:
+            found = combine(found, other)
+        return found
+
+    def index(self, index: Index) -> Value:
+        found: Value = index.const
+        for term, coefficient in index.terms:
+            if isinstance(term, (Var, Fetched)):
+                value = self.value_of(term.name)
+            else:
+                base = self.index(term.base)
+                divides = isinstance(term, Quotient)
+                value = base // term.divisor if divides else base % term.divisor
+            found = found + (value if coefficient == 1 else value * coefficient)
+        return found
+
+    def named(self, pieces: tuple[str, ...]) -> Value:
+        """C text whose constants have names: of integers it reads as Python does."""
+        code, names = _compiled(pieces)
+        found: Value = eval(code, {}, {name: self.value_of(name) for name in names})
+        return found
+
+    def conditions(self, expr: Any) -> list[Condition]:
+        """A condition as those that must hold together."""
+        if isinstance(expr, Infix) and expr.operator == "&&":
+            return [found for operand in expr.operands for found in self.conditions(operand)]
+        if isinstance(expr, Infix) and expr.operator in _COMPARE:
+            left, right = map(self.value, expr.operands)
+            return [_COMPARE[expr.operator](left, right)]
+        if isinstance(expr, Name):
+            known = self.values.get(expr.name)
+            return self.conditions(known) if isinstance(known, (Infix, Name)) else [UNKNOWN]
+        return [UNKNOWN]
+
+    def place(self, expr: Any) -> Place | None:
+        """Where a pointer points, None for arrays of a thread."""
+        kind = type(expr)
+        if kind is Name:
+            return _SHARED if expr == SHARED else self.places.get(expr.name)
+        if kind is Apply:
+            return self.place(expr.arguments[0]) if expr.arguments else None
+        if kind is Infix:
+            start, *more = expr.operands
+            return self._behind(self.place(start), more)
+        if kind is Address:
+            return self._behind(self.place(expr.buffer), [expr.at])
+        if kind is Pointer:
+            found = self.place(expr.start)
+            return found and replace(found, item=bytes_of(expr.kind))
+        if kind is Element:
+            return self.place(expr.array)
+        if kind is Choice:
+            return self._one_of([*(to for _, to in expr.cases), expr.otherwise])
+        return None
+
+    def _one_of(self, pointers: Sequence[Any]) -> Place | None:
+        """One of several places, which threads visit alike: the first stands for all of them."""
+        places = [place for place in map(self.place, pointers) if place]
+        if not places:
+            return None
+        buffers = dict.fromkeys(buffer for place in places for buffer in place.buffers)
+        return replace(places[0], buffers=tuple(buffers))
+
+    def _behind(self, place: Place | None, more: Any) -> Place | None:
+        if place is None:
+            return None
+        offset = place.offset
+        for one in more:
+            offset = offset + self.value(one) * place.item
+        return replace(place, offset=offset)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _compiled(pieces: tuple[str, ...]) -> tuple[CodeType, tuple[str, ...]]:
+    text = "".join(pieces).replace("/", "//")
+    return compile(text, "<address>", "eval"), tuple(filter(str.isidentifier, pieces))
+
+
+_SHARED = Place(Memory.SHARED, 1)
+_CASTS = frozenset({"int", "int32_t", "int64_t", "uint32_t", "long long"})
+_OPERATORS: Mapping[str, Any] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+}
+_COMPARE: Mapping[str, Any] = {
+    "<": lambda a, b: below_zero(a - b),
+    "<=": lambda a, b: below_zero(a - b - 1),
+    ">": lambda a, b: below_zero(b - a),
+    ">=": lambda a, b: below_zero(b - a - 1),
+    "==": lambda a, b: is_zero(a - b),
+    "!=": lambda a, b: UNKNOWN,
+}

@@ -1,0 +1,286 @@
+"""Counts what a kernel does, by a walk through its statements.
+
+Every statement is met once, with how often it runs. A function of the kernel's own is walked
+through at each of its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fusionstitch.codegen.count.amounts import Amounts
+from fusionstitch.codegen.count.axes import Axis
+from fusionstitch.codegen.count.conditions import below_zero, turns
+from fusionstitch.codegen.count.kinds import bytes_of, kind_of
+from fusionstitch.codegen.count.reading import Names, Place
+from fusionstitch.codegen.count.tally import Memory, Phase, Tally
+from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
+from fusionstitch.codegen.count.visits import Visits, template_arguments
+from fusionstitch.codegen.ir.expressions import Expr, Infix, Name
+from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    Barrier,
+    Call,
+    Fill,
+    For,
+    Function,
+    Group,
+    If,
+    Let,
+    Scope,
+    Shared,
+    Skip,
+    Statement,
+    Store,
+    StoreVector,
+    Table,
+)
+
+_MEMORY = {
+    Space.INPUT: Memory.INPUT,
+    Space.OUTPUT: Memory.OUTPUT,
+    Space.SCRATCH: Memory.SCRATCH,
+    Space.TABLE: Memory.TABLE,
+}
+#: Turns of a loop that are told apart; of a longer one only their number is known.
+LONGEST = 1 << 14
+
+
+def count(lowered: Lowered) -> Tally:
+    """What a kernel does."""
+    walk = _Walk(lowered)
+    phases = walk.run()
+    return Tally(
+        phases=phases,
+        in_flight=walk.pressure.most_loads,
+        registers=walk.pressure.registers(lowered.block),
+        shared=lowered.shared,
+        upper=walk.upper,
+        sampled=walk.sampled,
+    )
+
+
+class _Walk(Visits):
+    """Walks through statements, phase by phase."""
+
+    def __init__(self, lowered: Lowered):
+        super().__init__(lowered)
+        self.functions = {function.name: function for function in lowered.functions}
+        self.loops = self.grid.number
+        self.phases: list[Phase] = []
+
+    def run(self) -> tuple[Phase, ...]:
+        for buffer in self.lowered.buffers:
+            item = bytes_of(buffer.kind)
+            known = (buffer.name, item * buffer.size)
+            self.names.places[buffer.name] = Place(_MEMORY[buffer.space], item, buffers=(known,))
+        self.body(self.lowered.body)
+        self.close()
+        return tuple(self.phases)
+
+    def close(self) -> None:
+        """Ends a phase."""
+        self.pressure.wait()
+        self.phases.append(self.now.closed())
+        self.now = Amounts()
+
+    def body(self, body: Sequence[Statement]) -> None:
+        """A frame; what a `Skip` leaves out, it leaves out to its end."""
+        outer, arrays = self.runs, self.pressure.arrays
+        self.statements(body)
+        self.runs, self.pressure.arrays = outer, arrays
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        for one in body:
+            handler = _STATEMENTS.get(type(one))
+            if handler:
+                handler(self, one)
+
+    def group(self, one: Group) -> None:
+        self.statements(one.body)
+
+    # ---- variables -------------------------------------------------------------------------------
+
+    def let(self, one: Let) -> None:
+        self.expr(one.value)
+        self.kinds[one.name] = one.kind
+        if one.kind[-1] == "*":
+            self.point(one.name, one.value)
+        self.names.values[one.name] = UNKNOWN if one.changes else one.value
+
+    def point(self, name: str, to: Expr) -> None:
+        """A name for a place in memory."""
+        place = self.names.place(to)
+        if place:
+            self.names.places[name] = place
+
+    def array(self, one: Array) -> None:
+        self.kinds[one.name] = one.kind
+        self.sizes[one.name] = size = one.size or 1
+        self.pressure.array(-(-kind_of(one.kind).bytes // 4) * size)
+
+    def shared(self, one: Shared) -> None:
+        self.names.places[one.name] = Place(Memory.SHARED, one.item, one.offset)
+
+    def table(self, one: Table) -> None:
+        if one.kind[-1] == "*":  # all of them lie in memory of one kind
+            self.point(one.name, one.values[0])
+
+    def assign(self, one: Assign) -> None:
+        self.expr(one.value)
+        if isinstance(one.target, Name):
+            self.names.values[one.target.name] = UNKNOWN
+        if one.operator:
+            unit = self.kind(one.target).unit
+            multiplied = isinstance(one.value, Infix) and one.value.operator == "*"
+            fused = 2 if multiplied and unit != "int_ops" else 1
+            self.now.compute(unit, fused * self.runs.total)
+
+    def fill(self, one: Fill) -> None:
+        outer = self.runs
+        self.runs = outer.repeated(one.size)
+        self.expr(one.value)
+        self.runs = outer
+
+    # ---- memory ----------------------------------------------------------------------------------
+
+    def store(self, one: Store) -> None:
+        self.expr(one.value)
+        self.expr(one.address)
+        place = self.names.places.get(one.buffer)
+        if place:
+            self.access(self.now.stores, place, self.address(place, one.address), place.item)
+
+    def store_vector(self, one: StoreVector) -> None:
+        place = self.names.places.get(one.buffer)
+        outer = self.runs
+        if one.condition is not None:
+            self.where(one.condition)
+        if place:
+            width = kind_of(self.kinds[one.values]).bytes
+            self.access(self.now.stores, place, self.address(place, one.address), width)
+        self.runs = outer
+
+    def barrier(self, one: Barrier) -> None:
+        block, cluster, grid = self.lowered.block, self.lowered.cluster, self.lowered.grid
+        together = {
+            Scope.TEAM: one.threads,
+            Scope.BLOCK: block,
+            Scope.CLUSTER: block * cluster,
+            Scope.GRID: block * grid,
+        }[one.scope]
+        self.now.meet(one.scope, self.runs.total // together)
+        self.pressure.wait()
+        if one.scope is Scope.GRID:
+            self.close()
+
+    # ---- control flow ----------------------------------------------------------------------------
+
+    def skip(self, one: Skip) -> None:
+        self.expr(one.condition)
+        self.otherwise(self.names.conditions(one.condition))
+
+    def branches(self, one: If) -> None:
+        outer = self.runs
+        if one.given:
+            self.let(one.given)
+        found = self.where(one.condition)
+        if self.runs.total:
+            self.body(one.body)
+        left = outer
+        for other in one.others:
+            self.runs = left
+            self.otherwise(found)
+            left = self.runs
+            found = self.where(other.condition) if other.condition else []
+            if self.runs.total:
+                self.body(other.body)
+        self.runs = outer
+
+    def loop(self, one: For) -> None:
+        self.expr(one.start)
+        self.expr(one.stop)
+        start, stop = self.names.value(one.start), self.names.value(one.stop)
+        distance = start - stop + 1 if one.down else stop - start
+        outer = self.runs
+        if isinstance(distance, Unknown):
+            self.upper = True
+            self.names.values[one.variable] = UNKNOWN
+            self.body(one.body)
+            return
+        most = max(0, -(-outer.greatest(distance) // one.step))
+        if most > LONGEST:
+            self.names.values[one.variable] = UNKNOWN
+            weight = turns(distance, one.step)
+            if isinstance(weight, int):
+                self.runs = outer.repeated(weight)
+            else:
+                self.restrict(weight)
+        else:
+            self.loops += 1
+            axis = Axis(self.loops, most)
+            self.runs = outer.along(axis) if most != 1 else outer
+            self.names.values[one.variable] = start + along(axis, -1 if one.down else one.step)
+            if not isinstance(distance, int):
+                self.restrict(below_zero(along(axis, one.step) - distance))
+        begun = self.pressure.begun
+        if self.runs.total:
+            self.body(one.body)
+        self.pressure.repeated(begun, most, one.unroll)
+        self.runs = outer
+
+    def call(self, one: Call) -> None:
+        function = self.functions.get(one.function)
+        if function:
+            self.own(function, one.arguments)
+            return
+        for argument in one.arguments:
+            self.expr(argument)
+        name, _, given = one.function.partition("<")
+        if name == "fs_store_packed":
+            place = self.names.place(one.arguments[0])
+            if place:
+                element, number = template_arguments(given)
+                width = bytes_of(element) * int(number)
+                self.access(self.now.stores, place, place.offset, width)
+        else:
+            self.exchanged(name, given, one.arguments)
+
+    def own(self, function: Function, arguments: Sequence[Expr]) -> None:
+        """A function of the kernel's own, as called with these arguments."""
+        outer, inner = self.names, Names(dict(self.numbers))
+        for buffer in self.lowered.buffers:
+            if buffer.space is Space.TABLE:  # they lie outside of the kernel
+                inner.places[buffer.name] = outer.places[buffer.name]
+        for (kind, name), argument in zip(function.parameters, arguments, strict=True):
+            self.kinds[name] = kind
+            if kind[-1] == "*":
+                place = outer.place(argument)
+                if place:
+                    inner.places[name] = place
+            else:
+                inner.values[name] = outer.value(argument)
+        self.names = inner
+        self.body(function.body)
+        self.names = outer
+
+
+_STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {
+    Let: _Walk.let,
+    Array: _Walk.array,
+    Shared: _Walk.shared,
+    Table: _Walk.table,
+    Assign: _Walk.assign,
+    Store: _Walk.store,
+    StoreVector: _Walk.store_vector,
+    Fill: _Walk.fill,
+    Call: _Walk.call,
+    Barrier: _Walk.barrier,
+    Skip: _Walk.skip,
+    Group: _Walk.group,
+    For: _Walk.loop,
+    If: _Walk.branches,
+}

@@ -1,0 +1,116 @@
+"""What a kernel does, as far as its statements say: the one account that is priced."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fusionstitch.codegen.ir.statements import Scope
+
+
+class Memory(enum.Enum):
+    """Where an access goes."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    SCRATCH = "scratch"
+    SHARED = "shared"
+    TABLE = "table"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Accesses of threads, and the sectors of memory that the warps they are part of touch by them;
+    of shared memory and tables none are counted."""
+
+    accesses: int = 0
+    sectors: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.accesses + other.accesses, self.sectors + other.sectors)
+
+
+#: Accesses by where they go and how many bytes each takes.
+Accesses = Mapping[tuple[Memory, int], Traffic]
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """What units of a multiprocessor do, in the amounts of `costmodel/work.py`: every visit of an
+    op counts, by every thread that computes it."""
+
+    flops: int = 0
+    flops64: int = 0
+    special: int = 0
+    int_ops: int = 0
+    tensor_flops: int = 0
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of a buffer that are read or written, however often; and those that go to and fro
+    between L2 and the multiprocessors."""
+
+    bytes: int
+    moved: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What all threads of all blocks do between two grid barriers. `barriers` says how often those
+    of a scope meet: each team, each block, each cluster, the grid; `read` and `written` are the
+    buffers of global memory by name."""
+
+    loads: Accesses = field(default_factory=dict)
+    stores: Accesses = field(default_factory=dict)
+    instructions: Instructions = Instructions()
+    barriers: Mapping[Scope, int] = field(default_factory=dict)
+    shuffles: int = 0
+    read: Mapping[str, Footprint] = field(default_factory=dict)
+    written: Mapping[str, Footprint] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A kernel, phase by phase. `in_flight` are the most loads of one thread that wait for nothing
+    but each other's memory, `registers` an estimate per thread, `shared` the bytes of a block.
+
+    It is exact unless `upper`: then conditions on data were taken for true, so nothing is more than
+    what it says; or `sampled`: then some conditions were asked of a part of the executions only.
+    """
+
+    phases: tuple[Phase, ...]
+    in_flight: int
+    registers: int
+    shared: int
+    upper: bool
+    sampled: bool
+
+    @property
+    def loads(self) -> Accesses:
+        return _together([phase.loads for phase in self.phases])
+
+    @property
+    def stores(self) -> Accesses:
+        return _together([phase.stores for phase in self.phases])
+
+    @property
+    def barriers(self) -> Mapping[Scope, int]:
+        met: dict[Scope, int] = {}
+        for phase in self.phases:
+            for scope, times in phase.barriers.items():
+                met[scope] = met.get(scope, 0) + times
+        return met
+
+    @property
+    def shuffles(self) -> int:
+        return sum(phase.shuffles for phase in self.phases)
+
+
+def _together(each: list[Accesses]) -> Accesses:
+    found: dict[tuple[Memory, int], Traffic] = {}
+    for accesses in each:
+        for key, traffic in accesses.items():
+            found[key] = found.get(key, Traffic()) + traffic
+    return found

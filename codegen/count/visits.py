@@ -1,0 +1,235 @@
+"""What it takes to compute the expressions of a kernel, as often as they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fusionstitch.codegen.count.amounts import Amounts, Counted
+from fusionstitch.codegen.count.axes import THREADS, Axis
+from fusionstitch.codegen.count.conditions import Condition, both, negated
+from fusionstitch.codegen.count.exchanges import Called, exchange
+from fusionstitch.codegen.count.executions import Executions
+from fusionstitch.codegen.count.footprints import Visited
+from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
+from fusionstitch.codegen.count.pressure import Pressure
+from fusionstitch.codegen.count.reading import Names, Place
+from fusionstitch.codegen.count.tally import Memory
+from fusionstitch.codegen.count.values import UNKNOWN, Unknown, Value, along
+from fusionstitch.codegen.count.warps import Sectors
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    THREAD,
+    Apply,
+    Arithmetic,
+    Choice,
+    Element,
+    Expr,
+    Infix,
+    Load,
+    LoadVector,
+    Name,
+)
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.statements import Scope
+
+#: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
+_NEAR = (Memory.SHARED, Memory.TABLE)
+#: Functions that are called by name, and the ops whose price they have.
+_FUNCTIONS = {
+    "expf": (("exponential", "f32"),),
+    "fs_approximate_exp": (("exponential", "f32"),),
+    "fs_rotate_left": (("shift-left", "u32"), ("shift-right-logical", "u32"), ("or", "u32")),
+}
+
+
+class Visits:
+    """Walks through expressions. `runs` are the executions of where it stands, `names` what stands
+    there for what, `kinds` and `sizes` the C types of variables and elements of arrays."""
+
+    def __init__(self, lowered: Lowered):
+        self.lowered = lowered
+        self.thread, self.grid = Axis(THREADS, lowered.block), Axis(1, lowered.grid)
+        self.numbers: dict[str, Value] = {
+            THREAD.name: along(self.thread),
+            BLOCK.name: along(self.grid),
+        }
+        self.runs = Executions((self.thread, self.grid))
+        self.names = Names(dict(self.numbers))
+        self.kinds: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
+        self.now = Amounts()
+        self.pressure = Pressure()
+        self.sectors = Sectors(self.thread)
+        self.upper = self.sampled = False
+
+    # ---- conditions ------------------------------------------------------------------------------
+
+    def where(self, expr: Expr) -> list[Condition]:
+        """Goes on with the executions for which a condition holds, whose parts are asked one after
+        the other."""
+        found: list[Condition] = []
+        operands = expr.operands if isinstance(expr, Infix) and expr.operator == "&&" else (expr,)
+        for operand in operands:
+            self.expr(operand)
+            own = self.names.conditions(operand)
+            for condition in own:
+                self.restrict(condition)
+            found += own
+        return found
+
+    def otherwise(self, conditions: Sequence[Condition]) -> None:
+        """Goes on with the executions for which not all conditions hold."""
+        self.restrict(negated(both(conditions)))
+
+    def restrict(self, condition: Condition) -> None:
+        """Goes on with the executions for which a condition holds, or may hold."""
+        if isinstance(condition, Unknown):
+            self.upper = True
+            self.pressure.wait()
+        self.runs = self.runs.where(condition)
+        self.sampled |= bool(self.runs.chances)
+
+    # ---- expressions -----------------------------------------------------------------------------
+
+    def expr(self, expr: Any) -> None:
+        """What it takes to compute an expression."""
+        handler = _EXPRESSIONS.get(type(expr))
+        if handler:
+            handler(self, expr)
+
+    def load(self, one: Load) -> None:
+        self.expr(one.at)
+        place = self.names.place(one.buffer)
+        if place:
+            self.access(self.now.loads, place, self.address(place, one.at), place.item)
+
+    def load_vector(self, one: LoadVector) -> None:
+        place = self.names.place(one.buffer)
+        if place:
+            width = bytes_of(one.kind) * one.width
+            self.access(self.now.loads, place, self.address(place, one.at), width)
+
+    def arithmetic(self, one: Arithmetic) -> None:
+        for argument in one.arguments:
+            self.expr(argument)
+        op = one.op
+        self.now.op(op.opcode, (op.operands[0] if op.operands else op).dtype, self.runs.total)
+
+    def applied(self, one: Apply) -> None:
+        for argument in one.arguments:
+            self.expr(argument)
+        name, _, given = one.function.partition("<")
+        if name.endswith("::apply"):
+            kind = self.kind(one.arguments[0])
+            self.now.compute(kind.unit, kind.fields * self.runs.total)
+        elif name in _FUNCTIONS:
+            for opcode, dtype in _FUNCTIONS[name]:
+                self.now.op(opcode, dtype, self.runs.total)
+        else:
+            self.exchanged(name, given, one.arguments)
+
+    def choice(self, one: Choice) -> None:
+        outer = left = self.runs
+        for condition, value in one.cases:
+            self.runs = left
+            found = self.where(condition)
+            self.expr(value)
+            self.runs = left
+            self.otherwise(found)
+            left = self.runs
+        self.expr(one.otherwise)
+        self.runs = outer
+
+    def infix(self, one: Infix) -> None:
+        if one.operator == "&&":
+            outer = self.runs
+            self.where(one)
+            self.runs = outer
+            return
+        for operand in one.operands:
+            self.expr(operand)
+
+    def element(self, one: Element) -> None:
+        self.expr(one.at)
+
+    # ---- amounts ---------------------------------------------------------------------------------
+
+    def access(self, into: Counted, place: Place, at: Value, width: int) -> None:
+        """An access of `width` bytes, `at` so many behind the begin of a buffer."""
+        found = into.setdefault((place.memory, width), [0, 0])
+        found[0] += self.runs.total
+        if place.memory in _NEAR:
+            return
+        visited = self.now.written
+        if into is self.now.loads:
+            visited = self.now.read
+            if isinstance(at, Unknown):
+                self.pressure.wait()
+            self.pressure.load(width)
+        sectors, brought = self.sectors.touched(at, width, self.runs)
+        found[1] += sectors
+        for name, size in place.buffers:
+            buffer = visited.get(name)
+            if buffer is None:
+                buffer = visited[name] = Visited(size)
+            buffer.add(at, width, self.runs, brought // len(place.buffers), self.grid)
+
+    def address(self, place: Place, at: Expr) -> Value:
+        """Bytes behind the begin of a buffer."""
+        if place.memory in _NEAR:
+            return UNKNOWN
+        return self.names.value(at) * place.item + place.offset
+
+    def exchanged(self, name: str, given: str, arguments: Sequence[Expr]) -> None:
+        """What a function of the headers does that threads call together."""
+        values = [self.kind(a) for a in arguments if self.names.place(a) is None]
+        found = exchange(name, Called(template_arguments(given), values, self.lowered.block))
+        if found is None:
+            return
+        if found.shuffles or found.barriers:
+            self.pressure.wait()
+        times, now = self.runs.total, self.now
+        for scope, meetings in found.barriers:
+            whole = self.lowered.cluster if scope is Scope.CLUSTER else 1
+            now.meet(scope, times // (found.threads * whole) * meetings)
+        for into, accesses in ((now.loads, found.loads), (now.stores, found.stores)):
+            for width, number in accesses:
+                one = into.setdefault((Memory.SHARED, width), [0, 0])
+                one[0] += times * number // found.threads
+        now.shuffles += times * found.shuffles
+        if found.joins:
+            now.compute(values[0].unit, found.joins * times)
+        if found.tensor:
+            now.compute("tensor_flops", found.tensor * times)
+        number, width = found.operand
+        place = self.names.place(arguments[-1]) if number else None
+        if place:
+            for _ in range(number):
+                self.access(now.loads, place, place.offset, width)
+
+    def kind(self, expr: Expr) -> Kind:
+        """The type of a value that is joined: that of its variable or array."""
+        if isinstance(expr, Element):
+            expr = expr.array
+            return kind_of(self.kinds.get(expr.name, "")) if isinstance(expr, Name) else kind_of("")
+        if not isinstance(expr, Name):
+            return kind_of("float")
+        found, size = kind_of(self.kinds.get(expr.name, "")), self.sizes.get(expr.name, 1)
+        return Kind(found.bytes, found.fields, size, found.unit) if size > 1 else found
+
+
+def template_arguments(text: str) -> list[str]:
+    """What stands behind the `<` of a function."""
+    return text.removesuffix(">").split(", ")
+
+
+_EXPRESSIONS: Mapping[type, Callable[[Visits, Any], None]] = {
+    Load: Visits.load,
+    LoadVector: Visits.load_vector,
+    Arithmetic: Visits.arithmetic,
+    Apply: Visits.applied,
+    Choice: Visits.choice,
+    Infix: Visits.infix,
+    Element: Visits.element,
+}

@@ -1,0 +1,179 @@
+"""Sectors of memory that the warps of a block touch by one access of their threads.
+
+What an address adds to that of a thread's own part, as a block or a turn of a loop does, moves all
+lanes alike; so the lanes of each warp are looked at once, at the offsets within a sector that they
+may begin at.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusionstitch.codegen.count.axes import Array, Axis, Part
+from fusionstitch.codegen.count.executions import Executions
+from fusionstitch.codegen.count.factors import Factor, lengths
+from fusionstitch.codegen.count.values import Large, Sum, Unknown, Value, at
+from fusionstitch.codegen.ir.exchanges import WARP
+from fusionstitch.costmodel.work import SECTOR_BYTES
+
+#: Offsets within a sector, and sets of active threads, that are told apart.
+OFFSETS, SETS = 2, 4
+#: Warps that are looked at where an address has too many values.
+SOME = 1 << 6
+_APART, _LANES = 1 << 40, "lanes"
+_NOWHERE = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Active:
+    """Threads of a block that run together, as bytes of booleans, how many they are, and how often
+    they do."""
+
+    threads: bytes
+    number: int
+    times: float
+
+
+class Sectors:
+    """Counts them for the accesses of a kernel, whose threads are an axis."""
+
+    def __init__(self, thread: Axis):
+        self.thread = thread
+        self._all = [Active(np.ones(thread.extent, bool).tobytes(), thread.extent, 1.0)]
+        self._active: dict[Factor, list[Active]] = {}
+
+    def touched(self, address: Value, width: int, runs: Executions) -> tuple[int, int]:
+        """Sectors of all executions of an access of `width` bytes at an address in bytes; where it
+        is not known, each thread has its own. And as many as there are if what a warp touches
+        begins with a sector, because the next warp is there to share the last one of this."""
+        total, unit, several = runs.total, 0, WARP
+        if isinstance(address, Large) and total:
+            each = distinct(warps_of(address, runs, self.thread), width)
+            return (round(each / SOME / WARP * total),) * 2
+        if isinstance(address, Unknown):
+            unit, several, address = address.unit, address.alike, address.known
+        if not isinstance(address, (int, Sum)) or not total or several == 1:
+            return (total * -(-width // SECTOR_BYTES),) * 2
+        lanes, begin = b"", address if isinstance(address, int) else address.const
+        for part in address.parts if isinstance(address, Sum) else ():
+            if self.thread in part.axes:
+                lanes = self._lanes(part)
+            else:
+                begin, unit = begin + part.first, math.gcd(unit, part.unit)
+        offset, unit = begin % SECTOR_BYTES, math.gcd(unit, SECTOR_BYTES)
+        found = aligned = threads = 0.0
+        for one in self._sets(runs.of(self.thread)):
+            given = width, several, lanes, one.threads
+            threads += one.times * one.number
+            shared = _touched(0, SECTOR_BYTES, *given)
+            aligned += one.times * shared
+            own = _touched(offset, unit, *given) if offset or unit != SECTOR_BYTES else shared
+            found += one.times * own
+        return round(found * total / threads), round(aligned * total / threads)
+
+    def _lanes(self, part: Part) -> bytes:
+        """What a part adds by thread; where it also depends on others, on the first of them."""
+        found: bytes | None = part.made.get(_LANES)
+        if found is None:
+            array = part.array
+            if array.ndim > 1:
+                place = part.axes.index(self.thread)
+                array = array[tuple(slice(None) if n == place else 0 for n in range(array.ndim))]
+            found = part.made[_LANES] = array.tobytes()
+        return found
+
+    def _sets(self, factor: Factor | None) -> list[Active]:
+        """Which threads run together."""
+        if factor is None:
+            return self._all
+        found = self._active.get(factor)
+        if found is None:
+            found = self._active[factor] = list(_of(factor, self.thread))
+        return found
+
+
+def warps_of(address: Large, runs: Executions, thread: Axis) -> Array:
+    """An address in all lanes of some warps, a row each."""
+    lanes = np.arange(WARP)
+    points = {axis: places[:SOME, None] for axis, places in runs.points.items()}
+    points[thread] = np.minimum(points[thread] // WARP * WARP + lanes, thread.extent - 1)
+    return np.broadcast_to(at(address, points), (SOME, WARP))
+
+
+def _of(factor: Factor, thread: Axis) -> list[Active]:
+    place, starts = factor.axes.index(thread), factor.starts
+    rows, own = factor.weights, starts[place]
+    if rows.ndim == 1 and own is None:
+        active = rows > 0
+        number = int(np.count_nonzero(active))
+        return [Active(active.tobytes(), number, factor.total / number)] if number else []
+    times: Array = np.ones(1)
+    if rows.ndim > 1:
+        for number, (axis, begin) in enumerate(zip(factor.axes, starts, strict=True)):
+            if number != place:
+                runs = np.ones(axis.extent) if begin is None else lengths(begin, axis)
+                times = np.multiply.outer(times, runs).ravel()
+        rows = np.moveaxis(rows, place, -1).reshape(-1, rows.shape[place])
+    else:
+        rows = rows.reshape(1, -1)
+    if own is not None:
+        rows = np.repeat(rows, lengths(own, thread), axis=1)
+    if len(rows) > SETS:
+        rows, times = _fewer(rows, times)
+    found = []
+    for row, weight in zip(rows, times, strict=True):
+        active = row > 0
+        number = int(active.sum())
+        if number:  # a weight that is no condition is that of a loop
+            found.append(Active(active.tobytes(), number, float(weight) * int(row.max())))
+    return found
+
+
+def _fewer(rows: Array, times: Array) -> tuple[Array, Array]:
+    """All threads as one row, and some of the others for all of them."""
+    full = rows.all(axis=1)
+    kept, weights = [], []
+    for some in (np.flatnonzero(full), np.flatnonzero(~full & rows.any(axis=1))):
+        step = -(-len(some) // SETS) or 1
+        for number in range(0, len(some), step):
+            kept.append(rows[some[number]])
+            weights.append(times[some[number : number + step]].sum())
+    return np.stack(kept), np.array(weights)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _touched(
+    offset: int, unit: int, width: int, several: int, lanes: bytes, threads: bytes
+) -> float:
+    """Sectors that the warps of a block touch where `threads` of it are active. Each `several`
+    neighbours are somewhere else."""
+    active = np.frombuffer(threads, bool)
+    missing = -len(active) % WARP
+    addresses = np.frombuffer(lanes, np.int64) if lanes else np.zeros(len(active), np.int64)
+    if several < WARP:
+        addresses = addresses + np.arange(len(active)) // several * _APART
+    if missing:
+        active = np.pad(active, (0, missing))
+        addresses = np.pad(addresses, (0, missing))
+    offsets = range(offset % unit, SECTOR_BYTES, unit)[::-1]
+    tried = offsets[:: -(-len(offsets) // OFFSETS)]
+    found = 0
+    for begin in tried:
+        found += distinct((addresses + begin).reshape(-1, WARP), width, active.reshape(-1, WARP))
+    return found / len(tried)
+
+
+def distinct(addresses: Array, width: int, active: Array | None = None) -> int:
+    """Sectors of accesses of `width` bytes, a row for each warp; vectors of up to 16 bytes have one
+    each."""
+    ends = [addresses] if width <= 16 else [addresses, addresses + width - 1]
+    taken = [end // SECTOR_BYTES for end in ends]
+    if active is not None:
+        taken = [np.where(active, one, _NOWHERE) for one in taken]
+    warps = np.sort(taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1), axis=1)
+    found = int((warps[:, 1:] != warps[:, :-1]).sum()) + len(warps)
+    return found if active is None else found - int((warps[:, -1] == _NOWHERE).sum())

@@ -1,0 +1,185 @@
+"""Counting kernels that are written by hand: what a statement adds, and how often it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusionstitch.codegen.count.tallies import count
+from fusionstitch.codegen.count.tally import Memory, Tally
+from fusionstitch.codegen.count.works import works
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    THREAD,
+    Expr,
+    Infix,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    apply,
+    infix,
+    number,
+)
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Barrier,
+    Branch,
+    For,
+    If,
+    Let,
+    Scope,
+    Statement,
+    Store,
+    unrolled,
+)
+from fusionstitch.codegen.places.index import Index, variable
+from fusionstitch.costmodel.devices import device
+from tests.codegen.cases import CASES
+from tests.codegen.regions import Statements
+
+SIZE = 1 << 20
+THREADS, BLOCKS = variable(THREAD.name, 256), variable(BLOCK.name, 1 << 16)
+
+
+def kernel(*body: Statement, grid: int = 1) -> Lowered:
+    buffers = (
+        Buffer("x", "float", SIZE, Space.INPUT),
+        Buffer("at", "int32_t", SIZE, Space.INPUT),
+        Buffer("y", "float", SIZE, Space.OUTPUT),
+    )
+    return Lowered("k", buffers, (), body, block=256, cluster=1, grid=grid, shared=0)
+
+
+def load(at: Index | Expr, name: str = "value", buffer: str = "x") -> Let:
+    place = Integer(at) if isinstance(at, Index) else at
+    return Let("float" if buffer == "x" else "int", name, Load(Name(buffer), place))
+
+
+def loads(tally: Tally) -> int:
+    return sum(one.accesses for one in tally.loads.values())
+
+
+def sectors(*body: Statement, width: int = 4) -> int:
+    return count(kernel(*body)).loads[Memory.INPUT, width].sectors
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (THREADS, 8 * 4),  # 32 floats of a warp are 128 bytes
+        (THREADS + 1, 8 * 5),
+        (THREADS * 2, 8 * 8),
+        (THREADS * 8, 8 * 32),
+        (THREADS // 4, 8),
+        (variable("none", 1), 8),
+    ],
+)
+def test_warps_touch_sectors(at: Index, expected: int) -> None:
+    assert sectors(load(at)) == expected
+
+
+def test_vectors_touch_half_a_sector_each() -> None:
+    vector = LoadVector("float", 4, Name("x"), Integer(THREADS * 4))
+    assert sectors(Let("auto", "value", vector), width=16) == 8 * 16
+
+
+def test_where_the_data_decides_the_place_each_thread_has_a_sector_of_its_own() -> None:
+    assert sectors(load(THREADS, "i", "at"), load(Name("i"))) == 8 * 4 + 256
+
+
+def test_neighbours_that_share_a_place_share_its_sectors() -> None:
+    """A row that the data decides, of 32 elements for 32 lanes."""
+    row = load(THREADS // 32, "i", "at")
+    place = infix("+", infix("*", Name("i"), 32), infix("%", THREAD, 32))
+    assert sectors(row, load(place)) == 8 + 8 * 4
+
+
+def test_blocks_that_are_alike_are_counted_once() -> None:
+    """A million blocks, of which the last one has but a few threads at work."""
+    elements = (1 << 20) * 256 - 7
+    point = infix("+", infix("*", BLOCK, 256), THREAD)
+    body = If(infix("<", point, elements), body=(Store("y", THREAD, number(0)),))
+    tally = count(kernel(body, grid=1 << 20))
+    assert tally.stores[Memory.OUTPUT, 4].accesses == elements
+    assert not tally.upper
+    assert not tally.sampled
+
+
+def test_what_does_not_hold_is_left_to_the_others() -> None:
+    few = infix("<", THREAD, 10)
+    odd = infix("==", infix("%", THREAD, 2), 1)
+    both = Infix("&&", (few, odd))
+    body = If(both, body=(load(THREADS),), others=(Branch(few, (load(THREADS),) * 10),))
+    assert loads(count(kernel(body))) == 5 + 5 * 10
+
+
+def test_conditions_on_data_count_as_true() -> None:
+    asked = If(infix("<", Name("i"), 10), body=(load(THREADS),))
+    tally = count(kernel(load(THREADS, "i", "at"), asked))
+    assert loads(tally) == 2 * 256
+    assert tally.upper
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_loops_turn_as_often_as_their_threads_say(down: bool) -> None:
+    """Thread t of 256 has the elements t, t + 256, ..., or those from t down to 100."""
+    stop = number(100 if down else 1000)
+    step = 1 if down else 256
+    loop = For("int", "i", THREAD, stop, step=step, down=down, body=(load(variable("i", 1000)),))
+    turns = [max(0, t - 99) if down else len(range(t, 1000, 256)) for t in range(256)]
+    assert loads(count(kernel(loop))) == sum(turns)
+
+
+def test_barriers_are_counted_by_those_who_meet() -> None:
+    tally = count(
+        kernel(Barrier(Scope.TEAM, 64), Barrier(Scope.BLOCK), Barrier(Scope.GRID), grid=3)
+    )
+    assert tally.barriers == {Scope.TEAM: 12, Scope.BLOCK: 3, Scope.GRID: 1}
+    assert len(tally.phases) == 2
+
+
+def test_loads_are_under_way_together_up_to_a_barrier() -> None:
+    four = unrolled("i", 4)
+    loop = For(four.kind, "i", four.start, four.stop, unroll=four.unroll, body=(load(THREADS),))
+    assert count(kernel(loop, load(THREADS))).in_flight == 5
+    assert count(kernel(loop, Barrier(Scope.BLOCK), load(THREADS))).in_flight == 4
+
+
+def test_loads_at_places_that_were_loaded_wait_for_them() -> None:
+    tally = count(kernel(load(THREADS, "i", "at"), load(Name("i")), load(THREADS)))
+    assert tally.in_flight == 2
+
+
+def test_arrays_take_registers_to_the_end_of_their_frame() -> None:
+    plain = count(kernel(load(THREADS))).registers
+    large, small = Array("float", "a", 64), Array("double", "b", 16)
+    condition = infix("<", THREAD, 10)
+    both = count(kernel(If(condition, body=(large,)), If(condition, body=(small,))))
+    assert both.registers > plain + 40
+    assert both.registers < count(kernel(large, small)).registers
+
+
+def test_exchanges_are_counted_by_what_they_do_inside() -> None:
+    """Warps join their lanes in five steps."""
+    value = Array("float", "v")
+    joined = apply("fs_reduce_lanes<32, FsAdd>", Name("v"))
+    tally = count(kernel(value, Let("float", "sum", joined)))
+    assert tally.shuffles == 256 * 5
+    assert tally.phases[0].instructions.flops == 256 * 5
+
+
+@pytest.mark.parametrize("name", ["layer_norm_100", "softmax_1000", "adam", "three_phases"])
+def test_inputs_come_from_memory_once_and_results_go_there_once(name: str) -> None:
+    case, watch = CASES[name].case(), Statements()
+    made = case.kernel(watch)
+    phases = list(works(count(watch.last), watch.last, case.device))
+    assert sum(work.bytes_read for work in phases) == sum(shape.bytes for shape in made.inputs)
+    assert sum(work.bytes_written for work in phases) == sum(s.bytes for s in made.outputs)
+
+
+def test_a_slice_is_read_and_nothing_beside_it() -> None:
+    tally = count(kernel(load(THREADS + 1000)))
+    assert tally.phases[0].read["x"].bytes == 256 * 4
+    [work] = works(tally, kernel(), device("h200"))
+    assert work.bytes_read == 256 * 4

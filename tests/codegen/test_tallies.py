@@ -1,0 +1,89 @@
+"""What is counted of a kernel is what the emulator sees it do."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusionstitch.codegen.count.tallies import count
+from fusionstitch.codegen.count.tally import Accesses, Memory, Tally
+from fusionstitch.codegen.ir.statements import Scope
+from tests.codegen.cases import CASES
+from tests.codegen.regions import Built, Case, build
+
+NAMES = list(CASES)
+#: Where data decides what is left out: the count is an upper bound.
+UPPER = {
+    *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16"),
+    *("gather_of_a_padded_array", "update_at", "pieces_put_somewhere"),
+}
+#: Where a condition has too many combinations of block, thread and turn to ask it for all of them.
+SAMPLED = {
+    *("split_columns", "teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
+    *("running_sum", "running_sum_reversed", "running_maximum"),
+}
+#: How far those may be off.
+NEAR = 0.02
+#: The host compiler reports no store of a byte that a function returned.
+UNSEEN = {"eight_bits_stored": ("output", 1)}
+SCOPES = {Scope.TEAM: "team", Scope.BLOCK: "block", Scope.CLUSTER: "cluster", Scope.GRID: "grid"}
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {name: program.case() for name, program in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def counted(cases: dict[str, Case], host_compiler: str) -> Built:
+    return build(cases.values(), counted=True)
+
+
+@pytest.fixture(scope="module")
+def tallies(counted: Built, cases: dict[str, Case]) -> dict[str, Tally]:
+    return {name: count(counted.lowered[case]) for name, case in cases.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_does_what_was_counted(
+    counted: Built, cases: dict[str, Case], tallies: dict[str, Tally], name: str
+) -> None:
+    """Accesses of each memory by their width, barriers of each scope, shuffles."""
+    tally, ran = tallies[name], counted.counters(cases[name])
+    seen = {**ran.reads, **{("stored", *key): n for key, n in ran.writes.items()}, **ran.meetings}
+    said = {
+        **accesses(tally.loads),
+        **{("stored", *k): n for k, n in accesses(tally.stores).items()},
+    }
+    said |= {SCOPES[scope]: n for scope, n in tally.barriers.items() if n}
+    said["shuffle"] = tally.shuffles
+    if any(phase.instructions.tensor_flops for phase in tally.phases):
+        seen["shuffle"] = tally.shuffles  # emulated tensor cores shuffle, too
+    if name in UNSEEN:
+        del said["stored", *UNSEEN[name]]
+    for key in said.keys() | seen.keys():
+        one, other = said.get(key, 0), seen.get(key, 0)
+        if name in SAMPLED:
+            assert other == pytest.approx(one, rel=NEAR), key
+        elif name in UPPER:
+            assert other <= one, key
+        else:
+            assert other == one, key
+
+
+def accesses(found: Accesses) -> dict[object, int]:
+    """How many there are, as the emulator tells it: tables are no memory of it."""
+    return {
+        (place.value, width): one.accesses
+        for (place, width), one in found.items()
+        if one.accesses and place is not Memory.TABLE
+    }
+
+
+def test_few_kernels_are_not_counted_exactly(tallies: dict[str, Tally]) -> None:
+    assert {name for name, tally in tallies.items() if tally.upper} == UPPER
+    assert {name for name, tally in tallies.items() if tally.sampled} == SAMPLED
+
+
+def test_shared_bytes_are_those_of_the_launch(counted: Built, cases: dict, tallies: dict) -> None:
+    for name, case in cases.items():
+        assert tallies[name].shared == counted.kernels[case].shared_bytes
