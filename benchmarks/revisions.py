@@ -9,6 +9,7 @@ nothing to measure. Launches are captured into a CUDA graph, as XLA does with th
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import math
@@ -93,7 +94,11 @@ def measure(old: Path, new: Path, skipped: frozenset[str] = frozenset()) -> dict
     ratios = [times[0] / times[1] for times in found.values() if times]
     properties = cupy.cuda.runtime.getDeviceProperties(0)
     return {
+        "command": " ".join(["python", *sys.argv]),
+        "date": datetime.date.today().isoformat(),
         "device": properties["name"].decode(),
+        "driver": cupy.cuda.runtime.driverGetVersion(),
+        "cupy": cupy.__version__,
         "alike": alike,
         "differ": len(ratios),
         "old_over_new": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else 1.0,
