@@ -17,6 +17,7 @@ from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group, form_groups
 from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, find_stages
 from fusionstitch.codegen.lower.functions import length
+from fusionstitch.codegen.memory.scratch import global_values
 from fusionstitch.codegen.memory.storage import plan_layout
 from fusionstitch.codegen.memory.teams import check_teams
 from fusionstitch.codegen.schedule.checked import check_followed
@@ -28,6 +29,7 @@ from fusionstitch.codegen.schedule.named_splits import asked_splits
 from fusionstitch.codegen.schedule.residency import made_resident
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.schedule.split import Splits, find_splits
+from fusionstitch.codegen.schedule.walking import with_walks
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import Watch
@@ -78,6 +80,7 @@ def settle(graph: Graph, choice: Choice, settings: Settings, way: Way, watch: Wa
     device, options, done = settings.device, settings.options, watch.decided
     plan = done("schedule", planned(choice, device))
     plan = done("limits", _within_limits(graph, plan, way))
+    plan = done("walks", with_walks(plan, _written(graph, plan)))
     layout = done("memory", plan_layout(graph, plan, device.shared_per_block, options.sharing))
     asked = choice.blocks, choice.blocks_per_sm
     plan = done("residency", made_resident(plan, layout.total, device, *asked))
@@ -118,6 +121,11 @@ def _choice(graph: Graph, groups: Sequence[Group], settings: Settings) -> Choice
     if settings.template is not None:
         return follow_flat(settings.template, graph, groups, settings.device, overwrites)
     return chosen(groups, settings.device, settings.options.tuning, overwrites)
+
+
+def _written(graph: Graph, plan: KernelPlan) -> set[int]:
+    """The ids of the ops whose values go to global memory."""
+    return {op.id for op in graph.root.operands} | {s.op.id for s in global_values(plan)}
 
 
 def _within_limits(graph: Graph, plan: KernelPlan, way: Way) -> KernelPlan:

@@ -140,7 +140,7 @@ def _registers(plan: KernelPlan, device: Device) -> int:
         return min(MOST_REGISTERS, most // 8 * 8)
     if plan.blocks_per_sm:
         return BOUNDED_REGISTERS
-    words = max(row_words(nest, plan) for group in plan.groups for nest in group.nests)
+    words = max(row_words(nest) for group in plan.groups for nest in group.nests)
     return ROW_REGISTERS + words if words else USUAL_REGISTERS
 
 

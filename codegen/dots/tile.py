@@ -7,6 +7,7 @@ More rows or fewer lanes take more registers. The choice weighs these by count a
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from fusionstitch.codegen.loops.dot_nests import sums_of_dots
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, Place
 from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.places.index import Index
 from fusionstitch.codegen.text.types import c_type, compute_bytes
 from fusionstitch.hlo.graph import Op
 
@@ -26,6 +28,8 @@ MOST_STEPS = 24
 WARP = 32
 #: Rows, columns and summed elements of one tensor core instruction, and the lanes of a row.
 TENSOR_ROWS, TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_LANES = 16, 8, 8, 4
+#: Rows of half a tile of them, each with a group of lanes.
+TENSOR_GROUPS = 8
 #: Instructions that take an f32 operand apart for the tensor cores.
 SPLIT_WORK = 4
 #: Multiply-adds that a thread does with one step's loads.
@@ -59,6 +63,15 @@ PER_LOAD = 4
 ELEMENT_WORK = 12
 
 
+class Kind(enum.Enum):
+    """How the threads of a register tile multiply."""
+
+    ROWS = "each lane some columns of its rows, one summed element at a time"
+    RUNS = "each lane some columns of its rows, runs of summed elements at a time"
+    TENSOR = "a warp 16 rows, on tensor cores"
+    STREAM = "a warp 16 rows, on tensor cores, the columns block by block"
+
+
 @dataclass(frozen=True)
 class Tile:
     """What one thread holds: `steps` elements of each of `rows` rows, `lanes` lanes to a row.
@@ -71,6 +84,7 @@ class Tile:
     (codegen/lower/dot_operands.py).
     Where `columns` are held at a time instead of the whole row, their operands take `shared` bytes
     of shared memory (codegen/dots/streams.py).
+    A `lone` one is that of a single dot, whose operands no other loop needs.
     `registers` counts what its values take; `reason` says what the tile was chosen for.
     """
 
@@ -86,6 +100,43 @@ class Tile:
     lot: int = 1
     columns: int = 0
     shared: int = 0
+    lone: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """How its threads multiply."""
+        if self.columns:
+            return Kind.STREAM
+        if self.tensor:
+            return Kind.TENSOR
+        return Kind.RUNS if self.lone else Kind.ROWS
+
+    @property
+    def pairs(self) -> int:
+        """Neighbouring columns of a lane in one step: pairs of an instruction's, or two."""
+        return {Kind.TENSOR: 2, Kind.STREAM: 4}.get(self.kind, 1)
+
+    @property
+    def turns(self) -> int:
+        """Steps along a row, in each of which a lane takes `pairs` lots of columns."""
+        return self.steps // self.pairs // self.lot
+
+    def column_of(self, block: Index, step: Index, lane: Index, pair: Index, near: Index) -> Index:
+        """The column of a lane: `near` counts those of a lot, and `block` blocks of a streamed
+        row."""
+        if self.columns:
+            first = block * self.columns + step * (2 * TENSOR_COLUMNS)
+            return first + pair // 2 * TENSOR_COLUMNS + lane * 2 + pair % 2
+        if self.tensor:
+            return (step * TENSOR_COLUMNS + lane * 2 + pair) * self.lot + near
+        return (step * self.lanes + lane) * self.lot + near
+
+    def row_of(self, number: Index, group: Index, row: Index) -> Index:
+        """The row of a nest that is row `row` of a thread, in the tile of that number of its team;
+        on tensor cores, the thread is in that group of its warp."""
+        if self.tensor:
+            return number * TENSOR_ROWS + group * self.rows + row
+        return number * self.rows + row
 
     @property
     def together(self) -> int:
@@ -253,18 +304,19 @@ def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tu
 
 
 def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
-    inner = group.axes.size(nest.inner)
+    inner, lone = group.axes.size(nest.inner), group.held is not None
     for lanes in (32, 16, 8, 4, 2, 1):
         steps = -(-inner // lanes)
         if lanes >= 2 * inner or steps > MOST_STEPS:
             continue
         for rows in range(1, MOST_ROWS + 1):
             if _keeps_together(group, nest, points, rows):
-                yield Tile(rows, lanes, steps, reason=f"{rows} x {steps} elements a thread")
+                reason = f"{rows} x {steps} elements a thread"
+                yield Tile(rows, lanes, steps, reason=reason, lone=lone)
     if _keeps_together(group, nest, points, TENSOR_ROWS) and suits_tensor(group, nest):
         steps = -(-inner // TENSOR_COLUMNS) * TENSOR_COLUMNS // TENSOR_LANES
         reason = f"16 x {inner} elements a warp on tensor cores"
-        yield Tile(TENSOR_ROWS // 8, TENSOR_LANES, steps, True, reason)
+        yield Tile(TENSOR_ROWS // 8, TENSOR_LANES, steps, True, reason, lone=lone)
 
 
 def suits_tensor(group: Group, nest: Nest) -> bool:

@@ -16,6 +16,7 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     all_of,
     apply,
+    number,
 )
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -26,21 +27,24 @@ from fusionstitch.codegen.ir.statements import (
     StoreVector,
     unrolled,
 )
+from fusionstitch.codegen.loops.digits import Digits
+from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Context
-from fusionstitch.codegen.lower.values import Located, Placed, Values, holds
+from fusionstitch.codegen.lower.guards import holds
+from fusionstitch.codegen.lower.known import Known, Located, Placed
+from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.places.index import (
     Index,
-    Var,
     constant,
     delinearize,
     linearize,
-    render,
     variable,
 )
 from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import Vector
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
+from fusionstitch.codegen.schedule.walk import POINT, TILE
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
@@ -66,40 +70,33 @@ class Access:
 
     def __init__(self, site: Site):
         kernel, group = site.kernel, site.group
-        self.label = kernel.label
+        self.label, self.comment = kernel.label, kernel.comment
         self.memory = kernel.memory
         self.int = kernel.int_
         self.writer = kernel.writer
-        self.values = Values(
-            self.writer,
-            self._stored,
-            self._located,
-            self._loaded_from,
-            self._bases,
-            kernel.numerics,
-            self.memory.tables,
-            kernel.label,
-            self.int,
-        )
+        known = Known(self.writer, kernel.label, self.int)
+        self.values = Values(known, self, kernel.numerics, self.memory.tables)
         self.group = group
         self.axes = group.group.axes
         self.plan = site.nest
         self.nest = site.nest.nest
-        self.tile = site.tile
+        self.tile, self.walk = site.tile, site.nest.walk
+        #: the grid points that the group has
+        self.points: Expr = Name(site.points) if site.points else number(group.grid_points)
         self.shared_names = site.shared_names
         #: the stages that the loops of this group read whole, by op id
         self.whole = {p.op.id: p for s in group.group.stages for p, _ in s.reads}
-        self.digits: dict[int, Index] = {}
-        self.point = Index()
-        self.carried: dict[Stage, str] = {}
-        self.width = 1
-        self._element = Index()
+        self.digits = Digits(group.group, self.nest, group.points)
+        #: whether the rows are walked from the last one on
+        self.turned = group.backward and bool(self.nest.placed(Place.CARRY))
+        #: what the variables are called in which places were decided (codegen/schedule/walk.py)
+        self.names = {TILE: site.tile}
         self.vector: Vector | None = None
         self.pending: list[StoreVector] = []
         #: the names of the shared memory that partial results of a stage are exchanged through
         self.rooms: dict[Stage, str] = {}
 
-    def _open_rooms(self) -> None:
+    def open_rooms(self) -> None:
         """Declares the shared memory that the nest's threads exchange partial results through."""
         for room, slot in self.memory.rooms.items():
             if room.nest is not self.plan:
@@ -108,7 +105,7 @@ class Access:
             self.writer.add(Shared("unsigned char", name, slot.offset, slot.bytes, 1))
             self.rooms |= dict.fromkeys(room.stages, name)
 
-    def _position(self, row: Index, width: int) -> Index:
+    def position(self, row: Index, width: int) -> Index:
         """The grid point of `row`, in units of `width`."""
         group = self.group
         kept = self.plan.rows // group.points
@@ -121,61 +118,46 @@ class Access:
         name = self.writer.name("point")  # a variable of its own has the exact range
         self.writer.let(self.int, name, Integer(position))
         self.writer.declare(name)
+        self.names[POINT] = name
         return variable(name, group.grid_points // width)
 
-    def _bind_rows(self, row: Index, position: Index) -> None:
+    def bind_rows(self, row: Index, position: Index) -> None:
         """Digits of every grid and row axis in terms of the tile and row variables."""
-        if self.group.backward and self.carried:
+        if self.turned:
             row = constant(self.plan.rows - 1) - row
-        leaves, grid = self.nest.rows, self.group.group.grid
-        extents = [self.group.points, *(self.axes.extent(leaf) for leaf in leaves)]
-        self.point, *row_digits = delinearize(row, extents)
-        grid_digits = delinearize(position, [self.axes.extent(leaf) for leaf in grid])
-        self.digits = dict(zip(grid, grid_digits, strict=True))
-        self.digits |= dict(zip(leaves, row_digits, strict=True))
+        self.digits.bind_rows(row, position)
 
-    def _bind_column(self, column: Index) -> None:
-        leaves = self.nest.inner
-        digits = delinearize(column, [self.axes.extent(leaf) for leaf in leaves])
-        self.digits |= dict(zip(leaves, digits, strict=True))
+    def value_of(self, stage: Stage) -> Expr:
+        """A stage's value here, from now on known in the innermost frame."""
+        index = self.digits.index(stage)
+        found = self.writer.find((stage.op.id, index))
+        value = found[0] if found else self.values.computed(stage.op, index)[0]
+        self.writer.block.memo[stage.op.id, index] = value
+        return value
 
-    def _index(self, stage: Stage) -> Indices:
-        """The index of a stage's op at the current grid point, row and column."""
-        return self._digits_of(self.axes.dims[stage.number])
-
-    def _inner(self, stage: Stage) -> Indices:
-        return self._digits_of(self.axes.inner[stage.number])
-
-    def _digits_of(self, chains: Sequence[int]) -> Indices:
-        found = []
-        for axis in chains:
-            leaves = [leaf for leaf in self.axes.set.leaves(axis) if self.axes.extent(leaf) != 1]
-            extents = [self.axes.extent(leaf) for leaf in leaves]
-            found.append(linearize([self.digits[leaf] for leaf in leaves], extents))
-        return tuple(found)
-
-    def _stores(self, stage: Stage) -> bool:
+    def stores(self, stage: Stage) -> bool:
         return bool(self.memory.written(stage.op))
 
     @contextmanager
-    def _vector_loop(self) -> Iterator[Index]:
-        """The unrolled loop over a vector; its stores follow as vector stores."""
-        if self.width == 1:
-            yield Index()
-            return
-        writer, name = self.writer, render(self._element)
-        self.vector = Vector(self.width, Var(name, self.width), writer.depth)
-        with writer.nested(unrolled(name, self.width)):
-            writer.declare(name)
-            yield self._element
-        self.vector = None
-        for store in self.pending:
-            writer.add(store)
-        self.pending.clear()
+    def vector_loop(self, element: Index) -> Iterator[None]:
+        """The unrolled loop over the elements of a vector, which `element` runs through; its stores
+        follow as vector stores. Without a variable it is one element."""
+        writer = self.writer
+        for lane in element.variables:
+            self.vector = Vector(lane.extent, lane, writer.depth)
+            with writer.nested(unrolled(lane.name, lane.extent)):
+                writer.declare(lane.name)
+                yield
+            self.vector = None
+            for store in self.pending:
+                writer.add(store)
+            self.pending.clear()
+        if not element.variables:
+            yield
 
-    def _store(self, stage: Stage, value: Expr, conditions: Sequence[Expr | None]) -> None:
+    def store(self, stage: Stage, value: Expr, conditions: Sequence[Expr | None]) -> None:
         """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
-        op, index = stage.op, self._index(stage)
+        op, index = stage.op, self.digits.index(stage)
         condition = all_of(conditions)
         stores = self._written(op, linearize(index, op.dims), value, condition)
         if stage in self.memory.shared:
@@ -205,7 +187,7 @@ class Access:
                 stores.append(Store(place, Integer(address), stored))
                 continue
             values = self.writer.name(f"{place}_vector")
-            vector = Array(f"fs_vec<{kind.storage}, {self.width}>", values)
+            vector = Array(f"fs_vec<{kind.storage}, {self.vector.width}>", values)
             self.writer.add(vector, self.vector.depth)
             self.writer.add(Assign(Element(Name(values), Name(self.vector.lane.name)), stored))
             self.pending.append(StoreVector(place, Integer(base), values, condition))
@@ -220,10 +202,10 @@ class Access:
 
     def _shared_address(self, stage: Stage) -> Expr:
         leaves = self.group.group.in_block(stage)
-        digits = [self.point, *(self.digits[leaf] for leaf in leaves)]
+        digits = [self.digits.point, *(self.digits.of[leaf] for leaf in leaves)]
         return Integer(linearize(digits, [self.group.points, *map(self.axes.extent, leaves)]))
 
-    def _stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> Placed | None:
         """How to read `op` at `index` from memory, if it lives there."""
         if op.opcode == "parameter":
             # inputs hold still: a load that does not depend on the row may precede the loop
@@ -236,7 +218,7 @@ class Access:
             return self._stored_in_block(stage, index)
         return self._loaded(op, self.memory.buffer(op), index), self.writer.ordered_depth
 
-    def _located(self, op: Op, index: Indices) -> Located | None:
+    def located(self, op: Op, index: Indices) -> Located | None:
         """Where the element of `op` at `index` lies, if that is in a buffer."""
         stage = self.whole.get(op.id)
         if op.opcode != "parameter" and (stage is None or stage in self.group.group.stages):
@@ -244,24 +226,28 @@ class Access:
         return Located(self._buffer(self.memory.buffer(op)), linearize(index, op.dims))
 
     def _buffer(self, name: str) -> Expr:
-        """The buffer of that name, as elements are read from it."""
-        return Name(name)
+        """The buffer of that name, as elements are read from it: compilers are told how those of
+        register tiles are aligned, but for a vector of a streamed one."""
+        tile = self.plan.tile
+        if tile is None or (tile.columns and self.vector is not None):
+            return Name(name)
+        return apply("fs_aligned", Name(name))
 
     def _loaded(self, op: Op, name: str, index: Indices) -> Expr:
         address = linearize(index, op.dims)
         found = self._in_vector(op, name, address) if in_range(op, index) else None
         return as_computed(op, found or Load(self._buffer(name), Integer(address)))
 
-    def _bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
+    def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
         """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
         and 0 if not all of them do."""
-        bases = [self._vector_base(address) for address in addresses]
+        bases = [self.vector_base(address) for address in addresses]
         found = [base for base in bases if base is not None]
         if self.vector is None or len(found) < len(bases):
             return list(addresses), Index()
         return found, Index(((self.vector.lane, 1),))
 
-    def _vector_base(self, address: Index) -> Index | None:
+    def vector_base(self, address: Index) -> Index | None:
         """The begin of the vector that `address` runs through, if a loop over one is open."""
         vector, depth_of = self.vector, self.writer.depth_of
         if vector is None or self.writer.pinned_depth > vector.depth:
@@ -272,7 +258,7 @@ class Access:
             return None
         return base
 
-    def _loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
+    def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
         """What lies `address` elements behind the pointer `start`, known from `depth` on."""
         found = None
         if aligned and self.vector and depth <= self.vector.depth:
@@ -281,29 +267,29 @@ class Access:
 
     def _in_vector(self, op: Op, name: str, address: Index) -> Expr | None:
         """An element of a vector that is loaded as a whole, if a loop over one is open."""
-        base = self._vector_base(address)
+        base = self.vector_base(address)
         if base is None or self.vector is None:
             return None
-        return Element(self._vector_of(op, name, base), Name(self.vector.lane.name))
+        return Element(self.vector_of(op, name, base), Name(self.vector.lane.name))
 
-    def _vector_of(self, op: Op, name: str, base: Index) -> Expr:
+    def vector_of(self, op: Op, name: str, base: Index) -> Expr:
         """The vector at `base`, loaded once before the loop over its elements."""
         assert self.vector is not None
-        loaded = self._vectors_before()
+        loaded = self.vectors_before()
         found = loaded.get((name, base))
         if found is None:
             vector = self.writer.name(f"{name}_vector")
-            load = self._vector_load(op, name, base, self.vector.width)
+            load = self.vector_load(op, name, base, self.vector.width)
             self.writer.let("auto", vector, load, self.vector.depth)
             found = loaded[name, base] = Name(vector)
         return found
 
-    def _vectors_before(self) -> dict[Any, Expr]:
+    def vectors_before(self) -> dict[Any, Expr]:
         """The vectors known before the loop over the elements of one, by (memory, base)."""
         assert self.vector is not None
         return self.writer.chain[self.vector.depth].memo
 
-    def _vector_load(self, op: Op, name: str, base: Index, width: int) -> Expr:
+    def vector_load(self, op: Op, name: str, base: Index, width: int) -> Expr:
         return LoadVector(c_type(op.dtype).storage, width, Name(name), Integer(base))
 
     def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
@@ -311,7 +297,7 @@ class Access:
             if stage.is_reduction:
                 raise CodegenError(f"{stage.op.name} is read in its own loop at another index.")
             return None
-        digits: list[Index] = [self.point]
+        digits: list[Index] = [self.digits.point]
         extents = [self.group.points]
         for axis, position in zip(self.axes.dims[stage.number], index, strict=True):
             leaves = [x for x in self.axes.set.leaves(axis) if self.axes.extent(x) != 1]
@@ -320,7 +306,7 @@ class Access:
                 if leaf not in self.group.group.grid:
                     digits.append(digit)
                     extents.append(self.axes.extent(leaf))
-                elif digit != self.digits[leaf]:
+                elif digit != self.digits.of[leaf]:
                     raise CodegenError(f"{stage.op.name} is read from another tile.")
         shared = Load(Name(self.shared_names[stage]), Integer(linearize(digits, extents)))
         return shared, self.writer.ordered_depth

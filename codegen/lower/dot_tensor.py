@@ -1,4 +1,4 @@
-"""Emission of a tiled nest whose dots run on tensor cores (device functions: cuda/mma.cuh).
+"""Dots on tensor cores (device functions: cuda/mma.cuh).
 
 A warp holds 16 rows. Lane 4 g + t holds of the rows g and g + 8 the columns 2 t and 2 t + 1 of
 every 8: what the instruction leaves there, and, with the summed indices of a dot along the columns
@@ -7,14 +7,11 @@ taken in that order, what the next one wants there. So scores stay where they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from fusionstitch.codegen.dots.tile import (
-    TENSOR_COLUMNS,
-    TENSOR_ROWS,
-    row_operand,
-)
+from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, row_operand
 from fusionstitch.codegen.ir.expressions import (
     Expr,
     Integer,
@@ -25,159 +22,126 @@ from fusionstitch.codegen.ir.expressions import (
     element,
     infix,
 )
-from fusionstitch.codegen.ir.statements import ALL, Assign, Call
+from fusionstitch.codegen.ir.statements import Assign, Call
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.lower.dot_operands import NONE, OperandEmitter
-from fusionstitch.codegen.lower.sweeps import Key, start_of
+from fusionstitch.codegen.lower.dot_operands import NONE, bind_read_column, operand, read
+from fusionstitch.codegen.lower.dot_rows import held_sums
+from fusionstitch.codegen.lower.sums import zero_of
+from fusionstitch.codegen.lower.sweeps import Key
+from fusionstitch.codegen.lower.tile_rows import TileRows
 from fusionstitch.codegen.places.index import Index, render, variable
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
-#: Rows of half a tile, each with a group of four lanes.
-GROUPS = 8
-#: Instructions of the tensor cores, two to a step, up to which a dot is unrolled as a whole.
-UNROLLED = 64
 
+@dataclass(frozen=True)
+class TensorElements:
+    """Elements of rows, in runs of summed elements."""
 
-class TensorEmitter(OperandEmitter):
-    """Prints a nest in tiles of 16 rows per warp."""
+    rows: TileRows
 
-    pairs = 2
+    def start(self, dot: Stage) -> Number | None:
+        return None if dot in self.rows.walk.once else zero_of(dot.op)
 
-    def _bind_lanes(self, lane: Expr | None) -> None:
-        assert lane is not None
-        super()._bind_lanes(infix("%", lane, self.lanes))
-        name = self.writer.declare(self.writer.name("group"))
-        self.writer.let("int", name, infix("/", lane, self.lanes))
-        self.member = variable(self.lane, self.lanes)
-        self.four = variable(name, GROUPS)
-
-    def _row_place(self, unit: Index) -> Index:
-        return unit * TENSOR_ROWS + self.four * self.rows + self.row
-
-    def _column_place(self) -> Index:
-        place = self.step * TENSOR_COLUMNS + self.member * self.pairs + self.pair
-        return place * self.lot + self.next
-
-    def _own_column(self) -> Expr:
-        return Integer(self._column_place())
-
-    # ---- a dot whose results are the elements of the rows ---------------------------------------
-
-    def _summed(self, block: Index) -> Index:
-        part = block * self.shape.shares + self.share
-        return (part * self.lanes + self.member) * self.run + self.near
-
-    def _add_product(self, stage: Stage, index: Indices, name: str, started: bool) -> None:
-        depth = self.group.group.inner_size(stage)
-        summed = self.shape.together * self.shape.shares
-        block = variable(self.writer.name("k"), -(-depth // summed))
-        few = block.hi * self.steps * self.run < 2 * UNROLLED
-        with self._loop(block, ALL if few else 4):
-            place = self._summed(block)
-            first = self._side_of_rows(stage)
-            left = self._operand(stage, first, self.row, place, depth)
-            half = variable(self.writer.name("half"), self.run // 2)
-            with self._loop(self.step):
+    def add(self, dot: Stage, index: Indices, name: str, started: bool) -> None:
+        rows, tile = self.rows, self.rows.tile
+        depth = rows.group.group.inner_size(dot)
+        block = variable(rows.writer.name("k"), -(-depth // (tile.together * tile.shares)))
+        with rows.loop(block, rows.walk.depth[dot]):
+            part = block * tile.shares + rows.share
+            place = (part * tile.lanes + rows.member) * tile.run + rows.near
+            first = side_of_rows(rows, dot)
+            left = operand(rows, dot, first, rows.row, place, depth)
+            half = variable(rows.writer.name("half"), tile.run // 2)
+            with rows.loop(rows.step):
                 # the column that a lane loads for its warp is that of its group
-                column = (self.step * TENSOR_COLUMNS + self.four) * self.lot + self.next
-                self._bind_read_column(column)
-                right = self._operand(stage, 1 - first, self.next, place, depth)
-                with self._loop(half), self._loop(self.next):
+                column = (rows.step * TENSOR_COLUMNS + rows.four) * tile.lot + rows.next
+                bind_read_column(rows, column)
+                right = operand(rows, dot, 1 - first, rows.next, place, depth)
+                with rows.loop(half), rows.loop(rows.next):
                     function = "fs_mma" if started else "fs_mma_first"
-                    top = self.step * self.pairs * self.lot + self.next
-                    sums = behind(Name(name), top), behind(Name(name), top + self.steps)
-                    upper = behind(Name(left), half * 2 * self.rows)
-                    lower = behind(Name(right), self.next * self.run + half * 2)
-                    self._multiply(function, stage, first, (*sums, upper, lower))
+                    top = rows.step * tile.pairs * tile.lot + rows.next
+                    sums = behind(Name(name), top), behind(Name(name), top + tile.steps)
+                    upper = behind(Name(left), half * 2 * tile.rows)
+                    lower = behind(Name(right), rows.next * tile.run + half * 2)
+                    _multiply(rows, function, dot, first, (*sums, upper, lower))
 
-    def _side_of_rows(self, stage: Stage) -> int:
-        side = row_operand(self.group.group, self.nest, stage)
-        assert side is not None
-        return side
 
-    def _start_product(self, stage: Stage) -> Number | None:
-        once = self.run == 2 and self.group.group.inner_size(stage) <= (
-            self.shape.together * self.shape.shares
-        )
-        return None if once else super()._start_product(stage)
+@dataclass(frozen=True)
+class TensorSums:
+    """Sums along columns: those of a step in one instruction."""
 
-    def _multiply(
-        self, function: str, stage: Stage, first: int, arguments: tuple[Expr, ...]
-    ) -> None:
-        operands = stage.op.operands
-        parts = f"{_parts(operands[first])}, {_parts(operands[1 - first])}"
-        parts += f", {self.lot}" if self.lot > 1 else ""
-        self.writer.add(Call(f"{function}<{parts}>", arguments))
+    rows: TileRows
 
-    # ---- a dot along the columns ----------------------------------------------------------------
+    def size(self, dot: Stage) -> int:
+        return held_sums(self.rows, dot)
 
-    def _add_terms(self, results: dict[Stage, str], weights: dict[Key, str]) -> None:
+    def add_column(self, results: Mapping[Stage, str], weights: dict[Key, str]) -> None:
         """Nothing column by column."""
 
-    def _terms(self, totals: dict[Stage, str]) -> dict[Stage, str]:
-        # a maximum between two loads would keep the compiler from making one of them
-        size = self.pairs * self.rows
-        return {s: self._array(s.op, "_term", size, start_of(s)) for s in totals}
-
-    def _add_tiles(
-        self,
-        totals: dict[Stage, str],
-        terms: dict[Stage, str],
-        results: dict[Stage, str],
-        weights: dict[Key, str],
-    ) -> None:
-        for stage, total in totals.items():
-            with self._loop(self.pair), self._loop(self.row):
-                term = element(terms[stage], self.pair * self.rows + self.row)
-                self._add(stage, element(total, self.row), term)
+    def add_step(self, results: Mapping[Stage, str], weights: Mapping[Key, str]) -> None:
+        rows = self.rows
         for stage, partial in results.items():
-            first = self._side_of_rows(stage)
-            self._bind_column(self.column)
-            self._bind_results(stage)
-            weight = weights[self._read(stage, first)]
-            held = self._results(stage)
-            tile = variable(self.writer.name("n"), held // 2)
-            with self._loop(tile):
+            first = side_of_rows(rows, stage)
+            rows.digits.bind_column(rows.column)
+            rows.bind_results(stage)
+            weight = weights[read(rows, stage, first)]
+            held = self.size(stage)
+            tile = variable(rows.writer.name("n"), held // 2)
+            with rows.loop(tile):
                 right = self._values_of(stage, 1 - first, tile)
                 sums = behind(Name(partial), tile * 2), behind(Name(partial), tile * 2 + held)
-                self._multiply("fs_mma", stage, first, (*sums, Name(weight), Name(right)))
+                _multiply(rows, "fs_mma", stage, first, (*sums, Name(weight), Name(right)))
 
-    def _values_of(self, stage: Stage, side: int, tile: Index) -> str:
+    def _values_of(self, dot: Stage, side: int, tile: Index) -> str:
         """Loads a lane's part of what a dot along the columns weighs."""
-        writer, inner = self.writer, self.plan.inner
-        size = self.axes.size(self._free_leaves(stage))
+        rows, writer, inner = self.rows, self.rows.writer, self.rows.plan.inner
+        size = rows.axes.size(rows.free_leaves(dot))
         beyond = inner % TENSOR_COLUMNS or size % TENSOR_COLUMNS
-        name = self._array(stage.op.operands[side], "_part", 2, NONE if beyond else None)
-        with self._loop(self.pair):
-            column = render(self.column)
-            writer.let("int", column, self._own_column())
+        name = rows.array(dot.op.operands[side], "_part", 2, NONE if beyond else None)
+        with rows.loop(rows.pair):
+            column = render(rows.column)
+            writer.let("int", column, Integer(rows.column_place()))
             writer.declare(column)
-            self._bind_column(self.column)
-            free = writer.declare(self.result)
-            writer.let("int", free, Integer(tile * TENSOR_COLUMNS + self.four))
-            self._bind_results(stage)
+            rows.digits.bind_column(rows.column)
+            free = writer.declare(rows.result)
+            writer.let("int", free, Integer(tile * TENSOR_COLUMNS + rows.four))
+            rows.bind_results(dot)
             checks = [infix("<", Name(column), inner)] if inner % TENSOR_COLUMNS else []
             checks += [infix("<", Name(free), size)] if size % TENSOR_COLUMNS else []
-            with self._guarded(all_of(checks)):
-                source, at = self._read(stage, side)
-                writer.add(Assign(element(name, self.pair), self.values.value(source, at)))
+            with rows.guarded(all_of(checks)):
+                source, at = read(rows, dot, side)
+                writer.add(Assign(element(name, rows.pair), rows.values.value(source, at)))
         return name
 
-    def _finish_results(self, stage: Stage, partial: str) -> None:
-        self.sums[stage] = partial
-        if self._wanted(stage):
-            self._results_of([stage])
+    def finish(self, dot: Stage, partial: str) -> None:
+        """Nothing: the instructions leave each lane its share."""
 
     @contextmanager
-    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
-        held = self._results(dot)
-        own = variable(self.writer.name("n"), held // 2)
-        with self._loop(own), self._loop(self.pair):
-            result = own * TENSOR_COLUMNS + self.member * 2 + self.pair
-            with self._existing(result, size) as existing:
-                yield self.row * held + own * 2 + self.pair, existing
+    def each(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
+        rows, held = self.rows, self.size(dot)
+        own = variable(rows.writer.name("n"), held // 2)
+        with rows.loop(own), rows.loop(rows.pair):
+            result = own * TENSOR_COLUMNS + rows.member * 2 + rows.pair
+            with rows.existing(result, size) as existing:
+                yield rows.row * held + own * 2 + rows.pair, existing
+
+
+def side_of_rows(rows: TileRows, dot: Stage) -> int:
+    """The operand of a dot (0 or 1) that follows the rows."""
+    side = row_operand(rows.group.group, rows.nest, dot)
+    assert side is not None
+    return side
+
+
+def _multiply(
+    rows: TileRows, function: str, dot: Stage, first: int, arguments: tuple[Expr, ...]
+) -> None:
+    operands, lot = dot.op.operands, rows.tile.lot
+    parts = f"{_parts(operands[first])}, {_parts(operands[1 - first])}"
+    parts += f", {lot}" if lot > 1 else ""
+    rows.writer.add(Call(f"{function}<{parts}>", arguments))
 
 
 def _parts(op: Op) -> int:

@@ -1,289 +1,150 @@
-"""Operands of a streamed nest as words: from memory to shared memory and registers, and products
-(device functions: cuda/fragments.cuh).
-
-The threads of a block copy the columns' operands of the next block of columns to shared memory;
-each warp multiplies its 16 rows with what lies there. Neighbouring elements share a word, and a
-lane reads several words at once.
-"""
+"""Dots of a streamed nest: words of rows, in registers, by words of columns in shared memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from fusionstitch.codegen.dots.streams import Layout, layouts_of
-from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH
-from fusionstitch.codegen.ir.expressions import (
-    THREAD,
-    Expr,
-    Integer,
-    Name,
-    Number,
-    all_of,
-    behind,
-    element,
-    infix,
-)
-from fusionstitch.codegen.ir.statements import ALL, Array, Assign, Call, Shared
+from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_GROUPS
+from fusionstitch.codegen.ir.expressions import Name, Number, behind
+from fusionstitch.codegen.ir.statements import Array, Call
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.lower.dot_operands import NONE
-from fusionstitch.codegen.lower.dot_tensor import GROUPS, TensorEmitter
-from fusionstitch.codegen.lower.sweeps import Key, zero_of
-from fusionstitch.codegen.memory.rooms import Room
-from fusionstitch.codegen.places.index import Index, delinearize, render, variable
+from fusionstitch.codegen.lower.column_blocks import ColumnBlocks, operand_words
+from fusionstitch.codegen.lower.dot_operands import read
+from fusionstitch.codegen.lower.dot_tensor import side_of_rows
+from fusionstitch.codegen.lower.sums import zero_of
+from fusionstitch.codegen.lower.sweeps import Key
+from fusionstitch.codegen.lower.tile_rows import TileRows
+from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.places.maps import Indices
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
 STEP_COLUMNS = 2 * TENSOR_COLUMNS
-#: Rounds of copies of a thread that are under way at once.
-UNROLLED_ROUNDS = 4
 
 
-class WordsEmitter(TensorEmitter):
-    """Prints the products of a nest whose columns are walked block by block."""
+@dataclass(frozen=True)
+class WordElements:
+    """Elements of the rows in a block of columns; `words` are the rows' operands by dot."""
 
-    pairs = 4
-    together = True
+    rows: TileRows
+    blocks: ColumnBlocks
+    words: Mapping[Stage, str]
 
-    def _bind_columns(self) -> None:
-        """Names what the blocks of columns are read from, and loads the rows' operands."""
-        self.columns = self.shape.columns
-        blocks = -(-self.plan.inner // self.columns)
-        self.column_block = variable(self.writer.name("block"), blocks)
-        self._bind_column(self.column)
-        self.layouts = layouts_of(self.group.group, self.nest)
-        self.places = {s: self._shared_place(s, layout) for s, layout in self.layouts.items()}
-        self.row_words = {s: self._row_words(s) for s in self.nest.products}
+    def start(self, dot: Stage) -> Number | None:
+        return zero_of(dot.op)
 
-    def _shared_place(self, stage: Stage, layout: Layout) -> str:
-        source = stage.op.operands[1 - self._side_of_rows(stage)]
-        name = self.writer.name(f"{self.label(source)}_block")
-        slot, size = self.memory.rooms[Room(self.plan, (stage,))], self.columns * layout.stride
-        self.writer.add(Shared(layout.element, name, slot.offset, size, layout.item))
-        return name
-
-    # ---- columns ---------------------------------------------------------------------------------
-
-    def _column_place(self) -> Index:
-        """The lane's column in the current step."""
-        first = self.column_block * self.columns + self.step * STEP_COLUMNS
-        return first + self.pair // 2 * TENSOR_COLUMNS + self.member * 2 + self.pair % 2
-
-    def _own_column(self) -> Expr:
-        return Integer(self._column_place())
-
-    def _place_in_step(self) -> Index:
-        return self.row * self.pairs + self.pair
-
-    def _copy_columns(self, results: dict[Stage, str]) -> None:
-        """Copies what the dots read along the next columns to shared memory."""
-        self.writer.note(f"// the next {self.columns} columns")
-        for stage, place in self.places.items():
-            if stage in results or stage in self.nest.products:
-                self._copy(stage, self.layouts[stage], place)
-
-    def _copy(self, stage: Stage, layout: Layout, place: str) -> None:
-        writer, units = self.writer, layout.row // layout.width
-        count = self.columns * units
-        rounds = variable(writer.name("round"), -(-count // self.block))
-        with ExitStack() as opened:
-            few = rounds.hi < UNROLLED_ROUNDS
-            opened.enter_context(self._loop(rounds, ALL if few else UNROLLED_ROUNDS))
-            item = variable(writer.name("i"), count)
-            name = render(item)
-            later = infix("+", Integer(rounds * self.block), THREAD)
-            writer.let("int", name, later if rounds.terms else THREAD)
-            writer.declare(name)
-            if count % self.block:
-                opened.enter_context(self._guarded(infix("<", Name(name), count)))
-            column, unit = item // units, item % units
-            side = 1 - self._side_of_rows(stage)
-            size, leaves = self._along(stage)
-            place_of = self.column_block * self.columns + column
-            part = self._part(stage, side, unit, size, leaves, layout.width, place_of)
-            to = behind(Name(place), column * layout.stride + unit * layout.width)
-            store = f"fs_store_packed<{layout.element}, {layout.width}>"
-            writer.add(Call(store, (to, Name(part))))
-
-    def _along(self, stage: Stage) -> tuple[int, list[int]]:
-        """What lies together of a dot's columns' operand: its extent and axes."""
-        if stage in self.nest.products:
-            return self.group.group.inner_size(stage), self.axes.inner_leaves(stage)
-        leaves = self._free_leaves(stage)
-        return self.axes.size(leaves), leaves
-
-    def _part(
-        self,
-        stage: Stage,
-        side: int,
-        unit: Index,
-        size: int,
-        leaves: Sequence[int],
-        width: int,
-        column: Index | None,
-        target: str = "",
-    ) -> str:
-        """Computes `width` neighbouring elements of an operand of a dot, the `unit`-th lot of
-        `size`; zeros beyond them and beyond the last column."""
-        writer, op = self.writer, stage.op.operands[side]
-        checks: list[Expr] = []
-        lines: list[tuple[str, Index]] = []
-        if column is not None:
-            column = self._within(column, self.plan.inner, "column", checks, lines)
-        beyond = unit.hi * width + width > size
-        if beyond and size % width == 0:
-            unit = self._within(unit, size // width, "unit", checks, lines)
-        ragged = beyond and size % width != 0
-        name = self._array(op, "_part", width, NONE if checks or ragged else None)
-        for variable_name, value in lines:
-            writer.let("int", variable_name, Integer(value))
-            writer.declare(variable_name)
-        extents = [self.axes.extent(leaf) for leaf in leaves]
-        with self._guarded(all_of(checks)):
-            if column is not None:
-                self._bind_column(column)
-            self.width, self._element = width, variable("v", width)
-            with self._vector_loop() as lane:
-                inner_checks: list[Expr] = []
-                inner_lines: list[tuple[str, Index]] = []
-                place = unit * width + lane
-                if ragged:
-                    place = self._within(place, size, "place", inner_checks, inner_lines)
-                for variable_name, value in inner_lines:
-                    writer.let("int", variable_name, Integer(value))
-                    writer.declare(variable_name)
-                self.digits |= dict(zip(leaves, delinearize(place, extents), strict=True))
-                with self._guarded(all_of(inner_checks)):
-                    source, at = self._read(stage, side)
-                    writer.add(Assign(element(name, lane), self.values.value(source, at)))
-            self.width, self._element = 1, Index()
-        return name
-
-    def _within(
-        self,
-        place: Index,
-        limit: int,
-        wanted: str,
-        checks: list[Expr],
-        lines: list[tuple[str, Index]],
-    ) -> Index:
-        """`place` as a number below `limit`, with the check of that where it is needed."""
-        if place.hi < limit:
-            return place
-        name = self.writer.name(wanted)
-        lines.append((name, place))
-        checks.append(infix("<", Name(name), limit))
-        return variable(name, limit)
-
-    def _buffer(self, name: str) -> Expr:
-        if self.vector is not None:
-            return Name(name)  # a vector is aligned anyway
-        return super()._buffer(name)
-
-    # ---- dots ------------------------------------------------------------------------------------
-
-    def _row_words(self, stage: Stage) -> str:
-        """The rows' operand of a product: words in registers, the same for all columns."""
-        writer, side = self.writer, self._side_of_rows(stage)
-        layout = self.layouts[stage]
-        blocks = layout.row // layout.width // self.lanes
-        words = blocks * layout.words
-        name = writer.name(f"{self.label(stage.op.operands[side])}_words")
-        writer.add(Array("uint32_t", name, self.rows * words))
-        size, leaves = self._along(stage)
-        block = variable(writer.name("k"), blocks)
-        with self._rows(), self._loop(block):
-            unit = block * self.lanes + self.member
-            part = self._part(stage, side, unit, size, leaves, layout.width, None)
-            to = behind(Name(name), self.row * words + block * layout.words)
-            writer.add(Call(f"fs_pack<{layout.element}, {layout.width}>", (to, Name(part))))
-        return name
-
-    def _start_product(self, stage: Stage) -> Number | None:
-        return zero_of(stage.op)
-
-    def _add_product(self, stage: Stage, index: Indices, name: str, started: bool) -> None:
-        layout, words = self.layouts[stage], self.row_words[stage]
-        blocks = layout.row // layout.width // self.lanes
-        block = variable(self.writer.name("k"), blocks)
-        lot = variable(self.writer.name("n"), self.columns // TENSOR_COLUMNS)
-        with self._loop(block), self._loop(lot):
+    def add(self, dot: Stage, index: Indices, name: str, started: bool) -> None:
+        rows, tile = self.rows, self.rows.tile
+        layout, words = self.blocks.layouts[dot], self.words[dot]
+        blocks = layout.row // layout.width // tile.lanes
+        block = variable(rows.writer.name("k"), blocks)
+        lot = variable(rows.writer.name("n"), tile.columns // TENSOR_COLUMNS)
+        with rows.loop(block, rows.walk.depth[dot]), rows.loop(lot):
             upper = block * layout.words
             lower = upper + blocks * layout.words
-            column = (lot * TENSOR_COLUMNS + self.four) * layout.stride
-            place = column + (block * self.lanes + self.member) * layout.width
+            column = (lot * TENSOR_COLUMNS + rows.four) * layout.stride
+            place = column + (block * tile.lanes + rows.member) * layout.width
             arguments = (
                 behind(Name(name), lot * 2),
-                behind(Name(name), lot * 2 + self.steps),
+                behind(Name(name), lot * 2 + tile.steps),
                 behind(Name(words), upper),
                 behind(Name(words), lower),
-                behind(Name(self.places[stage]), place),
+                behind(Name(self.blocks.places[dot]), place),
             )
             call = f"fs_mma_along<{layout.element}, {layout.words}>"
-            self.writer.add(Call(call, arguments))
+            rows.writer.add(Call(call, arguments))
 
-    def _add_tiles(
-        self,
-        totals: dict[Stage, str],
-        terms: dict[Stage, str],
-        results: dict[Stage, str],
-        weights: dict[Key, str],
-    ) -> None:
+
+def row_words(rows: TileRows, blocks: ColumnBlocks) -> dict[Stage, str]:
+    """The rows' operands of the dots that give elements: words in registers, the same for all
+    columns."""
+    return {dot: _row_words(rows, blocks, dot) for dot in rows.nest.products}
+
+
+def _row_words(rows: TileRows, blocks: ColumnBlocks, dot: Stage) -> str:
+    writer, side, layout = rows.writer, side_of_rows(rows, dot), blocks.layouts[dot]
+    count = layout.row // layout.width // rows.tile.lanes
+    words = count * layout.words
+    name = writer.name(f"{rows.label(dot.op.operands[side])}_words")
+    writer.add(Array("uint32_t", name, rows.tile.rows * words))
+    block = variable(writer.name("k"), count)
+    with rows.rows(), rows.loop(block):
+        unit = block * rows.tile.lanes + rows.member
+        part = operand_words(rows, dot, side, unit, layout.width, None)
+        to = behind(Name(name), rows.row * words + block * layout.words)
+        writer.add(Call(f"fs_pack<{layout.element}, {layout.width}>", (to, Name(part))))
+    return name
+
+
+@dataclass(frozen=True)
+class WordSums:
+    """Sums along the columns of a block: those of a step in one instruction."""
+
+    rows: TileRows
+    blocks: ColumnBlocks
+
+    def size(self, dot: Stage) -> int:
+        return self.blocks.layouts[dot].row // self.rows.tile.lanes
+
+    def add_column(self, results: Mapping[Stage, str], weights: dict[Key, str]) -> None:
+        """Nothing column by column."""
+
+    def add_step(self, results: Mapping[Stage, str], weights: Mapping[Key, str]) -> None:
+        rows = self.rows
         packed: dict[tuple[str, str], str] = {}
-        for stage, partial in results.items():
-            layout = self.layouts[stage]
-            self._bind_column(self.column)
-            self._bind_results(stage)
-            weight = weights[self._read(stage, self._side_of_rows(stage))]
-            words = packed.get((weight, layout.element))
+        for dot, partial in results.items():
+            kind = self.blocks.layouts[dot].element
+            rows.digits.bind_column(rows.column)
+            rows.bind_results(dot)
+            weight = weights[read(rows, dot, side_of_rows(rows, dot))]
+            words = packed.get((weight, kind))
             if words is None:
-                words = packed[weight, layout.element] = self._packed(weight, layout.element)
-            self._add_across(stage, partial, words)
+                words = packed[weight, kind] = self._packed(weight, kind)
+            self._add_across(dot, partial, words)
 
     def _packed(self, weight: str, kind: str) -> str:
         """What a dot along the columns weighs with, as words: those of a row together."""
-        name = self.writer.name(f"{weight}_words")
-        count = self.pairs * self.rows
+        writer, tile = self.rows.writer, self.rows.tile
+        name = writer.name(f"{weight}_words")
+        count = tile.pairs * tile.rows
         words = count if kind == "float" else count // 2
-        self.writer.add(Array("uint32_t", name, words))
-        self.writer.add(Call(f"fs_pack<{kind}, {count}>", (Name(name), Name(weight))))
+        writer.add(Array("uint32_t", name, words))
+        writer.add(Call(f"fs_pack<{kind}, {count}>", (Name(name), Name(weight))))
         return name
 
-    def _add_across(self, stage: Stage, partial: str, words: str) -> None:
-        layout, held = self.layouts[stage], self._results(stage)
+    def _add_across(self, dot: Stage, partial: str, words: str) -> None:
+        rows, layout, held = self.rows, self.blocks.layouts[dot], self.size(dot)
         floats = layout.element == "float"
         each = TENSOR_DEPTH if floats else STEP_COLUMNS
-        lots = variable(self.writer.name("n"), layout.row // layout.width // GROUPS)
-        half = variable(self.writer.name("half"), STEP_COLUMNS // each)
-        with self._loop(half), self._loop(lots):
-            column = self.step * STEP_COLUMNS + half * each + self.member * 2
-            place = column * layout.stride + (lots * GROUPS + self.four) * layout.width
+        lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
+        half = variable(rows.writer.name("half"), STEP_COLUMNS // each)
+        with rows.loop(half), rows.loop(lots):
+            column = rows.step * STEP_COLUMNS + half * each + rows.member * 2
+            place = column * layout.stride + (lots * TENSOR_GROUPS + rows.four) * layout.width
             top = lots * layout.width * 2
             upper = half * 2
-            lower = upper + (self.pairs if floats else self.pairs // 2)
+            lower = upper + (rows.tile.pairs if floats else rows.tile.pairs // 2)
             arguments = (
                 behind(Name(partial), top),
                 behind(Name(partial), top + held),
                 behind(Name(words), upper),
                 behind(Name(words), lower),
-                behind(Name(self.places[stage]), place),
+                behind(Name(self.blocks.places[dot]), place),
             )
             call = f"fs_mma_across<{layout.element}, {layout.words}, {layout.stride}>"
-            self.writer.add(Call(call, arguments))
+            rows.writer.add(Call(call, arguments))
 
-    # ---- results ---------------------------------------------------------------------------------
-
-    def _results(self, stage: Stage) -> int:
-        return self.layouts[stage].row // self.lanes
+    def finish(self, dot: Stage, partial: str) -> None:
+        """Nothing: the instructions leave each lane its share."""
 
     @contextmanager
-    def _each_result(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
-        layout, held = self.layouts[dot], self._results(dot)
-        lots = variable(self.writer.name("n"), layout.row // layout.width // GROUPS)
-        bit = variable(self.writer.name("bit"), 2)
-        self.width, self._element = layout.width, variable("v", layout.width)
-        with self._loop(lots), self._loop(bit), self._vector_loop() as lane:
-            result = (lots * GROUPS + self.member * 2 + bit) * layout.width + lane
-            with self._existing(result, size) as existing:
-                yield self.row * held + (lots * layout.width + lane) * 2 + bit, existing
-        self.width, self._element = 1, Index()
+    def each(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
+        rows, layout, held = self.rows, self.blocks.layouts[dot], self.size(dot)
+        lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
+        bit = variable(rows.writer.name("bit"), 2)
+        lane = variable("v", layout.width)
+        with rows.loop(lots), rows.loop(bit), rows.access.vector_loop(lane):
+            result = (lots * TENSOR_GROUPS + rows.member * 2 + bit) * layout.width + lane
+            with rows.existing(result, size) as existing:
+                yield rows.row * held + (lots * layout.width + lane) * 2 + bit, existing

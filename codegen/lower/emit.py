@@ -33,10 +33,6 @@ from fusionstitch.codegen.ir.walk import every
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.context import Context
-from fusionstitch.codegen.lower.dot_emitter import DotEmitter
-from fusionstitch.codegen.lower.dot_operands import OperandEmitter
-from fusionstitch.codegen.lower.dot_stream_emitter import StreamEmitter
-from fusionstitch.codegen.lower.dot_tensor import TensorEmitter
 from fusionstitch.codegen.lower.functions import (
     FEWEST,
     Signature,
@@ -45,9 +41,9 @@ from fusionstitch.codegen.lower.functions import (
     shared_functions,
     signature,
 )
-from fusionstitch.codegen.lower.nest_emitter import NestEmitter
-from fusionstitch.codegen.memory.prefetch import late_inputs
-from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
+from fusionstitch.codegen.lower.nest import lower_rows
+from fusionstitch.codegen.lower.tiles import lower_tile
+from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.text.types import c_type, compute_bytes
 
@@ -180,7 +176,7 @@ class KernelEmitter:
     def _nests(self, group: GroupPlan, tile: str, points: str = "") -> None:
         """The nests of a group in order."""
         writer = self.writer
-        for op, elements in late_inputs(group):
+        for op, elements in group.late:
             begin = infix("*", Name(tile), elements)
             start = infix("+", Name(self.memory.inputs[op.id]), begin)
             writer.add(Call("fs_prefetch", (start, number(elements))))
@@ -194,14 +190,5 @@ class KernelEmitter:
                 item = compute_bytes(stage.op.dtype)
                 writer.add(Shared(compute, names[stage], offset, size, item))
         for nest in group.nests:
-            emitter = NestEmitter if points else self._emitter(group, nest)
-            emitter(Site(self.context, group, nest, tile, names, points)).emit()
-
-    def _emitter(self, group: GroupPlan, nest: NestPlan) -> type[NestEmitter]:
-        if nest.tile is None:
-            return NestEmitter
-        if nest.tile.columns:
-            return StreamEmitter
-        if nest.tile.tensor:
-            return TensorEmitter
-        return DotEmitter if group.group.held is None else OperandEmitter
+            lower = lower_rows if nest.tile is None else lower_tile
+            lower(Site(self.context, group, nest, tile, names, points))

@@ -15,6 +15,7 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.statements import For, Frame, If, Let
+from fusionstitch.codegen.lower.access import Access
 from fusionstitch.codegen.schedule.schedule import Teams
 
 
@@ -24,15 +25,13 @@ class RowLoop:
     condition under which the row is its own (None if always), `lane` the thread's place in its team
     (None if it is alone).
 
-    Where a thread visits every `stride`-th row from `first` on, rows can be told ahead; elsewhere
-    `stride` is 0."""
+    `first` is the first row that a thread visits, where rows can be told ahead."""
 
     frame: Frame | None = None
     row: Expr | None = None
     live: Expr | None = None
     lane: Expr | None = None
     first: Expr | None = None
-    stride: int = 0
 
 
 def row_loop(
@@ -64,7 +63,7 @@ def row_loop(
     if rows == 1:
         return _single_row(teams, team, lane, block, together)
     if threads >= block:
-        return RowLoop(For(int_, name, Number("0"), limit), lane=lane, first=Number("0"), stride=1)
+        return RowLoop(For(int_, name, Number("0"), limit), lane=lane, first=Number("0"))
     once = rows <= per_pass
     if once and exact:
         return RowLoop(row=team, lane=lane)
@@ -72,7 +71,7 @@ def row_loop(
         return RowLoop(If(infix("<", Name(name), limit), Let(int_, name, team)), lane=lane)
     if free:
         loop = For(int_, name, team, limit, step=per_pass)
-        return RowLoop(loop, lane=lane, first=team, stride=per_pass)
+        return RowLoop(loop, lane=lane, first=team)
     last = infix("-", limit, 1)
     if once:
         return RowLoop(row=least(int_, team, last), live=infix("<", team, limit), lane=lane)
@@ -80,7 +79,7 @@ def row_loop(
     loop = For(int_, base, Number("0"), limit, step=per_pass)
     row = infix("+", Name(base), team)
     if exact:
-        return RowLoop(loop, row, None, lane, team, per_pass)
+        return RowLoop(loop, row, None, lane, team)
     return RowLoop(loop, least(int_, row, last), infix("<", row, limit), lane)
 
 
@@ -107,3 +106,20 @@ def _single_row(teams: Teams, team: Expr, lane: Expr | None, block: int, togethe
         return RowLoop(live=first, lane=lane)
     live = None if teams.goes_alone else first
     return RowLoop(If(infix("<", THREAD, max(32, teams.threads))), live=live, lane=lane)
+
+
+def row_limit(access: Access, width: int) -> Expr:
+    """The rows in this tile, in units of `width`."""
+    group, rows = access.group, access.plan.rows
+    if not group.ragged:
+        return number(rows // width)
+    limit = access.writer.name("row_count")
+    left = access.points
+    if group.tiles > 1:
+        left = infix("-", left, infix("*", Name(access.tile), group.points))
+    count: Expr = least("", group.points, left)
+    scale = rows // group.points
+    count = infix("*", count, scale) if scale > 1 else count
+    count = infix("/", count, width) if width > 1 else count
+    access.writer.let(access.int, limit, count)
+    return Name(limit)

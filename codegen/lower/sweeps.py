@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.expressions import (
     Choice,
@@ -26,74 +26,71 @@ from fusionstitch.codegen.ir.statements import (
     Let,
     unrolled,
 )
-from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
-from fusionstitch.codegen.loops.stages import Stage, body_reads, closure, inlined_reads
+from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
-from fusionstitch.codegen.places.index import Index, Var, linearize, render, variable
-from fusionstitch.codegen.places.maps import Indices, in_range
-from fusionstitch.codegen.places.vectors import aligned_base
-from fusionstitch.codegen.rewrite.monoids import joins
-from fusionstitch.codegen.schedule.registers import row_registers, words_of
-from fusionstitch.codegen.text.expressions import literal
+from fusionstitch.codegen.lower.sums import functor_of, start_of
+from fusionstitch.codegen.places.index import Index, renamed, render, variable
+from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.schedule.walk import UNIT, Held
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
-
-#: Loads of a thread under way at once where its team reads down a column.
-COLUMN_LOADS = 16
 
 Key = tuple[Op, Indices]
 
 
-@dataclass
-class Sweep:
-    """How each row is walked: `steps` vectors of `width` elements per thread (0 steps: a plain
-    loop), and what is kept: (op, index) -> (register array, level of the sweep that fills it)."""
-
-    unit: Index = field(default_factory=Index)
-    steps: int = 0
-    #: whether a thread's only vector is known to be there
-    opened: bool = False
-    kept: dict[Key, tuple[str, int]] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
-class Held:
-    """An input that stays in registers: `array` holds the vectors at `base`, which are the same in
-    all rows if it is `steady`, and `ahead` ('' if none) those of the next row."""
+class Loaded:
+    """An input that stays in registers (`Held` of codegen/schedule/walk.py): `array` holds the
+    vectors at `base` of the buffer `name`, and `ahead` ('' if none) those of the next row."""
 
-    op: Op
+    held: Held
     name: str
     base: Index
     array: str
-    steady: bool
     ahead: str = ""
 
 
-class Sweeps(Access):
+class Sweeps:
     """The values of every row, level by level: those per row, then one sweep for the others."""
 
     def __init__(self, site: Site):
-        super().__init__(site)
-        kernel = site.kernel
-        self.block, self.cluster = kernel.plan.block, kernel.plan.cluster
-        self.sweep = Sweep()
-        #: registers per thread that rows and sums may be kept in
-        self.registers = row_registers(kernel.plan)
-        self.held: list[Held] = []
+        self.access = access = Access(site)
+        self.writer, self.values, self.digits = access.writer, access.values, access.digits
+        self.plan, self.nest, self.walk = access.plan, access.nest, access.walk
+        self.label, self.int, self.names = access.label, access.int, access.names
+        self.block, self.cluster = site.kernel.plan.block, site.kernel.plan.cluster
+        self.width = self.walk.width
+        #: the element of a vector, the thread's place along the row in vectors, and whether its
+        #: only one is known to exist
+        self.element = self.unit = Index()
+        self.opened = False
+        #: the inputs held from row to row; by value the array that keeps it from sweep to sweep,
+        #: with the level of the sweep that fills it; the arrays of sums of columns
+        self.held: list[Loaded] = []
+        self.kept: dict[Key, tuple[str, int]] = {}
+        self.carried: dict[Stage, str] = {}
         #: whether this thread's row is its own, and whether it is the first of its team
         self.live: Expr | None = None
         self.first: Expr | None = None
         #: the variable that holds the thread's place in its team, '' if it is alone
         self.lane = ""
 
-    def _level(self, level: int) -> None:
+    def name_lane(self, lane: Expr | None) -> None:
+        """Names the thread's place in its team, once."""
+        if lane and not self.lane:
+            self.lane = self.writer.name("lane")
+            self.writer.let("int", self.lane, lane)
+            self.first = infix("==", Name(self.lane), 0)
+
+    def level(self, level: int) -> None:
         """The values of each row first, then one sweep for all that runs along the row."""
         stages = self.nest.at(level)
         for stage in stages:
             if self.nest.place[stage] is Place.ROW:
-                value = self.values.computed(stage.op, self._index(stage))[0]
-                self.writer.block.memo[stage.op.id, self._index(stage)] = value
-                self._store(stage, value, [self.first, self.live])
+                value = self.values.computed(stage.op, self.digits.index(stage))[0]
+                self.writer.block.memo[stage.op.id, self.digits.index(stage)] = value
+                self.access.store(stage, value, [self.first, self.live])
         sweep = [s for s in stages if self.nest.place[s] is not Place.ROW]
         if not sweep:
             return
@@ -103,169 +100,100 @@ class Sweeps(Access):
         for stage in sweep:
             if self.nest.place[stage] is Place.REDUCE:
                 totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
-                start = Let(self._compute(stage), totals[stage], start_of(stage), changes=True)
+                start = Let(self.compute(stage), totals[stage], start_of(stage), changes=True)
                 self.writer.add(start)
-        self._run_sweep(lambda step: self._sweep_step(level, sweep, totals, step))
+        self.run(lambda step: self._sweep_step(level, sweep, totals, step))
         if totals and self.plan.teams.joins_warps:
             self._join_warps(totals)
         for stage, name in totals.items():
             self._finish(stage, name)
 
-    def _run_sweep(self, body: Callable[[Expr | None], None]) -> None:
+    def run(self, body: Callable[[Expr | None], None]) -> None:
         """A walk along the row; `body` gets the step it is at, None where steps are not
         numbered."""
-        writer, sweep, int_ = self.writer, self.sweep, self.int
+        writer, int_ = self.writer, self.int
         if self.plan.inner == 1:
             body(None)
             return
-        name, threads = render(sweep.unit), self.plan.teams.threads
+        name, threads = render(self.unit), self.plan.teams.threads
         units = self.plan.inner // self.width
-        if sweep.opened:
+        if self.opened:
             body(Number("0"))
         elif threads >= units and self.lane:
             own = Let(int_, name, Name(self.lane))
             with writer.nested(If(infix("<", Name(name), units), own)):
                 writer.declare(name)
                 body(Number("0"))
-        elif sweep.steps:
+        elif self.walk.unrolled:
             inside, step = If(infix("<", Name(name), units)), Name("step")
-            with writer.nested(unrolled("step", sweep.steps)):
+            with writer.nested(unrolled("step", self.walk.vectors)):
                 place = infix("+", infix("*", step, threads), Name(self.lane))
                 writer.let(int_, name, place if self.lane else step)
                 writer.declare(name)
                 with writer.nested(inside, pinned=True) if units % threads else nullcontext():
                     body(step)
         else:
-            # down a column, addresses are far apart: many loads must be under way at once
-            unroll = COLUMN_LOADS if self.plan.teams.columns else 0
             start = Name(self.lane) if self.lane else Number("0")
-            loop = For(int_, name, start, number(units), step=threads, unroll=unroll)
+            loop = For(int_, name, start, number(units), step=threads, unroll=self.walk.loads)
             with writer.nested(loop):
                 writer.declare(name)
                 body(None)
 
-    def _plan_sweep(self) -> Sweep:
-        """Names the column variable and picks the values kept from sweep to sweep."""
-        nest, inner = self.nest, self.plan.inner
-        if inner == 1:
-            return Sweep()
-        unit = self.sweep.unit if self.sweep.unit.terms else self._new_unit()
-        steps = self._steps()
-        kept = nest.levels > 1 and steps * self.width <= CACHE_STEPS
-        if not (kept or self.carried or self.held):
-            return Sweep(unit=unit)
-        sweep = Sweep(unit=unit, steps=steps, opened=self.sweep.opened)
-        for (op, at), level in self._kept(unit * self.width + self._element).items():
-            need = steps * self.width * words_of(op)
-            if need > self.registers:
-                continue
-            self.registers -= need
-            name = self.writer.name(f"{self.label(op)}_row")
-            self.writer.add(Array(c_type(op.dtype).compute, name, steps * self.width))
-            sweep.kept[op, at] = (name, level)
-        return sweep
+    def name_unit(self) -> None:
+        """Names the thread's place along the row, once."""
+        if self.plan.inner > 1 and not self.unit.terms:
+            name = self.writer.name("column")
+            self.unit = variable(name, self.plan.inner // self.width)
+            self.names[UNIT] = name
 
-    def _new_unit(self) -> Index:
-        """A name for the thread's place along the row, in vectors."""
-        return variable(self.writer.name("column"), self.plan.inner // self.width)
-
-    def _steps(self) -> int:
-        """Vectors of a row per thread."""
-        return -(-self.plan.inner // (self.plan.teams.threads * self.width))
-
-    def _kept(self, column: Index) -> dict[Key, int]:
-        """Values worth keeping from sweep to sweep, by the level that has them first: what is
-        loaded, or what is computed of it where that takes no more registers."""
-        uses = self._uses(column)
-        loaded = {key: min(levels) for key, levels in uses.items() if len(levels) > 1}
-        computed, loaded = (
-            {key: level for key, level in kept.items() if not self._is_held(*key)}
-            for kept in (self._last_common(column), loaded)
-        )
-        if self.held:  # no load is left to save
-            return computed
-        return min(computed, loaded, key=lambda kept: sum(words_of(op) for op, _ in kept))
-
-    def _last_common(self, column: Index) -> dict[Key, int]:
-        """What later sweeps share with earlier ones, as far computed as it is shared."""
-        first: dict[Key, int] = {}
-        shared: dict[Key, int] = {}
-        stages = [s for s in self.nest.stages if self.nest.place[s] is not Place.ROW]
-        for stage in sorted(stages, key=lambda s: self.nest.level[s]):
-            level = self.nest.level[stage]
-            index = self._index(stage)
-            passed = set()
-            todo = body_reads(stage.op, index, self._inner(stage))
-            while todo:
-                op, at = key = todo.pop()
-                along = any(column.variables & i.variables for i in at)
-                if key in passed or not along or op.opcode == "iota":
-                    continue
-                passed.add(key)
-                if in_range(op, at) and first.setdefault(key, level) < level:
-                    shared[key] = first[key]
-                elif op.opcode != "parameter" and op.id not in self.whole:
-                    todo.extend(inlined_reads(op, at))
-            if stage.op.id in self.whole:
-                first.setdefault((stage.op, index), level)
-        return shared
-
-    def _uses(self, column: Index) -> dict[Key, set[int]]:
-        """Values that lie along the row, by the levels of the sweeps that need them."""
-        self._bind_column(column)
-        uses: dict[Key, set[int]] = {}
-        for stage in self.nest.stages:
-            if self.nest.place[stage] is Place.ROW:
-                continue
-            index, level = self._index(stage), self.nest.level[stage]
-            if self.nest.place[stage] is Place.SWEEP and stage.op.id in self.whole:
-                uses.setdefault((stage.op, index), set()).add(level)
-            for op, at in closure(stage.op, index, self._inner(stage), self.whole)[0]:
-                if in_range(op, at) and any(column.variables & i.variables for i in at):
-                    uses.setdefault((op, at), set()).add(level)
-        return uses
+    def keep_values(self) -> None:
+        """Declares arrays for what is kept from sweep to sweep."""
+        for one in self.walk.kept:
+            name = self.writer.name(f"{self.label(one.op)}_row")
+            size = self.walk.vectors * self.width
+            self.writer.add(Array(c_type(one.op.dtype).compute, name, size))
+            at = tuple(renamed(i, self.names) for i in one.at)
+            self.kept[one.op, at] = name, one.level
 
     def _sweep_step(
         self, level: int, stages: list[Stage], totals: dict[Stage, str], step: Expr | None
     ) -> None:
         """One vector of a sweep, reading from or filling the values kept in registers."""
-        sweep = self.sweep
         sums: dict[Stage, Expr] = {stage: Name(name) for stage, name in totals.items()}
         if self.plan.inner == 1:
-            self._step(stages, sums)
+            self.step(stages, sums)
             return
-        with self._vector_loop() as lane:
-            self._bind_column(sweep.unit * self.width + lane)
-            where = self._slot(step, lane)
+        with self.access.vector_loop(self.element):
+            self.digits.bind_column(self.unit * self.width + self.element)
+            where = self.slot(step)
             for held in self.held:
                 assert step is not None
                 vector = Element(Name(held.array), step)
-                self._vectors_before()[held.name, held.base] = vector
+                self.access.vectors_before()[held.name, held.base] = vector
             sums |= {s: Element(Name(name), where) for s, name in self.carried.items()}
-            for (op, at), (name, first) in sweep.kept.items():
+            for (op, at), (name, first) in self.kept.items():
                 if first < level:
                     self.writer.block.memo[op.id, at] = Element(Name(name), where)
-            self._step(stages, sums)
-            for (op, at), (name, first) in sweep.kept.items():
+            self.step(stages, sums)
+            for (op, at), (name, first) in self.kept.items():
                 if first == level:
                     value = self.values.value(op, at)
                     self.writer.add(Assign(Element(Name(name), where), value))
 
-    def _slot(self, step: Expr | None, lane: Index) -> Expr:
+    def slot(self, step: Expr | None) -> Expr:
         """The place in a register array of the current element."""
-        if not lane.terms:
+        if not self.element.terms:
             return step or Number("0")
         if not step or step == Number("0"):
-            return Integer(lane)
-        return infix("+", infix("*", step, self.width), Integer(lane))
+            return Integer(self.element)
+        return infix("+", infix("*", step, self.width), Integer(self.element))
 
-    def _step(self, stages: list[Stage], totals: dict[Stage, Expr]) -> None:
+    def step(self, stages: list[Stage], totals: dict[Stage, Expr]) -> None:
         """The body of a sweep: all values first, then all stores, so in-place updates are safe."""
         stores: list[tuple[Stage, Expr]] = []
         for stage in stages:
-            index = self._index(stage)
             if stage in totals:
-                term = self.values.accumulated(stage.op, index, self._inner(stage))
+                term = self.values.accumulated(stage.op, *self.digits.place(stage))
                 total = totals[stage]
                 if stage.op.opcode == "dot":
                     self.writer.add(Assign(total, term, "+"))
@@ -275,12 +203,9 @@ class Sweeps(Access):
                     joined = Choice(((self.live, joined),), total)
                 self.writer.add(Assign(total, joined))
                 continue
-            found = self.writer.find((stage.op.id, index))
-            value = found[0] if found else self.values.computed(stage.op, index)[0]
-            self.writer.block.memo[stage.op.id, index] = value
-            stores.append((stage, value))
+            stores.append((stage, self.access.value_of(stage)))
         for stage, value in stores:
-            self._store(stage, value, [self.live])
+            self.access.store(stage, value, [self.live])
 
     def _join_warps(self, totals: dict[Stage, str]) -> None:
         """Joins the partial results of a team's warps, those of a level at once."""
@@ -291,8 +216,8 @@ class Sweeps(Access):
             join = f"fs_reduce_cluster<{self.block // 32}, {self.cluster}"
         elif threads < self.block:
             join = f"fs_reduce_team<{threads // 32}"
-        values = map(Name, totals.values())
-        self.writer.add(Call(f"{join}, {functors}>", (Name(self.rooms[first]), *values)))
+        room, values = Name(self.access.rooms[first]), map(Name, totals.values())
+        self.writer.add(Call(f"{join}, {functors}>", (room, *values)))
 
     def _finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""
@@ -300,46 +225,14 @@ class Sweeps(Access):
         total: Expr = Name(partial)
         if teams.columns:
             call = f"fs_reduce_strided<{teams.columns}, {functor_of(stage)}>"
-            total = apply(call, total, Name(self.rooms[stage]))
+            total = apply(call, total, Name(self.access.rooms[stage]))
         elif 1 < teams.threads <= 32:
             total = apply(f"fs_reduce_lanes<{teams.threads}, {functor_of(stage)}>", total)
         result = self.values.finished(op, total)
         name = self.writer.name(self.label(op))
-        self.writer.let(self._compute(stage), name, result)
-        self.writer.block.memo[op.id, self._index(stage)] = Name(name)
-        self._store(stage, Name(name), [self.first, self.live])
+        self.writer.let(self.compute(stage), name, result)
+        self.writer.block.memo[op.id, self.digits.index(stage)] = Name(name)
+        self.access.store(stage, Name(name), [self.first, self.live])
 
-    def _base(self, op: Op, at: Indices) -> Index | None:
-        """Where the vector around an element of an input starts, if it is read as one."""
-        if op.opcode != "parameter" or not in_range(op, at) or self.width == 1:
-            return None
-        if any(i.fetched for i in at):
-            return None  # the place is known only inside the loop
-        lane = Var(render(self._element), self.width)
-        return aligned_base(linearize(at, op.dims), lane, self.width)
-
-    def _is_held(self, op: Op, at: Indices) -> bool:
-        base = self._base(op, at)
-        return any(held.op is op and held.base == base for held in self.held)
-
-    def _compute(self, stage: Stage) -> str:
+    def compute(self, stage: Stage) -> str:
         return c_type(stage.op.dtype).compute
-
-
-def zero_of(op: Op) -> Number:
-    """Nothing, of the type that an op is computed in."""
-    return Number(literal(0, op.dtype))
-
-
-def start_of(stage: Stage) -> Number:
-    """What a sum starts from."""
-    if stage.op.opcode == "dot":
-        return zero_of(stage.op)
-    return Number(joins(stage.op)[0])
-
-
-def functor_of(stage: Stage) -> str:
-    """The function object that joins two partial results."""
-    if stage.op.opcode == "dot":
-        return "FsAdd"
-    return joins(stage.op)[1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionstitch.hlo.graph import Op
 
@@ -305,10 +305,31 @@ def replaced(index: Index, new: Callable[[Fetched], Fetched]) -> Index:
     return _mapped(index, lambda term: new(term) if isinstance(term, Fetched) else term)
 
 
-def substituted(index: Index, old: Index, new: Index) -> Index:
-    """`index` where the variable that `old` consists of has the value `new`."""
-    ((variable, _),) = old.terms
-    return _mapped(index, lambda term: new if term == variable else term)
+def substituted(index: Index, values: Mapping[Var, Index]) -> Index:
+    """`index` where variables have these values, in places that the data decides, too."""
+    if not values.keys() & index.variables:
+        return index
+
+    def new(term: Var | Fetched) -> Var | Fetched | Index:
+        if isinstance(term, Var):
+            return values.get(term, term)
+        return replace(term, at=tuple(substituted(i, values) for i in term.at))
+
+    return _mapped(index, new)
+
+
+def renamed(index: Index, names: Mapping[str, str]) -> Index:
+    """`index` in variables of other names, and otherwise as it was written."""
+
+    def new(term: Term) -> Term:
+        if isinstance(term, Var):
+            return Var(names.get(term.name, term.name), term.extent)
+        if isinstance(term, Fetched):
+            return replace(term, at=tuple(renamed(i, names) for i in term.at))
+        return replace(term, base=renamed(term.base, names))
+
+    terms = [(new(term), coefficient) for term, coefficient in index.terms]
+    return Index(tuple(sorted(terms, key=lambda tc: tc[0].key)), index.const)
 
 
 def bounded_variables(index: Index, limit: int) -> dict[Var, Index]:

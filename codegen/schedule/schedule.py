@@ -15,8 +15,9 @@ from fusionstitch.codegen.loops.nests import Nest
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
+from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, Walk
 from fusionstitch.codegen.text.types import compute_bytes
-from fusionstitch.hlo.graph import ITEM_BYTES
+from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
 #: Elements per thread of a purely elementwise tile.
 VECTOR_ELEMENTS = 4
@@ -58,7 +59,8 @@ class Teams:
 class NestPlan:
     """A nest with its extents per tile and the threads that work on each row.
 
-    With a register `tile` a team works on `tile.rows` rows at once.
+    With a register `tile` a team works on `tile.rows` rows at once. `walk` is how a thread goes
+    along them (codegen/schedule/walking.py).
     """
 
     nest: Nest
@@ -66,6 +68,19 @@ class NestPlan:
     inner: int
     teams: Teams
     tile: Tile | None = None
+    walk: Walk = ONE_BY_ONE
+
+    @property
+    def flat(self) -> bool:
+        """Whether a row is one element, and each is a thread's own."""
+        return self.inner == 1 and self.teams.threads == 1
+
+    def whole_tiles(self, group: GroupPlan) -> bool:
+        """Whether a register tile never has a row beyond the last."""
+        assert self.tile is not None
+        rows = self.tile.team_rows
+        whole = self.rows // group.points % rows == 0
+        return whole or (not group.ragged and self.rows % rows == 0)
 
     def most_per_thread(self) -> int:
         """Elements of a row that a thread of a team may visit. Vectors leave a quarter idle."""
@@ -92,9 +107,10 @@ class NestPlan:
 class GroupPlan:
     """`points` grid points per tile; the tiles of a phase are numbered through its groups.
 
-    Values of the stages `shared` lie in shared memory. A group that reads an input `again` gives
-    each block one stretch of it, as a loop that sums rows does; a `backward` one walks that from
-    the end.
+    Values of the stages `shared` lie in shared memory. Its `late` inputs are brought to L2 when a
+    tile begins, so many elements of each (codegen/schedule/prefetch.py). A group that reads an
+    input `again` gives each block one stretch of it, as a loop that sums rows does; a `backward`
+    one walks that from the end.
     """
 
     group: Group
@@ -103,6 +119,7 @@ class GroupPlan:
     tiles: int
     shared: frozenset[Stage] = frozenset()
     first_tile: int = 0
+    late: tuple[tuple[Op, int], ...] = ()
     again: bool = False
     backward: bool = False
 

@@ -10,6 +10,7 @@ from fusionstitch.codegen.memory.inplace import in_place
 from fusionstitch.codegen.memory.scratch import scratch_buffers
 from fusionstitch.codegen.memory.storage import SharedLayout
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan, Teams
+from fusionstitch.codegen.schedule.walk import Walk
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.snapshots.page import counted, label, page, table
 from fusionstitch.hlo.graph import Graph
@@ -53,7 +54,20 @@ def _group(group: GroupPlan) -> Iterator[tuple[str, str]]:
 
 def _nest(nest: NestPlan) -> str:
     text = f"{counted(nest.rows, 'row')} of {nest.inner}; {_teams(nest.teams)}"
+    walk = _walk(nest.walk)
+    text = f"{text}; {walk}" if walk else text
     return text if nest.tile is None else f"{text}; {_tile(nest.tile)}"
+
+
+def _walk(walk: Walk) -> str:
+    """What a thread takes at once, and what it keeps."""
+    said = {
+        f"{walk.width} elements at once": walk.width > 1,
+        f"{walk.rows} rows at once": walk.rows > 1,
+        f"{counted(len(walk.held), 'input')} held from row to row": walk.held,
+        f"{counted(len(walk.kept), 'value')} kept from sweep to sweep": walk.kept,
+    }
+    return ", ".join(text for text, holds in said.items() if holds)
 
 
 def _teams(teams: Teams) -> str:

@@ -19,13 +19,13 @@ LEAST_BYTES, MOST_BYTES = 512, 16_384
 MANY_TILES = 16
 
 
-def late_inputs(group: GroupPlan) -> list[tuple[Op, int]]:
+def late_inputs(group: GroupPlan) -> tuple[tuple[Op, int], ...]:
     """The inputs that no dot of the first rows reads, each with the elements per tile that lie
     together: those of tile t start at t times as many."""
     first, device = group.nests[0], group.group.device
     many = group.tiles >= MANY_TILES * device.sm_count
     if first.tile is None or first.tile.columns or group.points != 1 or not many:
-        return []
+        return ()
     early = {op for stage in first.nest.products for op, _ in stage.loads}
     found: dict[Op, int] = {}
     for stage in group.group.stages:
@@ -35,7 +35,7 @@ def late_inputs(group: GroupPlan) -> list[tuple[Op, int]]:
             wanted = LEAST_BYTES <= size <= MOST_BYTES and op not in early
             if wanted and _leads_with_grid(group, stage, op, index):
                 found[op] = elements
-    return list(found.items())
+    return tuple(found.items())
 
 
 def _leads_with_grid(group: GroupPlan, stage: Stage, op: Op, index: Indices) -> bool:

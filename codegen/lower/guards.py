@@ -1,0 +1,20 @@
+"""Conditions under which an index is in its range."""
+
+from __future__ import annotations
+
+from fusionstitch.codegen.ir.expressions import Expr, Integer, Number, all_of, infix
+from fusionstitch.codegen.places.maps import Guard
+
+
+def holds(guards: tuple[Guard, ...]) -> Expr:
+    """Whether all of some guards hold."""
+    parts: list[Expr] = []
+    for guard in guards:
+        place = Integer(guard.index)
+        if guard.index.lo < guard.lower:
+            parts.append(infix(">=", place, guard.lower))
+        if guard.index.hi >= guard.upper:
+            parts.append(infix("<", place, guard.upper))
+        if guard.stride != 1:
+            parts.append(infix("==", infix("%", place, guard.stride), 0))
+    return all_of(parts) or Number("true")

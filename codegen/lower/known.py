@@ -1,0 +1,72 @@
+"""Values that are known by name, and what is asked of memory for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.expressions import Expr, Name
+from fusionstitch.codegen.places.index import Index
+from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.text.types import c_type
+from fusionstitch.hlo.graph import Op
+
+#: A value, and the depth of the block from which on it is known.
+Placed = tuple[Expr, int]
+
+
+@dataclass(frozen=True)
+class Located:
+    """An element of a buffer."""
+
+    buffer: Expr
+    address: Index
+
+
+class Sources(Protocol):
+    """How values that live in memory are read."""
+
+    def stored(self, op: Op, index: Indices) -> Placed | None:
+        """What reads a value, and the depth from which on it may be read; None if it is computed
+        here."""
+
+    def located(self, op: Op, index: Indices) -> Located | None:
+        """In which buffer a value lies, if it lies in one."""
+
+    def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
+        """What lies `address` elements behind the pointer `start`, known from `depth` on."""
+
+    def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
+        """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
+        and 0 if not all of them do."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What has a name: `label` gives that of an op, `int_` is the type of indices."""
+
+    writer: Writer
+    label: Callable[[Op], str]
+    int_: str
+
+    def keep(self, op: Op, index: Indices, value: Expr, depth: int) -> Placed:
+        """Names a value of `op`, which is known from `depth` on."""
+        name = self.writer.name(self.label(op))
+        self.writer.let(c_type(op.dtype).compute, name, value, depth)
+        self.writer.chain[depth].memo[op.id, index] = Name(name)
+        return Name(name), depth
+
+    def integer(self, key: Hashable, wanted: str, value: Expr, depth: int) -> str:
+        """Declares an integer that is known by `key` from `depth` on; its name."""
+        name = self.writer.name(wanted)
+        self.writer.let(self.int_, name, value, depth)
+        self.writer.depth_of[name] = depth
+        self.writer.chain[depth].memo[key] = Name(name)
+        return name
+
+    def depth_of(self, index: Indices) -> int:
+        """The depth from which on an index is known."""
+        depths = [self.writer.depth_of[v.name] for i in index for v in i.variables]
+        return max(depths, default=0)

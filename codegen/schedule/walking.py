@@ -1,0 +1,159 @@
+"""The walks of a kernel's nests (walk.py), decided from index maps alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+
+from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
+from fusionstitch.codegen.places.index import Index, variable
+from fusionstitch.codegen.schedule.keeping import Somewhere, first_common, read_again
+from fusionstitch.codegen.schedule.prefetch import late_inputs
+from fusionstitch.codegen.schedule.registers import row_registers, words_of
+from fusionstitch.codegen.schedule.schedule import (
+    RESIDENT_THREADS,
+    GroupPlan,
+    KernelPlan,
+    NestPlan,
+    Teams,
+)
+from fusionstitch.codegen.schedule.tiled_walks import tiled_walk
+from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, ROW, Held, Kept, Walk
+from fusionstitch.codegen.schedule.widths import vector_width
+from fusionstitch.hlo.graph import ITEM_BYTES, Op
+
+#: Loads of a thread under way at once where it sums columns from row to row, and where its team
+#: reads down a column: addresses are far apart there.
+ROW_LOADS, COLUMN_LOADS = 8, 16
+
+
+def with_walks(plan: KernelPlan, written: Set[int]) -> KernelPlan:
+    """`plan` with the walk of every nest; `written` are the ids of the ops whose values go to
+    global memory."""
+    phases = [[_with_walks(group, plan, written) for group in phase] for phase in plan.phases]
+    return replace(plan, phases=phases)
+
+
+def _with_walks(group: GroupPlan, plan: KernelPlan, written: Set[int]) -> GroupPlan:
+    walks = [walk_of(plan, group, nest, written) for nest in group.nests]
+    if all(walk is ONE_BY_ONE for walk in walks):
+        return group
+    pairs = zip(group.nests, walks, strict=True)
+    nests = [replace(nest, walk=walk) for nest, walk in pairs]
+    return replace(group, nests=nests, late=late_inputs(group))
+
+
+def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int]) -> Walk:
+    """How a thread goes along the rows of a nest."""
+    if nest.tile is not None:
+        shared = group.shared
+        placed = {s for s in nest.nest.stages if s.op.id in written or s.cuts or s in shared}
+        return tiled_walk(group, nest, nest.tile, plan.block, placed)
+    width = vector_width(plan, group, nest, written)
+    if nest.nest.levels == 1 and nest.inner == 1:
+        return Walk(width) if width > 1 else ONE_BY_ONE
+    here = Somewhere(group, nest, width)
+    vectors = -(-nest.inner // (nest.teams.threads * width))
+    carried = len(nest.nest.placed(Place.CARRY)) * vectors * width
+    room = row_registers(plan) - carried
+    stride = row_stride(nest.teams, nest.rows, plan.block, group.ragged)
+    held: tuple[Held, ...] = ()
+    if _walks_ahead(nest, group, stride, vectors, width):
+        held, room = _held(here, vectors * width, room)
+    sums_only = carried and stride and not nest.nest.placed(Place.REDUCE)
+    short = nest.inner > 1 and nest.nest.levels > 1 and vectors * width <= CACHE_STEPS
+    walk = Walk(
+        width,
+        vectors,
+        unrolled=bool(short or carried or held),
+        stride=stride,
+        rows=_rows_at_once(here.vectors(), vectors * width, vectors, room) if sums_only else 0,
+        loads=COLUMN_LOADS if nest.teams.columns else 0,
+        announced=plan.resident < RESIDENT_THREADS and not all(one.steady for one in held),
+        held=held,
+        picked=here.picked(),
+        spilled=max(0, -room),
+    )
+    if nest.inner == 1 or not here.shares:
+        return walk
+    wanted = _worth_keeping(here, walk) if walk.unrolled else []
+    walk = replace(walk, kept=_as_fits(wanted, vectors * width, room))
+    if walk.unrolled and len(walk.kept) == len(wanted):
+        return walk
+    return replace(walk, again=read_again(here, walk))
+
+
+def row_stride(teams: Teams, rows: int, block: int, ragged: bool) -> int:
+    """Rows from one that a thread of a block visits to its next; 0 if it visits one, or may repeat
+    one of another's."""
+    if rows == 1:
+        return 0
+    if teams.threads >= block:
+        return 1
+    at_once = max(1, block // teams.threads)
+    alone = teams.goes_alone or (not ragged and rows % at_once == 0)
+    return at_once if rows > at_once and alone else 0
+
+
+def _walks_ahead(nest: NestPlan, group: GroupPlan, stride: int, vectors: int, width: int) -> bool:
+    """True if threads visit several rows each, and wait for other threads at every one."""
+    several = 0 < stride < nest.rows and not group.ragged
+    fits = 1 < width <= vectors * width <= CACHE_STEPS
+    return several and fits and nest.teams.threads > 1 and bool(nest.nest.placed(Place.REDUCE))
+
+
+def _held(here: Somewhere, elements: int, room: int) -> tuple[tuple[Held, ...], int]:
+    """The inputs of which a thread's `elements` stay in registers as loaded, and the registers left
+    of `room`.
+
+    Rows come first; then they are fetched ahead, so that their latency passes while another row is
+    worked on; then what all rows read alike is loaded once.
+    """
+    row = variable(ROW, here.nest.rows).variables
+    inputs = here.vectors()
+    rows = [Held(op, base, steady=False) for op, base in inputs if row & base.variables]
+    steady = [Held(op, base, steady=True) for op, base in inputs if not row & base.variables]
+    left = room
+
+    def taken(held: Held) -> bool:
+        nonlocal left
+        need = elements * ITEM_BYTES[held.op.dtype] // 4
+        fits = need <= left
+        left -= need if fits else 0
+        return fits
+
+    rows = [held for held in rows if taken(held)]
+    rows = [replace(held, ahead=taken(held)) for held in rows]
+    return (*rows, *(held for held in steady if taken(held))), left
+
+
+def _rows_at_once(
+    inputs: Sequence[tuple[Op, Index]], elements: int, vectors: int, room: int
+) -> int:
+    """Rows of a loop that only sums: as many as memory wants loads of under way and registers can
+    hold."""
+    words = sum(elements * ITEM_BYTES[op.dtype] // 4 for op, _ in inputs)
+    most = min(ROW_LOADS // max(1, vectors * len(inputs)), room // max(1, words))
+    return 1 << max(1, most).bit_length() - 1
+
+
+def _worth_keeping(here: Somewhere, walk: Walk) -> list[Kept]:
+    """What later sweeps need again: what is loaded, or what is computed of it where that takes no
+    more registers."""
+    held = {(one.op, one.base) for one in walk.held}
+    common = first_common(here)
+    if held:  # no load is left to save
+        return [one for one in common if (one.op, here.base(one.op, one.at)) not in held]
+    loaded = [Kept(op, at, min(of)) for (op, at), of in here.uses.items() if len(of) > 1]
+    return min(common, loaded, key=lambda kept: sum(words_of(one.op) for one in kept))
+
+
+def _as_fits(wanted: Iterable[Kept], elements: int, room: int) -> tuple[Kept, ...]:
+    """Those of the values to keep that there are registers for, of so many elements each."""
+    found = []
+    for one in wanted:
+        need = elements * words_of(one.op)
+        if need <= room:
+            room -= need
+            found.append(one)
+    return tuple(found)

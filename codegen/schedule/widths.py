@@ -1,0 +1,93 @@
+"""How many neighbouring elements a thread of a nest reads and writes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from fusionstitch.codegen.loops.digits import Digits
+from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.places.index import Index, Var, linearize, substituted, variable
+from fusionstitch.codegen.places.maps import Indices, in_range
+from fusionstitch.codegen.places.vectors import ACCESS_BYTES, aligned_base
+from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan, mostly_busy
+from fusionstitch.codegen.schedule.walk import ELEMENT, ROW, TILE, UNIT
+from fusionstitch.hlo.graph import ITEM_BYTES, Op
+
+
+def vector_width(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int]) -> int:
+    """Elements per access: the most for which every store and some load is one vector. `written`
+    are the ids of the ops whose values go to global memory."""
+    if nest.flat:
+        if group.tiles * nest.rows < plan.full:
+            return 1
+    elif nest.teams.threads == 1 or nest.teams.columns or nest.inner == 1:
+        return 1
+    place = nest.nest.place
+    along = [s for s in nest.nest.stages if place[s] is not Place.ROW]
+    stored = {s for s in along if place[s] is Place.SWEEP and s.op.id in written}
+    sizes = [ITEM_BYTES[s.op.dtype] for s in along if s in stored]
+    sizes += [ITEM_BYTES[op.dtype] for s in along for op, at in s.loads if _moves_with(s, at)]
+    widest = plan.tuning.vector_bytes or ACCESS_BYTES
+    width = max(1, widest // max(sizes, default=widest))
+    while width > 1 and not (
+        _divides(width, group, nest) and _are_vectors(width, group, nest, along, stored)
+    ):
+        width //= 2
+    return width
+
+
+def _moves_with(stage: Stage, index: Indices) -> bool:
+    """Whether a stage's neighbouring elements, along its last axis, read at different places."""
+    last = next((i for i in reversed((*stage.dims, *stage.inner)) if i.terms), Index())
+    return any(last.variables & i.variables for i in index)
+
+
+def _divides(width: int, group: GroupPlan, nest: NestPlan) -> bool:
+    """Whether rows, or flat tiles, are whole vectors, and threads mostly busy with them."""
+    if nest.flat:
+        whole = group.points % width == 0 and group.grid_points % width == 0
+        return whole and nest.rows == group.points
+    return nest.inner % width == 0 and mostly_busy(nest.inner // width, nest.teams.threads)
+
+
+def _are_vectors(
+    width: int, group: GroupPlan, nest: NestPlan, along: list[Stage], stored: Set[Stage]
+) -> bool:
+    """Whether all of what is stored, and some of what is loaded, lies in whole vectors."""
+    digits, lane = Digits(group.group, nest.nest, group.points), Var(ELEMENT, width)
+    tile, element = variable(TILE, group.tiles), Index(((lane, 1),))
+    if nest.flat:
+        row = variable(ROW, nest.rows // width) * width + element
+        digits.bind_rows(row, tile * group.points + row)
+    else:
+        row = variable(ROW, nest.rows)
+        digits.bind_rows(row, tile * group.points + row // (nest.rows // group.points))
+        digits.bind_column(variable(UNIT, nest.inner // width) * width + element)
+    loaded = False
+    for stage in along:
+        if stage in stored:
+            address = linearize(digits.index(stage), stage.op.dims)
+            if aligned_base(address, lane, width) is None:
+                return False
+        loaded = loaded or any(
+            aligned_base(linearize(at, op.dims), lane, width) is not None
+            for op, at in _inputs(stage, digits)
+        )
+    return loaded
+
+
+def _inputs(stage: Stage, digits: Digits) -> Iterator[tuple[Op, Indices]]:
+    """The inputs of a stage where `digits` are, those whose place is known to be one."""
+    own = zip(
+        (*stage.dims, *stage.inner), (*digits.index(stage), *digits.inner(stage)), strict=True
+    )
+    values = {v: here for i, here in own for v in i.variables}
+    known: dict[Index, Index] = {}
+    for op, index in stage.loads:
+        for i in index:
+            if i not in known:
+                known[i] = substituted(i, values)
+        at = tuple(known[i] for i in index)
+        if in_range(op, at):
+            yield op, at
