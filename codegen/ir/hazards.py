@@ -137,7 +137,9 @@ class _Walk:
     quiet: set[int] = field(default_factory=set)
     #: where the walk is, from the outermost frame on, and where accesses were
     way: tuple[Spot, ...] = ()
-    ways: dict[Access, list[tuple[Spot, ...]]] = field(default_factory=dict)
+    ways: dict[Access, dict[tuple[int, ...], tuple[Spot, ...]]] = field(default_factory=dict)
+    #: what is missing, where a walk goes on as if it were there
+    found: list[Missing] | None = None
     #: the ways through functions, by call
     inner: dict[int, _Walk] = field(default_factory=dict)
     #: whether barriers are added outside of what is walked through, if at all
@@ -211,16 +213,19 @@ class _Walk:
     def event(self, event: Access | Barrier, pending: Pending, at: Statement) -> Pending:
         if isinstance(event, Barrier):
             return behind(pending, event, self.clustered)
-        found = conflict(pending, event)
-        if found is not None:
-            raise Missing(found[0], event, found[1], at)
-        self.note_way(event)
+        while (found := conflict(pending, event)) is not None:
+            missing = Missing(found[0], event, found[1], at)
+            if self.found is None:
+                raise missing
+            self.found.append(missing)
+            pending = behind(pending, found[0], self.clustered)
+        if self.placing is not None:
+            self.note_way(event)
         return {**pending, Past(event): None}
 
     def note_way(self, access: Access) -> None:
-        ways = self.ways.setdefault(access, [])
-        if self.way not in ways:
-            ways.append(self.way)
+        key = tuple(part for spot in self.way for part in (id(spot.body), spot.number))
+        self.ways.setdefault(access, {})[key] = self.way
 
     def read(self, exprs: list[Expr], pending: Pending, at: Statement) -> Pending:
         for event in self.accesses.reads(exprs, self.frame):
@@ -249,23 +254,27 @@ class _Walk:
         """Adds the barriers that one iteration needs, and those between one and the next: behind
         what the next one has to wait for, since it need not come to the same statements, or where
         that cannot be, before what has to wait."""
-        way = self.way
         while left := self.body(body, NOTHING, here):
-            self.closed = True
-            try:
-                self.body(body, left, here)
+            missing = self.missing(body, left, here)
+            if not missing:
                 return
-            except Missing as missing:
-                self.closed, self.way = False, way
-                if not self.added_behind(body, missing):
-                    self.body(body, left, here)
-            finally:
-                self.closed = False
+            added = [self.added_behind(body, one) for one in missing]
+            if not any(added):
+                self.body(body, left, here)
+
+    def missing(self, body: Body, pending: Pending, here: Alike) -> list[Missing]:
+        """All barriers that are missing in one iteration behind another one."""
+        self.closed, self.found = True, []
+        try:
+            self.body(body, pending, here)
+            return self.found
+        finally:
+            self.closed, self.found = False, None
 
     def added_behind(self, body: Body, missing: Missing) -> bool:
         """Whether a barrier was added behind what is to be waited for, in a loop's body."""
         assert self.placing is not None
-        ways = [_within(body, way) for way in reversed(self.ways[missing.before])]
+        ways = [_within(body, way) for way in reversed(self.ways[missing.before].values())]
         return any(self.placing.behind(way, missing) for way in ways)
 
     def branches(self, one: If, pending: Pending, here: Alike) -> Pending:
@@ -296,6 +305,7 @@ class _Walk:
                 self.functions, Accesses(areas), self.clustered, self.placing, closed=True
             )
             self.inner[id(one)] = inner
+        inner.found = self.found
         pending = inner.body(function.body, pending, here)
         for access in inner.ways:
             self.note_way(access)

@@ -17,6 +17,7 @@ from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.rooms import Room, rooms_of
 from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, Slot, plan_shared
+from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.hlo.errors import CodegenError
@@ -58,10 +59,15 @@ def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> Sh
     return SharedLayout(
         offsets,
         rooms,
-        max((p.total for p in plans), default=0),
-        max((p.unshared for p in plans), default=0),
+        _whole(max((p.total for p in plans), default=0)),
+        _whole(max((p.unshared for p in plans), default=0)),
         tuple(plans),
     )
+
+
+def _whole(size: int) -> int:
+    """`size` in whole accesses of the widest kind: a compiler that joins loads reads so far."""
+    return -(-size // ACCESS_BYTES) * ACCESS_BYTES
 
 
 def _dominates(

@@ -30,6 +30,9 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.hlo.errors import PassError
 
+#: Barriers that are tried to be taken away again: for each the whole kernel is gone through.
+MOST_DOUBTFUL = 16
+
 
 def place_barriers(kernel: Lowered) -> Lowered:
     """The kernel with the barriers that its accesses to shared memory need.
@@ -70,10 +73,11 @@ class _Placer:
     def leave_out(self, hazards: Hazards) -> None:
         """Takes away what barriers that were added later do as well: those of the block for some of
         teams, and those further on in a loop."""
-        if sum(map(len, self.added.values())) < 2:
+        doubtful = dict.fromkeys(self.doubtful)
+        if sum(map(len, self.added.values())) < 2 or len(doubtful) > MOST_DOUBTFUL:
             return
         self.closed = True
-        for frame, number in dict.fromkeys(self.doubtful):
+        for frame, number in doubtful:
             own = self.added[frame]
             barrier = own.pop(number)
             try:
