@@ -13,7 +13,7 @@ from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
 from fusionstitch.codegen.rewrite.strength import reduce_strength
 from fusionstitch.codegen.rewrite.strength_rules import RULES
-from fusionstitch.codegen.schedule.split import split_reductions
+from fusionstitch.codegen.schedule.split import find_splits, split_reductions
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verify import verify
@@ -23,9 +23,13 @@ from tests.codegen.regions import H200, Case, build, whole_of
 ROWS, COLUMNS = 2048, 64
 
 
+def split(graph: Graph) -> Graph:
+    return split_reductions(graph, find_splits(graph, H200))
+
+
 def merged(graph: Graph) -> Graph:
     graph = take_out_factors(reduce_strength(graph, RULES))
-    found = merge_variances(split_reductions(centre_sums(graph), H200))
+    found = merge_variances(split(centre_sums(graph)))
     verify(found)
     return found
 
@@ -86,8 +90,8 @@ def test_merged_variances_are_the_same_numbers(name: str) -> None:
 )
 def test_other_sums_of_squares_are_left_alone(fun: Callable, dims: tuple[int, ...]) -> None:
     graph = take_out_factors(reduce_strength(whole_of(fun, draw(*dims)), RULES))
-    split = split_reductions(graph, H200)
-    assert str(merge_variances(split)) == str(split)
+    parted = split(graph)
+    assert str(merge_variances(parted)) == str(parted)
 
 
 def _first_row_far_out(x: np.ndarray) -> np.ndarray:
