@@ -232,8 +232,9 @@ inline std::string Launch::run() {
   collective_.resize(alive_.size());
   round_.reserve(threads_.size());
   shared_stride_ = (geometry_.shared_bytes + kRedZone + 127) / 128 * 128;
-  memory_.reset(new unsigned char[shared_stride_ * together + 128]);
-  shared_ = memory_.get() + (-reinterpret_cast<uintptr_t>(memory_.get()) & 127);
+  memory_.reset(new unsigned char[kRedZone + shared_stride_ * together + 128]);
+  unsigned char* const first = memory_.get() + kRedZone;  // nothing else lies right before it
+  shared_ = first + (-reinterpret_cast<uintptr_t>(first) & 127);
   if (checked_) watch();
   if (counted_) tell_apart();
 
