@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusionstitch.codegen.text.types import C_TYPES
+from fusionstitch.codegen.text.types import C_TYPES, record_bytes
 
 _BYTES: Mapping[str, int] = {
     **{kind.storage: kind.bytes for kind in C_TYPES.values()},
@@ -47,11 +47,7 @@ def kind_of(spelled: str) -> Kind:
         own = kind_of(element)
         return Kind(own.bytes * int(count), int(count), unit=own.unit)
     members = [kind_of(member) for member in inside.split(", ")]
-    size = align = 0
-    for member in reversed(members):  # the first, and behind it a record of the rest
-        start = -(-member.bytes // align) * align if align else member.bytes
-        align = max(align, member.bytes)
-        size = -(-(start + size) // align) * align
+    size = record_bytes([member.bytes for member in members])
     return Kind(size, len(members), unit=members[0].unit)
 
 

@@ -12,6 +12,7 @@ from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
 from fusionstitch.codegen.count.kinds import bytes_of
 from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least, unknown
+from fusionstitch.codegen.ir.exchanges import bare, first_argument
 from fusionstitch.codegen.ir.expressions import (
     SHARED,
     Address,
@@ -71,13 +72,13 @@ class Names:
         if kind is Named:
             return self.named(expr.pieces)
         if kind is Apply:
-            name, _, given = expr.function.partition("<")
+            name = bare(expr.function)
             if name == "fs_min":
                 return least(*map(self.value, expr.arguments))
             if name in _CASTS:
                 return self.value(expr.arguments[0])
             if name == "fs_reduce_lanes":
-                return Unknown(alike=int(given.partition(",")[0]))
+                return Unknown(alike=first_argument(expr.function))
             return unknown(*map(self.value, expr.arguments))
         if kind is Load or kind is LoadVector:
             return unknown(self.value(expr.at))

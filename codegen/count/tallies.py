@@ -16,7 +16,8 @@ from fusionstitch.codegen.count.kinds import bytes_of, kind_of
 from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
-from fusionstitch.codegen.count.visits import Visits, template_arguments
+from fusionstitch.codegen.count.visits import Visits
+from fusionstitch.codegen.ir.exchanges import bare, template_arguments
 from fusionstitch.codegen.ir.expressions import Expr, Infix, Name
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.statements import (
@@ -239,15 +240,14 @@ class _Walk(Visits):
             return
         for argument in one.arguments:
             self.expr(argument)
-        name, _, given = one.function.partition("<")
-        if name == "fs_store_packed":
+        if bare(one.function) == "fs_store_packed":
             place = self.names.place(one.arguments[0])
             if place:
-                element, number = template_arguments(given)
+                element, number = template_arguments(one.function)
                 width = bytes_of(element) * int(number)
                 self.access(self.now.stores, place, place.offset, width)
         else:
-            self.exchanged(name, given, one.arguments)
+            self.exchanged(one.function, one.arguments)
 
     def own(self, function: Function, arguments: Sequence[Expr]) -> None:
         """A function of the kernel's own, as called with these arguments."""

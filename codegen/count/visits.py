@@ -17,6 +17,7 @@ from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, Value, along
 from fusionstitch.codegen.count.warps import Sectors
+from fusionstitch.codegen.ir.exchanges import bare, template_arguments
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -119,7 +120,7 @@ class Visits:
     def applied(self, one: Apply) -> None:
         for argument in one.arguments:
             self.expr(argument)
-        name, _, given = one.function.partition("<")
+        name = bare(one.function)
         if name.endswith("::apply"):
             kind = self.kind(one.arguments[0])
             self.now.compute(kind.unit, kind.fields * self.runs.total)
@@ -127,7 +128,7 @@ class Visits:
             for opcode, dtype in _FUNCTIONS[name]:
                 self.now.op(opcode, dtype, self.runs.total)
         else:
-            self.exchanged(name, given, one.arguments)
+            self.exchanged(one.function, one.arguments)
 
     def choice(self, one: Choice) -> None:
         outer = left = self.runs
@@ -181,10 +182,11 @@ class Visits:
             return UNKNOWN
         return self.names.value(at) * place.item + place.offset
 
-    def exchanged(self, name: str, given: str, arguments: Sequence[Expr]) -> None:
+    def exchanged(self, function: str, arguments: Sequence[Expr]) -> None:
         """What a function of the headers does that threads call together."""
         values = [self.kind(a) for a in arguments if self.names.place(a) is None]
-        found = exchange(name, Called(template_arguments(given), values, self.lowered.block))
+        called = Called(template_arguments(function), values, self.lowered.block)
+        found = exchange(bare(function), called)
         if found is None:
             return
         if found.shuffles or found.barriers:
@@ -217,11 +219,6 @@ class Visits:
             return kind_of("float")
         found, size = kind_of(self.kinds.get(expr.name, "")), self.sizes.get(expr.name, 1)
         return Kind(found.bytes, found.fields, size, found.unit) if size > 1 else found
-
-
-def template_arguments(text: str) -> list[str]:
-    """What stands behind the `<` of a function."""
-    return text.removesuffix(">").split(", ")
 
 
 _EXPRESSIONS: Mapping[type, Callable[[Visits, Any], None]] = {

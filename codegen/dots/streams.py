@@ -64,6 +64,10 @@ class Layout:
         """Bytes of an element."""
         return item_bytes(self.element)
 
+    def room(self, columns: int) -> int:
+        """Bytes of so many columns."""
+        return columns * self.stride * self.item
+
     @property
     def words(self) -> int:
         """32-bit words of an access."""
@@ -225,7 +229,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         reason=f"16 rows a warp on tensor cores, {columns} columns at a time",
         registers=held + len(products) * columns // 2 + working,
         columns=columns,
-        shared=sum(columns * x.stride * x.item for x in layouts.values()),
+        shared=sum(x.room(columns) for x in layouts.values()),
     )
 
 

@@ -28,7 +28,6 @@ from fusionstitch.codegen.ir.statements import (
     Array,
     Barrier,
     Call,
-    Fill,
     For,
     Let,
     Scope,
@@ -188,8 +187,6 @@ class Accesses:
             self.kinds[one.name] = one.kind
         if isinstance(one, Let):
             self._defined(one.name, one.value)
-        elif isinstance(one, Fill):
-            return
         elif isinstance(one, (Store, StoreVector)) and one.buffer in self.areas:
             yield self._element(one.buffer, one.address, frame, writes=True)
 

@@ -93,7 +93,7 @@ def team_of(function: str) -> int:
 def room(function: str, sizes: Sequence[int], block: int) -> int:
     """Bytes of scratch that a function takes in a block of so many threads, for values of these
     sizes: those that it exchanges, or the elements of an array."""
-    name, numbers = bare(function), arguments(function)
+    name, numbers = bare(function), template_arguments(function)
     slots = sum(WARP * max(8, size) for size in sizes)
     if name == "fs_reduce_cluster":
         return 2 * slots
@@ -106,9 +106,9 @@ def room(function: str, sizes: Sequence[int], block: int) -> int:
     return slots
 
 
-def arguments(function: str) -> list[str]:
+def template_arguments(function: str) -> list[str]:
     """The template arguments of a function, as C spells them."""
-    return [part.strip() for part in function.partition("<")[2].rstrip(">").split(",")]
+    return function.partition("<")[2].removesuffix(">").split(", ")
 
 
 def bare(function: str) -> str:
@@ -118,4 +118,4 @@ def bare(function: str) -> str:
 
 def first_argument(function: str) -> int:
     """The first template argument of a function."""
-    return int(arguments(function)[0])
+    return int(template_arguments(function)[0])

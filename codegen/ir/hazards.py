@@ -157,7 +157,9 @@ class _Walk:
                 now = now if met is now.pending else Before(met, now.here)
                 number += 1
                 continue
-            self.frame, self.way = id(body), (*way, Spot(body, number, now.here))
+            self.frame = id(body)
+            if self.placing is not None:
+                self.way = (*way, Spot(body, number, now.here))
             try:
                 pending, here = self.statement(one, met, now.here), now.here
             except Missing as missing:

@@ -48,7 +48,7 @@ def _of_tile(nest: NestPlan, group: GroupPlan, block: int) -> Iterator[tuple[Roo
     assert tile is not None
     if tile.columns:
         for stage, layout in layouts_of(group.group, nest.nest).items():
-            yield Room(nest, (stage,)), tile.columns * layout.stride * layout.item
+            yield Room(nest, (stage,)), layout.room(tile.columns)
     if tile.shares > 1:
         each = max(compute_bytes(s.op.dtype) for s in products)
         yield Room(nest, tuple(products)), block * (tile.rows * tile.steps + tile.unit) * each

@@ -67,14 +67,19 @@ def _record_type(dtype: str) -> CType | None:
     if not match:
         return None
     members = match[1].split(",")
+    size = record_bytes([compute_bytes(member) for member in members])
+    name = f"fs_record<{', '.join(c_type(member).compute for member in members)}>"
+    return CType(name, name, size)
+
+
+def record_bytes(members: Sequence[int]) -> int:
+    """Bytes of a record of members of so many each: the first, and behind it one of the rest."""
     size = align = 0
-    for member in reversed(members):  # the first, and behind it a record of the rest
-        own = compute_bytes(member)
+    for own in reversed(members):
         start = -(-own // align) * align if align else own
         align = max(align, own)
         size = -(-(start + size) // align) * align
-    name = f"fs_record<{', '.join(c_type(member).compute for member in members)}>"
-    return CType(name, name, size)
+    return size
 
 
 #: Bytes of the compute types that differ from their storage.

@@ -10,10 +10,10 @@ from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import Array, Call, Let, Shared, Statement
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.walk import every
-from fusionstitch.codegen.text.types import C_TYPES
+from fusionstitch.codegen.text.types import C_TYPES, compute_bytes
 
 #: Bytes of what is computed with. Records are of two values at least: theirs are not looked into.
-_BYTES = {kind.compute: 4 if kind.compute == "float" else kind.bytes for kind in C_TYPES.values()}
+_BYTES = {kind.compute: compute_bytes(dtype) for dtype, kind in C_TYPES.items()}
 
 
 def check(kernel: Lowered) -> None:
