@@ -20,6 +20,8 @@ from fusionstitch.codegen.schedule.clusters import has_long_rows
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Settings, Way
 from fusionstitch.codegen.watch import NOBODY, Watch
+from fusionstitch.codegen.whiles.flat import has_loop
+from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError, PassError
@@ -40,6 +42,8 @@ def inspect(
 ) -> KernelFacts | Verdict:
     """What the kernel of a region would do, or why there can be none."""
     try:
+        if has_loop(graph):
+            return plan_loops(graph, Settings.of(device, options or CodegenOptions())).facts
         return plan_kernel(graph, device, options).facts
     except CodegenError as error:
         return forbid(str(error))
@@ -53,6 +57,8 @@ def generate(
 ) -> Kernel:
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
     settings = Settings.of(device, options or CodegenOptions())
+    if has_loop(graph):
+        return write_loops(plan_loops(graph, settings, watch), settings, watch)
 
     def written(scheduled: Scheduled) -> Kernel:
         kernel = write_kernel(scheduled, settings.options.numerics, watch)

@@ -132,6 +132,8 @@ def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
 
 def facts_us(facts: KernelFacts, device: Device) -> float:
     """Microseconds of the kernel that `facts` describe, launch included."""
+    if facts.loop_us is not None:
+        return facts.loop_us
     first, *later = phases_us(facts, device)
     blocks = max(phase.blocks for phase in facts.phases or (facts.work,))
     started = device.launch_us + latency_us(device) + first

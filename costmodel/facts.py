@@ -8,7 +8,7 @@ from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.brief import brief, count
 
 #: What the intermediates of a kernel may cross, the narrowest first.
-SCOPES = ("thread", "warp", "block", "cluster", "grid")
+SCOPES = ("thread", "warp", "block", "cluster", "grid", "loop")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class KernelFacts:
     alone: tuple[tuple[Work, ...], ...] = ()
     walks: tuple[tuple[Walk, ...], ...] = ()
     facts: tuple[tuple[str, object], ...] = ()
+    #: what a kernel with loops takes, whose time does not follow from one account of its work
+    loop_us: float | None = None
 
     def __repr__(self) -> str:
         return brief(

@@ -33,6 +33,8 @@ class GraphWork:
         self.free = free
         self.spread = spread
         self.device = device
+        #: microseconds that XLA takes for each loop, by the bitset of its ops
+        self.loops: dict[int, float] = {}
         limit = int(device.l2_bytes * L2_SHARE)
         results = {op.id for op in (graph.root, *graph.root.operands) if _is_result(graph, op)}
         self._bytes = [op.shape.bytes for op in graph]

@@ -41,6 +41,7 @@ class Hero(enum.Enum):
     NORMALISATION = "normalisation"
     GEMM = "gemm"
     SCATTER = "scatter"
+    WHILE = "while"
 
 
 #: A value is computed again in each consumer up to so many operations per element,
@@ -160,7 +161,8 @@ class _Kernel:
 
 
 def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
-    """XLA's kernels for the ops `bits` of `works.graph` (no structure, source or partition ops).
+    """XLA's kernels for the ops `bits` of `works.graph` (no structure, source or partition ops but
+    those of whole loops, each of which counts as one kernel).
 
     A value read by an op outside `bits`, or the graph's result, is written to memory.
     """
@@ -169,8 +171,10 @@ def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
         us = kernel_time_us(works, kernel.bits, kernel.written)
         return XlaKernel(kernel.hero, kernel.bits, kernel.written, us)
 
-    kernels = _Fuser(works, bits).run()
-    return XlaPlan(works, bits, tuple(map(priced, kernels)))
+    loops = [XlaKernel(Hero.WHILE, own, own, us) for own, us in works.loops.items() if own & bits]
+    plain = functools.reduce(lambda rest, loop: rest & ~loop.bits, loops, bits)
+    kernels = _Fuser(works, plain).run()
+    return XlaPlan(works, bits, (*loops, *map(priced, kernels)))
 
 
 class _Fuser:

@@ -44,7 +44,7 @@ class Options:
     packing     also put ops without a data dependence into one kernel
     sharing     reuse shared memory by Algorithm 4
     scope       the widest scope that a value inside a kernel may cross: "thread" (registers),
-                "warp" (shuffles), "block" (shared memory), "cluster", or "grid" (a grid barrier);
+                "warp" (shuffles), "block" (shared memory), "cluster", "grid" (a grid barrier), or "loop" (whole loops run in one kernel);
                 with packing, the paper's compositions
     fallback    "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
     numerics    "default" may skip an intermediate rounding to bf16 or f16, as XLA does on GPUs;
@@ -64,7 +64,7 @@ class Options:
     exploratory: bool = True
     packing: bool = True
     sharing: bool = True
-    scope: str = "grid"
+    scope: str = "loop"
     fallback: str = field(default_factory=env.FALLBACK.get)
     numerics: str = field(default_factory=env.NUMERIC.get)
     templates: Mapping[str, str] = field(default_factory=Templates)

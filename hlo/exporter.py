@@ -242,7 +242,7 @@ class _Editor:
         while stack:
             ident = stack.pop()
             instruction = self.by_id[ident]
-            if ident in self.gone or not _deletable(instruction):
+            if ident in self.gone or not (ident in self.home or _deletable(instruction)):
                 continue
             self.gone[ident] = tuple(instruction.control_predecessor_ids)
             called.update(instruction.called_computation_ids)

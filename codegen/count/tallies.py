@@ -30,6 +30,7 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Leave,
     Let,
     Scope,
     Shared,
@@ -38,6 +39,7 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     StoreVector,
     Table,
+    While,
 )
 
 _MEMORY = {
@@ -184,6 +186,15 @@ class _Walk(Visits):
         self.expr(one.condition)
         self.otherwise(self.names.conditions(one.condition))
 
+    def leave(self, one: Leave) -> None:
+        self.expr(one.condition)
+
+    def repeat(self, one: While) -> None:
+        """A loop whose turns the data decides is counted as one turn."""
+        begun = self.pressure.begun
+        self.body(one.body)
+        self.pressure.repeated(begun, 2, 0)
+
     def branches(self, one: If) -> None:
         outer = self.runs
         if one.given:
@@ -280,6 +291,8 @@ _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {
     Call: _Walk.call,
     Barrier: _Walk.barrier,
     Skip: _Walk.skip,
+    Leave: _Walk.leave,
+    While: _Walk.repeat,
     Group: _Walk.group,
     For: _Walk.loop,
     If: _Walk.branches,

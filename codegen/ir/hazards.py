@@ -21,7 +21,7 @@ from fusionstitch.codegen.ir.accesses import (
     behind,
     conflict,
 )
-from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
+from fusionstitch.codegen.ir.agreement import OWN, SAME, Agreement, Alike
 from fusionstitch.codegen.ir.expressions import Expr, Load, LoadVector, Name
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.statements import (
@@ -32,9 +32,11 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Leave,
     Shared,
     Skip,
     Statement,
+    While,
 )
 from fusionstitch.codegen.ir.walk import every, names
 
@@ -170,7 +172,7 @@ class _Walk:
                     raise
                 number, now = place, befores[place]
                 continue
-            if isinstance(one, Skip):  # the rest of the iteration is for the others
+            if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
                 here &= self.agreement.alike(one.condition)
             number, now = number + 1, Before(pending, here)
         self.frame, self.way = frame, way
@@ -195,7 +197,7 @@ class _Walk:
     def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
         if isinstance(one, Group):
             return self.body(one.body, pending, here)
-        if isinstance(one, For):
+        if isinstance(one, (For, While)):
             return self.loop(one, pending, here)
         if isinstance(one, If):
             return self.branches(one, pending, here)
@@ -206,7 +208,7 @@ class _Walk:
             known = self.events[id(one), self.frame] = list(self.accesses.of(one, self.frame))
             if self.placing is not None:
                 self.agreement.note(one, here)
-            if not known and not isinstance(one, Skip):
+            if not known and not isinstance(one, (Skip, Leave)):
                 self.quiet.add(id(one))
         for event in known:
             pending = self.event(event, pending, one)
@@ -234,14 +236,15 @@ class _Walk:
             pending = self.event(event, pending, at)
         return pending
 
-    def loop(self, one: For, pending: Pending, here: Alike) -> Pending:
+    def loop(self, one: For | While, pending: Pending, here: Alike) -> Pending:
         """What iterations leave to each other first: a barrier for that stands inside of the loop,
         and may do for what came before."""
-        pending = self.read([one.start, one.stop], pending, one)
-        self.accesses.loop(one)
+        if isinstance(one, For):
+            pending = self.read([one.start, one.stop], pending, one)
+            self.accesses.loop(one)
         closed = self.closed
         if self.placing is not None:
-            here &= self.agreement.turns(one)
+            here &= self.agreement.turns(one) if isinstance(one, For) else OWN
             if not closed:
                 self.carried(one.body, here)
         self.closed = True
@@ -318,6 +321,7 @@ class _Walk:
 _INSIDE: Mapping[type, Callable[[Any], tuple[list[Expr], list[Statement]]]] = {
     Group: lambda one: ([], list(one.body)),
     For: lambda one: ([one.start, one.stop], list(one.body)),
+    While: lambda one: ([], list(one.body)),
     If: lambda one: (
         [one.condition, *(other.condition for other in one.others if other.condition)],
         [
@@ -336,6 +340,6 @@ def _within(body: Body, way: tuple[Spot, ...]) -> tuple[Spot, ...]:
     for spot in way:
         if found or spot.body is body:
             found.append(spot)
-            if isinstance(spot.body[spot.number], For):
+            if isinstance(spot.body[spot.number], (For, While)):
                 break
     return tuple(found)

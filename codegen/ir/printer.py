@@ -19,6 +19,7 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Leave,
     Let,
     Note,
     Scope,
@@ -28,6 +29,7 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     StoreVector,
     Table,
+    While,
 )
 
 
@@ -43,6 +45,8 @@ def lines(body: Sequence[Statement], depth: int) -> Iterator[str]:
             yield from lines(statement.body, depth)
         elif isinstance(statement, For):
             yield from _block(_for(statement), statement.body, depth)
+        elif isinstance(statement, While):
+            yield from _block("while (true)", statement.body, depth)
         elif isinstance(statement, If):
             yield from _if(statement, depth)
         else:
@@ -138,4 +142,5 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     Barrier: _barrier,
     Shared: _shared,
     Skip: lambda one: f"if ({spell(one.condition)}) continue;",
+    Leave: lambda one: f"if ({spell(one.condition)}) break;",
 }

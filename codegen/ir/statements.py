@@ -163,6 +163,20 @@ class For:
 
 
 @dataclass(frozen=True)
+class While:
+    """Repeats what is inside until a `Leave` ends it."""
+
+    body: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The innermost `While` ends where `condition` holds."""
+
+    condition: Expr
+
+
+@dataclass(frozen=True)
 class Branch:
     """What runs where `condition` holds, if there is one, and none of the conditions before did."""
 
@@ -204,12 +218,14 @@ Statement = (
     | Call
     | Barrier
     | Skip
+    | Leave
     | Group
     | For
+    | While
     | If
 )
 #: What holds statements.
-Frame = Group | For | If
+Frame = Group | For | While | If
 
 
 def unrolled(variable: str, extent: int) -> For:

@@ -18,6 +18,7 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
     StoreVector,
+    While,
 )
 
 #: Types of fields, as the nodes' files write them, that hold no nodes.
@@ -94,7 +95,7 @@ def own_names(statement: Statement) -> Iterator[str]:
     if isinstance(statement, For):
         yield from names(statement.start)
         yield from names(statement.stop)
-    else:
+    elif not isinstance(statement, While):
         yield from names(statement)
 
 

@@ -16,7 +16,6 @@ from fusionstitch.codegen.memory.inplace import in_place
 from fusionstitch.codegen.memory.scratch import Buffer as ScratchBuffer
 from fusionstitch.codegen.memory.scratch import scratch_buffers
 from fusionstitch.codegen.rewrite.monoids import functors
-from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment
@@ -40,14 +39,14 @@ def lower_kernel(
     overwritten = {i for _, i in aliases}
     inputs = {p.id: writer.name(p.name or "input") for p in graph.parameters}
     buffers = [
-        _buffer(p, inputs[p.id], Space.INPUT, i in overwritten)
+        buffer_of(p, inputs[p.id], Space.INPUT, i in overwritten)
         for i, p in enumerate(graph.parameters)
     ]
     outputs: dict[int, list[str]] = {}
     for op in graph.root.operands:
         name = writer.name(f"{op.name or op.opcode}_out")
         outputs.setdefault(op.id, []).append(name)
-        buffers.append(_buffer(op, name, Space.OUTPUT))
+        buffers.append(buffer_of(op, name, Space.OUTPUT))
     scratch: dict[int, str] = {}
     for own in scratch_of:
         op = own.ops[0]
@@ -58,9 +57,9 @@ def lower_kernel(
         buffers.append(Buffer(name, kind.storage, own.bytes // kind.bytes, Space.SCRATCH))
     # they lie outside of the kernel, beside all that headers declare
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
-    buffers += [_buffer(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
+    buffers += [buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
     memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables)
-    int_ = "long long" if _is_wide(graph) else "int"
+    int_ = "long long" if is_wide(graph) else "int"
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()
     return Lowered(
@@ -86,9 +85,10 @@ def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> 
         if lowered is not before:
             watch.lowered(lowered, one.name, one.about)
     verify(lowered)
+    bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
     return Kernel(
         name=graph.name,
-        source="\n".join(_lines(scheduled, lowered)),
+        source="\n".join(translation_unit(graph, lowered, _summary(scheduled), bounds)),
         inputs=tuple(p.shape for p in graph.parameters),
         outputs=tuple(op.shape for op in graph.root.operands),
         scratch=tuple(buffer.shape for buffer in scratch),
@@ -103,18 +103,18 @@ def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> 
     )
 
 
-def _lines(scheduled: Scheduled, lowered: Lowered) -> Iterator[str]:
-    """The translation unit."""
-    graph, plan = scheduled.graph, scheduled.plan
+def translation_unit(
+    graph: Graph, lowered: Lowered, summary: Sequence[str], bounds: str
+) -> Iterator[str]:
+    """The lines of a kernel's text: `summary` says what it is, `bounds` are its launch bounds."""
     yield from ('#include "fusionstitch.cuh"', "")
     tables = [b.name for b in lowered.buffers if b.space is Space.TABLE]
     yield from (_table(op, tables.pop(0)) for op in graph if is_table(op))
     yield from functors(graph)
     for own in lowered.functions:
         yield from function(own)
-    yield from map(comment, _summary(scheduled))
-    bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
-    yield f'extern "C" __global__ void {_cluster(plan)}__launch_bounds__({bounds})'
+    yield from map(comment, summary)
+    yield f'extern "C" __global__ void {_cluster(lowered)}__launch_bounds__({bounds})'
     parameters = [_parameter(b) for b in lowered.buffers if b.space is not Space.TABLE]
     yield from (f"{graph.name}(", "    " + ",\n    ".join(parameters) + ") {")
     if lowered.shared:
@@ -123,7 +123,8 @@ def _lines(scheduled: Scheduled, lowered: Lowered) -> Iterator[str]:
     yield from ("}", "")
 
 
-def _buffer(op: Op, name: str, space: Space, overwritten: bool = False) -> Buffer:
+def buffer_of(op: Op, name: str, space: Space, overwritten: bool = False) -> Buffer:
+    """The buffer that holds a value in memory."""
     kind = c_type(op.dtype)
     # a table holds what is computed with
     element = kind.compute if space is Space.TABLE else kind.storage
@@ -137,8 +138,8 @@ def _parameter(buffer: Buffer) -> str:
     return f"const {buffer.kind}* {alone}{buffer.name}"
 
 
-def _cluster(plan: KernelPlan) -> str:
-    return f"__cluster_dims__({plan.cluster}, 1, 1) " if plan.cluster > 1 else ""
+def _cluster(lowered: Lowered) -> str:
+    return f"__cluster_dims__({lowered.cluster}, 1, 1) " if lowered.cluster > 1 else ""
 
 
 def is_table(op: Op) -> bool:
@@ -153,7 +154,7 @@ def _table(op: Op, name: str) -> str:
     return f"static __device__ constexpr {compute} {name}[{op.shape.size}] = {{{values}}};\n"
 
 
-def _is_wide(graph: Graph) -> bool:
+def is_wide(graph: Graph) -> bool:
     """Whether an index may pass 2^31."""
     return any(op.shape.size >= 1 << 31 for op in graph.ops[:-1])
 

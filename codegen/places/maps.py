@@ -255,6 +255,9 @@ def known(op: Op, index: Indices, depth: int = _DEEPEST) -> Index | None:
 def _integer(op: Op, index: Indices, depth: int) -> Index | None:
     if op.opcode == "iota":
         return index[op.attrs["dimension"]]
+    if op.opcode == "parameter":  # what counts the iterations of a loop says what it holds
+        counts: Index | None = op.attrs.get("counts")
+        return counts
     if op.opcode == "constant":
         if any(i.terms for i in index):
             return None

@@ -262,7 +262,13 @@ class _Run:
         planners = []
         with self.timed("plan"):
             repeated = _repeated(module)
-            for graph in module.stitchable:
+            waiting = [module.entry]
+            reached: dict[Graph, None] = {}
+            while waiting:
+                graph = waiting.pop()
+                if graph in reached:
+                    continue
+                reached[graph] = None
                 in_loop = graph in repeated
                 key = graph_key(graph), in_loop
                 if key not in known:
@@ -270,6 +276,9 @@ class _Run:
                         graph, self.device, self.options, in_loop, self.tuned, self.measure
                     )
                 planners.append((graph, known[key]))
+                waiting += _called(graph, known[key].plan)
+        order = {graph: number for number, graph in enumerate(module.stitchable)}
+        planners.sort(key=lambda one: order[one[0]])
         if self.judge is not None:
             with self.timed("measure"):
                 work = Workpiece(module, self.literals, partial(self.make, module))
@@ -447,6 +456,16 @@ def _tuned_or_not(
             raise
         # tuned with other versions
         return make(part, device, dataclasses.replace(settings, tuning=DEFAULT))
+
+
+def _called(graph: Graph, plan: Plan) -> list[Graph]:
+    """The graphs that run as kernels of their own in the course of `graph`: those in loops that
+    become one kernel do not. The plan may be that of an equal graph."""
+    whole = 0
+    for one in plan.chosen:
+        whole |= one.pattern.bits
+    calls = (op for op in graph if op.opcode in ("while", "conditional", "call"))
+    return [called for op in calls if not whole >> op.id & 1 for called in op.called]
 
 
 def _repeated(module: Module) -> set[Graph]:

@@ -34,7 +34,8 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
         if not members:
             return forbid("A pattern has no ops.", pattern=number)
         for op in members:
-            if kind_of(op.opcode) in _NEVER_MEMBERS and not _is_part(op, pattern.bits):
+            outsider = kind_of(op.opcode) in _NEVER_MEMBERS and not _is_of_loop(graph, op, members)
+            if outsider and not _is_part(op, pattern.bits):
                 return forbid(f"A {op.opcode} can be no member.", pattern=number, op=op.name)
             if op.id in owner:
                 return forbid(
@@ -57,6 +58,17 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
         if outside is not None:
             return forbid("A pattern is not convex.", pattern=number, through=outside.name)
     return forbid("The contracted graph has a cycle.")
+
+
+def _is_of_loop(graph: Graph, op: Op, members: Sequence[Op]) -> bool:
+    """Whether `op` is the only loop among `members`, its operand, or an element of its result."""
+    loops = [member for member in members if member.opcode == "while"]
+    if len(loops) != 1:
+        return False
+    [loop] = loops
+    if op.opcode == "get-tuple-element":
+        return op.operands[0] is loop
+    return op is loop or (op is loop.operands[0] and graph.users[op.id] == (loop,))
 
 
 def _is_part(op: Op, bits: int) -> bool:

@@ -27,6 +27,7 @@ from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
 from fusionstitch.plan.checker import verify_plan, verify_times
 from fusionstitch.plan.findings import Findings
 from fusionstitch.plan.ilp import Program, Solution, SolverLimits
+from fusionstitch.plan.loops import stitchable_loops
 from fusionstitch.plan.merging import neighbours
 from fusionstitch.plan.plan import Chosen, Plan, Rejected, Stats
 from fusionstitch.plan.scores import (
@@ -106,7 +107,10 @@ class Planner:
         works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
         hosts = fused_into(op for op, _ in fusible.refused)
         self.fusible = fusible.bits
-        self.xla = xla_fusions(works, fusible.bits | hosts)
+        loops = stitchable_loops(graph, works, options, inspect)
+        works.loops.update((pattern.bits, us) for pattern, us in loops.priced)
+        whole = _union([pattern.bits for pattern, _ in loops.priced])
+        self.xla = xla_fusions(works, fusible.bits | hosts | whole)
         model = ModelScorer(works, self.xla, in_loop)
         self.call_us = model.call_us
         limits = SolverLimits(max_nodes=options.max_solver_nodes)
@@ -115,6 +119,7 @@ class Planner:
         search.rejected = [
             Rejected(graph, 1 << op.id, "op", v.reason, v.facts) for op, v in fusible.refused
         ]
+        search.add(tuple(pattern for pattern, _ in loops.priced), loops.refused)
         found = candidates(graph, fusible.bits, self.units, device, options)
         search.add(found.patterns, found.refused)
         own = self._collect((bits & fusible.bits, "offered") for bits in offered)

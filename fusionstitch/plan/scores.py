@@ -21,6 +21,8 @@ from fusionstitch.patterns.substitution import Class, partition_class
 #: A gain below this, or below this share of XLA's time, is within the model's error.
 MARGIN_US = 0.1
 MARGIN_SHARE = 0.1
+#: What a loop has to win, as a share: nothing measures it.
+LOOP_SHARE = 0.5
 #: The same of measured times: what they scatter by.
 MEASURED_SHARE = 0.02
 #: Ops of XLA's kernels around a pattern that are fused again to confirm its score, at most.
@@ -89,6 +91,8 @@ class ModelScorer:
 
     def bound(self, pattern: Pattern) -> float:
         bits = pattern.bits
+        if is_loop(pattern):
+            return self.saved_us(bits)
         if not covers_kernel(self.xla, bits):
             # XLA still needs every kernel it had: there is nothing to win
             return 0.0
@@ -99,12 +103,16 @@ class ModelScorer:
     def ties(self, pattern: Pattern) -> bool:
         """Whether XLA's kernels for the pattern are estimated to be as fast as ours could be, so
         that only measuring can tell who wins."""
-        if not covers_kernel(self.xla, pattern.bits):
+        if is_loop(pattern) or not covers_kernel(self.xla, pattern.bits):
             return False
         return self.bound(pattern) >= -MARGIN_SHARE * self.saved_us(pattern.bits)
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         xla = self.saved_us(pattern.bits)
+        if is_loop(pattern):
+            ours = facts_us(facts, self.device) + self.call_us
+            reason = "XLA's loop is estimated to be nearly as fast."
+            return _against(ours, xla, LOOP_SHARE, reason)
         warm = self.works.warm(pattern.ops, pattern.inputs, pattern.outputs)
         ours = facts_us(facts.warmed(*warm), self.device) + self._extra_us(pattern.bits)
         return _against(ours, xla, MARGIN_SHARE, "XLA's own kernels are estimated to be as fast.")
@@ -113,6 +121,8 @@ class ModelScorer:
         """By the kernels that XLA would make around all of them: neither their time nor their
         number may rise."""
         bits = pattern.bits
+        if is_loop(pattern):
+            return True  # nothing of XLA's fuses with a loop
         us, kernels = saved_by_fusing_again(self.xla, bits, others & ~bits, CONFIRMED_OPS)
         return us > score.ours_us and kernels >= 1
 
@@ -190,6 +200,11 @@ def _against(ours: float, xla: float, share: float, reason: str) -> Score:
     gain = xla - ours
     wins = gain > max(MARGIN_US, share * xla)
     return Score(gain, ours, xla, "" if wins else reason)
+
+
+def is_loop(pattern: Pattern) -> bool:
+    """Whether a pattern is a whole loop."""
+    return any(op.opcode == "while" for op in pattern.ops)
 
 
 def is_complex(pattern: Pattern) -> bool:

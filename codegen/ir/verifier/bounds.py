@@ -29,6 +29,7 @@ from fusionstitch.codegen.ir.statements import (
     For,
     Group,
     If,
+    Leave,
     Let,
     Shared,
     Skip,
@@ -36,6 +37,7 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     StoreVector,
     Table,
+    While,
 )
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.verifier.vectors import width_of
@@ -86,6 +88,8 @@ class _Walk:
                 self.statement(inner)
         elif isinstance(one, For):
             self.loop(one)
+        elif isinstance(one, While):
+            self.body(one.body)
         else:
             self.simple(one)
 
@@ -129,7 +133,7 @@ class _Walk:
             self.asked.append(asked)
             self.access(one.buffer, one.address, width, one)
             self.asked.pop()
-        elif isinstance(one, Skip):
+        elif isinstance(one, (Skip, Leave)):
             self.asked[-1] |= set(names(one.condition))
 
     def expression(self, expr: Any, at: Statement) -> None:

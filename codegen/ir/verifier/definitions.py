@@ -17,6 +17,7 @@ from fusionstitch.codegen.ir.statements import (
     Shared,
     Statement,
     Table,
+    While,
 )
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.walk import names, own_names
@@ -61,6 +62,8 @@ def _statement(one: Statement, scopes: list[set[str]]) -> None:
         scopes.append({one.variable})
         _body(one.body, scopes)
         scopes.pop()
+    elif isinstance(one, While):
+        _body(one.body, scopes)
     elif isinstance(one, (Let, Array, Shared, Table)):
         if one.name in scopes[-1]:
             raise Fault(f"{one.name} is declared twice", one)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike, agrees, needed
+from fusionstitch.codegen.ir.agreement import OWN, SAME, Agreement, Alike, agrees, needed
 from fusionstitch.codegen.ir.exchanges import whom
 from fusionstitch.codegen.ir.expressions import Apply
 from fusionstitch.codegen.ir.kernel import Lowered
@@ -22,8 +22,10 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Leave,
     Skip,
     Statement,
+    While,
 )
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.walk import every, parts
@@ -45,7 +47,7 @@ class _Walk:
 
     def body(self, body: Iterable[Statement], here: Alike) -> None:
         for one in body:
-            if isinstance(one, Skip):  # the rest of the iteration is for the others
+            if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
                 self.meet(one.condition, here, one)
                 here &= self.agreement.alike(one.condition)
             else:
@@ -65,6 +67,8 @@ class _Walk:
         elif isinstance(one, For):
             here &= self.agreement.turns(one)
             self.body(one.body, here)
+        elif isinstance(one, While):  # who goes on is decided inside
+            self.body(one.body, here & OWN)
         elif isinstance(one, Barrier):
             self.come(needed(one, self.kernel.cluster), here, one)
         else:

@@ -1,0 +1,1 @@
+"""Loop scope: a whole `while` in one kernel."""

@@ -1,0 +1,191 @@
+"""A region with loops as one graph without any, and a tree that says what repeats.
+
+What a loop carries becomes parameters of the flat graph, and what it starts from, what an iteration
+makes of it and the condition become roots: so passes from region to region, and the evaluation of
+values, see loop bodies as they see any other ops. Ops of the body that hand a carried value on as it
+came (an invariant) make it no parameter at all: its readers read what the loop started from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionstitch.codegen.rewrite.region import rebuilt, with_root
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph, Op, Shape
+
+#: An array, or the values of a tuple.
+Value = Op | tuple["Value", ...]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A value that a loop carries. `inside` and `after` are the numbers of the parameters that
+    stand for it in an iteration and behind the loop; `first` and `next` those of the roots that it
+    starts from and becomes."""
+
+    inside: int
+    after: int
+    first: int
+    next: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop: what it carries, the number of its condition's root, the loops in its body."""
+
+    carried: tuple[Carried, ...]
+    condition: int
+    inner: tuple[Loop, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Flat:
+    """The flat graph. The first `inputs` parameters are the region's, the first `outputs` roots its
+    outputs; `loops` stand one behind the other."""
+
+    graph: Graph
+    inputs: int
+    outputs: int
+    loops: tuple[Loop, ...]
+
+    def root(self, number: int) -> Op:
+        return self.graph.root.operands[number]
+
+    def parameter(self, number: int) -> Op:
+        return self.graph.parameters[number]
+
+
+def has_loop(graph: Graph) -> bool:
+    """Whether ops of the region repeat."""
+    return any(op.opcode == "while" for op in graph)
+
+
+def flatten(region: Graph) -> Flat:
+    """Raises CodegenError for ops whose bodies cannot be taken apart."""
+    flattener = _Flattener()
+    inputs = [flattener.parameter(p.shape, p.name, p) for p in region.parameters]
+    outputs = flattener.values(region, inputs)
+    assert isinstance(outputs, tuple)
+    roots = [*_leaves(outputs), *flattener.roots]
+    loops = _moved(flattener.loops, len(outputs))
+    return Flat(
+        with_root(region.name, flattener.ops, roots), len(inputs), len(outputs), tuple(loops)
+    )
+
+
+def _moved(loops: Sequence[Loop], by: int) -> list[Loop]:
+    """The loops with the numbers of their roots `by` higher."""
+    return [
+        Loop(
+            tuple(Carried(c.inside, c.after, c.first + by, c.next + by) for c in loop.carried),
+            loop.condition + by,
+            tuple(_moved(loop.inner, by)),
+        )
+        for loop in loops
+    ]
+
+
+class _Flattener:
+    """Copies ops; `loops` are those found since the present body began."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.parameters: list[Op] = []
+        self.roots: list[Op] = []
+        self.loops: list[Loop] = []
+
+    def parameter(self, shape: Shape, name: str, like: Op | None = None) -> Op:
+        new = Op("parameter", shape, attrs={"index": len(self.parameters)}, name=name)
+        if like is not None:
+            new.origin, new.source = like.origin, like.source
+        self.parameters.append(new)
+        self.ops.append(new)
+        return new
+
+    def root(self, op: Op) -> int:
+        self.roots.append(op)
+        return len(self.roots) - 1
+
+    def values(self, graph: Graph, arguments: Sequence[Value]) -> Value:
+        """What a graph gives for `arguments`: its ops are copied, its loops taken apart."""
+        known: dict[int, Value] = {}
+        for op in graph:
+            operands = [known[o.id] for o in op.operands]
+            known[op.id] = self.value(op, operands, arguments)
+        return known[graph.root.id]
+
+    def value(self, op: Op, operands: Sequence[Value], arguments: Sequence[Value]) -> Value:
+        if op.opcode == "parameter":
+            return arguments[op.attrs["index"]]
+        if op.opcode == "tuple":
+            return tuple(operands)
+        if op.opcode == "get-tuple-element" and isinstance(operands[0], tuple):
+            return operands[0][op.attrs["index"]]
+        if op.opcode == "while":
+            return self.loop(op, operands[0])
+        if op.opcode == "call":
+            return self.values(op.called[0], operands)
+        arrays = [o for o in operands if isinstance(o, Op)]
+        if len(arrays) < len(operands):
+            raise CodegenError(f"{op.name}: {op.opcode} of a tuple is left to XLA.")
+        copy = rebuilt(op, arrays)
+        copy.origin = None
+        self.ops.append(copy)
+        return copy
+
+    def loop(self, op: Op, start: Value) -> Value:
+        if not isinstance(start, tuple) or not all(isinstance(x, Op) for x in start):
+            raise CodegenError(f"{op.name} carries tuples in tuples: it is left to XLA.")
+        condition, body = op.called
+        kept = _kept(body)
+        first = [x for x in start if isinstance(x, Op)]
+        names = [f"carried_{number}" for number in range(len(first))]
+        inside = [
+            value if number in kept else self.parameter(value.shape, name)
+            for number, (value, name) in enumerate(zip(first, names, strict=True))
+        ]
+        before, self.loops = self.loops, []
+        stop = self.values(condition, [tuple(inside)])
+        if self.loops:
+            raise CodegenError(f"The condition of {op.name} has a loop: it is left to XLA.")
+        after = self.values(body, [tuple(inside)])
+        inner, self.loops = self.loops, before
+        assert isinstance(stop, Op)
+        assert isinstance(after, tuple)
+        carried: list[Carried] = []
+        results: list[Value] = list(inside)
+        for number, value in enumerate(after):
+            if number in kept:
+                continue
+            assert isinstance(value, Op)
+            result = self.parameter(value.shape, names[number])
+            results[number] = result
+            carried.append(
+                Carried(
+                    inside[number].attrs["index"],
+                    result.attrs["index"],
+                    self.root(first[number]),
+                    self.root(value),
+                )
+            )
+        self.loops.append(Loop(tuple(carried), self.root(stop), tuple(inner)))
+        return tuple(results)
+
+
+def _kept(body: Graph) -> set[int]:
+    """The elements of a body's tuple that it hands on as they came."""
+    if body.root.opcode != "tuple":
+        return set()
+    return {
+        number
+        for number, op in enumerate(body.root.operands)
+        if op.opcode == "get-tuple-element"
+        and op.operands[0].opcode == "parameter"
+        and op.attrs["index"] == number
+    }
+
+
+def _leaves(values: Value) -> list[Op]:
+    return [values] if isinstance(values, Op) else [x for v in values for x in _leaves(v)]

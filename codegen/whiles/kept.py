@@ -1,0 +1,78 @@
+"""Where what a loop carries lives: in registers, or in memory that iterations write parts of.
+
+A carried array lives in memory if an iteration only replaces parts of it: what scan stacks, tables
+of dynamic programming. Its place is the output that it becomes. All else is in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusionstitch.codegen.places.maps import position
+from fusionstitch.codegen.whiles.flat import Carried, Flat
+from fusionstitch.codegen.whiles.rows import Rows
+from fusionstitch.codegen.whiles.trips import Counter
+from fusionstitch.hlo.graph import Op
+
+#: Elements of one row that are kept in registers.
+MOST_KEPT = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """A part of an array in memory that an iteration replaces: by `value`, from `starts` on, where
+    all `conditions` hold."""
+
+    value: Op
+    starts: tuple[Op, ...]
+    conditions: tuple[Op, ...]
+
+
+def updates(flat: Flat, carried: Carried) -> tuple[Update, ...] | None:
+    """The parts of a carried array that an iteration replaces, in their order; None if it makes a
+    new array."""
+    found = list(_updates(flat.root(carried.next), flat.parameter(carried.inside), ()))
+    if not found or None in found:
+        return None
+    return tuple(one for one in found if one is not None)
+
+
+def _updates(op: Op, kept: Op, conditions: tuple[Op, ...]) -> Iterator[Update | None]:
+    """None stands for what is no update."""
+    if op is kept:
+        return
+    if op.opcode == "dynamic-update-slice":
+        yield from _updates(op.operands[0], kept, conditions)
+        yield Update(op.operands[1], op.operands[2:], conditions)
+    elif op.opcode == "select" and op.operands[2] is kept:
+        yield from _updates(op.operands[1], kept, (*conditions, op.operands[0]))
+    else:
+        yield None
+
+
+def is_whole(flat: Flat, carried: Carried, parts: tuple[Update, ...], count: Counter) -> bool:
+    """Whether the iterations replace every element, so that nothing of the first value is left.
+    The counter's parameter knows what it counts (`attrs["counts"]`)."""
+    inside, [part, *more] = flat.parameter(carried.inside), parts
+    if more or part.conditions:
+        return False
+    stepped = []
+    for start, n, size in zip(part.starts, inside.dims, part.value.dims, strict=True):
+        if n == size:
+            continue
+        at = position(start, (), n - size + 1)
+        if at.fetched or len(at.terms) != 1 or size != 1:
+            return False
+        stepped.append(
+            abs(at.terms[0][1]) == 1 and at.lo == 0 and at.hi == n - 1 == count.trips - 1
+        )
+    return stepped in ([], [True]) and bool(stepped or count.trips)
+
+
+def fits(rows: Rows, op: Op) -> bool:
+    """Whether a thread can keep what it has of `op` in registers."""
+    elements = 1
+    for n in rows.own(op):
+        elements *= n
+    return elements <= MOST_KEPT

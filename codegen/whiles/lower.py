@@ -1,0 +1,357 @@
+"""A flat region with loops as statements: each thread runs all iterations of its row."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    THREAD,
+    Expr,
+    Integer,
+    Load,
+    Name,
+    Number,
+    all_of,
+    apply,
+    element,
+    infix,
+    number,
+)
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    For,
+    If,
+    Leave,
+    Let,
+    Statement,
+    Store,
+    While,
+)
+from fusionstitch.codegen.lower.known import Known, Located, Placed
+from fusionstitch.codegen.lower.values import Values
+from fusionstitch.codegen.places.index import (
+    Index,
+    constant,
+    delinearize,
+    linearize,
+    variable,
+)
+from fusionstitch.codegen.places.maps import Indices, in_range, position
+from fusionstitch.codegen.text.expressions import literal
+from fusionstitch.codegen.text.types import c_type
+from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop
+from fusionstitch.codegen.whiles.kept import MOST_KEPT, Update, fits, is_whole, updates
+from fusionstitch.codegen.whiles.rows import Dim, Rows
+from fusionstitch.codegen.whiles.trips import Counter, counter
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Op
+
+#: Elements of inputs that a thread reads before its loop and keeps in registers.
+MOST_READ_BEFORE = 64
+#: Iterations that are written out where an iteration is short: the next ones' loads begin early.
+UNROLL, SHORT = 4, 128
+
+
+@dataclass(frozen=True)
+class Memory:
+    """C names of inputs by the number of their parameter, of outputs by that of their root, and of
+    tables of constants by op id."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    tables: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class _Home:
+    """Where a carried value is: an array of the thread, or the buffer of an output, or nowhere, as
+    the `value` after its loop is known. `depth` is that of the frame from which on it is there."""
+
+    depth: int
+    array: str = ""
+    value: Expr | None = None
+
+
+class Lowering:
+    """Writes the loops of `flat` for the `rows` that its threads deal out."""
+
+    def __init__(self, flat: Flat, rows: Rows, memory: Memory, numerics: str, int_: str, w: Writer):
+        self.flat, self.rows, self.memory, self.writer, self.int = flat, rows, memory, w, int_
+        self.values = Values(Known(w, _label, int_), self, numerics, dict(memory.tables))
+        self.homes: dict[int, _Home] = {}
+        self.digits: dict[Dim, Index] = {}
+
+    def body(self, block: int) -> tuple[Statement, ...]:
+        """The kernel's statements, for blocks of so many threads."""
+        writer, count = self.writer, self.rows.count
+        row = writer.name("row")
+        first = infix("*", apply(self.int, BLOCK), block)
+        guard = If(infix("<", Name(row), count), Let(self.int, row, infix("+", first, THREAD)))
+        with writer.nested(guard, pinned=True):
+            writer.declare(row)
+            places = delinearize(variable(row, count), [n for _, n in self.rows.chosen])
+            for (axis, _), place in zip(self.rows.chosen, places, strict=True):
+                self.digits[axis] = place
+            for loop in self.flat.loops:
+                self.loop(loop)
+            self.outputs()
+        return writer.body
+
+    # ---- loops -----------------------------------------------------------------------------------
+
+    def loop(self, loop: Loop) -> None:
+        flat, writer = self.flat, self.writer
+        count = counter(flat, loop)
+        stacked = {c: parts for c in loop.carried if (parts := self.stacked(c)) is not None}
+        kept = [c for c in loop.carried if c not in stacked and not (count and c is count.carried)]
+        arrays = {c: self.declared(c) for c in kept}
+        frame: For | While = While()
+        step = ""
+        if count:
+            step = writer.name("step")
+            kind = "long long" if count.trips >= 1 << 31 else "int"
+            short = self.size(loop) <= SHORT and not loop.inner
+            frame = For(kind, step, number(0), number(count.trips), unroll=UNROLL if short else 0)
+            self.counts(count, step)
+        for c, parts in stacked.items():
+            if count is None or not is_whole(flat, c, parts, count):
+                self.filled(c)
+        with writer.nested(frame, pinned=self.reads_much(), ordered=True):
+            depth = writer.depth
+            if step:
+                writer.declare(step)
+            for c, name in arrays.items():
+                self.homes[c.inside] = _Home(depth, name)
+            if count is None:
+                op = flat.root(loop.condition)
+                go = self.value(op, self.index(op))
+                writer.add(Leave(apply("!", go)))
+            for inner in loop.inner:
+                self.loop(inner)
+            new = {c: list(self.elements(flat.root(c.next))) for c in kept}
+            parts_ = [s for c, parts in stacked.items() for s in self.replaced(c, parts)]
+            for c, values in new.items():
+                for at, value in enumerate(values):
+                    writer.add(Assign(element(arrays[c], constant(at)), value))
+            for condition, store in parts_:
+                self.guarded(condition, [store])
+        depth = writer.depth
+        for c, name in arrays.items():
+            self.homes[c.after] = _Home(depth, name)
+        if count:
+            last = count.start + count.trips * count.step
+            dtype = flat.parameter(count.carried.inside).dtype
+            self.homes[count.carried.after] = _Home(0, value=Number(literal(last, dtype)))
+
+    def declared(self, c: Carried) -> str:
+        """Declares the registers of a carried value, with what they hold first."""
+        op, first = self.flat.parameter(c.inside), self.flat.root(c.first)
+        if not fits(self.rows, op):
+            raise CodegenError(f"A thread cannot keep {op.name}, {op.shape}, of one row.")
+        values = list(self.elements(first))
+        name = self.writer.name(f"{_label(op)}_kept")
+        self.writer.add(Array(c_type(op.dtype).compute, name, len(values)))
+        for at, value in enumerate(values):
+            self.writer.add(Assign(element(name, constant(at)), value))
+        return name
+
+    def counts(self, count: Counter, step: str) -> None:
+        """Lets places that the counter decides be known as those of the loop's variable."""
+        op = self.flat.parameter(count.carried.inside)
+        place = variable(step, count.trips) * count.step + count.start
+        op.attrs = {**op.attrs, "counts": place}
+
+    def size(self, loop: Loop) -> int:
+        """Instructions of one iteration, about."""
+        return sum(self.rows.work(op) for op in self.flat.graph.ops[:-1])
+
+    def reads_much(self) -> bool:
+        """Whether what an iteration reads of the inputs should not wait in registers."""
+        inputs = (self.flat.parameter(i) for i in range(self.flat.inputs))
+        return sum(math.prod(self.rows.own(op)) for op in inputs) > MOST_READ_BEFORE
+
+    # ---- arrays in memory ------------------------------------------------------------------------
+
+    def stacked(self, c: Carried) -> tuple[Update, ...] | None:
+        """The parts of an output that an iteration writes, if nothing reads them meanwhile."""
+        flat, inside = self.flat, self.flat.parameter(c.inside)
+        parts = updates(flat, c)
+        if parts is None or self.output(c) is None:
+            return None
+        root, chain = flat.root(c.next), {flat.root(c.next)}
+        while root is not inside:
+            root = root.operands[1 if root.opcode == "select" else 0]
+            chain.add(root)
+        readers = {u for op in chain - {flat.root(c.next)} for u in flat.graph.users[op.id]}
+        readers |= {u for u in flat.graph.users[flat.root(c.next).id] if u is not flat.graph.root}
+        if readers - chain - {flat.graph.root}:
+            return None
+        return parts if all(self.deals_all(inside)) else None
+
+    def deals_all(self, op: Op) -> Iterator[bool]:
+        """By axis of the rows, whether it is one of the op."""
+        own = {self.rows.axes[op.id, d] for d in range(op.shape.rank)}
+        return (axis in own for axis, _ in self.rows.chosen)
+
+    def output(self, c: Carried) -> int | None:
+        """The one output that a carried value becomes."""
+        after = self.flat.parameter(c.after)
+        roots = self.flat.graph.root.operands
+        found = [n for n, op in enumerate(roots) if op is after]
+        if len(found) != 1 or found[0] >= self.flat.outputs or self.flat.graph.users[after.id][1:]:
+            return None
+        return found[0]
+
+    def filled(self, c: Carried) -> None:
+        """Writes what an array in memory holds before its loop."""
+        first = self.flat.root(c.first)
+        self.stored_all(first, self.memory.outputs[self.output_of(c)])
+
+    def output_of(self, c: Carried) -> int:
+        found = self.output(c)
+        assert found is not None
+        return found
+
+    def stored_all(self, op: Op, buffer: str) -> None:
+        """Writes what this thread has of a value, by loops over the dims that it has whole."""
+        writer, index = self.writer, list(self.index(op))
+        with ExitStack() as stack:
+            for d, n in enumerate(self.rows.own(op)):
+                if n > 1:
+                    name = writer.name("at")
+                    frame = For(self.int, name, number(0), number(n))
+                    stack.enter_context(writer.nested(frame, ordered=True))
+                    index[d] = variable(writer.declare(name), n)
+            value = self.value(op, tuple(index))
+            writer.add(Store(buffer, Integer(linearize(index, op.dims)), self.as_stored(op, value)))
+
+    def replaced(self, c: Carried, parts: Sequence[Update]) -> Iterator[tuple[Expr | None, Store]]:
+        """The stores of the parts of an array that an iteration replaces."""
+        inside, buffer = self.flat.parameter(c.inside), self.memory.outputs[self.output_of(c)]
+        for part in parts:
+            rooms = [n - size + 1 for n, size in zip(inside.dims, part.value.dims, strict=True)]
+            starts = self.values.named(
+                tuple(position(s, (), room) for s, room in zip(part.starts, rooms, strict=True))
+            )
+            for index in self.indices(part.value):
+                conditions = [
+                    self.value(q, index if q.shape.rank else ())
+                    if q.dims in ((), inside.dims)
+                    else None
+                    for q in part.conditions
+                ]
+                if None in conditions:
+                    raise CodegenError(f"{inside.name} is replaced where an array decides.")
+                value = self.value(part.value, index)
+                at = tuple(i + s for i, s in zip(index, starts, strict=True))
+                place = Integer(linearize(at, inside.dims))
+                yield all_of(conditions), Store(buffer, place, self.as_stored(inside, value))
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def outputs(self) -> None:
+        """Writes the outputs that no loop wrote."""
+        written = {
+            self.output(c) for loop in self.flat.loops for c in loop.carried if self.stacked(c)
+        }
+        for number_, name in enumerate(self.memory.outputs):
+            if number_ in written:
+                continue
+            op = self.flat.root(number_)
+            own = self.rows.own(op)
+            absent = [
+                self.digits[a]
+                for (a, _), has in zip(self.rows.chosen, self.deals_all(op), strict=True)
+                if not has
+            ]
+            first = all_of([infix("==", Integer(i), 0) for i in absent if i.terms])
+            stores = []
+            if math.prod(own) > MOST_KEPT:
+                raise CodegenError(f"A thread would write {math.prod(own)} elements of {op.name}.")
+            for index in self.indices(op):
+                value = self.value(op, index)
+                place = Integer(linearize(index, op.dims))
+                stores.append(Store(name, place, self.as_stored(op, value)))
+            self.guarded(first, stores)
+
+    def guarded(self, condition: Expr | None, stores: Sequence[Store]) -> None:
+        with ExitStack() as stack:
+            if condition is not None:
+                stack.enter_context(self.writer.nested(If(condition), pinned=True))
+            for store in stores:
+                self.writer.add(store)
+
+    def as_stored(self, op: Op, value: Expr) -> Expr:
+        kind = c_type(op.dtype)
+        return (
+            value if kind.storage == kind.compute else apply(f"fs_store_as<{kind.storage}>", value)
+        )
+
+    def indices(self, op: Op) -> Iterator[Indices]:
+        """The places of what this thread has of `op`."""
+        index = self.index(op)
+        for own in itertools.product(*map(range, self.rows.own(op))):
+            yield tuple(i if i.terms else constant(o) for i, o in zip(index, own, strict=True))
+
+    def index(self, op: Op) -> Indices:
+        """The place of the first element that this thread has of `op`."""
+        dims = ((op.id, d) for d in range(op.shape.rank))
+        return tuple(self.digits.get(self.rows.axes[dim], Index()) for dim in dims)
+
+    def elements(self, op: Op) -> Iterator[Expr]:
+        """The elements of what this thread has of `op`, each by a name of its own."""
+        for index in self.indices(op):
+            yield self.value(op, index)
+
+    def value(self, op: Op, index: Indices) -> Expr:
+        """An element, by name: carried values change before it is used."""
+        value, depth = self.values.placed(op, index)
+        if isinstance(value, (Name, Number)):
+            return value
+        return self.values.known.keep(op, index, value, depth)[0]
+
+    # ---- sources of values -----------------------------------------------------------------------
+
+    def stored(self, op: Op, index: Indices) -> Placed | None:
+        """Reads inputs from memory, and carried values from where they are."""
+        if op.opcode != "parameter":
+            return None
+        number_ = op.attrs["index"]
+        if number_ < self.flat.inputs:
+            inside = in_range(op, index)
+            floor = self.writer.pinned_depth if inside else self.writer.ordered_depth
+            load = Load(Name(self.memory.inputs[number_]), Integer(linearize(index, op.dims)))
+            kind = c_type(op.dtype)
+            return (load if kind.storage == kind.compute else apply("fs_load", load)), floor
+        counts: Index | None = op.attrs.get("counts")
+        home = self.homes.get(number_)
+        if home is None and counts is not None:
+            depth = self.values.known.depth_of((counts,))
+            return apply(c_type(op.dtype).compute, Integer(counts)), depth
+        if home is None:
+            raise CodegenError(f"{op.name} is read while it is written: its loop is left to XLA.")
+        if home.value is not None:
+            return home.value, home.depth
+        own = self.rows.own(op)
+        places = [i if n > 1 else Index() for i, n in zip(index, own, strict=True)]
+        return element(home.array, linearize(places, own)), home.depth
+
+    def located(self, op: Op, index: Indices) -> Located | None:
+        return None
+
+    def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
+        raise NotImplementedError  # nothing is located
+
+    def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
+        return list(addresses), Index()
+
+
+def _label(op: Op) -> str:
+    return op.name or op.opcode

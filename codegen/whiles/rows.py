@@ -1,0 +1,168 @@
+"""Which axes survive a loop: rows that never meet are dealt to threads, each of which runs all
+iterations of its own (the design's loop scope, form "independent").
+
+Every dim of every op belongs to an axis: dims are of one axis where elements of one follow elements
+of the other, over the back edge too, since what an iteration makes has the axes of what it carries.
+An axis along which any op mixes elements, or picks them, does not survive.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fusionstitch.codegen.loops.stages import body_reads, inner_extents
+from fusionstitch.codegen.places.index import Index, Var, variable
+from fusionstitch.codegen.places.maps import is_branching, reads
+from fusionstitch.codegen.whiles.flat import Flat, Loop
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
+
+Dim = tuple[int, int]
+
+#: Axes that are tried as rows at most: of more, the longest.
+MOST_AXES = 4
+#: Cycles from one dependent instruction to the next, and lanes of an SM.
+LATENCY, LANES = 4, 128
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """How rows are dealt: `axes` names the axis of each dim by (op id, dim); `chosen` are those
+    that threads share out, the slowest first, each with its extent."""
+
+    axes: Mapping[Dim, Dim]
+    chosen: tuple[tuple[Dim, int], ...]
+
+    @property
+    def count(self) -> int:
+        """Rows, of a thread each."""
+        return math.prod(extent for _, extent in self.chosen)
+
+    def dealt(self, op: Op) -> tuple[bool, ...]:
+        """By dim of `op`, whether threads share it out."""
+        names = {axis for axis, _ in self.chosen}
+        return tuple(self.axes[op.id, d] in names for d in range(op.shape.rank))
+
+    def own(self, op: Op) -> tuple[int, ...]:
+        """The dims of what one thread has of `op`: 1 where threads share a dim out."""
+        return tuple(1 if d else n for n, d in zip(op.dims, self.dealt(op), strict=True))
+
+    def work(self, op: Op) -> int:
+        """Instructions that one thread spends on `op`, about."""
+        return _work(op, math.prod(self.own(op)))
+
+
+def find_rows(flat: Flat, sm_count: int) -> Rows:
+    """The rows that make an iteration of all threads take least: few threads wait for every
+    instruction of theirs, many share the lanes."""
+    axes = _Axes(flat)
+    named = {dim: axes.find(dim) for dim in axes.extents}
+    best = Rows(named, ())
+    for some in _subsets(axes.surviving(flat)):
+        rows = Rows(named, some)
+        if _cost(flat, rows, sm_count) < _cost(flat, best, sm_count):
+            best = rows
+    return best
+
+
+def _subsets(axes: list[tuple[Dim, int]]) -> Iterator[tuple[tuple[Dim, int], ...]]:
+    for size in range(1, len(axes) + 1):
+        yield from itertools.combinations(axes, size)
+
+
+def _cost(flat: Flat, rows: Rows, sm_count: int) -> float:
+    work = sum(rows.work(op) for op in flat.graph.ops[:-1])
+    return work * max(LATENCY / 2, rows.count / (sm_count * LANES))
+
+
+def _work(op: Op, elements: int) -> int:
+    kind = kind_of(op.opcode)
+    if kind in (Kind.REDUCTION, Kind.DOT):
+        return elements * math.prod(inner_extents(op))
+    if kind is not Kind.ELEMENTWISE:
+        return 0
+    spec = spec_of(op.opcode)
+    return elements * max(1, spec.flops + 8 * spec.special)
+
+
+class _Axes:
+    """A union of dims that follow each other, and which of these unions are `mixed`."""
+
+    def __init__(self, flat: Flat):
+        ops = flat.graph.ops[:-1]
+        self.extents = {(op.id, d): n for op in ops for d, n in enumerate(op.dims)}
+        self.parent = {dim: dim for dim in self.extents}
+        self._mixed: set[Dim] = set()
+        for op in ops:
+            if op.opcode != "parameter":
+                self._follow(op)
+        for loop in _every(flat.loops):
+            for c in loop.carried:
+                inside = flat.parameter(c.inside)
+                for other in (flat.parameter(c.after), flat.root(c.first), flat.root(c.next)):
+                    for d in range(inside.shape.rank):
+                        self._join((inside.id, d), (other.id, d))
+        self.mixed = {self.find(dim) for dim in self._mixed}
+        for op in ops:
+            own = [self.find((op.id, d)) for d, n in enumerate(op.dims) if n > 1]
+            self.mixed |= {axis for axis in own if own.count(axis) > 1}
+
+    def find(self, dim: Dim) -> Dim:
+        while self.parent[dim] != dim:
+            self.parent[dim] = self.parent[self.parent[dim]]
+            dim = self.parent[dim]
+        return dim
+
+    def surviving(self, flat: Flat) -> list[tuple[Dim, int]]:
+        """The axes of carried values that survive, the longest `MOST_AXES`, in the order in which
+        they stand in the largest value."""
+        found: dict[Dim, int] = {}
+        carried = [flat.parameter(c.inside) for loop in _every(flat.loops) for c in loop.carried]
+        for op in sorted(carried, key=lambda op: (-op.shape.size, op.id)):
+            for d, n in enumerate(op.dims):
+                axis = self.find((op.id, d))
+                if n > 1 and axis not in self.mixed:
+                    found.setdefault(axis, n)
+        kept = sorted(found, key=lambda axis: -found[axis])[:MOST_AXES]
+        return [(axis, n) for axis, n in found.items() if axis in kept]
+
+    def _join(self, a: Dim, b: Dim) -> None:
+        self.parent[self.find(a)] = self.find(b)
+
+    def _follow(self, op: Op) -> None:
+        """Takes in how elements of `op` follow those of what it reads."""
+        dims = tuple(variable(f"d{d}", n) for d, n in enumerate(op.dims))
+        inner = tuple(variable(f"k{k}", n) for k, n in enumerate(inner_extents(op)))
+        own = {Var(f"d{d}", n): d for d, n in enumerate(op.dims)}
+        for operand, index in body_reads(op, dims, inner):
+            for d, (at, extent) in enumerate(zip(index, operand.dims, strict=True)):
+                if extent == 1:
+                    continue
+                follows = _variable(at)
+                if follows in own and op.dims[own[follows]] == extent:
+                    self._join((operand.id, d), (op.id, own[follows]))
+                    continue
+                self._mixed.add((operand.id, d))
+                self._mixed |= {(op.id, own[v]) for v in at.variables if v in own}
+        if is_branching(op):
+            for read in reads(op, dims):
+                for guard in read.guards:
+                    self._mixed |= {(op.id, own[v]) for v in guard.index.variables if v in own}
+
+
+def _variable(index: Index) -> Var | None:
+    """The variable that an index is, if it is nothing else."""
+    if index.const == 0 and len(index.terms) == 1:
+        term, coefficient = index.terms[0]
+        if coefficient == 1 and isinstance(term, Var):
+            return term
+    return None
+
+
+def _every(loops: tuple[Loop, ...]) -> Iterator[Loop]:
+    for loop in loops:
+        yield loop
+        yield from _every(loop.inner)

@@ -1,0 +1,113 @@
+"""Loops of a graph that may become one kernel each, and what they take under XLA.
+
+XLA launches the kernels of a body from the host, iteration by iteration: a loop takes as long as
+the kernels of its body and its condition, as often as it turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.verdict import Verdict, forbid
+from fusionstitch.options import Options
+from fusionstitch.patterns.candidates import POINTER_BYTES
+from fusionstitch.patterns.fusible import DTYPES, fusible_ops
+from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
+
+#: How often a loop and those in its body turn: (turns, those of each inner loop in order).
+Turns = tuple[int, tuple["Turns", ...]]
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Loops with XLA's microseconds, and those that stay XLA's with the reasons."""
+
+    priced: tuple[tuple[Pattern, float], ...] = ()
+    refused: tuple[tuple[int, str, Verdict], ...] = ()
+
+
+def stitchable_loops(
+    graph: Graph,
+    works: GraphWork,
+    options: Options,
+    inspect: Callable[[Pattern], KernelFacts | Verdict],
+) -> Loops:
+    """The loops of `graph`, outermost ones, of which code generation makes kernels."""
+    if options.scorer == "paper" or options.scope != "loop":
+        return Loops()
+    priced, refused = [], []
+    awaited = {origin for op in graph for origin in op.control}
+    for op in graph:
+        if op.opcode != "while":
+            continue
+        bits = _bits(graph, op)
+        verdict = _legal(graph, op, bits, awaited, works.device)
+        if isinstance(verdict, Verdict):
+            refused.append((bits, "loop", verdict))
+            continue
+        found = inspect(verdict)
+        if isinstance(found, Verdict):
+            refused.append((bits, "loop", found))
+            continue
+        turns = dict(found.facts)["turns"]
+        assert isinstance(turns, tuple)
+        priced.append((verdict, xla_loop_us(op, turns, works.device)))
+    return Loops(tuple(priced), tuple(refused))
+
+
+def xla_loop_us(loop: Op, turns: Turns, device: Device) -> float:
+    """Microseconds of a loop under XLA."""
+    condition, body = loop.called
+    return turns[0] * (_graph_us(condition, (), device) + _graph_us(body, turns[1], device))
+
+
+def _graph_us(graph: Graph, inner: tuple[Turns, ...], device: Device) -> float:
+    fusible = fusible_ops(graph, device)
+    works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
+    hosts = fused_into(op for op, _ in fusible.refused)
+    loops = [op for op in graph if op.opcode == "while"]
+    nested = sum(xla_loop_us(op, t, device) for op, t in zip(loops, inner, strict=True))
+    return xla_fusions(works, fusible.bits | hosts).us + nested
+
+
+def _bits(graph: Graph, loop: Op) -> int:
+    """The loop with the tuple it starts from and the elements of its result."""
+    bits = 1 << loop.id
+    for user in graph.users[loop.id]:
+        if user.opcode == "get-tuple-element":
+            bits |= 1 << user.id
+    [start] = loop.operands
+    if start.opcode == "tuple" and graph.users[start.id] == (loop,):
+        bits |= 1 << start.id
+    return bits
+
+
+def _legal(
+    graph: Graph, loop: Op, bits: int, awaited: set[int], device: Device
+) -> Pattern | Verdict:
+    """The loop as a pattern, or why it is none."""
+    users = graph.users[loop.id]
+    if not bits >> loop.operands[0].id & 1:
+        return forbid("What it starts from is a tuple of another's.")
+    if not users or loop is graph.root or any(u.opcode != "get-tuple-element" for u in users):
+        return forbid("Its result is handed on as a tuple.")
+    if any(graph.ops[i].control or graph.ops[i].origin in awaited for i in (loop.id,)):
+        return forbid("It has control dependences.")
+    pattern = Pattern(graph, bits, "loop")
+    border = (*pattern.inputs, *pattern.outputs)
+    if not pattern.outputs:
+        return forbid("Nobody reads what it computes.")
+    for op in border:
+        if op.dtype not in DTYPES:
+            return forbid("Kernels have no such element type.", dtype=op.dtype)
+        if op.origin is None:
+            return forbid("A value at its border was made by the simplifier.", op=op.name)
+    if len(border) * POINTER_BYTES > device.parameter_bytes:
+        return forbid("It reads and writes more arrays than a kernel has parameters for.")
+    return pattern
