@@ -51,7 +51,7 @@ def cartpole_rollout(worlds: int = 2048, steps: int = 200, hidden: int = 64) -> 
             key, coin, again = jax.random.split(key, 3)
             logit = _policy(params, s)[:, 0]
             right = jax.random.uniform(coin, (worlds,)) < jax.nn.sigmoid(logit)
-            x, v, a, w = s.T
+            _, v, a, w = s.T
             force = jnp.where(right, 10.0, -10.0)
             part = (force + 0.05 * w * w * jnp.sin(a)) / 1.1
             turn = 9.8 * jnp.sin(a) - jnp.cos(a) * part
