@@ -92,7 +92,7 @@ def measure(loops: Sequence[Loop], jobs: int, repeats: int, limit: float) -> lis
             workers = [
                 Worker(one, Path(name), repeats, limit) for one in loops[first : first + jobs]
             ]
-            while not all([worker.ready() for worker in workers]):
+            while not all(worker.ready() for worker in workers):
                 time.sleep(_POLL)
             for worker in workers:
                 rows.append(worker.measured())

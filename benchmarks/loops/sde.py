@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from benchmarks.loops.table import Program, loop
@@ -50,7 +51,7 @@ def geometric_brownian(paths: int = 65536, steps: int = 100) -> Program:
 def heston(paths: int = 32768, steps: int = 252) -> Program:
     """Stochastic volatility: two correlated noises a step, the price of a call."""
 
-    def run(key: Any, strike: Any) -> Any:
+    def run(key: Any, spot: Any, variance: Any, strike: Any) -> Any:
         def step(carry: Any, own: Any) -> tuple[Any, None]:
             log_s, v = carry
             a, b = jax.random.normal(own, (2, paths))
@@ -60,12 +61,13 @@ def heston(paths: int = 32768, steps: int = 252) -> Program:
             log_s = log_s - 0.5 * v / 252 + root * a
             return (log_s, v + 2.0 * (0.04 - v) / 252 + 0.3 * root * b), None
 
-        start = jnp.full(paths, jnp.log(100.0)), jnp.full(paths, 0.04)
+        start = jnp.full(paths, jnp.log(spot)), jnp.full(paths, variance)
         (log_s, _), _ = lax.scan(step, start, jax.random.split(key, steps))
         return jnp.mean(jnp.maximum(jnp.exp(log_s) - strike, 0.0))
 
     draw = Draw(13)
-    return run, (draw.key(), draw.uniform(low=95.0, high=105.0))
+    market = np.float32(100.0), np.float32(0.05), np.float32(103.0)
+    return run, (draw.key(), *market)
 
 
 @loop("rows", paths=16, steps=6)
