@@ -7,6 +7,7 @@ measured one at a time. --check needs no GPU: small sizes under the emulator, co
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -63,8 +64,9 @@ class Worker:
         if self.process.poll() is None:
             self.since = time.monotonic()
             assert self.process.stdin is not None
-            self.process.stdin.write(b"go\n")
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # one that has ended says why itself
+                self.process.stdin.write(b"go\n")
+                self.process.stdin.close()
             while not self._over():
                 time.sleep(_POLL)
         self.output.close()

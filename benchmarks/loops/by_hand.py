@@ -75,22 +75,23 @@ def measured(name: str, hand: Hand) -> dict[str, Any]:
 
     from fusionstitch.accuracy import relative_error
     from fusionstitch.measure import replay
+    from fusionstitch.runtime import nvrtc
 
-    module = cupy.RawModule(
-        code=SOURCE.read_text(),
-        options=("-std=c++17",),
-        enable_cooperative_groups=hand.cooperative,
-    )
+    arch = f"sm_{cupy.cuda.Device().compute_capability}"
+    module = cupy.cuda.function.Module()
+    module.load(nvrtc.compile(SOURCE.read_text(), arch).image)
     function = module.get_function(hand.entry)
     fun, args = loops()[name].program()
     out = cupy.zeros(hand.shape, cupy.float32)
     inputs = [cupy.asarray(np.asarray(leaf)) for leaf in jax.tree.leaves(args)]
     scratch = [cupy.zeros(size, cupy.float32) for size in hand.scratch]  # counters are zero, too
     numbers = [np.int32(value) for value in (*hand.extra, hand.steps)]
-    given = (*inputs, out, *scratch, *numbers)
+    arrays = (np.uint64(array.data.ptr) for array in (*inputs, out, *scratch))
+    given = (*arrays, *numbers)
+    options = {"enable_cooperative_groups": True} if hand.cooperative else {}
 
     def launch(_: int) -> None:
-        function((hand.grid,), (hand.block,), given, shared_mem=hand.shared)
+        function((hand.grid,), (hand.block,), given, shared_mem=hand.shared, **options)
 
     launch(0)
     cupy.cuda.Device().synchronize()

@@ -31,7 +31,7 @@ class Side:
         self.fun, self.args = loop.program(sizes)
         self.args = jax.device_put(self.args)
         self.donated = loop.donated
-        self.lowered = jit(self.fun, **loop.jit_keywords).lower(*self.args)
+        self.lowered = jit(self.fun, keep_unused=True, **loop.jit_keywords).lower(*self.args)
         begun = time.perf_counter()
         self.run = self.lowered.compile()
         self.compile_s = round(time.perf_counter() - begun, 3)
