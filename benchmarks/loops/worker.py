@@ -106,6 +106,7 @@ def work(loop: Loop, row: Row, rounds: int) -> None:
     sides = {"xla": xla, "fusionstitch": Side(loop, fs.jit, {})}
     ours = sides["fusionstitch"]
     same = Side(loop, fs.jit, loop.xla) if loop.xla else ours
+    sizes = {"xla": loop.xla, "fusionstitch": {}}
     row.put(
         compile_s={name: side.compile_s for name, side in sides.items()},
         patterns=len(ours.run.stitched.stitches) if ours.run.stitched else 0,
@@ -118,6 +119,11 @@ def work(loop: Loop, row: Row, rounds: int) -> None:
     spread = xla.result(jax.device_put(jax.tree.map(moved, loop.program(loop.xla)[1])))
     row.put(check=check(same.result(), xla.result(), spread))
 
+    if loop.xla and not stitched_loops(ours.run):  # it would take as long as XLA's
+        sides["fusionstitch"], sizes["fusionstitch"] = same, loop.xla
+    factor = {name: loop.scale if own == loop.xla else 1.0 for name, own in sizes.items()}
+    row.put(scaled=factor)
+
     row.wait()
     row.step("wall")
     once = {name: side.wall_us(1) for name, side in sides.items()}
@@ -127,12 +133,11 @@ def work(loop: Loop, row: Row, rounds: int) -> None:
     while len(times["xla"]) < rounds and time.perf_counter() - begun < 20 * SECONDS:
         for name in list(sides)[:: 1 if len(times["xla"]) % 2 else -1]:
             times[name].append(sides[name].wall_us(calls[name]))
-    factor = {"xla": loop.scale, "fusionstitch": 1.0}
     row.put(wall_us={n: factor[n] * statistics.median(us) for n, us in times.items()})
     spans: dict[str, Any] = {}
     for name, side in sides.items():
         row.step(f"span {name}")
-        leaves = jax.tree.leaves(loop.program(loop.xla if name == "xla" else {})[1])
+        leaves = jax.tree.leaves(loop.program(sizes[name])[1])
         try:
             spans[name] = factor[name] * statistics.median(spans_us(side.module(), leaves))
         except (FusionStitchError, jax.errors.JaxRuntimeError, ValueError) as error:

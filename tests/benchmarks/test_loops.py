@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,10 +18,15 @@ import pytest
 os.environ.setdefault("EQX_ON_ERROR", "nan")
 
 from benchmarks.loops import __main__ as command
-from benchmarks.loops import by_hand, checking, record
+from benchmarks.loops import by_hand, checking, record, spans
 from benchmarks.loops.check import check
 from benchmarks.loops.table import FORMS, KINDS, Loop, find, loops
-from benchmarks.loops.worker import stitched_loops
+from benchmarks.loops.worker import Side, stitched_loops
+from fusionstitch.compiler import builders
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.verdict import allow
+from fusionstitch.measure import side_by_side
+from fusionstitch.runtime import cuda
 
 LOOPS = loops()
 #: One of each form, and one with a branch: whole programs through the emulator.
@@ -145,6 +152,19 @@ def test_a_worker_that_cannot_start_is_a_row(tmp_path: Path) -> None:
     row = worker.measured()
     assert row["failure"] == "ended with 1 in step 'start'"
     assert "blackjax_hmc." in row["output"]  # the end of what it said
+
+
+def test_a_span_lies_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def clock(profile: Any, values: Sequence[Any]) -> bytes:
+        given = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
+        ticked = jax.jit(lambda earlier, *_: earlier + jax.numpy.uint64(7000), keep_unused=True)
+        return ticked.lower(*given).compiler_ir("hlo").as_serialized_hlo_module_proto()
+
+    monkeypatch.setattr(side_by_side, "_clock", clock)
+    monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
+    monkeypatch.setattr(builders, "profile", lambda options: device("h200"))
+    side = Side(LOOPS["lotka_volterra"], jax.jit, LOOPS["lotka_volterra"].small)
+    assert spans.spans_us(side.module(), jax.tree.leaves(side.args), most=3) == [7.0] * 3
 
 
 def test_kernels_by_hand_compile_and_name_programs() -> None:
