@@ -92,7 +92,7 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
     with jax.enable_x64(True):
         found = _Places(programs)
         arrays = buffers.inputs(found.operands, device)
-        run = functools.partial(_all, programs, found, _Clocks(profile))
+        run = functools.partial(_all, programs, found, Clocks(profile))
         compiled = plain_jit()(run).lower(np.uint64(0), *arrays).compile()
         read = [
             np.asarray(compiled(np.uint64(0), *arrays)).astype(np.int64)
@@ -146,7 +146,7 @@ class _Places:
 
 
 def _all(
-    programs: Sequence[Program], found: _Places, clocks: _Clocks, start: Any, *arrays: Any
+    programs: Sequence[Program], found: _Places, clocks: Clocks, start: Any, *arrays: Any
 ) -> Any:
     """What the clock shows: `CLOCKS` + 1 times with nothing between, then behind each copy of each
     program."""
@@ -157,7 +157,7 @@ def _all(
     for _ in range(CLOCKS):
         shown.append(clocks(shown[-1]))
     for program in programs:
-        function = _once_traced(program.module, program.name)
+        function = once_traced(program.module, program.name)
         for copy in range(program.copies):
             given = [arrays[place] for place in found.of(program, copy)]
             # no copy begins before the clock behind the last one has been read
@@ -167,12 +167,12 @@ def _all(
     return jnp.stack(shown)
 
 
-def _once_traced(module: bytes, name: str) -> Callable[..., Any]:
+def once_traced(module: bytes, name: str) -> Callable[..., Any]:
     """A function of the module's parameters, whose copies in a program JAX traces but once."""
     return plain_jit()(as_function(module, name), keep_unused=True)
 
 
-class _Clocks:
+class Clocks:
     """The GPU's clock in nanoseconds, behind an earlier reading and whatever arrays."""
 
     def __init__(self, profile: Device):
@@ -183,7 +183,7 @@ class _Clocks:
         key = tuple((array.dtype, array.shape) for array in arrays)
         if key not in self._modules:
             module = _clock(self.profile, (earlier, *arrays))
-            self._modules[key] = _once_traced(module, "clock")
+            self._modules[key] = once_traced(module, "clock")
         return self._modules[key](earlier, *arrays)
 
 

@@ -64,7 +64,7 @@ def test_a_copy_takes_what_passes_beyond_the_clock_s_own(
 def test_every_copy_stands_between_two_readings(ticking: Any) -> None:
     with jax.enable_x64(True):
         places = side_by_side._Places(PROGRAMS)
-        clocks = side_by_side._Clocks(H200)
+        clocks = side_by_side.Clocks(H200)
         arrays = [jax.ShapeDtypeStruct(o.shape.dims, jnp.float32) for o in places.operands]
         lowered = jax.jit(
             lambda start, *xs: side_by_side._all(PROGRAMS, places, clocks, start, *xs)
