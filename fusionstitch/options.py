@@ -44,8 +44,8 @@ class Options:
     packing     also put ops without a data dependence into one kernel
     sharing     reuse shared memory by Algorithm 4
     scope       the widest scope that a value inside a kernel may cross: "thread" (registers),
-                "warp" (shuffles), "block" (shared memory), "cluster", "grid" (a grid barrier), or "loop" (whole loops run in one kernel);
-                with packing, the paper's compositions
+                "warp" (shuffles), "block" (shared memory), "cluster", "grid" (a grid barrier) or
+                "loop" (whole loops run in one kernel); with packing, the paper's compositions
     fallback    "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
     numerics    "default" may skip an intermediate rounding to bf16 or f16, as XLA does on GPUs;
                 "strict" keeps each; "fast" allows approximate functions

@@ -1,9 +1,9 @@
 """A region with loops as one graph without any, and a tree that says what repeats.
 
-What a loop carries becomes parameters of the flat graph, and what it starts from, what an iteration
-makes of it and the condition become roots: so passes from region to region, and the evaluation of
-values, see loop bodies as they see any other ops. Ops of the body that hand a carried value on as it
-came (an invariant) make it no parameter at all: its readers read what the loop started from.
+What a loop carries becomes parameters of the flat graph; what it starts from, what an iteration
+makes of it and the condition become roots. So passes from region to region, and the evaluation of
+values, see loop bodies as they see any other ops. An invariant, which the body hands on as it came,
+becomes no parameter: its readers read what the loop started from.
 """
 
 from __future__ import annotations
