@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.costmodel.account import Path
 
 
 class Memory(enum.Enum):
@@ -45,6 +46,8 @@ class Instructions:
     special: int = 0
     int_ops: int = 0
     tensor_flops: int = 0
+    records: int = 0
+    divisions: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Phase:
     instructions: Instructions = Instructions()
     barriers: Mapping[Scope, int] = field(default_factory=dict)
     shuffles: int = 0
+    path: Path = field(default_factory=Path)
     read: Mapping[str, Footprint] = field(default_factory=dict)
     written: Mapping[str, Footprint] = field(default_factory=dict)
 
