@@ -14,8 +14,7 @@ from fusionstitch.codegen.ir.statements import ALL
 #: Turns of a loop that the compiler writes out side by side where it may choose.
 UNROLLED = 4
 #: Turns whose loads are one round: of a loop without branches, and of one with branches, past
-#: which the compiler moves no load. By them `benchmarks/fit_model.py` meets more of the times of 500
-#: kernels on an H100 than by halves, doubles or fours of them.
+#: which the compiler moves no load: found with `benchmarks/fit_model.py`, of 8 to 32 and 1 to 8.
 STRAIGHT, BRANCHING = 16, 1
 #: Registers beside those of arrays and of what is loaded (addresses, and values on the way), and
 #: the most that the compiler gives to loads: so the registers of 450 kernels for sm_90 are met to a
