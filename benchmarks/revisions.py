@@ -2,6 +2,7 @@
 
     python benchmarks/revisions.py write FOLDER [JOBS]      in each tree, on its PYTHONPATH: cubins
     python benchmarks/revisions.py measure OLD NEW FILE [SKIPPED...]        on a GPU: times
+    python benchmarks/revisions.py times FOLDER FILE        on a GPU: those of one tree
 
 The kernels are those of the replay's regions (`tests/replay`). Where the text is the same there is
 nothing to measure. Launches are captured into a CUDA graph, as XLA does with them.
@@ -70,8 +71,6 @@ def write(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
 
 def measure(old: Path, new: Path, skipped: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The times of the kernels that differ, in microseconds: medians over rounds."""
-    import cupy
-
     found: dict[str, Any] = {}
     alike = 0
     for path in sorted(old.glob("*.json")):
@@ -92,6 +91,30 @@ def measure(old: Path, new: Path, skipped: frozenset[str] = frozenset()) -> dict
                 times[side].append(ways[side]())
         found[path.stem] = [statistics.median(each) for each in times]
     ratios = [times[0] / times[1] for times in found.values() if times]
+    return {
+        **_where(),
+        "alike": alike,
+        "differ": len(ratios),
+        "old_over_new": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else 1.0,
+        "kernels": found,
+    }
+
+
+def times(folder: Path) -> dict[str, Any]:
+    """The times of the kernels of a folder, in microseconds: medians over rounds."""
+    found: dict[str, float] = {}
+    for path in sorted(folder.glob("*.json")):
+        print(path.stem, end=" ", flush=True, file=sys.stderr)  # the last is that of an error
+        run = _captured(folder, path.stem, json.loads(path.read_text()))
+        found[path.stem] = statistics.median(run() for _ in range(ROUNDS))
+        print(round(found[path.stem], 3), flush=True, file=sys.stderr)
+    return {**_where(), "kernels": found}
+
+
+def _where() -> dict[str, Any]:
+    """What times were taken by and of what."""
+    import cupy
+
     properties = cupy.cuda.runtime.getDeviceProperties(0)
     return {
         "command": " ".join(["python", *sys.argv]),
@@ -99,10 +122,6 @@ def measure(old: Path, new: Path, skipped: frozenset[str] = frozenset()) -> dict
         "device": properties["name"].decode(),
         "driver": cupy.cuda.runtime.driverGetVersion(),
         "cupy": cupy.__version__,
-        "alike": alike,
-        "differ": len(ratios),
-        "old_over_new": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else 1.0,
-        "kernels": found,
     }
 
 
@@ -180,6 +199,8 @@ def main() -> None:
             for name, (before, now) in sorted(slower.items(), key=lambda x: x[1][0] / x[1][1]):
                 print(f"{name}: {before:.2f} -> {now:.2f} us")
             print({k: v for k, v in found.items() if k != "kernels"}, f"{len(slower)} slower by 3%")
+        case ["times", folder, file]:
+            Path(file).write_text(json.dumps(times(Path(folder)), indent=1))
         case _:
             sys.exit(__doc__)
 

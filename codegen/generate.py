@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from fusionstitch.codegen.count.account import account
+from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.decisions import decide, decide_splits
 from fusionstitch.codegen.dots.chains import find_streams
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
 from fusionstitch.codegen.loops.nesting import check_nesting
-from fusionstitch.codegen.lower.program import write_kernel
+from fusionstitch.codegen.lower.program import statements, write_kernel
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.clusters import has_long_rows
 from fusionstitch.codegen.scheduled import Scheduled
@@ -22,6 +24,7 @@ from fusionstitch.codegen.settings import CodegenOptions, Settings, Way
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.whiles.flat import has_loop
 from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
+from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError, PassError
@@ -47,6 +50,18 @@ def inspect(
         return plan_kernel(graph, device, options).facts
     except CodegenError as error:
         return forbid(str(error))
+
+
+def counted(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Account:
+    """What the kernel of a region does, statement by statement. Raises CodegenError if there can be
+    none."""
+    settings = Settings.of(device, options or CodegenOptions())
+
+    def account_of(scheduled: Scheduled) -> Account:
+        lowered = statements(scheduled, settings.options.numerics)
+        return account(count(lowered), lowered)
+
+    return _first_that_works(graph, settings, account_of, NOBODY)
 
 
 def generate(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.tally import Instructions, Memory, Phase, Traffic
 from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.work import price
 
 #: Accesses and sectors, by memory and bytes of an access.
@@ -41,7 +42,7 @@ class Amounts:
         """Barriers at which those of a scope meet."""
         self.barriers[scope] = self.barriers.get(scope, 0) + times
 
-    def closed(self) -> Phase:
+    def closed(self, path: Path) -> Phase:
         """All of it, priced."""
         units = dict(self.units)
         for (opcode, dtype), times in self.ops.items():
@@ -54,6 +55,7 @@ class Amounts:
             instructions=Instructions(**{unit: int(n) for unit, n in units.items()}),
             barriers=self.barriers,
             shuffles=self.shuffles,
+            path=path,
             read={name: one.closed() for name, one in self.read.items()},
             written={name: one.closed() for name, one in self.written.items()},
         )

@@ -32,31 +32,34 @@ class Visited:
     size: int
     parts: dict[tuple[int, int, int], int] = field(default_factory=dict)
 
-    def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> None:
-        """An access of `width` bytes, so many behind the begin."""
+    def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> int:
+        """An access of `width` bytes, so many behind the begin. Gives the bytes that come to
+        multiprocessors for it alone."""
         total, brought = runs.total, sectors * SECTOR_BYTES
         if isinstance(at, Large) and total:
             places = value_at(at, runs.points)
             low, high = int(np.min(places)), int(np.max(places)) + width
-            self._visit((low, high, min(high - low, total * width)), high - low, brought, grid)
-            return
+            key = low, high, min(high - low, total * width)
+            return self._visit(key, high - low, brought, grid)
         if not isinstance(at, (int, Sum)):  # the data decides which
             key = 0, self.size, min(self.size, brought)
             self.parts[key] = self.parts.get(key, 0) + brought
-            return
+            return brought
         found = at if isinstance(at, Sum) else Sum(at, ())
         low, high = found.ends
         own = [part for part in found.parts if grid not in part.axes]
         visits = min(_distinct(found.parts, width), max(total * width, brought))
         key = low, high + width, min(visits, high + width - low)
-        self._visit(key, min(_distinct(own, width), _span(own) + width), brought, grid)
+        return self._visit(key, min(_distinct(own, width), _span(own) + width), brought, grid)
 
-    def _visit(self, key: tuple[int, int, int], block: int, brought: int, grid: Axis) -> None:
+    def _visit(self, key: tuple[int, int, int], block: int, brought: int, grid: Axis) -> int:
         """Of what is visited, each block has so many bytes at most."""
         if block > L1_BYTES:
             self.parts[key] = self.parts.get(key, 0) + brought
-        else:
-            self.parts[key] = max(self.parts.get(key, 0), min(brought, block * grid.extent))
+            return brought
+        once = min(brought, block * grid.extent)
+        self.parts[key] = max(self.parts.get(key, 0), once)
+        return once
 
     def closed(self) -> Footprint:
         """All of it."""

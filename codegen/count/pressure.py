@@ -13,6 +13,9 @@ from fusionstitch.codegen.ir.statements import ALL
 
 #: Turns of a loop that the compiler writes out side by side where it may choose.
 UNROLLED = 4
+#: Turns whose loads are one round: of a loop without branches, and of one with branches, past
+#: which the compiler moves no load: found with `benchmarks/fit_model.py`, of 8 to 32 and 1 to 8.
+STRAIGHT, BRANCHING = 16, 1
 #: Registers beside those of arrays and of what is loaded (addresses, and values on the way), and
 #: the most that the compiler gives to loads: so the registers of 450 kernels for sm_90 are met to a
 #: factor of 1.3 in the mean (NVRTC 13.5). A thread has 255 at most, a block 65,536.
@@ -25,6 +28,7 @@ class Pressure:
 
     loads: int = 0
     words: int = 0
+    far: float = 0.0
     arrays: int = 0
     waits: int = 0
     most_loads: int = 0
@@ -33,6 +37,10 @@ class Pressure:
     def load(self, width: int) -> None:
         self.loads += 1
         self.words += -(-width // 4)
+
+    def come(self, share: float) -> None:
+        """So much of what was loaded is not in the cache beside the multiprocessor."""
+        self.far = max(self.far, share)
 
     def array(self, words: int) -> None:
         self.arrays += words
@@ -43,17 +51,31 @@ class Pressure:
         self.most_loads = max(self.most_loads, self.loads)
         self.most_words = max(self.most_words, self.arrays + min(self.words, LOADED))
         self.loads = self.words = 0
+        self.far = 0.0
         self.waits += 1
 
     def repeated(self, before: tuple[int, int, int], turns: int, unroll: int) -> None:
         """A loop has ended whose first turn began with so many loads, words and waits."""
         loads, words, waits = before
         if waits == self.waits:
-            written = turns if unroll == ALL else min(turns, unroll or UNROLLED)
+            written = _written(turns, unroll)
             self.loads = loads + (self.loads - loads) * written
             self.words = words + (self.words - words) * written
         if unroll != ALL and turns > 1:
             self.wait()
+
+    def rounds(
+        self, before: tuple[int, int, int], turns: int, unroll: int, branches: bool
+    ) -> float:
+        """Rounds of loads that a turn of such a loop ends with: those of turns that are written out
+        side by side are one."""
+        loads, _, waits = before
+        if waits != self.waits:
+            return 1.0 if self.loads else 0.0
+        if self.loads == loads or unroll == ALL or not turns:
+            return 0.0
+        together = BRANCHING if branches else STRAIGHT
+        return -(-turns // max(1, min(turns, max(unroll, together)))) / turns
 
     @property
     def begun(self) -> tuple[int, int, int]:
@@ -63,3 +85,8 @@ class Pressure:
     def registers(self, block: int) -> int:
         """An estimate for a thread of a block, once all statements were met."""
         return min(MOST_REGISTERS, OF_BLOCK // block, BESIDE + self.most_words)
+
+
+def _written(turns: int, unroll: int) -> int:
+    """Turns of a loop that are written out side by side."""
+    return turns if unroll == ALL else max(1, min(turns, unroll or UNROLLED))

@@ -41,6 +41,8 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     While,
 )
+from fusionstitch.costmodel.account import Path
+from fusionstitch.costmodel.account_time import path_cycles
 
 _MEMORY = {
     Space.INPUT: Memory.INPUT,
@@ -86,9 +88,9 @@ class _Walk(Visits):
 
     def close(self) -> None:
         """Ends a phase."""
-        self.pressure.wait()
-        self.phases.append(self.now.closed())
-        self.now = Amounts()
+        self.wait()
+        self.phases.append(self.now.closed(self.path))
+        self.now, self.path = Amounts(), Path()
 
     def body(self, body: Sequence[Statement]) -> None:
         """A frame; what a `Skip` leaves out, it leaves out to its end."""
@@ -141,6 +143,7 @@ class _Walk(Visits):
             multiplied = isinstance(one.value, Infix) and one.value.operator == "*"
             fused = 2 if multiplied and unit != "int_ops" else 1
             self.now.compute(unit, fused * self.runs.total)
+            self.path.ops += fused
 
     def fill(self, one: Fill) -> None:
         outer = self.runs
@@ -176,9 +179,11 @@ class _Walk(Visits):
             Scope.GRID: block * grid,
         }[one.scope]
         self.now.meet(one.scope, self.runs.total // together)
-        self.pressure.wait()
+        self.wait()
         if one.scope is Scope.GRID:
             self.close()
+        else:
+            self.path.barriers += 1
 
     # ---- control flow ----------------------------------------------------------------------------
 
@@ -197,20 +202,28 @@ class _Walk(Visits):
 
     def branches(self, one: If) -> None:
         outer = self.runs
+        self.sides += 1
         if one.given:
             self.let(one.given)
         found = self.where(one.condition)
-        if self.runs.total:
-            self.body(one.body)
+        before, longest = self.path, self.side(one.body)
         left = outer
         for other in one.others:
             self.runs = left
             self.otherwise(found)
             left = self.runs
             found = self.where(other.condition) if other.condition else []
-            if self.runs.total:
-                self.body(other.body)
+            longest = max(longest, self.side(other.body), key=path_cycles)
         self.runs = outer
+        before.then(longest)
+        self.path = before
+
+    def side(self, body: Sequence[Statement]) -> Path:
+        """The way through a side of a branch."""
+        self.path = Path()
+        if self.runs.total:
+            self.body(body)
+        return self.path
 
     def loop(self, one: For) -> None:
         self.expr(one.start)
@@ -221,7 +234,7 @@ class _Walk(Visits):
         if isinstance(distance, Unknown):
             self.upper = True
             self.names.values[one.variable] = UNKNOWN
-            self.body(one.body)
+            self.turned(one, 1)
             return
         most = max(0, -(-outer.greatest(distance) // one.step))
         if most > LONGEST:
@@ -238,11 +251,21 @@ class _Walk(Visits):
             self.names.values[one.variable] = start + along(axis, -1 if one.down else one.step)
             if not isinstance(distance, int):
                 self.restrict(below_zero(along(axis, one.step) - distance))
-        begun = self.pressure.begun
+        self.turned(one, most)
+        self.runs = outer
+
+    def turned(self, one: For, most: int) -> None:
+        """The body of a loop of so many turns at most."""
+        begun, before, sides = self.pressure.begun, self.path, self.sides
+        turn = self.path = Path()
         if self.runs.total:
             self.body(one.body)
+        rounds = self.pressure.rounds(begun, most, one.unroll, self.sides > sides)
+        turn.rounds += rounds
+        turn.far += rounds * self.pressure.far
+        before.then(turn, most)
         self.pressure.repeated(begun, most, one.unroll)
-        self.runs = outer
+        self.path = before
 
     def call(self, one: Call) -> None:
         function = self.functions.get(one.function)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.costmodel.account import Path
 
 
 class Memory(enum.Enum):
@@ -38,13 +39,17 @@ Accesses = Mapping[tuple[Memory, int], Traffic]
 @dataclass(frozen=True)
 class Instructions:
     """What units of a multiprocessor do, in the amounts of `costmodel/work.py`: every visit of an
-    op counts, by every thread that computes it."""
+    op counts, by every thread that computes it; operators of conditions are integer operations.
+    `records` are fields of records that are joined, `divisions` quotients and remainders in
+    addresses."""
 
     flops: int = 0
     flops64: int = 0
     special: int = 0
     int_ops: int = 0
     tensor_flops: int = 0
+    records: int = 0
+    divisions: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ class Footprint:
 @dataclass(frozen=True)
 class Phase:
     """What all threads of all blocks do between two grid barriers. `barriers` says how often those
-    of a scope meet: each team, each block, each cluster, the grid; `read` and `written` are the
+    of a scope meet: each team, each block, each cluster, the grid; `path` is the longest
+    way of one thread, on which a loop that the data ends has one turn; `read` and `written` are the
     buffers of global memory by name."""
 
     loads: Accesses = field(default_factory=dict)
@@ -67,6 +73,7 @@ class Phase:
     instructions: Instructions = Instructions()
     barriers: Mapping[Scope, int] = field(default_factory=dict)
     shuffles: int = 0
+    path: Path = field(default_factory=Path)
     read: Mapping[str, Footprint] = field(default_factory=dict)
     written: Mapping[str, Footprint] = field(default_factory=dict)
 

@@ -12,6 +12,7 @@ from fusionstitch.codegen.count.exchanges import Called, exchange
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
+from fusionstitch.codegen.count.paths import BRANCHING, divisions
 from fusionstitch.codegen.count.pressure import Pressure
 from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory
@@ -27,12 +28,15 @@ from fusionstitch.codegen.ir.expressions import (
     Element,
     Expr,
     Infix,
+    Integer,
     Load,
     LoadVector,
     Name,
 )
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.costmodel.account import Path
+from fusionstitch.costmodel.work import SECTOR_BYTES, price
 
 #: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
 _NEAR = (Memory.SHARED, Memory.TABLE)
@@ -61,6 +65,9 @@ class Visits:
         self.sizes: dict[str, int] = {}
         self.now = Amounts()
         self.pressure = Pressure()
+        self.path = Path()
+        self.sides = 0
+        self.divided: set[str] = set()
         self.sectors = Sectors(self.thread)
         self.upper = self.sampled = False
 
@@ -87,7 +94,7 @@ class Visits:
         """Goes on with the executions for which a condition holds, or may hold."""
         if isinstance(condition, Unknown):
             self.upper = True
-            self.pressure.wait()
+            self.wait()
         self.runs = self.runs.where(condition)
         self.sampled |= bool(self.runs.chances)
 
@@ -115,7 +122,7 @@ class Visits:
         for argument in one.arguments:
             self.expr(argument)
         op = one.op
-        self.now.op(op.opcode, (op.operands[0] if op.operands else op).dtype, self.runs.total)
+        self.op(op.opcode, (op.operands[0] if op.operands else op).dtype)
 
     def applied(self, one: Apply) -> None:
         for argument in one.arguments:
@@ -123,10 +130,10 @@ class Visits:
         name = bare(one.function)
         if name.endswith("::apply"):
             kind = self.kind(one.arguments[0])
-            self.now.compute(kind.unit, kind.fields * self.runs.total)
+            self.joined(kind, kind.fields, self.runs.total)
         elif name in _FUNCTIONS:
             for opcode, dtype in _FUNCTIONS[name]:
-                self.now.op(opcode, dtype, self.runs.total)
+                self.op(opcode, dtype)
         else:
             self.exchanged(one.function, one.arguments)
 
@@ -148,25 +155,60 @@ class Visits:
             self.where(one)
             self.runs = outer
             return
+        self.path.ops += len(one.operands) - 1
+        self.now.compute("int_ops", (len(one.operands) - 1) * self.runs.total)
         for operand in one.operands:
             self.expr(operand)
 
     def element(self, one: Element) -> None:
         self.expr(one.at)
 
+    def joined(self, kind: Kind, fields: int, times: int) -> None:
+        """Values are joined with others, so many fields of them. Of records it is a comparison of
+        some and a choice of all, one after the other."""
+        unit = "records" if kind.fields > 1 else kind.unit
+        self.now.compute(unit, fields * times)
+        if kind.fields > 1:
+            self.path.records += fields
+        else:
+            self.path.ops += fields
+
+    def integer(self, one: Integer) -> None:
+        found = divisions(one.index, self.divided)
+        if found:
+            self.path.divisions += found
+            self.now.compute("divisions", found * self.runs.total)
+
     # ---- amounts ---------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """All that was loaded must be there."""
+        if self.pressure.loads:
+            self.path.rounds += 1
+            self.path.far += self.pressure.far
+        self.pressure.wait()
+
+    def op(self, opcode: str, dtype: str) -> None:
+        """An elementwise op."""
+        self.now.op(opcode, dtype, self.runs.total)
+        self.sides += opcode in BRANCHING
+        one = price(opcode, dtype)
+        self.path.ops += one.flops + one.int_ops + 2 * one.flops64
+        self.path.special += one.special
 
     def access(self, into: Counted, place: Place, at: Value, width: int) -> None:
         """An access of `width` bytes, `at` so many behind the begin of a buffer."""
         found = into.setdefault((place.memory, width), [0, 0])
         found[0] += self.runs.total
         if place.memory in _NEAR:
+            self.path.near += 1
             return
+        self.path.accesses += 1
         visited = self.now.written
         if into is self.now.loads:
             visited = self.now.read
             if isinstance(at, Unknown):
-                self.pressure.wait()
+                self.wait()
             self.pressure.load(width)
         sectors, brought = self.sectors.touched(at, width, self.runs)
         found[1] += sectors
@@ -174,10 +216,15 @@ class Visits:
             buffer = visited.get(name)
             if buffer is None:
                 buffer = visited[name] = Visited(size)
-            buffer.add(at, width, self.runs, brought // len(place.buffers), self.grid)
+            own = brought // len(place.buffers)
+            came = buffer.add(at, width, self.runs, own, self.grid)
+            if into is self.now.loads and own:
+                self.pressure.come(came / (own * SECTOR_BYTES))
 
     def address(self, place: Place, at: Expr) -> Value:
         """Bytes behind the begin of a buffer."""
+        if isinstance(at, Integer):
+            self.integer(at)
         if place.memory in _NEAR:
             return UNKNOWN
         return self.names.value(at) * place.item + place.offset
@@ -190,7 +237,12 @@ class Visits:
         if found is None:
             return
         if found.shuffles or found.barriers:
-            self.pressure.wait()
+            self.wait()
+        path = self.path
+        path.shuffles += found.shuffles
+        path.barriers += sum(meetings for _, meetings in found.barriers)
+        path.near += sum(n for _, n in (*found.loads, *found.stores)) / found.threads
+        path.products += bool(found.tensor)
         times, now = self.runs.total, self.now
         for scope, meetings in found.barriers:
             whole = self.lowered.cluster if scope is Scope.CLUSTER else 1
@@ -201,7 +253,7 @@ class Visits:
                 one[0] += times * number // found.threads
         now.shuffles += times * found.shuffles
         if found.joins:
-            now.compute(values[0].unit, found.joins * times)
+            self.joined(values[0], found.joins, times)
         if found.tensor:
             now.compute("tensor_flops", found.tensor * times)
         number, width = found.operand
@@ -229,4 +281,5 @@ _EXPRESSIONS: Mapping[type, Callable[[Visits, Any], None]] = {
     Choice: Visits.choice,
     Infix: Visits.infix,
     Element: Visits.element,
+    Integer: Visits.integer,
 }

@@ -74,8 +74,8 @@ def lower_kernel(
     )
 
 
-def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> Kernel:
-    """Lowers a scheduled region, verifies what that gave, and prints it."""
+def statements(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> Lowered:
+    """What a scheduled region becomes after all passes."""
     graph, plan = scheduled.graph, scheduled.plan
     scratch, aliases = scratch_buffers(graph, plan), in_place(graph, plan)
     lowered = lower_kernel(scheduled, numerics, scratch, aliases)
@@ -84,6 +84,13 @@ def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> 
         before, lowered = lowered, one.run(lowered)
         if lowered is not before:
             watch.lowered(lowered, one.name, one.about)
+    return lowered
+
+
+def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> Kernel:
+    """Lowers a scheduled region, verifies what that gave, and prints it."""
+    graph, plan = scheduled.graph, scheduled.plan
+    lowered = statements(scheduled, numerics, watch)
     verify(lowered)
     bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
     return Kernel(
@@ -91,13 +98,13 @@ def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> 
         source="\n".join(translation_unit(graph, lowered, _summary(scheduled), bounds)),
         inputs=tuple(p.shape for p in graph.parameters),
         outputs=tuple(op.shape for op in graph.root.operands),
-        scratch=tuple(buffer.shape for buffer in scratch),
+        scratch=tuple(buffer.shape for buffer in scratch_buffers(graph, plan)),
         grid=lowered.grid,
         block=lowered.block,
         shared_bytes=lowered.shared,
         cooperative=plan.cooperative,
         template=scheduled.template,
-        in_place=aliases,
+        in_place=in_place(graph, plan),
         cluster=lowered.cluster,
         facts=(*scheduled.facts.facts, ("scope", scheduled.facts.scope)),
     )

@@ -23,7 +23,7 @@ from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison, Evidence
-from fusionstitch.plan.scores import Score, is_complex, kind_of_pattern
+from fusionstitch.plan.scores import Score, is_complex, is_loop, kind_of_pattern
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
 from fusionstitch.runtime.xla_pass import flags
@@ -41,18 +41,22 @@ Compare = Callable[[Sequence[Sides]], Sequence[tuple[float, float]]]
 
 
 def _unproven(pattern: Pattern, score: Score) -> bool:
+    if is_loop(pattern):
+        return False  # XLA's side may take minutes: what a loop has to win is far beyond the error
     return score.gain_us <= errors()[kind_of_pattern(pattern.ops)].proven * score.xla_us
 
 
 def _within_error(pattern: Pattern, score: Score) -> bool:
+    if is_loop(pattern):
+        return False
     return score.gain_us <= errors()[kind_of_pattern(pattern.ops)].usual * score.xla_us
 
 
 #: Which patterns `Options.scorer` wants measured, and which of them it does not take unmeasured.
 _DOUBTS: Mapping[str, tuple[Doubts, Doubts]] = {
     "guarded": (_unproven, _within_error),
-    "measured": (lambda pattern, score: True,) * 2,
-    "mixed": (lambda pattern, score: is_complex(pattern),) * 2,
+    "measured": (lambda pattern, score: not is_loop(pattern),) * 2,
+    "mixed": (lambda pattern, score: is_complex(pattern) and not is_loop(pattern),) * 2,
 }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.count.tally import Memory, Tally
-from fusionstitch.codegen.count.works import works
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -34,7 +36,6 @@ from fusionstitch.codegen.ir.statements import (
     unrolled,
 )
 from fusionstitch.codegen.places.index import Index, variable
-from fusionstitch.costmodel.devices import device
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Statements
 
@@ -173,13 +174,29 @@ def test_exchanges_are_counted_by_what_they_do_inside() -> None:
 def test_inputs_come_from_memory_once_and_results_go_there_once(name: str) -> None:
     case, watch = CASES[name].case(), Statements()
     made = case.kernel(watch)
-    phases = list(works(count(watch.last), watch.last, case.device))
-    assert sum(work.bytes_read for work in phases) == sum(shape.bytes for shape in made.inputs)
-    assert sum(work.bytes_written for work in phases) == sum(s.bytes for s in made.outputs)
+    found = account(count(watch.last), watch.last)
+    given = sum(shape.bytes for shape in (*made.inputs, *made.outputs))
+    assert sum(phase.outside for phase in found.phases) == given
 
 
 def test_a_slice_is_read_and_nothing_beside_it() -> None:
     tally = count(kernel(load(THREADS + 1000)))
     assert tally.phases[0].read["x"].bytes == 256 * 4
-    [work] = works(tally, kernel(), device("h200"))
-    assert work.bytes_read == 256 * 4
+    [phase] = account(tally, kernel()).phases
+    assert phase.outside == 256 * 4
+
+
+def test_a_branch_counts_by_its_longer_side() -> None:
+    short, long = load(THREADS, "a"), replace(unrolled("i", 8), body=(load(THREADS, "b"),))
+    condition = infix("<", BLOCK, 10)
+    tally = count(kernel(If(condition, body=(short,), others=(Branch(None, (long,)),)), grid=20))
+    assert tally.phases[0].path.accesses == 8
+
+
+def test_loads_of_a_loop_without_branches_are_under_way_together() -> None:
+    turn = load(variable("i", 64), "a")
+    straight = For("int", "i", number(0), number(64), body=(turn,))
+    branch = If(infix("<", THREAD, 10), body=(turn,))
+    branching = For("int", "i", number(0), number(64), body=(branch,))
+    assert count(kernel(straight)).phases[0].path.rounds == 4
+    assert count(kernel(branching)).phases[0].path.rounds == 64

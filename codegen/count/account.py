@@ -1,0 +1,56 @@
+"""What was counted of a kernel as the account that the cost model prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusionstitch.codegen.count.tally import Memory, Phase, Tally
+from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.costmodel.account import Account, PhaseAccount
+
+_NEAR = (Memory.SHARED, Memory.TABLE)
+
+
+def account(tally: Tally, lowered: Lowered) -> Account:
+    """The account of a kernel."""
+    touched: dict[str, int] = {}
+    for phase in tally.phases:
+        for name, one in (*phase.read.items(), *phase.written.items()):
+            touched[name] = max(touched.get(name, 0), one.bytes)
+    return Account(
+        phases=tuple(_phases(tally, lowered)),
+        blocks=lowered.grid,
+        threads=lowered.block,
+        registers=tally.registers,
+        shared_bytes=tally.shared,
+        footprint=sum(touched.values()),
+    )
+
+
+def _phases(tally: Tally, lowered: Lowered) -> Iterator[PhaseAccount]:
+    """An input comes from DRAM once, and an output goes there once; scratch stays in L2."""
+    far = {b.name for b in lowered.buffers if b.space in (Space.INPUT, Space.OUTPUT)}
+    for phase in tally.phases:
+        both = (*phase.read.items(), *phase.written.items())
+        yield _phase(phase, sum(one.bytes for name, one in both if name in far))
+        far -= {name for name, _ in both}
+
+
+def _phase(phase: Phase, outside: int) -> PhaseAccount:
+    accesses = (*phase.loads.items(), *phase.stores.items())
+    own = phase.instructions
+    return PhaseAccount(
+        path=phase.path,
+        outside=outside,
+        moved=sum(one.moved for one in (*phase.read.values(), *phase.written.values())),
+        accesses=sum(one.accesses for (memory, _), one in accesses if memory not in _NEAR),
+        sectors=sum(one.sectors for _, one in accesses),
+        near=sum(one.accesses for (memory, _), one in accesses if memory in _NEAR),
+        ops=own.flops + own.int_ops,
+        records=own.records,
+        special=own.special,
+        divisions=own.divisions,
+        shuffles=phase.shuffles,
+        flops64=own.flops64,
+        tensor_flops=own.tensor_flops,
+    )

@@ -1,0 +1,74 @@
+"""What a kernel does, in the amounts that its price is made of (`account_time.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(eq=False)
+class Path:
+    """The longest way of one thread: what it goes through, one after the other.
+
+    `rounds` of loads from global memory that wait for the one before, of which `far` leave the
+    multiprocessor; `accesses` of global memory and those `near`, of shared memory and tables;
+    elementwise `ops` in the FLOPs and integer operations of `Work`; fields of `records` that are
+    joined; `special` functions, `divisions` of indices, `shuffles`, `barriers` below the grid's,
+    `products` on tensor cores.
+    """
+
+    rounds: float = 0
+    far: float = 0
+    accesses: float = 0
+    near: float = 0
+    ops: float = 0
+    records: float = 0
+    special: float = 0
+    divisions: float = 0
+    shuffles: float = 0
+    barriers: float = 0
+    products: float = 0
+
+    def then(self, other: Path, times: int = 1) -> None:
+        """Goes on with another way, so many times."""
+        for name in STEPS:
+            setattr(self, name, getattr(self, name) + times * getattr(other, name))
+
+
+#: What a way is made of.
+STEPS = tuple(field.name for field in fields(Path))
+
+
+@dataclass(frozen=True)
+class PhaseAccount:
+    """All threads between two grid barriers. Bytes: `outside` is what is read and written of inputs
+    and outputs, each byte once and by the first phase that does; `moved` goes between L2 and the
+    multiprocessors. Accesses of threads: `accesses` of global memory, in `sectors`, and those
+    `near`. The other amounts are those of `Path`, of all threads together; `flops64` and
+    `tensor_flops` are in FLOPs."""
+
+    path: Path
+    outside: int = 0
+    moved: int = 0
+    accesses: int = 0
+    sectors: int = 0
+    near: int = 0
+    ops: int = 0
+    records: int = 0
+    special: int = 0
+    divisions: int = 0
+    shuffles: int = 0
+    flops64: int = 0
+    tensor_flops: int = 0
+
+
+@dataclass(frozen=True)
+class Account:
+    """A kernel of `blocks` of `threads`; `registers` are per thread, `shared_bytes` per block, and
+    `footprint` are the bytes of global memory that it touches at all."""
+
+    phases: tuple[PhaseAccount, ...]
+    blocks: int
+    threads: int
+    registers: int
+    shared_bytes: int
+    footprint: int

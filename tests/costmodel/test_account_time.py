@@ -1,0 +1,59 @@
+"""What the price of a kernel depends on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fusionstitch.costmodel.account import Account, Path, PhaseAccount
+from fusionstitch.costmodel.account_time import account_us, missed_again
+from fusionstitch.costmodel.devices import device
+
+H200 = device("h200")
+
+
+def of(*phases: PhaseAccount, blocks: int = 132, footprint: int = 0) -> Account:
+    return Account(phases, blocks, 256, registers=32, shared_bytes=0, footprint=footprint)
+
+
+def copy(size: int) -> PhaseAccount:
+    return PhaseAccount(Path(rounds=1, far=1), outside=2 * size, moved=2 * size)
+
+
+def test_what_stays_in_l2_does_not_cross_dram() -> None:
+    assert missed_again(of(copy(1 << 20), footprint=1 << 21), H200) == 0
+    assert missed_again(of(copy(1 << 28), footprint=1 << 29), H200) == 1
+
+
+def test_a_large_copy_takes_what_dram_takes() -> None:
+    size = 1 << 28
+    us = account_us(of(copy(size), blocks=4096, footprint=2 * size), H200)
+    assert us == pytest.approx(2 * size / H200.dram_bytes_per_s * 1e6, rel=0.15)
+
+
+def test_a_lone_thread_takes_as_long_as_its_way() -> None:
+    turns = [account_us(of(PhaseAccount(Path(rounds=n)), blocks=1), H200) for n in (0, 1000, 2000)]
+    assert turns[1] - turns[0] == pytest.approx(turns[2] - turns[1], rel=0.01)
+    assert turns[1] > turns[0] + 10
+
+
+def test_blocks_that_do_not_fit_at_once_go_one_after_the_other() -> None:
+    phase = PhaseAccount(Path(rounds=100))
+    few, many = (account_us(of(phase, blocks=132 * n), H200) for n in (8, 80))
+    assert many > 5 * few
+
+
+def test_a_grid_barrier_costs_what_the_profile_says_and_more() -> None:
+    phase = PhaseAccount(Path(rounds=1))
+    one, two = account_us(of(phase), H200), account_us(of(phase, phase), H200)
+    assert two - one > H200.grid_barrier_us
+    lone = of(phase, phase, blocks=1)
+    assert account_us(lone, H200) < two
+
+
+def test_few_blocks_leave_the_device_idle() -> None:
+    phase = PhaseAccount(Path(), ops=1 << 28)
+    full = account_us(of(phase, blocks=132), H200)
+    assert account_us(of(phase, blocks=33), H200) > 3 * full
+    assert account_us(replace(of(phase), blocks=133), H200) > 1.5 * full
