@@ -46,7 +46,10 @@ def inspect(
     """What the kernel of a region would do, or why there can be none."""
     try:
         if has_loop(graph):
-            return plan_loops(graph, Settings.of(device, options or CodegenOptions())).facts
+            settings = Settings.of(device, options or CodegenOptions())
+            looped = plan_loops(graph, settings)
+            write_loops(looped, settings)  # only lowering tells whether every value has a place
+            return looped.facts
         return plan_kernel(graph, device, options).facts
     except CodegenError as error:
         return forbid(str(error))

@@ -25,7 +25,7 @@ ROOT = FOLDER.parent
 LEFT_TO_XLA = frozenset(
     {
         "word2vec.py:evaluation",
-        *("black_scholes.py:options", "lorenz.py:scan", "norms.py:forward"),
+        *("black_scholes.py:options", "norms.py:forward"),
         *("norms.py:residual_norm_gelu", "softmax.py:rows"),
     }
 )

@@ -61,8 +61,13 @@ def plan_loops(region: Graph, settings: Settings, watch: Watch = NOBODY) -> Loop
     if work > MOST_WORK:
         raise CodegenError(f"A thread would run {work} instructions of its row an iteration.")
     block = next(threads for least, threads in BLOCKS if rows.count >= least)
+    moved = Work(
+        bytes_read=sum(p.shape.bytes for p in region.parameters),
+        bytes_written=sum(op.shape.bytes for op in region.root.operands),
+        blocks=-(-rows.count // block),
+    )
     facts = KernelFacts(
-        Work(),
+        moved,
         threads=block,
         scope="loop",
         loop_us=loop_us(flat, rows, settings.device),

@@ -37,6 +37,7 @@ from fusionstitch.plan.scores import (
     PaperScorer,
     Score,
     Scorer,
+    is_loop,
 )
 
 #: What code generation says about a pattern: the kernel it would make, or why it makes none.
@@ -136,7 +137,8 @@ class Planner:
         solution = search.run()
         pointers = self.device.parameter_bytes // POINTER_BYTES
         for _ in range(MERGE_ROUNDS if options.packing else 0):
-            chosen = [search.patterns[i].bits for i in solution.chosen]
+            found = [search.patterns[i] for i in solution.chosen]
+            chosen = [pattern.bits for pattern in found if not is_loop(pattern)]
             rest = [unit & self.fusible & ~_union(chosen) for unit in self.units]
             pieces = chosen + [unit for unit in rest if unit]
             unions = chain(

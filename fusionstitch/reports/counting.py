@@ -83,9 +83,18 @@ def ops(program: Graph) -> int:
 
 
 def modelled_xla(plan: Plan, device: Device) -> Count:
-    """What XLA is estimated to make of the program."""
-    works, bits = _fusable(plan.program, device)
-    return _estimate(xla_fusions(works, bits)) + _outside(plan.program, bits)
+    """What XLA is estimated to make of the program, and of the loops that the plan has whole."""
+    total = _modelled(plan.program, device)
+    for op in (op for one in plan.chosen for op in one.pattern.ops if op.opcode == "while"):
+        for called in op.called:
+            for graph, n in repeats(called).items():
+                total += _modelled(graph, device).times(n * (trip_count(op) or 1))
+    return total
+
+
+def _modelled(graph: Graph, device: Device) -> Count:
+    works, bits = _fusable(graph, device)
+    return _estimate(xla_fusions(works, bits)) + _outside(graph, bits)
 
 
 def modelled_stitched(plan: Plan, device: Device, dropped: frozenset[int] = frozenset()) -> Count:

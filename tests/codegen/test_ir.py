@@ -48,6 +48,7 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Leave,
     Let,
     Note,
     Scope,
@@ -57,6 +58,7 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     StoreVector,
     Table,
+    While,
     unrolled,
 )
 from fusionstitch.codegen.ir.walk import every, mapped, mentions, names
@@ -152,6 +154,8 @@ PRINTED: tuple[tuple[Statement, str], ...] = (
     (Barrier(Scope.CLUSTER, why="all run"), "fs_cluster_barrier();  // all run"),
     (Barrier(Scope.GRID), "fs_grid_barrier();"),
     (Skip(A), "if (a) continue;"),
+    (Leave(A), "if (a) break;"),
+    (While((Leave(A), Assign(A, B))), "while (true) {\n  if (a) break;\n  a = b;\n}"),
     (Group((Assign(A, B), Assign(B, C))), "a = b;\nb = c;"),
     (For("int", "i", number(0), A), "for (int i = 0; i < a; ++i) {\n}"),
     (For("int", "i", B, A, step=32), "for (int i = b; i < a; i += 32) {\n}"),

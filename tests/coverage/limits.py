@@ -103,7 +103,8 @@ def page() -> str:
         "",
         "Never inside a kernel, with everything complex and every op not named on this page: "
         + ", ".join(f"`{op.strip()}`" for op in XLA_ALONE.split(","))
-        + ". The ops around them are stitched.",
+        + ". The ops around them are stitched; which loops run whole in one kernel is told in "
+        "[loops.md](loops.md).",
         "",
     ]
     return "\n".join(lines)

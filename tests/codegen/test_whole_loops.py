@@ -1,0 +1,189 @@
+"""Loop scope: whole loops in one kernel, on the emulator, against jax.jit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import fusionstitch as fs
+from fusionstitch.compiler import builders, core
+from fusionstitch.compiler.core import Stitched
+from fusionstitch.plan.scores import is_loop
+from tests.conftest import Golden
+
+draw = np.random.default_rng(0)
+ROWS = draw.standard_normal((12, 40), np.float32)
+
+
+def lorenz(y: jax.Array) -> Any:
+    def slope(y: jax.Array) -> jax.Array:
+        a, b, c = y
+        return jnp.stack([10 * (b - a), a * (28 - c) - b, a * b - 8 / 3 * c])
+
+    def step(y: jax.Array, _: None) -> Any:
+        h = 0.01
+        k1 = slope(y)
+        k2 = slope(y + h / 2 * k1)
+        y = y + h * k2
+        return y, y
+
+    return lax.scan(step, y, None, length=20)
+
+
+def adaptive(y: jax.Array) -> Any:
+    """A while per row: rows stop on their own."""
+
+    def one(y: jax.Array) -> jax.Array:
+        def step(s: Any) -> Any:
+            y, t, h = s
+            k = -y * (y + 1)
+            error = jnp.abs(h * k)
+            taken = error < 0.1
+            longer = jnp.clip(h * 0.09 / (error + 1e-9), 1e-4, 0.2)
+            return jnp.where(taken, y + h * k, y), jnp.where(taken, t + h, t), longer
+
+        return lax.while_loop(lambda s: s[1] < 2.0, step, (y, 0.0, 0.05))[0]
+
+    return jax.vmap(one)(y)
+
+
+def averages(xs: jax.Array) -> Any:
+    return lax.scan(lambda c, x: (0.9 * c + 0.1 * x,) * 2, jnp.zeros(xs.shape[1:]), xs)
+
+
+def reversed_sums(xs: jax.Array) -> Any:
+    def step(c: jax.Array, x: jax.Array) -> Any:
+        return jnp.tanh(c + x), c.sum()
+
+    return lax.scan(step, jnp.zeros(xs.shape[1:]), xs, reverse=True)
+
+
+def logistic_map(x: jax.Array) -> jax.Array:
+    return lax.fori_loop(0, 100, lambda i, x: 3.7 * x * (1 - x), x)
+
+
+def small_product(x: jax.Array) -> jax.Array:
+    a = jnp.asarray(np.random.RandomState(1).randn(4, 4).astype(np.float32) * 0.3)
+    return lax.fori_loop(0, 10, lambda i, x: jnp.tanh(a @ x) + i * 0.1, x)
+
+
+def nested(x: jax.Array) -> jax.Array:
+    def inner(i: jax.Array, x: jax.Array) -> jax.Array:
+        turn = lambda j, x: x + 0.1 * jnp.sin(x + j + i)  # noqa: E731
+        return lax.fori_loop(0, 3, turn, x) * 0.99
+
+    return lax.fori_loop(0, 5, inner, x)
+
+
+def swapped(x: jax.Array) -> Any:
+    """Each carried value becomes the other one."""
+    return lax.fori_loop(0, 7, lambda i, s: (s[1], s[0] + 1), (x, -x))
+
+
+def collatz(n: jax.Array) -> jax.Array:
+    def step(s: Any) -> Any:
+        n, i = s
+        return jnp.where(n % 2 == 0, n // 2, 3 * n + 1), i + 1
+
+    return jax.vmap(lambda n: lax.while_loop(lambda s: s[0] != 1, step, (n, 0))[1])(n)
+
+
+def half_written(x: jax.Array) -> Any:
+    """Every other element of the output keeps what it had first."""
+
+    def step(i: jax.Array, s: Any) -> Any:
+        x, out = s
+        return x * 0.5, lax.dynamic_update_index_in_dim(out, x, 2 * i, 0)
+
+    return lax.fori_loop(0, 3, step, (x, jnp.full((8, *x.shape), 7.0)))
+
+
+def never(x: jax.Array) -> jax.Array:
+    return lax.while_loop(lambda s: s[0] > 1e9, lambda s: (s[0] * 2 + 1, s[1]), (x, x))[0]
+
+
+def bfloat(x: jax.Array) -> jax.Array:
+    return lax.fori_loop(0, 4, lambda i, x: x * 1.5 - x * x, x.astype(jnp.bfloat16))
+
+
+def down(x: jax.Array) -> jax.Array:
+    """A counter that goes down, in 8 bits."""
+    start = (jnp.int8(9), x)
+    return lax.while_loop(lambda s: s[0] > 2, lambda s: (s[0] - jnp.int8(3), s[1] * 2), start)[1]
+
+
+#: Programs, and the rows of each loop of theirs, which all become kernels.
+PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]] = {
+    "lorenz": (lorenz, draw.standard_normal((3, 64), np.float32), [64]),
+    "adaptive": (adaptive, np.abs(ROWS[0]), [40]),
+    "averages": (averages, ROWS, [40]),
+    "reversed": (reversed_sums, ROWS, [1]),
+    "logistic map": (logistic_map, np.float32(0.3), [1]),
+    "small product": (small_product, ROWS[0, :4], [1]),
+    "nested": (nested, ROWS[0], [40]),
+    "swapped": (swapped, ROWS[0], [40]),
+    "collatz": (collatz, np.arange(1, 50), [49]),
+    "half written": (half_written, ROWS[0], [40]),
+    "never": (never, ROWS[0, 0], [1]),
+    "bfloat": (bfloat, ROWS[0] * 0.1, [40]),
+    "down": (down, ROWS[0], [40]),
+}
+
+
+def stitched(fun: Callable[..., Any], *args: Any, **options: Any) -> Stitched:
+    data = jax.jit(fun).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()
+    chosen = fs.Options(backend="emulate", **options)
+    return core.stitch(data, chosen, builders.profile(chosen), None)
+
+
+def rows_of(found: Stitched) -> list[int]:
+    loops = [one for plan in found.plans for one in plan.chosen if is_loop(one.pattern)]
+    return [dict(one.facts.facts)["rows"] for one in loops]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_whole_loop_gives_what_xla_gives(host_compiler: str, name: str) -> None:
+    fun, x, rows = PROGRAMS[name]
+    assert rows_of(stitched(fun, x, fallback="error")) == rows
+    ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))(x)
+    theirs = jax.jit(fun)(x)
+    for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert own.dtype == their.dtype
+        a, b = np.asarray(own, np.float64), np.asarray(their, np.float64)
+        if jnp.issubdtype(own.dtype, jnp.integer):
+            assert (a == b).all()
+        else:
+            bound = 8e-3 if own.dtype == jnp.bfloat16 else 2e-6
+            assert np.linalg.norm(a - b) <= bound * np.linalg.norm(b)
+
+
+def test_the_text_of_a_loop(golden: Golden) -> None:
+    [kernel] = stitched(lorenz, PROGRAMS["lorenz"][1]).kernels
+    golden(kernel.source)
+
+
+def test_bodies_of_whole_loops_are_not_planned() -> None:
+    found = stitched(nested, ROWS[0])
+    assert [plan.graph.name for plan in found.plans] == [found.plans[-1].graph.name]
+
+
+def test_a_narrower_scope_leaves_loops_to_xla() -> None:
+    assert rows_of(stitched(nested, ROWS[0], scope="grid")) == []
+
+
+def test_why_a_loop_stays_xlas_is_told() -> None:
+    wide = np.ones(2048, np.float32)
+
+    def rolled(x: jax.Array) -> jax.Array:
+        return lax.fori_loop(0, 5, lambda i, x: x + jnp.roll(x, 1), x)
+
+    found = stitched(rolled, wide)
+    assert rows_of(found) == []
+    [reason] = [r.reason for r in found.rejected if r.rule == "loop"]
+    assert "A thread" in reason
