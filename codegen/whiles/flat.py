@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.semantics import has_effect
 
 #: An array, or the values of a tuple.
 Value = Op | tuple["Value", ...]
@@ -117,6 +118,8 @@ class _Flattener:
         return known[graph.root.id]
 
     def value(self, op: Op, operands: Sequence[Value], arguments: Sequence[Value]) -> Value:
+        if has_effect(op):
+            raise CodegenError(f"{op.name}: {op.opcode} has effects, so its loop is left to XLA.")
         if op.opcode == "parameter":
             return arguments[op.attrs["index"]]
         if op.opcode == "tuple":
@@ -136,27 +139,29 @@ class _Flattener:
         return copy
 
     def loop(self, op: Op, start: Value) -> Value:
-        if not isinstance(start, tuple) or not all(isinstance(x, Op) for x in start):
+        alone = isinstance(start, Op)  # what it carries is no tuple
+        values = (start,) if isinstance(start, Op) else start
+        if not all(isinstance(x, Op) for x in values):
             raise CodegenError(f"{op.name} carries tuples in tuples: it is left to XLA.")
         condition, body = op.called
         kept = _kept(body)
-        first = [x for x in start if isinstance(x, Op)]
+        first = [x for x in values if isinstance(x, Op)]
         names = [f"carried_{number}" for number in range(len(first))]
         inside = [
             value if number in kept else self.parameter(value.shape, name)
             for number, (value, name) in enumerate(zip(first, names, strict=True))
         ]
         before, self.loops = self.loops, []
-        stop = self.values(condition, [tuple(inside)])
+        argument = inside[0] if alone else tuple(inside)
+        stop = self.values(condition, [argument])
         if self.loops:
             raise CodegenError(f"The condition of {op.name} has a loop: it is left to XLA.")
-        after = self.values(body, [tuple(inside)])
+        after = self.values(body, [argument])
         inner, self.loops = self.loops, before
         assert isinstance(stop, Op)
-        assert isinstance(after, tuple)
         carried: list[Carried] = []
         results: list[Value] = list(inside)
-        for number, value in enumerate(after):
+        for number, value in enumerate((after,) if isinstance(after, Op) else after):
             if number in kept:
                 continue
             assert isinstance(value, Op)
@@ -171,7 +176,7 @@ class _Flattener:
                 )
             )
         self.loops.append(Loop(tuple(carried), self.root(stop), tuple(inner)))
-        return tuple(results)
+        return results[0] if alone else tuple(results)
 
 
 def _kept(body: Graph) -> set[int]:

@@ -51,9 +51,11 @@ def _updates(op: Op, kept: Op, conditions: tuple[Op, ...]) -> Iterator[Update | 
         yield None
 
 
-def is_whole(flat: Flat, carried: Carried, parts: tuple[Update, ...], count: Counter) -> bool:
+def is_whole(
+    flat: Flat, carried: Carried, parts: tuple[Update, ...], count: Counter, step: str
+) -> bool:
     """Whether the iterations replace every element, so that nothing of the first value is left.
-    The counter's parameter knows what it counts (`attrs["counts"]`)."""
+    The counter's parameter knows what it counts (`attrs["counts"]`), in the variable `step`."""
     inside, [part, *more] = flat.parameter(carried.inside), parts
     if more or part.conditions:
         return False
@@ -62,7 +64,7 @@ def is_whole(flat: Flat, carried: Carried, parts: tuple[Update, ...], count: Cou
         if n == size:
             continue
         at = position(start, (), n - size + 1)
-        if at.fetched or len(at.terms) != 1 or size != 1:
+        if {v.name for v in at.variables} != {step} or len(at.terms) != 1 or size != 1:
             return False
         stepped.append(
             abs(at.terms[0][1]) == 1 and at.lo == 0 and at.hi == n - 1 == count.trips - 1

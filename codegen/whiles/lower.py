@@ -121,7 +121,7 @@ class Lowering:
             frame = For(kind, step, number(0), number(count.trips), unroll=UNROLL if short else 0)
             self.counts(count, step)
         for c, parts in stacked.items():
-            if count is None or not is_whole(flat, c, parts, count):
+            if count is None or not is_whole(flat, c, parts, count, step):
                 self.filled(c)
         with writer.nested(frame, pinned=self.reads_much(), ordered=True):
             depth = writer.depth
@@ -185,13 +185,14 @@ class Lowering:
         parts = updates(flat, c)
         if parts is None or self.output(c) is None:
             return None
-        root, chain = flat.root(c.next), {flat.root(c.next)}
+        last = flat.root(c.next)
+        root, chain = last, {last}
         while root is not inside:
             root = root.operands[1 if root.opcode == "select" else 0]
             chain.add(root)
-        readers = {u for op in chain - {flat.root(c.next)} for u in flat.graph.users[op.id]}
-        readers |= {u for u in flat.graph.users[flat.root(c.next).id] if u is not flat.graph.root}
-        if readers - chain - {flat.graph.root}:
+        before, roots = chain - {last}, flat.graph.root.operands
+        readers = {u for op in before for u in flat.graph.users[op.id]} - chain
+        if readers or roots.count(last) > 1 or flat.graph.users[last.id] != (flat.graph.root,):
             return None
         return parts if all(self.deals_all(inside)) else None
 
@@ -241,8 +242,9 @@ class Lowering:
                 tuple(position(s, (), room) for s, room in zip(part.starts, rooms, strict=True))
             )
             for index in self.indices(part.value):
+                at = tuple(i + s for i, s in zip(index, starts, strict=True))
                 conditions = [
-                    self.value(q, index if q.shape.rank else ())
+                    self.value(q, at if q.shape.rank else ())
                     if q.dims in ((), inside.dims)
                     else None
                     for q in part.conditions
@@ -250,7 +252,6 @@ class Lowering:
                 if None in conditions:
                     raise CodegenError(f"{inside.name} is replaced where an array decides.")
                 value = self.value(part.value, index)
-                at = tuple(i + s for i, s in zip(index, starts, strict=True))
                 place = Integer(linearize(at, inside.dims))
                 yield all_of(conditions), Store(buffer, place, self.as_stored(inside, value))
 

@@ -79,6 +79,8 @@ def _graph_us(graph: Graph, inner: tuple[Turns, ...], device: Device) -> float:
 def _bits(graph: Graph, loop: Op) -> int:
     """The loop with the tuple it starts from and the elements of its result."""
     bits = 1 << loop.id
+    if not loop.shape.is_tuple:
+        return bits
     for user in graph.users[loop.id]:
         if user.opcode == "get-tuple-element":
             bits |= 1 << user.id
@@ -93,9 +95,10 @@ def _legal(
 ) -> Pattern | Verdict:
     """The loop as a pattern, or why it is none."""
     users = graph.users[loop.id]
-    if not bits >> loop.operands[0].id & 1:
+    if loop.shape.is_tuple and not bits >> loop.operands[0].id & 1:
         return forbid("What it starts from is a tuple of another's.")
-    if not users or loop is graph.root or any(u.opcode != "get-tuple-element" for u in users):
+    whole = loop is graph.root or any(u.opcode != "get-tuple-element" for u in users)
+    if loop.shape.is_tuple and whole:
         return forbid("Its result is handed on as a tuple.")
     if any(graph.ops[i].control or graph.ops[i].origin in awaited for i in (loop.id,)):
         return forbid("It has control dependences.")

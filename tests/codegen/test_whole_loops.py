@@ -187,3 +187,48 @@ def test_why_a_loop_stays_xlas_is_told() -> None:
     assert rows_of(found) == []
     [reason] = [r.reason for r in found.rejected if r.rule == "loop"]
     assert "A thread" in reason
+
+
+def test_a_loop_with_effects_stays_xlas() -> None:
+    def told(x: jax.Array) -> jax.Array:
+        def step(i: jax.Array, x: jax.Array) -> jax.Array:
+            jax.debug.callback(lambda i: None, i)
+            return x * 0.5
+
+        return lax.fori_loop(0, 5, step, x)
+
+    found = stitched(told, ROWS[0])
+    assert rows_of(found) == []
+    assert any("effects" in r.reason for r in found.rejected if r.rule == "loop")
+
+
+def previous(x: jax.Array) -> Any:
+    """A stacked array whose value of before is carried on, too."""
+
+    def step(i: jax.Array, s: Any) -> Any:
+        x, out, last = s
+        return x * 0.5, lax.dynamic_update_index_in_dim(out, x, i, 0), out
+
+    return lax.fori_loop(0, 3, step, (x, jnp.zeros((3, 4)), jnp.zeros((3, 4))))
+
+
+def masked_writes(x: jax.Array) -> Any:
+    """Rows write until they stop, each as often as it likes."""
+
+    def one(x: jax.Array) -> Any:
+        def step(s: Any) -> Any:
+            i, x, out = s
+            return i + 1, x * 0.7, lax.dynamic_update_index_in_dim(out, x, i, 0)
+
+        return lax.while_loop(lambda s: s[1] > 0.2, step, (0, x, jnp.full((16,), 3.0)))
+
+    return jax.vmap(one)(x)
+
+
+@pytest.mark.parametrize(("fun", "x"), [(previous, ROWS[0, :4]), (masked_writes, np.abs(ROWS[0]))])
+def test_arrays_that_are_written_and_read(
+    host_compiler: str, fun: Callable[..., Any], x: np.ndarray
+) -> None:
+    ours = fs.jit(fun, options=fs.Options(backend="emulate"))(x)
+    for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(fun)(x)), strict=True):
+        np.testing.assert_allclose(own, their, rtol=1e-6)
