@@ -206,7 +206,7 @@ def previous(x: jax.Array) -> Any:
     """A stacked array whose value of before is carried on, too."""
 
     def step(i: jax.Array, s: Any) -> Any:
-        x, out, last = s
+        x, out, _ = s
         return x * 0.5, lax.dynamic_update_index_in_dim(out, x, i, 0), out
 
     return lax.fori_loop(0, 3, step, (x, jnp.zeros((3, 4)), jnp.zeros((3, 4))))
