@@ -173,6 +173,13 @@ def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Plac
     return level, place
 
 
+def result_axes(group: Group, nest: Nest, stage: Stage) -> list[int]:
+    """The axes of a stage's results per row, a dot's or those computed from one. Results are
+    numbered along them, so all that have the same axes have them in one order, the first dot's."""
+    first = _beside(group, nest, tuple(group.in_block(stage)))[0]
+    return [x for x in group.in_block(first) if x not in nest.rows]
+
+
 def _carries(group: Group, stage: Stage) -> bool:
     """True if threads along the kept dims of a reduction read memory better than along the summed
     ones, and a block can hold all of its sums."""

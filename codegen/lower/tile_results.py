@@ -29,21 +29,18 @@ class Results:
 
     def values(self, level: int) -> None:
         """What a level computes from the results, where these are."""
-        nest, leaves_of = self.rows.nest, self._leaves
+        nest, leaves_of = self.rows.nest, self.rows.free_leaves
         waiting = [s for s in nest.at(level) if nest.place[s] is Place.RESULT]
         while waiting:
             leaves = leaves_of(waiting[0])
             self._compute([s for s in waiting if leaves_of(s) == leaves])
             waiting = [s for s in waiting if leaves_of(s) != leaves]
 
-    def _leaves(self, stage: Stage) -> list[int]:
-        return sorted(self.rows.free_leaves(stage))
-
     def _compute(self, stages: Sequence[Stage]) -> None:
         """One element of `stages` for each result that a lane holds: values first, then stores."""
         rows = self.rows
         leaves = rows.free_leaves(stages[0])
-        dots = [dot for dot in self.found if self._leaves(dot) == sorted(leaves)]
+        dots = [dot for dot in self.found if rows.free_leaves(dot) == leaves]
         own = rows.guarded(all_of([rows.live, rows.row_live]))
         each = self.sums.each(dots[0], rows.axes.size(leaves))
         with rows.rows(), own, each as (place, result):

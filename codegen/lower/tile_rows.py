@@ -25,6 +25,7 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.statements import ALL, Array, Fill, If, Let, unrolled
 from fusionstitch.codegen.ir.walk import mentions
+from fusionstitch.codegen.loops.nests import result_axes
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.sweeps import Key
@@ -244,8 +245,8 @@ class TileRows:
         return name
 
     def free_leaves(self, stage: Stage) -> list[int]:
-        """The axes of a dot's results per row."""
-        return [x for x in self.group.group.in_block(stage) if x not in self.nest.rows]
+        """The axes of a stage's results per row."""
+        return result_axes(self.group.group, self.nest, stage)
 
     def bind_results(self, stage: Stage) -> Index:
         """Binds the axes of a dot's results per row to a variable of their own."""

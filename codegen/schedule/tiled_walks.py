@@ -8,7 +8,7 @@ from fusionstitch.codegen.dots.streams import layouts_of, passes
 from fusionstitch.codegen.dots.tile import TENSOR_GROUPS, Kind, Tile
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
-from fusionstitch.codegen.loops.nests import Nest, Place
+from fusionstitch.codegen.loops.nests import Nest, Place, result_axes
 from fusionstitch.codegen.loops.stages import Stage, body_reads, inlined_reads
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.places.maps import Indices, in_range
@@ -189,7 +189,7 @@ def _common(
         if level not in levels:
             continue
         if nest.nest.place[stage] is Place.DOT:
-            free = [x for x in group.group.in_block(stage) if x not in nest.nest.rows]
+            free = result_axes(group.group, nest.nest, stage)
             digits.bind(free, variable(RESULT, digits.axes.size(free)))
         index, inner = digits.place(stage)
         start: Key | None = None

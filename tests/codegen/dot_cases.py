@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tests.codegen.kernel_cases import (
     BF16,
@@ -127,6 +128,26 @@ add("tiled_sums_and_parts", lambda x, y, a, b: ((x.T @ a + y.T @ b) * 2, x.T @ b
     normal(64, 32), normal(64, 32), normal(64, 24), normal(64, 24), shows=TENSOR)  # fmt: skip
 add("tiled_infinite", lambda x, y: x @ y, np.where(normal(32, 64) > 2, np.inf, np.float32(1)),
     np.abs(normal(64, 8)) + 1, shows=TENSOR)  # fmt: skip
+
+
+def results_turned(a, b, c):
+    """A dot's results per row, and a reader that has them in another order."""
+    s = jnp.exp(a[:, 0])
+    outer = lax.dot_general(a * s[:, None], b, (((), ()), ((), ())), precision="highest")
+    return c + outer.transpose(0, 2, 1), s
+
+
+def results_both_ways(p, u, v, c):
+    """Two dots whose results per row are of the same axes, each in its order."""
+    p = jax.nn.softmax(p)
+    turned = jnp.einsum("ic,ckj->ikj", p, v).transpose(0, 2, 1)
+    return jnp.einsum("ic,cjk->ijk", p, u) * turned + c
+
+
+add("tiled_results_turned", results_turned, normal(2, 3), normal(7), normal(2, 7, 3),
+    shows="_partial[21]")  # fmt: skip
+add("tiled_results_both_ways", results_both_ways, normal(40, 24), normal(24, 2, 4),
+    normal(24, 4, 2), normal(40, 2, 4))  # fmt: skip
 
 # ---- dots whose lanes take several neighbours at once --------------------------------------------
 
