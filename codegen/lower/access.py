@@ -176,10 +176,7 @@ class Access:
     ) -> list[Store]:
         """The statements that write a value to the buffers of `op`. A vector, if `condition` holds
         for the `whole` of it or for nothing of it, is written behind the loop over its elements."""
-        kind = c_type(op.dtype)
-        stored = value
-        if kind.storage != kind.compute:
-            stored = apply(f"fs_store_as<{kind.storage}>", value)
+        kind, stored = c_type(op.dtype), as_stored(op, value)
         base = self.vector.base(address) if self.vector and whole else None
         stores: list[Store] = []
         for place in self.memory.written(op):
@@ -310,6 +307,12 @@ class Access:
                     raise CodegenError(f"{stage.op.name} is read from another tile.")
         shared = Load(Name(self.shared_names[stage]), Integer(linearize(digits, extents)))
         return shared, self.writer.ordered_depth
+
+
+def as_stored(op: Op, value: Expr) -> Expr:
+    """An element of `op` as the type that is stored."""
+    kind = c_type(op.dtype)
+    return value if kind.storage == kind.compute else apply(f"fs_store_as<{kind.storage}>", value)
 
 
 def as_computed(op: Op, stored: Expr) -> Expr:

@@ -8,7 +8,7 @@ becomes no parameter: its readers read what the loop started from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
@@ -40,6 +40,13 @@ class Loop:
     condition: int
     inner: tuple[Loop, ...] = ()
 
+    @property
+    def nest(self) -> Iterator[Loop]:
+        """The loop, and all those in it."""
+        yield self
+        for loop in self.inner:
+            yield from loop.nest
+
 
 @dataclass(frozen=True, eq=False)
 class Flat:
@@ -50,6 +57,12 @@ class Flat:
     inputs: int
     outputs: int
     loops: tuple[Loop, ...]
+
+    @property
+    def every(self) -> Iterator[Loop]:
+        """All loops, outer ones before those in them."""
+        for loop in self.loops:
+            yield from loop.nest
 
     def root(self, number: int) -> Op:
         return self.graph.root.operands[number]

@@ -57,7 +57,7 @@ def plan_loops(region: Graph, settings: Settings, watch: Watch = NOBODY) -> Loop
     if any(op.shape.size == 0 for op in flat.graph.ops[:-1]):
         raise CodegenError("A value without elements: its loop is left to XLA.")
     rows = find_rows(flat, settings.device.sm_count)
-    work = sum(map(rows.work, flat.graph.ops[:-1]))
+    work = rows.total(flat)
     if work > MOST_WORK:
         raise CodegenError(f"A thread would run {work} instructions of its row an iteration.")
     block = next(threads for least, threads in BLOCKS if rows.count >= least)

@@ -6,6 +6,7 @@ of dynamic programming. Its place is the output that it becomes. All else is in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -74,7 +75,4 @@ def is_whole(
 
 def fits(rows: Rows, op: Op) -> bool:
     """Whether a thread can keep what it has of `op` in registers."""
-    elements = 1
-    for n in rows.own(op):
-        elements *= n
-    return elements <= MOST_KEPT
+    return math.prod(rows.own(op)) <= MOST_KEPT

@@ -34,6 +34,7 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     While,
 )
+from fusionstitch.codegen.lower.access import as_computed, as_stored
 from fusionstitch.codegen.lower.known import Known, Located, Placed
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.places.index import (
@@ -87,6 +88,8 @@ class Lowering:
         self.values = Values(Known(w, _label, int_), self, numerics, dict(memory.tables))
         self.homes: dict[int, _Home] = {}
         self.digits: dict[Dim, Index] = {}
+        #: the outputs that loops write
+        self.written: set[int] = set()
 
     def body(self, block: int) -> tuple[Statement, ...]:
         """The kernel's statements, for blocks of so many threads."""
@@ -110,6 +113,7 @@ class Lowering:
         flat, writer = self.flat, self.writer
         count = counter(flat, loop)
         stacked = {c: parts for c in loop.carried if (parts := self.stacked(c)) is not None}
+        self.written |= {self.output_of(c) for c in stacked}
         kept = [c for c in loop.carried if c not in stacked and not (count and c is count.carried)]
         arrays = {c: self.declared(c) for c in kept}
         frame: For | While = While()
@@ -117,7 +121,7 @@ class Lowering:
         if count:
             step = writer.name("step")
             kind = "long long" if count.trips >= 1 << 31 else "int"
-            short = self.size(loop) <= SHORT and not loop.inner
+            short = self.rows.total(flat) <= SHORT and not loop.inner
             frame = For(kind, step, number(0), number(count.trips), unroll=UNROLL if short else 0)
             self.counts(count, step)
         for c, parts in stacked.items():
@@ -167,10 +171,6 @@ class Lowering:
         op = self.flat.parameter(count.carried.inside)
         place = variable(step, count.trips) * count.step + count.start
         op.attrs = {**op.attrs, "counts": place}
-
-    def size(self, loop: Loop) -> int:
-        """Instructions of one iteration, about."""
-        return sum(self.rows.work(op) for op in self.flat.graph.ops[:-1])
 
     def reads_much(self) -> bool:
         """Whether what an iteration reads of the inputs should not wait in registers."""
@@ -231,7 +231,7 @@ class Lowering:
                     stack.enter_context(writer.nested(frame, ordered=True))
                     index[d] = variable(writer.declare(name), n)
             value = self.value(op, tuple(index))
-            writer.add(Store(buffer, Integer(linearize(index, op.dims)), self.as_stored(op, value)))
+            writer.add(Store(buffer, Integer(linearize(index, op.dims)), as_stored(op, value)))
 
     def replaced(self, c: Carried, parts: Sequence[Update]) -> Iterator[tuple[Expr | None, Store]]:
         """The stores of the parts of an array that an iteration replaces."""
@@ -253,17 +253,14 @@ class Lowering:
                     raise CodegenError(f"{inside.name} is replaced where an array decides.")
                 value = self.value(part.value, index)
                 place = Integer(linearize(at, inside.dims))
-                yield all_of(conditions), Store(buffer, place, self.as_stored(inside, value))
+                yield all_of(conditions), Store(buffer, place, as_stored(inside, value))
 
     # ---- values ----------------------------------------------------------------------------------
 
     def outputs(self) -> None:
         """Writes the outputs that no loop wrote."""
-        written = {
-            self.output(c) for loop in self.flat.loops for c in loop.carried if self.stacked(c)
-        }
         for number_, name in enumerate(self.memory.outputs):
-            if number_ in written:
+            if number_ in self.written:
                 continue
             op = self.flat.root(number_)
             own = self.rows.own(op)
@@ -279,7 +276,7 @@ class Lowering:
             for index in self.indices(op):
                 value = self.value(op, index)
                 place = Integer(linearize(index, op.dims))
-                stores.append(Store(name, place, self.as_stored(op, value)))
+                stores.append(Store(name, place, as_stored(op, value)))
             self.guarded(first, stores)
 
     def guarded(self, condition: Expr | None, stores: Sequence[Store]) -> None:
@@ -288,12 +285,6 @@ class Lowering:
                 stack.enter_context(self.writer.nested(If(condition), pinned=True))
             for store in stores:
                 self.writer.add(store)
-
-    def as_stored(self, op: Op, value: Expr) -> Expr:
-        kind = c_type(op.dtype)
-        return (
-            value if kind.storage == kind.compute else apply(f"fs_store_as<{kind.storage}>", value)
-        )
 
     def indices(self, op: Op) -> Iterator[Indices]:
         """The places of what this thread has of `op`."""
@@ -329,8 +320,7 @@ class Lowering:
             inside = in_range(op, index)
             floor = self.writer.pinned_depth if inside else self.writer.ordered_depth
             load = Load(Name(self.memory.inputs[number_]), Integer(linearize(index, op.dims)))
-            kind = c_type(op.dtype)
-            return (load if kind.storage == kind.compute else apply("fs_load", load)), floor
+            return as_computed(op, load), floor
         counts: Index | None = op.attrs.get("counts")
         home = self.homes.get(number_)
         if home is None and counts is not None:

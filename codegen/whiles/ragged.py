@@ -17,7 +17,7 @@ from fusionstitch.hlo.graph import Op
 def let_rows_stop(flat: Flat) -> Flat:
     """The same loops, whose conditions are those of rows where rows may stop on their own."""
     roots = list(flat.graph.root.operands)
-    for loop in _every(flat.loops):
+    for loop in flat.every:
         own = _own_condition(flat, loop)
         if own is not None:
             roots[loop.condition] = own
@@ -35,10 +35,6 @@ def _needed(ops: Sequence[Op], roots: Sequence[Op]) -> list[Op]:
         if op in found:
             found.update(op.operands)
     return [op for op in ops if op in found or op.opcode == "parameter"]
-
-
-def _every(loops: tuple[Loop, ...]) -> list[Loop]:
-    return [x for loop in loops for x in (loop, *_every(loop.inner))]
 
 
 def _own_condition(flat: Flat, loop: Loop) -> Op | None:

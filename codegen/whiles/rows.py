@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.loops.stages import body_reads, inner_extents
 from fusionstitch.codegen.places.index import Index, Var, variable
 from fusionstitch.codegen.places.maps import is_branching, reads
-from fusionstitch.codegen.whiles.flat import Flat, Loop
+from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
@@ -54,6 +54,10 @@ class Rows:
         """Instructions that one thread spends on `op`, about."""
         return _work(op, math.prod(self.own(op)))
 
+    def total(self, flat: Flat) -> int:
+        """Instructions that one thread spends on all ops, about, each loop taken once."""
+        return sum(map(self.work, flat.graph.ops[:-1]))
+
 
 def find_rows(flat: Flat, sm_count: int) -> Rows:
     """The rows that make an iteration of all threads take least: few threads wait for every
@@ -74,8 +78,7 @@ def _subsets(axes: list[tuple[Dim, int]]) -> Iterator[tuple[tuple[Dim, int], ...
 
 
 def _cost(flat: Flat, rows: Rows, sm_count: int) -> float:
-    work = sum(rows.work(op) for op in flat.graph.ops[:-1])
-    return work * max(LATENCY / 2, rows.count / (sm_count * LANES))
+    return rows.total(flat) * max(LATENCY / 2, rows.count / (sm_count * LANES))
 
 
 def _work(op: Op, elements: int) -> int:
@@ -99,7 +102,7 @@ class _Axes:
         for op in ops:
             if op.opcode != "parameter":
                 self._follow(op)
-        for loop in _every(flat.loops):
+        for loop in flat.every:
             for c in loop.carried:
                 inside = flat.parameter(c.inside)
                 for other in (flat.parameter(c.after), flat.root(c.first), flat.root(c.next)):
@@ -120,7 +123,7 @@ class _Axes:
         """The axes of carried values that survive, the longest `MOST_AXES`, in the order in which
         they stand in the largest value."""
         found: dict[Dim, int] = {}
-        carried = [flat.parameter(c.inside) for loop in _every(flat.loops) for c in loop.carried]
+        carried = [flat.parameter(c.inside) for loop in flat.every for c in loop.carried]
         for op in sorted(carried, key=lambda op: (-op.shape.size, op.id)):
             for d, n in enumerate(op.dims):
                 axis = self.find((op.id, d))
@@ -160,9 +163,3 @@ def _variable(index: Index) -> Var | None:
         if coefficient == 1 and isinstance(term, Var):
             return term
     return None
-
-
-def _every(loops: tuple[Loop, ...]) -> Iterator[Loop]:
-    for loop in loops:
-        yield loop
-        yield from _every(loop.inner)

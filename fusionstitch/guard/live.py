@@ -41,22 +41,18 @@ Compare = Callable[[Sequence[Sides]], Sequence[tuple[float, float]]]
 
 
 def _unproven(pattern: Pattern, score: Score) -> bool:
-    if is_loop(pattern):
-        return False  # XLA's side may take minutes: what a loop has to win is far beyond the error
     return score.gain_us <= errors()[kind_of_pattern(pattern.ops)].proven * score.xla_us
 
 
 def _within_error(pattern: Pattern, score: Score) -> bool:
-    if is_loop(pattern):
-        return False
     return score.gain_us <= errors()[kind_of_pattern(pattern.ops)].usual * score.xla_us
 
 
 #: Which patterns `Options.scorer` wants measured, and which of them it does not take unmeasured.
 _DOUBTS: Mapping[str, tuple[Doubts, Doubts]] = {
     "guarded": (_unproven, _within_error),
-    "measured": (lambda pattern, score: not is_loop(pattern),) * 2,
-    "mixed": (lambda pattern, score: is_complex(pattern) and not is_loop(pattern),) * 2,
+    "measured": (lambda pattern, score: True,) * 2,
+    "mixed": (lambda pattern, score: is_complex(pattern),) * 2,
 }
 
 
@@ -100,15 +96,16 @@ def recorded(options: Options, tuned: Tuned, evidence: Mapping[str, Comparison])
 
 def doubts_of(options: Options, tuned: Tuned) -> tuple[Doubts, Doubts]:
     """What is to be measured, and what of that is not taken unmeasured; what tuning measured is
-    not in doubt."""
+    not in doubt, nor are loops: XLA's side may take minutes, and they have to win far more than the
+    model's error."""
 
-    def untuned(doubts: Doubts) -> Doubts:
+    def open_to(doubts: Doubts) -> Doubts:
         return lambda pattern, score: (
-            tuned.find(pattern, options) is None and doubts(pattern, score)
+            not is_loop(pattern) and tuned.find(pattern, options) is None and doubts(pattern, score)
         )
 
     measured, left = _DOUBTS[options.scorer]
-    return untuned(measured), untuned(left)
+    return open_to(measured), open_to(left)
 
 
 def _compare_on(device: Device) -> Compare:

@@ -100,7 +100,7 @@ def _legal(
     whole = loop is graph.root or any(u.opcode != "get-tuple-element" for u in users)
     if loop.shape.is_tuple and whole:
         return forbid("Its result is handed on as a tuple.")
-    if any(graph.ops[i].control or graph.ops[i].origin in awaited for i in (loop.id,)):
+    if loop.control or loop.origin in awaited:
         return forbid("It has control dependences.")
     pattern = Pattern(graph, bits, "loop")
     border = (*pattern.inputs, *pattern.outputs)

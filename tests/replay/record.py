@@ -16,13 +16,13 @@ from typing import Any
 import jax
 
 from benchmarks.everyday.table import programs
+from benchmarks.loops.record import bare
 from benchmarks.unseen.table import PROGRAMS
 from benchmarks.workloads import WORKLOADS
 from fusionstitch.codegen.generate import generate
 from fusionstitch.compiler import core
 from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.costmodel.devices import device
-from fusionstitch.hlo import schema
 from fusionstitch.hlo.errors import CodegenError, VerifyError
 from fusionstitch.hlo.extract import extract
 from fusionstitch.hlo.importer import from_proto
@@ -77,17 +77,6 @@ def regions(fun: Callable[..., Any], args: Sequence[Any], scorer: str) -> list[b
     options = Options(scorer=scorer)
     core.stitch(ir.as_serialized_hlo_module_proto(), options, device("h200"), None, judge=judge)
     return found
-
-
-def bare(data: bytes) -> bytes:
-    """A module without names of scopes, files and lines."""
-    proto = schema.HloModule.FromString(data)
-    proto.ClearField("stack_frame_index")
-    for computation in proto.computations:
-        for instruction in computation.instructions:
-            instruction.ClearField("metadata")
-            instruction.ClearField("frontend_attributes")
-    return proto.SerializeToString(deterministic=True)
 
 
 def main() -> None:
