@@ -23,6 +23,8 @@ _EMPTY_MESH = "<@empty_mesh"
 
 #: Bodies `(a, b) -> op(a, b)` that a reduce names instead of calling.
 REDUCERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+#: The body of a scatter that puts the update in the element's place.
+REPLACE = "replace"
 
 
 def reducer_of(body: Graph) -> str | None:

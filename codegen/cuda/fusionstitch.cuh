@@ -60,6 +60,14 @@ FS_FN void fs_prefetch(const T* elements, int count) {
 #endif
 }
 
+// Two buffers change names.
+template <class T>
+FS_FN void fs_swap(T*& left, T*& right) {
+  T* const before = left;
+  left = right;
+  right = before;
+}
+
 // Brings what lies around an element to L2; waits for nothing.
 template <class T>
 FS_FN void fs_announce(const T* element) {

@@ -12,7 +12,7 @@ their own, so that a barrier of each team is enough.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fusionstitch.codegen.ir.exchanges import (
@@ -22,7 +22,15 @@ from fusionstitch.codegen.ir.exchanges import (
     exchange_of,
     team_of,
 )
-from fusionstitch.codegen.ir.expressions import THREAD, Apply, Expr, Load, LoadVector, Name
+from fusionstitch.codegen.ir.expressions import (
+    THREAD,
+    Address,
+    Apply,
+    Expr,
+    Load,
+    LoadVector,
+    Name,
+)
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -35,6 +43,7 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
     StoreVector,
+    Swap,
 )
 from fusionstitch.codegen.ir.walk import every, names, parts
 
@@ -43,11 +52,13 @@ _RANK = {scope: rank for rank, scope in enumerate(Scope)}
 
 @dataclass(frozen=True)
 class Area:
-    """Bytes of shared memory, or a buffer of global memory."""
+    """Bytes of shared memory, or a buffer of global memory, which threads of a scope access."""
 
     begin: int = 0
     end: int = 0
     buffer: str = ""
+    #: who may access it
+    among: Scope = Scope.BLOCK
 
     def overlaps(self, other: Area) -> bool:
         if self.buffer or other.buffer:
@@ -87,7 +98,7 @@ class Access:
         if self.address and (self.frame, self.address) == (before.frame, before.address):
             return None
         if self.area.buffer:
-            return Barrier(Scope.GRID)
+            return Barrier(self.area.among)
         if self.kinds and (self.area, self.kinds) == (before.area, before.kinds):
             return self._needs_of_warps(before)
         widest = max(self.among, before.among, Scope.BLOCK, key=_RANK.__getitem__)
@@ -116,7 +127,8 @@ class Past:
     def met(self, barrier: Barrier) -> Past | None:
         """The same behind a barrier; None if nothing can come too early any more."""
         shared = not self.access.area.buffer
-        if barrier.scope is Scope.GRID or (barrier.scope is Scope.CLUSTER and shared):
+        among = Scope.CLUSTER if shared else self.access.area.among
+        if _RANK[barrier.scope] >= _RANK[among]:
             return None
         if not shared or (self.behind is not None and covers(self.behind, barrier)):
             return self
@@ -190,10 +202,15 @@ class Accesses:
         elif isinstance(one, (Store, StoreVector)) and one.buffer in self.areas:
             yield self._element(one.buffer, one.address, frame, writes=True)
 
+    def swapped(self, one: Swap, access: Access) -> Access:
+        """An access of before two buffers changed names, by the name of now."""
+        name = {one.left: one.right, one.right: one.left}.get(access.name)
+        return access if name is None else replace(access, name=name, area=self.areas[name])
+
     def reads(self, exprs: Iterable[Any], frame: int) -> Iterator[Access | Barrier]:
         """What expressions read, and what the functions in them do."""
         for part in every(exprs):
-            if isinstance(part, (Load, LoadVector)):
+            if isinstance(part, (Load, LoadVector, Address)):  # whose address is taken is read
                 for name in names(part.buffer):
                     if name in self.areas:
                         yield self._element(name, part.at, frame)

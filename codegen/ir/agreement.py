@@ -30,9 +30,12 @@ from fusionstitch.codegen.ir.statements import (
     Call,
     Fill,
     For,
+    Group,
+    Leave,
     Let,
     Scope,
     Statement,
+    While,
 )
 from fusionstitch.codegen.ir.walk import parts
 
@@ -80,10 +83,24 @@ class Agreement:
         #: by variable, what it was given so far, and for whom the conditions around that were alike
         self._given: dict[str, list[tuple[Any, Alike]]] = {}
 
-    def turns(self, one: For) -> Alike:
+    def turns(self, one: For | While) -> Alike:
         """For whom a loop takes as many turns; its variable is then the same for them as well."""
+        if isinstance(one, While):
+            return self._left(one.body)
         found = self.alike(one.start) & self.alike(one.stop)
         self._known[one.variable] = found
+        return found
+
+    def _left(self, body: Iterable[Statement]) -> Alike:
+        """For whom a loop ends together, by what its statements define."""
+        found = SAME
+        for one in body:
+            if isinstance(one, Leave):
+                found &= self.alike(one.condition)
+            elif isinstance(one, Group):
+                found &= self._left(one.body)
+            else:
+                self.note(one, SAME)
         return found
 
     def note(self, one: Statement, here: Alike) -> None:

@@ -72,6 +72,18 @@ class Writer:
             self.block.items.append(opened.closed())
 
     @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Nothing that was computed before is known inside, and nothing of what is behind: ops of
+        other graphs have the same numbers."""
+        before = [opened.memo for opened in self.chain]
+        for opened in self.chain:
+            opened.memo = {}
+        with self.nested(Group(), pinned=True):
+            yield
+        for opened, memo in zip(self.chain, before, strict=True):
+            opened.memo = memo
+
+    @contextmanager
     def otherwise(self, condition: Expr | None = None) -> Iterator[None]:
         """What runs where `condition` holds, and that of the `If` just written and of what was
         added to it did not."""

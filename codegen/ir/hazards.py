@@ -8,7 +8,7 @@ walked twice, for what an iteration leaves to the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from fusionstitch.codegen.ir.accesses import (
@@ -21,8 +21,8 @@ from fusionstitch.codegen.ir.accesses import (
     behind,
     conflict,
 )
-from fusionstitch.codegen.ir.agreement import OWN, SAME, Agreement, Alike
-from fusionstitch.codegen.ir.expressions import Expr, Load, LoadVector, Name
+from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
+from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector, Name
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Barrier,
@@ -33,9 +33,11 @@ from fusionstitch.codegen.ir.statements import (
     Group,
     If,
     Leave,
+    Scope,
     Shared,
     Skip,
     Statement,
+    Swap,
     While,
 )
 from fusionstitch.codegen.ir.walk import every, names
@@ -95,7 +97,7 @@ def may_meet(kernel: Lowered) -> bool:
     for one in every(statement for body in bodies for statement in body):
         if isinstance(one, Shared):
             return True
-        if isinstance(one, (Load, LoadVector)) and not own.isdisjoint(names(one.buffer)):
+        if isinstance(one, (Load, LoadVector, Address)) and not own.isdisjoint(names(one.buffer)):
             return True
     return False
 
@@ -121,8 +123,9 @@ class Hazards:
 
 
 def _global_areas(kernel: Lowered) -> dict[str, Area]:
+    among = Scope.BLOCK if kernel.grid == 1 else Scope.GRID
     buffers = (b.name for b in kernel.buffers if b.space in _SHARED_BY_THE_GRID)
-    return {name: Area(buffer=name) for name in buffers}
+    return {name: Area(buffer=name, among=among) for name in buffers}
 
 
 @dataclass(eq=False)
@@ -201,6 +204,8 @@ class _Walk:
             return self.loop(one, pending, here)
         if isinstance(one, If):
             return self.branches(one, pending, here)
+        if isinstance(one, Swap):
+            return self.swapped(one, pending)
         if isinstance(one, Call) and one.function in self.functions:
             return self.call(one, pending, here)
         known = self.events.get((id(one), self.frame))
@@ -213,6 +218,16 @@ class _Walk:
         for event in known:
             pending = self.event(event, pending, one)
         return pending
+
+    def swapped(self, one: Swap, pending: Pending) -> Pending:
+        """What is pending where two buffers have changed names: it is known by the others now."""
+        found: Pending = {}
+        for past in pending:
+            access = self.accesses.swapped(one, past.access)
+            if self.placing is not None and access != past.access:
+                self.ways.setdefault(access, {}).update(self.ways.get(past.access, {}))
+            found[replace(past, access=access)] = None
+        return found
 
     def event(self, event: Access | Barrier, pending: Pending, at: Statement) -> Pending:
         if isinstance(event, Barrier):
@@ -244,7 +259,7 @@ class _Walk:
             self.accesses.loop(one)
         closed = self.closed
         if self.placing is not None:
-            here &= self.agreement.turns(one) if isinstance(one, For) else OWN
+            here &= self.agreement.turns(one)
             if not closed:
                 self.carried(one.body, here)
         self.closed = True

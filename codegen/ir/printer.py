@@ -28,6 +28,7 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
     StoreVector,
+    Swap,
     Table,
     While,
 )
@@ -108,7 +109,8 @@ def _array(one: Array) -> str:
 def _shared(one: Shared) -> str:
     place = infix("+", SHARED, one.offset) if one.offset else SHARED
     bytes_ = one.kind == "unsigned char"  # as which the kernel declares all of it
-    return _let(Let(f"{one.kind}*", one.name, place if bytes_ else Pointer(one.kind, place)))
+    value = place if bytes_ else Pointer(one.kind, place)
+    return _let(Let(f"{one.kind}*", one.name, value, one.changes))
 
 
 def _store_vector(one: StoreVector) -> str:
@@ -143,4 +145,5 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     Shared: _shared,
     Skip: lambda one: f"if ({spell(one.condition)}) continue;",
     Leave: lambda one: f"if ({spell(one.condition)}) break;",
+    Swap: lambda one: f"fs_swap({one.left}, {one.right});",
 }

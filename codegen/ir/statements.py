@@ -47,13 +47,14 @@ class Array:
 @dataclass(frozen=True)
 class Shared:
     """`size` elements of C type `kind`, of `item` bytes each, in shared memory from byte `offset`
-    on."""
+    on. One that `changes` may swap names with another one."""
 
     kind: str
     name: str
     offset: int
     size: int
     item: int
+    changes: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,14 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Swap:
+    """Two buffers, of the same type and size, change names."""
+
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
 class Branch:
     """What runs where `condition` holds, if there is one, and none of the conditions before did."""
 
@@ -219,6 +228,7 @@ Statement = (
     | Barrier
     | Skip
     | Leave
+    | Swap
     | Group
     | For
     | While

@@ -18,6 +18,7 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
     StoreVector,
+    Swap,
     While,
 )
 
@@ -88,6 +89,8 @@ def names(node: Any) -> Iterator[str]:
             yield one.buffer
             if isinstance(one, StoreVector):
                 yield one.values
+        elif isinstance(one, Swap):
+            yield from (one.left, one.right)
 
 
 def own_names(statement: Statement) -> Iterator[str]:

@@ -248,7 +248,8 @@ class GroupAxes:
         digits, size = _digits(index)
         chain: list[int] = []
         for name, divisor, count in digits:
-            axes = self.set.range(by_var[name], divisor, count)
+            own = by_var.get(name)  # the number of an iteration is no axis
+            axes = None if own is None else self.set.range(own, divisor, count)
             if axes is None:
                 return None
             chain = axes + chain

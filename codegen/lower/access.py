@@ -136,7 +136,7 @@ class Access:
         return value
 
     def stores(self, stage: Stage) -> bool:
-        return bool(self.memory.written(stage.op))
+        return bool(self.memory.written(stage.op) or stage.op.id in self.memory.parts)
 
     @contextmanager
     def vector_loop(self, element: Index) -> Iterator[None]:
@@ -163,6 +163,7 @@ class Access:
         if stage in self.memory.shared:
             stores.append(Store(self.shared_names[stage], self._shared_address(stage), value))
         self._guarded_stores(condition, stores)
+        self._store_parts(op, index, value, condition)
         for cut in stage.cuts:
             address, guards = cut.place(index)
             inside = all_of([condition, holds(guards)])
@@ -170,6 +171,7 @@ class Access:
             whole = not any(lane & guard.index.variables for guard in guards)
             stores = self._written(cut.output, address, value, inside, whole)
             self._guarded_stores(inside, stores)
+            self._store_parts(cut.output, delinearize(address, cut.output.dims), value, inside)
 
     def _written(
         self, op: Op, address: Index, value: Expr, condition: Expr | None, whole: bool = True
@@ -190,6 +192,13 @@ class Access:
             self.pending.append(StoreVector(place, Integer(base), values, condition))
         return stores
 
+    def _store_parts(self, op: Op, index: Indices, value: Expr, condition: Expr | None) -> None:
+        """Writes a value to where it is a part of a larger array."""
+        for part in self.memory.parts.get(op.id, ()):
+            at = [i + start for i, start in zip(index, part.starts, strict=True)]
+            place = Integer(linearize(at, part.dims))
+            self._guarded_stores(condition, [Store(part.buffer, place, as_stored(op, value))])
+
     def _guarded_stores(self, condition: Expr | None, stores: Sequence[Store]) -> None:
         if not stores:
             return
@@ -204,6 +213,9 @@ class Access:
 
     def stored(self, op: Op, index: Indices) -> Placed | None:
         """How to read `op` at `index` from memory, if it lives there."""
+        if (counts := op.attrs.get("counts")) is not None:
+            depth = self.values.known.depth_of((counts,))
+            return apply(c_type(op.dtype).compute, Integer(counts)), depth
         if op.opcode == "parameter":
             # inputs hold still: a load that does not depend on the row may precede the loop
             floor = self.writer.pinned_depth if in_range(op, index) else self.writer.ordered_depth

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.rooms import Room
 from fusionstitch.codegen.memory.shared import Slot
+from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.hlo.graph import Op
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the array in `buffer`, of `dims`, that begins at `starts`."""
+
+    buffer: str
+    dims: tuple[int, ...]
+    starts: Indices
 
 
 @dataclass
@@ -25,6 +35,8 @@ class Memory:
     shared: Mapping[Stage, int]
     rooms: Mapping[Room, Slot]
     tables: dict[int, str]
+    #: by op id, the parts of arrays that a value is: buffer, dims, where the part begins
+    parts: Mapping[int, Sequence[Part]] = field(default_factory=dict)
 
     def written(self, op: Op) -> list[str]:
         """The buffers that a value computed here is written to."""
@@ -48,6 +60,8 @@ class Context:
     int_: str
     writer: Writer
     anonymous: bool = False
+    #: whether it stands in a loop over iterations, whose number functions do not know
+    repeated: bool = False
 
     def label(self, op: Op) -> str:
         """What a value is called."""

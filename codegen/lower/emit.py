@@ -60,15 +60,21 @@ class KernelEmitter:
 
     def body(self) -> tuple[Statement, ...]:
         """The statements of the kernel function; `functions` holds what they call."""
-        self._share_functions()
+        self.phases(Barrier(Scope.GRID))
+        return self.writer.body
+
+    def phases(self, between: Barrier | None) -> None:
+        """Writes the phases, with a barrier between them unless they are those of one block."""
+        if not self.context.repeated:
+            self._share_functions()
         if self.plan.cluster > 1:
             self.writer.add(Barrier(Scope.CLUSTER, why="all run before one writes to another"))
         for i, phase in enumerate(self.plan.phases):
+            if i and between:
+                self.writer.add(between)
             if i:
-                self.writer.add(Barrier(Scope.GRID))
                 self.writer.add(Blank())
             self._phase(phase)
-        return self.writer.body
 
     def _share_functions(self) -> None:
         """Turns groups that differ only in their tensors, and where in them they read, into calls

@@ -95,7 +95,7 @@ def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> 
     bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
     return Kernel(
         name=graph.name,
-        source="\n".join(translation_unit(graph, lowered, _summary(scheduled), bounds)),
+        source="\n".join(translation_unit([graph], lowered, _summary(scheduled), bounds)),
         inputs=tuple(p.shape for p in graph.parameters),
         outputs=tuple(op.shape for op in graph.root.operands),
         scratch=tuple(buffer.shape for buffer in scratch_buffers(graph, plan)),
@@ -111,19 +111,20 @@ def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> 
 
 
 def translation_unit(
-    graph: Graph, lowered: Lowered, summary: Sequence[str], bounds: str
+    graphs: Sequence[Graph], lowered: Lowered, summary: Sequence[str], bounds: str
 ) -> Iterator[str]:
-    """The lines of a kernel's text: `summary` says what it is, `bounds` are its launch bounds."""
+    """The lines of a kernel's text: `graphs` are those that it computes, which have its tables in
+    their order; `summary` says what it is, `bounds` are its launch bounds."""
     yield from ('#include "fusionstitch.cuh"', "")
     tables = [b.name for b in lowered.buffers if b.space is Space.TABLE]
-    yield from (_table(op, tables.pop(0)) for op in graph if is_table(op))
-    yield from functors(graph)
+    yield from (_table(op, tables.pop(0)) for graph in graphs for op in graph if is_table(op))
+    yield from dict.fromkeys(line for graph in graphs for line in functors(graph))
     for own in lowered.functions:
         yield from function(own)
     yield from map(comment, summary)
     yield f'extern "C" __global__ void {_cluster(lowered)}__launch_bounds__({bounds})'
     parameters = [_parameter(b) for b in lowered.buffers if b.space is not Space.TABLE]
-    yield from (f"{graph.name}(", "    " + ",\n    ".join(parameters) + ") {")
+    yield from (f"{lowered.name}(", "    " + ",\n    ".join(parameters) + ") {")
     if lowered.shared:
         yield "  FS_DYNAMIC_SHARED(shared_memory);"
     yield from lines(lowered.body, 1)

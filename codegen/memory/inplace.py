@@ -16,22 +16,23 @@ _Layout = tuple[tuple[int, ...], str]
 
 @dataclass(frozen=True)
 class _Site:
-    """Where a stage is computed."""
+    """Where a stage is computed, and as which of its nest."""
 
     phase: int
     nest: NestPlan
     level: int
     place: Place
+    number: int
 
 
 def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
     """All (output, input) pairs that may share memory; see `one_to_one` for using several."""
     sites = {
-        stage: _Site(phase, nest, nest.nest.level[stage], nest.nest.place[stage])
+        stage: _Site(phase, nest, nest.nest.level[stage], nest.nest.place[stage], number)
         for phase, groups in enumerate(plan.phases)
         for group in groups
         for nest in group.nests
-        for stage in nest.nest.stages
+        for number, stage in enumerate(nest.nest.stages)
     }
     readers: dict[int, list[tuple[Stage, Indices]]] = {}
     for stage in sites:
@@ -71,9 +72,9 @@ def _is_over(
     """Whether `reader` has read an element before `writer` overwrites it with one of `output`.
 
     Either a grid barrier lies between the two, or both visit the element in one loop, the reader
-    in no later step: all values of a step are computed before its first store. One thread of a
-    team stores a value per row, while others may not have read yet: theirs must not matter. What
-    is cut from a value is stored elsewhere than where its loop reads.
+    in no later step: all values of a step are computed before its first store. Values per row are
+    computed and stored one by one. One thread of a team stores them, while others may not have read
+    yet: theirs must not matter. A sliced output never is over an input, because its elements move.
     """
     read, write = sites[reader], sites[writer]
     if read.phase < write.phase:
@@ -88,7 +89,8 @@ def _is_over(
     others = any(
         producer is reader for stage in read.nest.nest.stages for producer, _ in stage.reads
     )
-    return read.place is Place.ROW and (read.nest.teams.threads == 1 or not others)
+    in_order = read.level < write.level or read.number <= write.number
+    return read.place is Place.ROW and in_order and (read.nest.teams.threads == 1 or not others)
 
 
 def one_to_one(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -18,15 +18,14 @@ import numpy as np
 
 from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Var, constant, variable
 from fusionstitch.codegen.places.maps import known
+from fusionstitch.codegen.rewrite.one_window import update_window
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scatter_sums import NARROW, comparable, expand_scatter
+from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import is_positive_zero, splat
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
-
-#: The body of a scatter that puts the update in the element's place.
-REPLACE = "replace"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,9 @@ def expand_scatters(graph: Graph) -> Graph:
     """A region with the scatters that allow it turned into selects and reductions."""
     if not any(op.opcode == "scatter" for op in graph):
         return graph
-    return rewrite(rewrite(rewrite(graph, _of_sum), _of_scatter), expand_scatter)
+    for rule in (_of_sum, _of_scatter, update_window, expand_scatter):
+        graph = rewrite(graph, rule)
+    return graph
 
 
 def stitchable(op: Op) -> Verdict:

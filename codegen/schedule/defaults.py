@@ -228,7 +228,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     if FULL_ROW < longest <= LONGEST_KEPT and _keeps_two(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
     points = 1
-    busy_tiles = 2 * device.sm_count // alike
+    busy_tiles = 2 * device.sm_count // alike if device.sm_count > 1 else 0
     while points < group.tiles:
         filled = any(
             points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests

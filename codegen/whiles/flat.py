@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import has_effect
 
 #: An array, or the values of a tuple.
@@ -143,6 +146,8 @@ class _Flattener:
             return self.loop(op, operands[0])
         if op.opcode == "call":
             return self.values(op.called[0], operands)
+        if op.opcode == "conditional":
+            return self.chosen(op, operands)
         arrays = [o for o in operands if isinstance(o, Op)]
         if len(arrays) < len(operands):
             raise CodegenError(f"{op.name}: {op.opcode} of a tuple is left to XLA.")
@@ -150,6 +155,48 @@ class _Flattener:
         copy.origin = None
         self.ops.append(copy)
         return copy
+
+    def chosen(self, op: Op, operands: Sequence[Value]) -> Value:
+        """All branches, and a selection among what they give: none of them has effects."""
+        number, *arguments = operands
+        assert isinstance(number, Op)
+        before = len(self.loops)
+        ways = [self.values(b, [a]) for b, a in zip(op.called, arguments, strict=True)]
+        if len(self.loops) > before:
+            raise CodegenError(f"A branch of {op.name} has a loop: it is left to XLA.")
+        found = ways[-1]
+        for way, value in reversed(list(enumerate(ways[:-1]))):
+            found = self.selected(op, self.asked(op, number, way), value, found)
+        return found
+
+    def asked(self, op: Op, number: Op, way: int) -> Op:
+        """Whether a conditional takes a branch that is not its last one."""
+        if number.dtype == "pred":
+            return number
+        value = np.asarray(way, NUMPY_DTYPES[number.dtype])
+        attrs = {"direction": "EQ", "total_order": False}
+        this = self.made(op, Op("constant", number.shape, attrs={"value": value}))
+        return self.made(op, Op("compare", Shape("pred"), (number, this), attrs))
+
+    def selected(self, op: Op, condition: Op, this: Value, other: Value) -> Value:
+        """One of two values, array by array."""
+        if isinstance(this, Op) and isinstance(other, Op):
+            if this is other:
+                return this
+            if this.shape.rank:
+                spread = Shape("pred", this.dims)
+                attrs = {"dimensions": ()}
+                condition = self.made(op, Op("broadcast", spread, (condition,), attrs))
+            return self.made(op, Op("select", this.shape, (condition, this, other)))
+        assert isinstance(this, tuple)
+        assert isinstance(other, tuple)
+        pairs = zip(this, other, strict=True)
+        return tuple(self.selected(op, condition, a, b) for a, b in pairs)
+
+    def made(self, instead_of: Op, new: Op) -> Op:
+        new.name, new.source = f"{instead_of.name}_{new.opcode}", instead_of.source
+        self.ops.append(new)
+        return new
 
     def loop(self, op: Op, start: Value) -> Value:
         alone = isinstance(start, Op)  # what it carries is no tuple

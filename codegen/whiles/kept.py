@@ -52,6 +52,18 @@ def _updates(op: Op, kept: Op, conditions: tuple[Op, ...]) -> Iterator[Update | 
         yield None
 
 
+def read_by_others(flat: Flat, carried: Carried) -> bool:
+    """Whether an iteration reads an array of which it replaces parts, or what comes of that."""
+    inside, last = flat.parameter(carried.inside), flat.root(carried.next)
+    root, chain = last, {last}
+    while root is not inside:
+        root = root.operands[1 if root.opcode == "select" else 0]
+        chain.add(root)
+    readers = {u for op in chain - {last} for u in flat.graph.users[op.id]} - chain
+    once = flat.graph.root.operands.count(last) == 1
+    return bool(readers) or not once or flat.graph.users[last.id] != (flat.graph.root,)
+
+
 def is_whole(
     flat: Flat, carried: Carried, parts: tuple[Update, ...], count: Counter, step: str
 ) -> bool:

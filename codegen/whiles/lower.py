@@ -48,7 +48,14 @@ from fusionstitch.codegen.places.maps import Indices, in_range, position
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop
-from fusionstitch.codegen.whiles.kept import MOST_KEPT, Update, fits, is_whole, updates
+from fusionstitch.codegen.whiles.kept import (
+    MOST_KEPT,
+    Update,
+    fits,
+    is_whole,
+    read_by_others,
+    updates,
+)
 from fusionstitch.codegen.whiles.rows import Dim, Rows
 from fusionstitch.codegen.whiles.trips import Counter, counter
 from fusionstitch.hlo.errors import CodegenError
@@ -119,7 +126,7 @@ class Lowering:
         frame: For | While = While()
         step = ""
         if count:
-            step = writer.name("step")
+            step = writer.name("turn")
             kind = "long long" if count.trips >= 1 << 31 else "int"
             short = self.rows.total(flat) <= SHORT and not loop.inner
             frame = For(kind, step, number(0), number(count.trips), unroll=UNROLL if short else 0)
@@ -185,14 +192,7 @@ class Lowering:
         parts = updates(flat, c)
         if parts is None or self.output(c) is None:
             return None
-        last = flat.root(c.next)
-        root, chain = last, {last}
-        while root is not inside:
-            root = root.operands[1 if root.opcode == "select" else 0]
-            chain.add(root)
-        before, roots = chain - {last}, flat.graph.root.operands
-        readers = {u for op in before for u in flat.graph.users[op.id]} - chain
-        if readers or roots.count(last) > 1 or flat.graph.users[last.id] != (flat.graph.root,):
+        if read_by_others(flat, c):
             return None
         return parts if all(self.deals_all(inside)) else None
 

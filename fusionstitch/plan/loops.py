@@ -64,7 +64,8 @@ def stitchable_loops(
 def xla_loop_us(loop: Op, turns: Turns, device: Device) -> float:
     """Microseconds of a loop under XLA."""
     condition, body = loop.called
-    return turns[0] * (_graph_us(condition, (), device) + _graph_us(body, turns[1], device))
+    kernels = _graph_us(condition, (), device) + _graph_us(body, turns[1], device)
+    return turns[0] * (device.loop_turn_us + kernels)
 
 
 def _graph_us(graph: Graph, inner: tuple[Turns, ...], device: Device) -> float:

@@ -22,7 +22,7 @@ from fusionstitch.patterns.substitution import Class, partition_class
 MARGIN_US = 0.1
 MARGIN_SHARE = 0.1
 #: What a loop has to win, as a share: nothing measures it.
-LOOP_SHARE = 0.5
+LOOP_SHARE = 0.2
 #: The same of measured times: what they scatter by.
 MEASURED_SHARE = 0.02
 #: Ops of XLA's kernels around a pattern that are fused again to confirm its score, at most.

@@ -112,6 +112,13 @@ def test_a_value_per_row_takes_its_own_input() -> None:
     assert pairs(b, b.sub(start, b.reduce(x, (1,)))) == ((0, 1),)
 
 
+def test_a_value_per_row_overwrites_nothing_that_a_later_one_reads() -> None:
+    b = Builder()
+    x, start = b.parameter((300, 64)), b.parameter((300,))
+    first = b.exp(b.reduce(x, (1,)))
+    assert pairs(b, first, b.add(first, start)) == ((1, 1),)
+
+
 def test_a_value_per_row_that_the_whole_team_uses_overwrites_nothing() -> None:
     b = Builder()
     x, start = b.parameter((300, 64)), b.parameter((300,))

@@ -27,6 +27,7 @@ from fusionstitch.codegen.ir.statements import (
     Note,
     Scope,
     Statement,
+    While,
 )
 from fusionstitch.hlo.errors import PassError
 
@@ -139,7 +140,7 @@ class _Placer:
         return tuple(found)
 
     def statement(self, one: Statement) -> Statement:
-        if isinstance(one, (Group, For)):
+        if isinstance(one, (Group, For, While)):
             return replace(one, body=self.body(one.body))
         if isinstance(one, If):
             others = tuple(Branch(o.condition, self.body(o.body)) for o in one.others)

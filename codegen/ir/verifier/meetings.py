@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusionstitch.codegen.ir.agreement import OWN, SAME, Agreement, Alike, agrees, needed
+from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike, agrees, needed
 from fusionstitch.codegen.ir.exchanges import whom
 from fusionstitch.codegen.ir.expressions import Apply
 from fusionstitch.codegen.ir.kernel import Lowered
@@ -67,8 +67,12 @@ class _Walk:
         elif isinstance(one, For):
             here &= self.agreement.turns(one)
             self.body(one.body, here)
-        elif isinstance(one, While):  # who goes on is decided inside
-            self.body(one.body, here & OWN)
+        elif isinstance(one, While):
+            before = here & self.agreement.turns(one)
+            self.body(one.body, before)
+            after = here & self.agreement.turns(one)
+            if after != before:  # what decides is known only now
+                self.body(one.body, before & after)
         elif isinstance(one, Barrier):
             self.come(needed(one, self.kernel.cluster), here, one)
         else:

@@ -1,0 +1,74 @@
+"""The ways that a region may go, tried until one fits: the boldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from fusionstitch.codegen.decisions import decide, decide_splits
+from fusionstitch.codegen.dots.chains import find_streams
+from fusionstitch.codegen.loops.nesting import check_nesting
+from fusionstitch.codegen.passes import rewritten
+from fusionstitch.codegen.schedule.clusters import has_long_rows
+from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.settings import Settings, Way
+from fusionstitch.codegen.watch import Watch
+from fusionstitch.hlo.errors import CodegenError, PassError
+from fusionstitch.hlo.graph import Graph
+
+T = TypeVar("T")
+
+
+def first_that_works(
+    graph: Graph, settings: Settings, finish: Callable[[Scheduled], T], watch: Watch
+) -> T:
+    """What `finish` makes of the first way that fits; where none does, the error of the boldest
+    that any region may go."""
+    watch.region(graph, "region", "as it came in")
+    graph = rewritten(graph, settings, None, watch)
+    _check_writable(graph)
+    refused: CodegenError | None = None
+    for way in _possible(graph, settings):
+        watch.way(way)
+        try:
+            own = replace(settings, splits=decide_splits(graph, settings, way))
+            scheduled = decide(rewritten(graph, own, way, watch), own, way, watch)
+            return finish(replace(scheduled, splits=own.splits, before=graph))
+        except PassError:
+            raise
+        except CodegenError as error:
+            watch.refused(way, str(error))
+            asked = way in (Way.MERGE, Way.APART) or settings.template is not None
+            if asked and refused is None:
+                refused = error
+    assert refused is not None
+    raise refused
+
+
+def _check_writable(graph: Graph) -> None:
+    """Raises CodegenError for what no way makes a kernel of."""
+    empty = next((op for op in graph.ops[:-1] if op.shape.size == 0), None)
+    if empty is not None:
+        raise CodegenError(f"{empty.name} has no elements ({empty.shape}): leave it to XLA.")
+    check_nesting(graph)
+
+
+def _possible(graph: Graph, settings: Settings) -> list[Way]:
+    """The ways that a region may go, the boldest first."""
+    device, options = settings.device, settings.options
+    if (template := settings.template) is not None:
+        if template.streams and settings.strict:
+            raise CodegenError(
+                "loop stream: sums that go on while a maximum grows round in other places, which "
+                "strict numerics forbid."
+            )
+        return [Way.STREAM if template.streams else Way.MERGE, *[Way.APART] * bool(template.flat)]
+    merge = options.tuning.merge
+    possible = {
+        Way.STREAM: merge and not settings.strict and bool(find_streams(graph, device).dots),
+        Way.SHARE: merge and has_long_rows(graph, device, options.tuning),
+        Way.MERGE: merge,
+        Way.APART: True,
+    }
+    return [way for way in Way if possible[way]]

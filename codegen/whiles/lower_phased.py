@@ -1,0 +1,206 @@
+"""A program of pieces as statements: all threads go through each iteration together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.expressions import Expr, Integer, Load, Name, apply, number
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.statements import (
+    Barrier,
+    For,
+    Leave,
+    Scope,
+    Shared,
+    Swap,
+    While,
+)
+from fusionstitch.codegen.lower.access import as_computed
+from fusionstitch.codegen.lower.context import Context, Memory, Part
+from fusionstitch.codegen.lower.emit import KernelEmitter
+from fusionstitch.codegen.lower.known import Known, Located, Placed
+from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
+from fusionstitch.codegen.lower.values import Values
+from fusionstitch.codegen.memory.scratch import scratch_buffers
+from fusionstitch.codegen.places.index import Index, linearize
+from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.vectors import ACCESS_BYTES
+from fusionstitch.codegen.text.types import c_type
+from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
+from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight
+from fusionstitch.hlo.graph import Graph, Op, Shape
+
+
+class PhasedLowering:
+    """Writes the pieces of a program, for blocks with `room` bytes of shared memory. `scratch` are
+    the shapes of the kernel's own buffers, `graphs` the pieces in their order."""
+
+    def __init__(self, phased: Phased, numerics: str, room: int):
+        self.phased, self.numerics, self.room = phased, numerics, room
+        self.shared = shared_bytes(phased)
+        self.flat = phased.program.flat
+        self.writer = Writer()
+        self.writer.name(self.flat.graph.name)
+        self.int = "long long" if is_wide(self.flat.graph) else "int"
+        self.barrier = Barrier(Scope.GRID) if phased.grid > 1 else None
+        self.names: dict[Slot, str] = {}
+        self.buffers: list[Buffer] = []
+        self.scratch: list[Shape] = []
+        self.tables: list[Buffer] = []
+        self.graphs: list[Graph] = []
+
+    def lowered(self) -> Lowered:
+        phased, flat = self.phased, self.flat
+        for step in self.steps(phased.pieces):
+            assert self.writer.name(step) == step
+        for p in flat.graph.parameters[: flat.inputs]:
+            name = self.writer.name(p.name or "input")
+            self.names[phased.program.slots[p.id]] = name
+            self.buffers.append(buffer_of(p, name, Space.INPUT))
+        self.outputs = [
+            self.writer.name(f"{op.name or op.opcode}_out")
+            for op in flat.graph.root.operands[: flat.outputs]
+        ]
+        for op, name in zip(flat.graph.root.operands, self.outputs, strict=False):
+            self.buffers.append(buffer_of(op, name, Space.OUTPUT))
+        self.pieces(phased.pieces)
+        return Lowered(
+            name=flat.graph.name,
+            buffers=(*self.buffers, *self.tables),
+            functions=(),
+            body=self.writer.body,
+            block=phased.block,
+            cluster=1,
+            grid=phased.grid,
+            shared=self.shared,
+        )
+
+    def steps(self, pieces: Sequence[Piece]) -> list[str]:
+        found: list[str] = []
+        for piece in pieces:
+            if isinstance(piece, Repeat):
+                found += [piece.step] * bool(piece.step) + self.steps(piece.body)
+        return found
+
+    def name(self, slot: Slot) -> str:
+        """The buffer that a slot is."""
+        slot = self.phased.same.get(slot, slot)
+        if slot not in self.names:
+            output = self.phased.outputs.get(slot, slot.output)
+            if output is not None:
+                self.names[slot] = self.outputs[output]
+            else:
+                self.names[slot] = self.own(slot.label, slot.shape.dtype, slot.shape)
+        return self.names[slot]
+
+    def own(self, label: str, dtype: str, shape: Shape) -> str:
+        """A buffer of the kernel's own, of elements of `dtype`: in shared memory if there is only
+        one block, and room. `shape` says how large it is."""
+        name = self.writer.name(f"{label}_scratch")
+        kind, size = c_type(dtype), shape.bytes // c_type(dtype).bytes
+        if self.phased.grid == 1 and self.shared + shape.bytes <= self.room:
+            place = Shared(kind.storage, name, self.shared, size, kind.bytes, changes=True)
+            self.writer.add(place, depth=0)
+            self.shared += -(-shape.bytes // ACCESS_BYTES) * ACCESS_BYTES
+            return name
+        self.buffers.append(Buffer(name, kind.storage, size, Space.SCRATCH))
+        self.scratch.append(shape)
+        return name
+
+    def pieces(self, pieces: Sequence[Piece]) -> None:
+        last = pieces[-1] if pieces is self.phased.pieces else None
+        for piece in pieces:
+            if isinstance(piece, Repeat):
+                self.repeat(piece)
+            else:
+                self.straight(piece)
+            if self.barrier and piece is not last:
+                self.writer.add(self.barrier)
+
+    def repeat(self, one: Repeat) -> None:
+        writer = self.writer
+        frame: For | While = While()
+        if one.count:
+            kind = "long long" if one.count.trips >= 1 << 31 else "int"
+            frame = For(kind, one.step, number(0), number(one.count.trips))
+        with writer.nested(frame, pinned=True):
+            if one.count:
+                writer.declare(one.step)
+            else:
+                with writer.forgetting():
+                    writer.add(Leave(apply("!", self.condition(one))))
+            self.pieces(one.body)
+            for now, next_ in one.pairs:
+                if next_ not in self.phased.same:
+                    writer.add(Swap(self.name(now), self.name(next_)))
+
+    def condition(self, one: Repeat) -> Expr:
+        """What every thread asks before an iteration."""
+        return _Scalars(self).values.value(one.condition, ())
+
+    def table(self, op: Op) -> str:
+        name = self.writer.name(f"{op.name}_table")
+        self.tables.append(buffer_of(op, name, Space.TABLE))
+        return name
+
+    def straight(self, one: Straight) -> None:
+        scheduled = self.phased.schedules[one]
+        self.graphs.append(scheduled.graph)
+        graph, plan = scheduled.graph, replace(scheduled.plan, grid=self.phased.grid)
+        inputs = {
+            p.id: self.name(slot)
+            for p, slot in zip(graph.parameters, one.sources, strict=True)
+            if slot is not None
+        }
+        outputs: dict[int, list[str]] = {}
+        parts: dict[int, list[Part]] = {}
+        for op, targets in zip(graph.root.operands, one.targets, strict=True):
+            for target in targets:
+                name = self.name(target.slot)
+                if target.starts is None:
+                    outputs.setdefault(op.id, []).append(name)
+                else:
+                    part = Part(name, target.slot.shape.dims, target.starts)
+                    parts.setdefault(op.id, []).append(part)
+        scratch: dict[int, str] = {}
+        for own in scratch_buffers(graph, plan):
+            op = own.ops[0]
+            name = self.own(op.name or op.opcode, op.dtype, own.shape)
+            scratch |= dict.fromkeys((op.id for op in own.ops), name)
+        tables = {op.id: self.table(op) for op in graph if is_table(op)}
+        layout = scheduled.layout
+        memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts)
+        context = Context(plan, memory, self.numerics, self.int, self.writer, repeated=True)
+        with self.writer.forgetting():
+            KernelEmitter(context).phases(self.barrier)
+
+
+class _Scalars:
+    """What conditions read: elements of slots, and numbers of iterations."""
+
+    def __init__(self, lowering: PhasedLowering):
+        self.lowering = lowering
+        known = Known(lowering.writer, lambda op: op.name or op.opcode, lowering.int)
+        self.values = Values(known, self, lowering.numerics, {})
+
+    def stored(self, op: Op, index: Indices) -> Placed | None:
+        depth = self.lowering.writer.ordered_depth
+        counts: Index | None = op.attrs.get("counts")
+        if counts is not None:
+            return apply(c_type(op.dtype).compute, Integer(counts)), depth
+        slot = self.lowering.phased.program.slots.get(op.id)
+        if slot is None:
+            return None
+        load = Load(Name(self.lowering.name(slot)), Integer(linearize(index, op.dims)))
+        return as_computed(op, load), depth
+
+    def located(self, op: Op, index: Indices) -> Located | None:
+        return None
+
+    def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
+        raise NotImplementedError  # nothing is located
+
+    def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
+        return list(addresses), Index()

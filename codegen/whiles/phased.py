@@ -1,0 +1,252 @@
+"""Loops whose threads work on an iteration together: how they are dealt out, and what that takes.
+
+Each piece is scheduled as any region is, for all multiprocessors or for one block, and its phases
+become those of one kernel: with a barrier of the grid, or of the block, from phase to phase and
+from iteration to iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.memory.inplace import in_place, one_to_one
+from fusionstitch.codegen.schedule.tuning import power_of_two
+from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.watch import NOBODY
+from fusionstitch.codegen.ways import first_that_works
+from fusionstitch.codegen.whiles.conditions import carry_conditions, closure
+from fusionstitch.codegen.whiles.flat import Flat
+from fusionstitch.codegen.whiles.pieces import (
+    Piece,
+    Program,
+    Repeat,
+    Slot,
+    Straight,
+    copied_to_outputs,
+    program,
+    repeats,
+    straight_ones,
+)
+from fusionstitch.codegen.whiles.price import UNKNOWN_TRIPS
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.estimate import boundary_us, phases_us
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Op
+
+#: From one phase of a single block to the next: its barrier, and the latency of what crosses it.
+BLOCK_PHASE_US = 0.5
+#: Threads of one block that works alone.
+MOST_THREADS, LEAST_THREADS = 1024, 32
+
+
+@dataclass(frozen=True, eq=False)
+class Phased:
+    """A program, the pieces it runs, the schedule of each straight one, and what the kernel takes.
+    `same` maps slots that iterations write over element by element to the slot that is read,
+    `outputs` slots to the outputs that they are."""
+
+    program: Program
+    pieces: tuple[Piece, ...]
+    schedules: dict[Straight, Scheduled]
+    same: dict[Slot, Slot]
+    outputs: dict[Slot, int]
+    block: int
+    grid: int
+    us: float
+
+    @property
+    def template(self) -> str:
+        """How the kernel is dealt out, as a line."""
+        form = "block" if self.grid == 1 else "grid"
+        return f"loop {form} blocks {self.grid} threads {self.block}"
+
+
+def plan_phased(flat: Flat, settings: Settings) -> Phased:
+    """The faster of one block and all of the device. Raises CodegenError where neither can be."""
+    return min(forms(flat, settings), key=lambda phased: phased.us)
+
+
+def forms(flat: Flat, settings: Settings) -> list[Phased]:
+    """By one block, and by all of the device, as far as that can be. Raises CodegenError where
+    neither can."""
+    cut = program(carry_conditions(flat))
+    refused: CodegenError | None = None
+    found: list[Phased] = []
+    for device in (_one_block(settings.device), settings.device):
+        try:
+            found.append(_planned(cut, settings, device))
+        except CodegenError as error:
+            refused = error
+    if not found:
+        assert refused is not None
+        raise refused
+    return found
+
+
+def _one_block(device: Device) -> Device:
+    """What a device is for a single block."""
+    share = 1 / device.sm_count
+    return replace(
+        device,
+        sm_count=1,
+        l2_bytes=device.l2_bytes,
+        dram_bytes_per_s=device.dram_bytes_per_s * share,
+        l2_bytes_per_s=device.l2_bytes_per_s * share,
+        fp32_flops=device.fp32_flops * share,
+        fp64_flops=device.fp64_flops * share,
+        special_per_s=device.special_per_s * share,
+        int32_ops=device.int32_ops * share,
+        cooperative_limit=1,
+    )
+
+
+def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
+    """The program for as many multiprocessors as `device` has."""
+    alone = device.sm_count == 1
+    pieces = sorted(straight_ones(cut.pieces), key=lambda piece: -_elements(piece))
+    block = 0
+    schedules: dict[Straight, Scheduled] = {}
+    if alone:
+        most = max(op.shape.size for piece in pieces for op in piece.graph.ops[:-1])
+        block = min(MOST_THREADS, max(LEAST_THREADS, power_of_two(most)))
+    for piece in pieces:
+        scheduled = _scheduled(piece, settings, device, block)
+        block = block or scheduled.plan.block
+        schedules[piece] = scheduled
+    same = _same(cut, schedules)
+    outputs = _outputs(cut, same, alone)
+    rest = {n: slot for n, slot in cut.handed_on.items() if n not in outputs.values()}
+    every = cut.pieces
+    if rest:
+        last = copied_to_outputs(cut.flat.graph.name, rest)
+        schedules[last] = _scheduled(last, settings, device, block)
+        every = (*every, last)
+    most = 1 if alone else max(s.plan.grid for s in schedules.values())
+    fewest = (
+        min(s.plan.blocks_per_sm or 1 for s in schedules.values() if s.plan.cooperative)
+        if any(s.plan.cooperative for s in schedules.values())
+        else max(1, 1024 // block)
+    )
+    grid = min(most, device.sm_count * fewest)
+    us = settings.device.launch_us + _us(every, schedules, device, grid)
+    return Phased(cut, every, schedules, same, outputs, block, grid, us)
+
+
+def _elements(piece: Straight) -> int:
+    return sum(op.shape.size for op in piece.graph.ops[:-1])
+
+
+def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) -> Scheduled:
+    tuning = replace(
+        settings.options.tuning,
+        block=block or None,
+        blocks_per_sm=1 if block and device.sm_count == 1 else None,
+    )
+    options = replace(settings.options, tuning=tuning, overwrites=())
+    own = Settings(device, options)
+    scheduled = first_that_works(piece.graph, own, lambda s: s, NOBODY)
+    if scheduled.plan.cluster > 1:
+        raise CodegenError("Blocks of a cluster would share rows in a loop.")
+    if block and scheduled.plan.block != block:
+        raise CodegenError(
+            f"A piece of the loop takes blocks of {scheduled.plan.block} threads, not {block}."
+        )
+    return scheduled
+
+
+def _us(
+    pieces: Sequence[Piece], schedules: dict[Straight, Scheduled], device: Device, grid: int
+) -> float:
+    total = 0.0
+    barrier = BLOCK_PHASE_US if grid == 1 else boundary_us(device, grid)
+    for piece in pieces:
+        if isinstance(piece, Repeat):
+            trips = piece.count.trips if piece.count else UNKNOWN_TRIPS
+            total += trips * _us(piece.body, schedules, device, grid)
+            continue
+        facts = schedules[piece].facts
+        read = sum(p.shape.bytes for p in piece.graph.parameters)
+        written = sum(op.shape.bytes for op in piece.graph.root.operands)
+        each = phases_us(facts.warmed(read, written), device)
+        total += sum(us + barrier for us in each)
+    return total
+
+
+def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot]:
+    """The slots of next values that may be those of the present ones, by these."""
+    found: dict[Slot, Slot] = {}
+    for repeat in repeats(cut.pieces):
+        [piece, *others] = repeat.body
+        if others or not isinstance(piece, Straight):
+            continue
+        asked = {cut.slots[op.id] for op in _read_by_condition(cut, repeat)}
+        scheduled = schedules[piece]
+        pairs = {now: next_ for now, next_ in repeat.pairs if now not in asked}
+        own = _written_by_their_readers(scheduled)
+        for _, input_ in one_to_one(
+            (o, i)
+            for o, i in in_place(scheduled.graph, scheduled.plan)
+            if o in own and _is_pair(piece, o, i, pairs)
+        ):
+            now = piece.sources[input_]
+            assert now is not None
+            found[pairs[now]] = now
+    return found
+
+
+def _written_by_their_readers(scheduled: Scheduled) -> set[int]:
+    """The outputs each of whose elements has a thread of its own."""
+    places = {op.id: number for number, op in enumerate(scheduled.graph.root.operands)}
+    return {
+        places[stage.op.id]
+        for group in scheduled.plan.groups
+        for nest in group.nests
+        if nest.rows * nest.inner > 1
+        for stage, place in nest.nest.place.items()
+        if stage.op.id in places and (place is Place.SWEEP or nest.teams.threads == 1)
+    }
+
+
+def _is_pair(piece: Straight, output: int, input_: int, pairs: dict[Slot, Slot]) -> bool:
+    now = piece.sources[input_]
+    if now is None or now not in pairs or piece.sources.count(now) != 1:
+        return False
+    [target, *others] = piece.targets[output]
+    return not others and target.slot is pairs[now] and target.starts is None
+
+
+def _outputs(cut: Program, same: dict[Slot, Slot], alone: bool) -> dict[Slot, int]:
+    """Slots that are outputs: the ones in which what is handed on lies in the end. What iterations
+    of a block that works `alone` read lies in shared memory instead."""
+    found: dict[Slot, int] = {}
+    for number, slot in cut.handed_on.items():
+        for repeat in cut.pieces:
+            if not isinstance(repeat, Repeat):
+                continue
+            if alone and any(now is slot for now, _ in repeat.pairs):
+                break
+            others = [next_ for now, next_ in repeat.pairs if now is slot and next_ not in same]
+            if others and repeat.count is None:
+                break  # which of the two it is depends on the data
+            if others and repeat.count and repeat.count.trips % 2:
+                slot = others[0]
+        else:
+            if slot not in found:
+                found[slot] = number
+    return found
+
+
+def _read_by_condition(cut: Program, repeat: Repeat) -> list[Op]:
+    if repeat.count:
+        return []
+    ops = [repeat.condition, *closure(cut.flat, repeat.condition)]
+    read = {o.id: o for op in ops for o in (op, *op.operands) if o.id in cut.slots}
+    return list(read.values())
+
+
+def shared_bytes(phased: Phased) -> int:
+    """Shared memory of a block: that of the piece that takes most."""
+    return max((s.layout.total for s in phased.schedules.values()), default=0)

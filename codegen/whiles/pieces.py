@@ -1,0 +1,318 @@
+"""A flat region in pieces: straight ones, each a region of its own, and loops of pieces.
+
+What a piece hands on to others lies in slots. A carried value has two of them, `now` and `next`,
+which change places behind each iteration; an array of which iterations only replace parts has one.
+Sums and products that an iteration does not change are computed before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusionstitch.codegen.places.index import Index, variable
+from fusionstitch.codegen.places.maps import position
+from fusionstitch.codegen.rewrite.region import rebuilt, with_root
+from fusionstitch.codegen.whiles.conditions import closure
+from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop
+from fusionstitch.codegen.whiles.kept import Update, is_whole, read_by_others, updates
+from fusionstitch.codegen.whiles.trips import Counter, counter
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: Ops that are not computed twice.
+_DEAR = (Kind.REDUCTION, Kind.DOT)
+
+
+@dataclass(eq=False)
+class Slot:
+    """Memory for an array. `output` is its number among the outputs of the region, if it must lie
+    there."""
+
+    shape: Shape
+    label: str
+    output: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Where a value goes: to a slot, or to the part of one that begins at `starts`."""
+
+    slot: Slot
+    starts: tuple[Index, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Straight:
+    """Ops without a loop. Parameter by parameter, the slot that it is read from (None: the number
+    of an iteration); root by root, where it goes."""
+
+    graph: Graph
+    sources: tuple[Slot | None, ...]
+    targets: tuple[tuple[Target, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """A loop: its counter, whose variable is `step`, or else its condition, which is made of
+    values that lie in slots; the pairs of slots that change places behind each iteration."""
+
+    count: Counter | None
+    step: str
+    condition: Op
+    body: tuple[Piece, ...]
+    pairs: tuple[tuple[Slot, Slot], ...]
+
+
+Piece = Straight | Repeat
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The pieces in their order; the slots of values that lie in one, by op id; the outputs, each
+    by its number, that are what a slot holds in the end."""
+
+    flat: Flat
+    pieces: tuple[Piece, ...]
+    slots: dict[int, Slot]
+    handed_on: dict[int, Slot]
+
+
+def straight_ones(pieces: Iterable[Piece]) -> Iterator[Straight]:
+    """The pieces without a loop, in their order."""
+    for piece in pieces:
+        if isinstance(piece, Straight):
+            yield piece
+        else:
+            yield from straight_ones(piece.body)
+
+
+def repeats(pieces: Iterable[Piece]) -> Iterator[Repeat]:
+    """The loops, outer ones before those in them."""
+    for piece in pieces:
+        if isinstance(piece, Repeat):
+            yield piece
+            yield from repeats(piece.body)
+
+
+def program(flat: Flat) -> Program:
+    """The pieces of a flat region."""
+    return _Cutter(flat).program()
+
+
+def copied_to_outputs(name: str, handed_on: Mapping[int, Slot]) -> Straight:
+    """A piece that copies what lies in slots to outputs."""
+    slots = list(dict.fromkeys(handed_on.values()))
+    read = [
+        Op("parameter", slot.shape, attrs={"index": n}, name=slot.label)
+        for n, slot in enumerate(slots)
+    ]
+    made = [Op("copy", op.shape, (op,), name=op.name) for op in read]
+    targets = [
+        tuple(Target(Slot(slot.shape, slot.label, number)) for number in numbers)
+        for slot in slots
+        if (numbers := [n for n, one in handed_on.items() if one is slot])
+    ]
+    return Straight(with_root(name, [*read, *made], made), tuple(slots), tuple(targets))
+
+
+class _Cutter:
+    def __init__(self, flat: Flat):
+        self.flat = flat
+        #: the slots of values that lie in one, by op id, and the constants that counters end as
+        self.slots: dict[int, Slot] = {}
+        self.constants: dict[int, Op] = {}
+        self.steps = 0
+
+    def program(self) -> Program:
+        flat = self.flat
+        for number in range(flat.inputs):
+            op = flat.parameter(number)
+            self.slots[op.id] = Slot(op.shape, op.name or "input")
+        results = dict(enumerate(flat.graph.root.operands[: flat.outputs]))
+        ends = {flat.parameter(c.after).id for loop in flat.loops for c in loop.carried}
+        computed = [
+            (op, Target(Slot(op.shape, _label(op), output=number)))
+            for number, op in results.items()
+            if op.id not in ends or self.is_counter(op)
+        ]
+        pieces = self.sequence(flat.loops, computed)
+        handed_on = {
+            number: self.slots[op.id]
+            for number, op in results.items()
+            if op.id in ends and not self.is_counter(op)
+        }
+        return Program(flat, tuple(pieces), self.slots, handed_on)
+
+    def is_counter(self, op: Op) -> bool:
+        """Whether an op is what the counter of a loop is in the end."""
+        counters = (counter(self.flat, loop) for loop in self.flat.loops)
+        return any(c is not None and self.flat.parameter(c.carried.after) is op for c in counters)
+
+    def sequence(self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]) -> list[Piece]:
+        """The pieces that run loops one behind the other, and give results."""
+        ends = [self.needed_by(loop) for loop in loops] + [[op for op, _ in results]]
+        pieces: list[Piece] = []
+        for number, loop in enumerate(loops):
+            begun, repeat = self.loop(loop)
+            pieces += self.straight(begun, ends[number + 1 :])
+            pieces.append(repeat())
+        pieces += self.straight(results, ())
+        return pieces
+
+    def needed_by(self, loop: Loop) -> list[Op]:
+        """What a loop starts from."""
+        return [self.flat.root(c.first) for inner in loop.nest for c in inner.carried]
+
+    def straight(
+        self, results: Sequence[tuple[Op, Target]], later: Iterable[Sequence[Op]]
+    ) -> Iterator[Straight]:
+        """The piece that gives results, and what `later` ones would compute again."""
+        members = {op.id for op in self.members(op for op, _ in results)}
+        again = {op.id: op for ops in later for op in self.members(ops) if op.id in members}
+        kept = [op for op in again.values() if kind_of(op.opcode) in _DEAR]
+        slots = {op.id: Slot(op.shape, _label(op)) for op in kept}
+        wanted = [*results, *((op, Target(slots[op.id])) for op in kept)]
+        if wanted:
+            yield self.region(wanted)
+        self.slots |= slots
+
+    def members(self, roots: Iterable[Op]) -> list[Op]:
+        """The ops that roots are made of, back to what lies in slots."""
+        found: dict[int, Op] = {}
+        wanted = list(roots)
+        while wanted:
+            op = wanted.pop()
+            if op.id not in found and op.id not in self.slots and op.opcode != "parameter":
+                found[op.id] = op
+                wanted += op.operands
+        return [found[i] for i in sorted(found)]
+
+    def region(self, results: Sequence[tuple[Op, Target]]) -> Straight:
+        """A graph of its own that gives results."""
+        ops: list[Op] = []
+        copies: dict[int, Op] = {}
+        sources: list[Slot | None] = []
+        for op in self.members(op for op, _ in results):
+            for operand in op.operands:
+                self.copied(operand, ops, copies, sources)
+            copies[op.id] = rebuilt(op, [copies[o.id] for o in op.operands])
+            ops.append(copies[op.id])
+        roots: dict[int, Op] = {}
+        targets: dict[int, list[Target]] = {}
+        for op, target in results:
+            root = self.copied(op, ops, copies, sources)
+            if op.id not in roots:
+                if root.opcode in ("parameter", "constant"):
+                    root = Op("copy", op.shape, (root,), name=op.name)
+                    ops.append(root)
+                roots[op.id] = root
+            targets.setdefault(op.id, []).append(target)
+        graph = with_root(self.flat.graph.name, ops, list(roots.values()))
+        return Straight(graph, tuple(sources), tuple(tuple(targets[i]) for i in roots))
+
+    def copied(
+        self, op: Op, ops: list[Op], copies: dict[int, Op], sources: list[Slot | None]
+    ) -> Op:
+        """A copy of an op in a piece's graph: a parameter if it lies in a slot."""
+        if op.id in copies:
+            return copies[op.id]
+        if op.id in self.constants:
+            copy = rebuilt(self.constants[op.id], ())
+        else:
+            attrs = {"index": len(sources)}
+            if "counts" in op.attrs:
+                attrs["counts"] = op.attrs["counts"]
+            copy = Op("parameter", op.shape, attrs=attrs, name=_label(op), source=op.source)
+            sources.append(None if "counts" in op.attrs else self.slots[op.id])
+        copies[op.id] = copy
+        ops.append(copy)
+        return copy
+
+    def loop(self, loop: Loop):  # type: ignore[no-untyped-def]
+        """What is computed before a loop, and what gives the loop."""
+        flat = self.flat
+        count = counter(flat, loop)
+        step = ""
+        if count:
+            step = f"turn_{self.steps}" if self.steps else "turn"
+            self.steps += 1
+            inside = flat.parameter(count.carried.inside)
+            place = variable(step, max(1, count.trips)) * count.step + count.start
+            inside.attrs = {**inside.attrs, "counts": place}
+            last = NUMPY_DTYPES[inside.dtype].type(count.start + count.trips * count.step)
+            after = flat.parameter(count.carried.after)
+            self.constants[after.id] = Op("constant", after.shape, attrs={"value": last})
+        begun: list[tuple[Op, Target]] = []
+        ended: list[tuple[Op, Target]] = []
+        pairs: list[tuple[Slot, Slot]] = []
+        slots: dict[int, Slot] = {}
+        for c in loop.carried:
+            if count and c is count.carried:
+                continue
+            inside, first = flat.parameter(c.inside), flat.root(c.first)
+            now = Slot(inside.shape, _label(inside))
+            slots |= {inside.id: now, flat.parameter(c.after).id: now}
+            part = self.part(c)
+            if part is not None:
+                update, starts = part
+                ended.append((update.value, Target(now, starts)))
+                if not count or not is_whole(flat, c, (update,), count, step):
+                    begun.append((first, Target(now)))
+                continue
+            next_ = Slot(inside.shape, _label(inside))
+            begun.append((first, Target(now)))
+            ended.append((flat.root(c.next), Target(next_)))
+            pairs.append((now, next_))
+        for op in self.invariants(loop, [op for op, _ in ended]):
+            slots[op.id] = Slot(op.shape, _label(op))
+            begun.append((op, Target(slots[op.id])))
+
+        def repeat() -> Repeat:
+            self.slots |= slots
+            body = self.sequence(loop.inner, ended)
+            return Repeat(count, step, flat.root(loop.condition), tuple(body), tuple(pairs))
+
+        return begun, repeat
+
+    def part(self, c: Carried) -> tuple[Update, tuple[Index, ...]] | None:
+        """The one part of a carried array that an iteration replaces, at a place that counters
+        decide, if nothing else reads the array meanwhile."""
+        flat, inside = self.flat, self.flat.parameter(c.inside)
+        found = updates(flat, c)
+        if found is None or len(found) > 1 or found[0].conditions or read_by_others(flat, c):
+            return None
+        value = found[0].value
+        starts = tuple(
+            position(start, (), n - size + 1)
+            for start, n, size in zip(found[0].starts, inside.dims, value.dims, strict=True)
+        )
+        return (found[0], starts) if not any(s.fetched for s in starts) else None
+
+    def invariants(self, loop: Loop, roots: Sequence[Op]) -> list[Op]:
+        """Dear ops that all iterations would compute alike."""
+        flat = self.flat
+        inside = [flat.parameter(c.inside).id for inner in loop.nest for c in inner.carried]
+        inside += [flat.parameter(c.after).id for i in loop.inner for c in i.carried]
+        changing = set(inside)
+        firsts = [flat.root(c.first) for i in loop.inner for n in i.nest for c in n.carried]
+        nexts = [flat.root(c.next) for i in loop.inner for n in i.nest for c in n.carried]
+        found: list[Op] = []
+        members = self.members([*roots, *firsts, *nexts])
+        for op in members:
+            if any(o.id in changing for o in op.operands):
+                changing.add(op.id)
+        for op in members:
+            if op.id in changing or not any(
+                kind_of(o.opcode) in _DEAR for o in closure(flat, op) if o.id not in self.slots
+            ):
+                continue
+            users = flat.graph.users[op.id]
+            if any(u.id in changing for u in users) or op in roots:
+                found.append(op)
+        return found
+
+
+def _label(op: Op) -> str:
+    return op.name or op.opcode

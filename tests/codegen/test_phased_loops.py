@@ -1,0 +1,212 @@
+"""Loops whose threads work together on each iteration, on the emulator, against jax.jit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import fusionstitch as fs
+from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.whiles import generate, phased
+from fusionstitch.codegen.whiles.flat import Flat
+from fusionstitch.codegen.whiles.phased import Phased
+from fusionstitch.compiler import builders, core
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.plan import scores
+from tests.conftest import Golden
+
+draw = np.random.default_rng(0)
+FIELD = draw.standard_normal((24, 32), np.float32)
+ROW = draw.standard_normal(40, np.float32)
+MATRIX = draw.standard_normal((24, 24), np.float32) * np.float32(0.1)
+SPD = MATRIX @ MATRIX.T + 3 * np.eye(24, dtype=np.float32)
+
+
+def diffusion(x: jax.Array) -> jax.Array:
+    """Neighbours are read: every iteration waits for all of the one before."""
+
+    def step(_: Any, u: jax.Array) -> jax.Array:
+        around = sum(jnp.roll(u, s, a) for s in (1, -1) for a in (0, 1))
+        return u + 0.1 * (around - 4 * u)
+
+    return lax.fori_loop(0, 7, step, x)
+
+
+def conjugate_gradients(a: jax.Array, b: jax.Array) -> Any:
+    """The condition is a sum that the body makes."""
+
+    def step(s: Any) -> Any:
+        x, r, p, rr = s
+        ap = a @ p
+        alpha = rr / jnp.vdot(p, ap)
+        x, r = x + alpha * p, r - alpha * ap
+        after = jnp.vdot(r, r)
+        return x, r, r + after / rr * p, after
+
+    start = (jnp.zeros_like(b), b, b, jnp.vdot(b, b))
+    return lax.while_loop(lambda s: s[3] > 1e-6, step, start)[0]
+
+
+def jacobi(a: jax.Array, b: jax.Array) -> Any:
+    """The condition itself sums up, and a counter is handed on."""
+    d = jnp.diag(a)
+
+    def step(s: Any) -> Any:
+        x, _, i = s
+        return (b - (a @ x - d * x)) / d, x, i + 1
+
+    def goes_on(s: Any) -> Any:
+        return (jnp.linalg.norm(s[0] - s[1]) > 1e-5) & (s[2] < 50)
+
+    return lax.while_loop(goes_on, step, (jnp.zeros_like(b), jnp.ones_like(b), 0))
+
+
+def recurrent(w: jax.Array, xs: jax.Array) -> Any:
+    """Stacked inputs and outputs, and a product with the state."""
+
+    def step(h: jax.Array, x: jax.Array) -> Any:
+        h = jnp.tanh(h @ w + x)
+        return h, h * 2
+
+    return lax.scan(step, jnp.zeros(xs.shape[1:]), xs)
+
+
+def nested(x: jax.Array) -> jax.Array:
+    def outer(i: jax.Array, x: jax.Array) -> jax.Array:
+        x = x / jnp.linalg.norm(x)
+        y = lax.fori_loop(0, 3, lambda j, y: y + 0.1 * jnp.roll(y, 1) * j, x)
+        return y + x.sum() * i
+
+    return lax.fori_loop(0, 4, outer, x)
+
+
+def shifted(x: jax.Array) -> Any:
+    """Each carried value becomes the other one; one of them is a constant in the end."""
+    step = lambda i, s: (s[1][::-1], s[0] + 1, i)  # noqa: E731
+    return lax.fori_loop(0, 5, step, (x, -x, 0))
+
+
+def branches(x: jax.Array) -> jax.Array:
+    def step(i: jax.Array, x: jax.Array) -> jax.Array:
+        ways = [lambda x: x + 1, lambda x: jnp.flip(x) * 0.5, lambda x: x - x.mean()]
+        x = lax.switch(i % 4, ways, x)
+        return lax.cond(x[0] > 0, lambda x: x * 0.9, lambda x: -x, x)
+
+    return lax.fori_loop(0, 9, step, x)
+
+
+def borders(x: jax.Array) -> jax.Array:
+    """An update of a slice, by a scatter of one window."""
+    step = lambda _, u: u.at[1:-1].add(0.2 * (u[2:] - 2 * u[1:-1] + u[:-2]))  # noqa: E731
+    return lax.fori_loop(0, 5, step, x)
+
+
+def beyond(x: jax.Array) -> jax.Array:
+    """Windows at the edge are dropped, or moved inside, as XLA does."""
+
+    def step(i: jax.Array, u: jax.Array) -> jax.Array:
+        dropped = u.at[lax.dynamic_slice(jnp.array([-1, 3, 39, 40]), (i,), (1,))].multiply(2.0)
+        return lax.dynamic_update_slice(dropped, jnp.sum(u)[None] * 0.1, (30 + 5 * i,))
+
+    return lax.fori_loop(0, 4, step, x)
+
+
+def halves(x: jax.Array) -> jax.Array:
+    step = lambda _, x: x * 1.5 - jnp.roll(x, 1) * x  # noqa: E731
+    return lax.fori_loop(0, 4, step, x.astype(jnp.bfloat16))
+
+
+def best_of(x: jax.Array) -> Any:
+    """Argument and value of a maximum: a record goes from phase to phase."""
+
+    def step(x: jax.Array, _: None) -> Any:
+        at = jnp.argmax(x)
+        return x.at[at].set(x[at] - 1) + 0.01 * x.sum(), at
+
+    return lax.scan(step, x, None, length=6)
+
+
+def never(x: jax.Array) -> jax.Array:
+    return lax.while_loop(lambda x: x.max() > 1e9, lambda x: jnp.roll(x, 1), x)
+
+
+def read_and_written(x: jax.Array) -> jax.Array:
+    """A table of which each iteration reads what the one before wrote."""
+
+    def step(i: jax.Array, table: jax.Array) -> jax.Array:
+        row = lax.dynamic_index_in_dim(table, i, keepdims=False)
+        return lax.dynamic_update_index_in_dim(table, jnp.tanh(row + jnp.roll(row, 1)), i + 1, 0)
+
+    return lax.fori_loop(0, 5, step, jnp.zeros((6, 40)).at[0].set(x))
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "diffusion": (diffusion, (FIELD,)),
+    "conjugate gradients": (conjugate_gradients, (SPD, FIELD[:, 0])),
+    "jacobi": (jacobi, (SPD, FIELD[:, 0])),
+    "recurrent": (recurrent, (MATRIX, draw.standard_normal((9, 8, 24), np.float32))),
+    "nested": (nested, (ROW,)),
+    "shifted": (shifted, (ROW,)),
+    "branches": (branches, (ROW,)),
+    "borders": (borders, (ROW,)),
+    "beyond": (beyond, (ROW,)),
+    "halves": (halves, (ROW * np.float32(0.1),)),
+    "best of": (best_of, (ROW,)),
+    "never": (never, (ROW,)),
+    "read and written": (read_and_written, (ROW,)),
+}
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Leaves one form of loops: "block" or "grid"."""
+
+    def refused(*_: Any) -> Any:
+        raise CodegenError("Another form is wanted.")
+
+    def keep(form: str) -> None:
+        def planned(flat: Flat, settings: Settings) -> Phased:
+            found = phased.forms(flat, settings)
+            return next(one for one in found if (one.grid == 1) == (form == "block"))
+
+        monkeypatch.setattr(generate, "plan_phased", planned)
+        monkeypatch.setattr(generate, "_in_rows", refused)
+        monkeypatch.setattr(scores, "LOOP_SHARE", -1e9)
+
+    return keep
+
+
+@pytest.mark.parametrize("form", ["block", "grid"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_loop_in_phases_gives_what_xla_gives(
+    host_compiler: str, only: Callable[[str], None], name: str, form: str
+) -> None:
+    only(form)
+    fun, args = PROGRAMS[name]
+    ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))(*args)
+    theirs = jax.jit(fun)(*args)
+    for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert own.dtype == their.dtype
+        a, b = np.asarray(own, np.float64), np.asarray(their, np.float64)
+        if jnp.issubdtype(own.dtype, jnp.integer):
+            assert (a == b).all()
+        else:
+            bound = 2e-2 if own.dtype == jnp.bfloat16 else 2e-6
+            assert np.linalg.norm(a - b) <= bound * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("form", ["block", "grid"])
+def test_the_text_of_a_loop_in_phases(
+    golden: Golden, only: Callable[[str], None], form: str
+) -> None:
+    only(form)
+    data = jax.jit(diffusion).lower(FIELD).compiler_ir("hlo").as_serialized_hlo_module_proto()
+    options = fs.Options(backend="emulate")
+    [kernel] = core.stitch(data, options, builders.profile(options), None).kernels
+    golden(kernel.source)
