@@ -32,6 +32,11 @@ def check_region(graph: Graph, before: Graph) -> None:
     _check_functors(graph)
 
 
+def check_ops(graph: Graph) -> None:
+    """Raises VerifyError for ops of a region that do not fit their operands."""
+    verify(graph, _RULES)
+
+
 def _require_equal(what: str, now: tuple[Op, ...], before: tuple[Op, ...]) -> None:
     types, wanted = [op.shape for op in now], [op.shape for op in before]
     if types != wanted:

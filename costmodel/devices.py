@@ -85,6 +85,11 @@ class Device:
         """Whether tensor cores multiply f32 (as tf32) and bf16: older ones take f16 alone."""
         return self.capability >= 80
 
+    @property
+    def holds_one_block(self) -> bool:
+        """Whether it stands for what a single block has."""
+        return self.cooperative_limit == 1
+
     def __repr__(self) -> str:
         return brief(
             f"Device {self.name}: {self.sm_arch}, {count(self.sm_count, 'multiprocessor')}, "

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.expressions import BLOCK, Expr
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.rooms import Room
 from fusionstitch.codegen.memory.shared import Slot
@@ -60,6 +61,8 @@ class Context:
     int_: str
     writer: Writer
     anonymous: bool = False
+    #: the number of the block among those that share the tiles
+    worker: Expr = BLOCK
     #: whether it stands in a loop over iterations, whose number functions do not know
     repeated: bool = False
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
-    BLOCK,
     Expr,
     Name,
     apply,
@@ -127,7 +126,8 @@ class KernelEmitter:
         every grid-th one."""
         tiles, grid = sum(g.tiles for g in groups), self.plan.grid
         writer, int_, cluster = self.writer, self.int, self.plan.cluster
-        worker = infix("/", BLOCK, cluster) if cluster > 1 else BLOCK
+        worker = self.context.worker
+        worker = infix("/", worker, cluster) if cluster > 1 else worker
         if tiles <= grid and len(groups) == 1:
             guard = If(infix("<", worker, tiles))
             with writer.nested(guard, pinned=True) if tiles < grid else nullcontext():

@@ -228,7 +228,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     if FULL_ROW < longest <= LONGEST_KEPT and _keeps_two(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
     points = 1
-    busy_tiles = 2 * device.sm_count // alike if device.sm_count > 1 else 0
+    busy_tiles = 0 if device.holds_one_block else 2 * device.sm_count // alike
     while points < group.tiles:
         filled = any(
             points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests
@@ -287,7 +287,8 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
         columns = min(block // 2, max(1, power_of_two(rows + 1) // 2))
         return Teams(block // columns, columns)
     if nest.stages[0].op.opcode == "dot" and not _along_inner(nest):
-        wanted = device.sm_count * DEFAULT_BLOCK // max(1, group.tiles * _size(group, nest.rows))
+        threads = block if device.holds_one_block else device.sm_count * DEFAULT_BLOCK
+        wanted = threads // max(1, group.tiles * _size(group, nest.rows))
         spare = block // max(1, rows)
         threads = min(32, power_of_two(max(1, min(wanted, spare))), power_of_two(inner) // 4)
         return Teams(max(1, threads))

@@ -123,10 +123,9 @@ def write_loops(looped: Looped, settings: Settings, watch: Watch = NOBODY) -> Ke
     """The kernel of a region with loops. Raises CodegenError where a value has no place."""
     form, region = looped.form, looped.region
     if isinstance(form, InRows):
-        flat, scratch, per_sm = form.flat, list[Shape](), 0
+        scratch, per_sm = list[Shape](), 0
         lowered, graphs = lower_rows(form, settings), [form.flat.graph]
     else:
-        flat = form.program.flat
         lowering = PhasedLowering(form, settings.options.numerics, settings.device.shared_per_block)
         lowered = lowering.lowered()
         graphs, scratch = lowering.graphs, lowering.scratch
@@ -143,12 +142,12 @@ def write_loops(looped: Looped, settings: Settings, watch: Watch = NOBODY) -> Ke
         name=region.name,
         source="\n".join(translation_unit(graphs, lowered, summary, bounds)),
         inputs=tuple(p.shape for p in region.parameters),
-        outputs=tuple(op.shape for op in flat.graph.root.operands[: flat.outputs]),
+        outputs=tuple(op.shape for op in region.root.operands),
         scratch=tuple(scratch),
         grid=lowered.grid,
         block=lowered.block,
         shared_bytes=lowered.shared,
-        cooperative=per_sm > 0 and lowered.grid > 1,
+        cooperative=isinstance(form, Phased) and not form.alone,
         template=form.template,
         facts=(*looped.facts.facts, ("scope", "loop")),
     )

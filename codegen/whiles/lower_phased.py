@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.expressions import Expr, Integer, Load, Name, apply, number
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    Expr,
+    Integer,
+    Load,
+    Name,
+    apply,
+    number,
+)
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Barrier,
@@ -29,7 +37,8 @@ from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
-from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight
+from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target
+from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
@@ -44,7 +53,7 @@ class PhasedLowering:
         self.writer = Writer()
         self.writer.name(self.flat.graph.name)
         self.int = "long long" if is_wide(self.flat.graph) else "int"
-        self.barrier = Barrier(Scope.GRID) if phased.grid > 1 else None
+        self.barrier = None if phased.alone else Barrier(Scope.GRID)
         self.names: dict[Slot, str] = {}
         self.buffers: list[Buffer] = []
         self.scratch: list[Shape] = []
@@ -52,7 +61,8 @@ class PhasedLowering:
         self.graphs: list[Graph] = []
 
     def lowered(self) -> Lowered:
-        phased, flat = self.phased, self.flat
+        phased, flat, dealt = self.phased, self.flat, self.phased.program.dealt
+        self.writer.declare(BLOCK.name)
         for step in self.steps(phased.pieces):
             assert self.writer.name(step) == step
         for p in flat.graph.parameters[: flat.inputs]:
@@ -63,8 +73,11 @@ class PhasedLowering:
             self.writer.name(f"{op.name or op.opcode}_out")
             for op in flat.graph.root.operands[: flat.outputs]
         ]
-        for op, name in zip(flat.graph.root.operands, self.outputs, strict=False):
-            self.buffers.append(buffer_of(op, name, Space.OUTPUT))
+        for number_, (op, name) in enumerate(
+            zip(flat.graph.root.operands, self.outputs, strict=False)
+        ):
+            size = dealt.shapes[number_].size if dealt else op.shape.size
+            self.buffers.append(replace(buffer_of(op, name, Space.OUTPUT), size=size))
         self.pieces(phased.pieces)
         return Lowered(
             name=flat.graph.name,
@@ -88,23 +101,45 @@ class PhasedLowering:
         """The buffer that a slot is."""
         slot = self.phased.same.get(slot, slot)
         if slot not in self.names:
-            output = self.phased.outputs.get(slot, slot.output)
+            output = self.output(slot)
             if output is not None:
                 self.names[slot] = self.outputs[output]
             else:
                 self.names[slot] = self.own(slot.label, slot.shape.dtype, slot.shape)
         return self.names[slot]
 
+    def part(self, target: Target) -> str | Part:
+        """The buffer that a value is written to, or the part of one."""
+        slot, starts, dims = target.slot, target.starts, target.slot.shape.dims
+        output, dealt = self.output(slot), self.phased.program.dealt
+        if dealt and output is not None:
+            first = starts or (Index(),) * len(dims)
+            starts = tuple(a + b for a, b in zip(first, dealt.starts[output], strict=True))
+            dims = dealt.shapes[output].dims
+        return self.name(slot) if starts is None else Part(self.name(slot), dims, starts)
+
+    def output(self, slot: Slot) -> int | None:
+        """The number of the output that a slot is."""
+        return self.phased.outputs.get(slot, slot.output)
+
+    def read(self, slot: Slot) -> str:
+        """The buffer that an array is read from."""
+        if self.phased.program.dealt and self.output(slot) is not None:
+            raise CodegenError(f"{slot.label} is read of what blocks have parts of.")
+        return self.name(slot)
+
     def own(self, label: str, dtype: str, shape: Shape) -> str:
         """A buffer of the kernel's own, of elements of `dtype`: in shared memory if there is only
         one block, and room. `shape` says how large it is."""
         name = self.writer.name(f"{label}_scratch")
         kind, size = c_type(dtype), shape.bytes // c_type(dtype).bytes
-        if self.phased.grid == 1 and self.shared + shape.bytes <= self.room:
+        if self.phased.alone and self.shared + shape.bytes <= self.room:
             place = Shared(kind.storage, name, self.shared, size, kind.bytes, changes=True)
             self.writer.add(place, depth=0)
             self.shared += -(-shape.bytes // ACCESS_BYTES) * ACCESS_BYTES
             return name
+        if self.phased.grid > 1 and self.phased.alone:
+            raise CodegenError(f"{label}, {shape}, does not fit into the memory of its block.")
         self.buffers.append(Buffer(name, kind.storage, size, Space.SCRATCH))
         self.scratch.append(shape)
         return name
@@ -148,9 +183,11 @@ class PhasedLowering:
     def straight(self, one: Straight) -> None:
         scheduled = self.phased.schedules[one]
         self.graphs.append(scheduled.graph)
-        graph, plan = scheduled.graph, replace(scheduled.plan, grid=self.phased.grid)
+        alone = self.phased.alone
+        grid = 1 if alone else self.phased.grid
+        graph, plan = scheduled.graph, replace(scheduled.plan, grid=grid)
         inputs = {
-            p.id: self.name(slot)
+            p.id: self.read(slot)
             for p, slot in zip(graph.parameters, one.sources, strict=True)
             if slot is not None
         }
@@ -158,12 +195,11 @@ class PhasedLowering:
         parts: dict[int, list[Part]] = {}
         for op, targets in zip(graph.root.operands, one.targets, strict=True):
             for target in targets:
-                name = self.name(target.slot)
-                if target.starts is None:
-                    outputs.setdefault(op.id, []).append(name)
-                else:
-                    part = Part(name, target.slot.shape.dims, target.starts)
+                part = self.part(target)
+                if isinstance(part, Part):
                     parts.setdefault(op.id, []).append(part)
+                else:
+                    outputs.setdefault(op.id, []).append(part)
         scratch: dict[int, str] = {}
         for own in scratch_buffers(graph, plan):
             op = own.ops[0]
@@ -172,7 +208,10 @@ class PhasedLowering:
         tables = {op.id: self.table(op) for op in graph if is_table(op)}
         layout = scheduled.layout
         memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts)
-        context = Context(plan, memory, self.numerics, self.int, self.writer, repeated=True)
+        worker = number(0) if alone else BLOCK
+        context = Context(
+            plan, memory, self.numerics, self.int, self.writer, worker=worker, repeated=True
+        )
         with self.writer.forgetting():
             KernelEmitter(context).phases(self.barrier)
 
@@ -193,7 +232,7 @@ class _Scalars:
         slot = self.lowering.phased.program.slots.get(op.id)
         if slot is None:
             return None
-        load = Load(Name(self.lowering.name(slot)), Integer(linearize(index, op.dims)))
+        load = Load(Name(self.lowering.read(slot)), Integer(linearize(index, op.dims)))
         return as_computed(op, load), depth
 
     def located(self, op: Op, index: Indices) -> Located | None:

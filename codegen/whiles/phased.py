@@ -7,10 +7,12 @@ from iteration to iteration.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.stages import inner_extents
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.schedule.tuning import power_of_two
 from fusionstitch.codegen.scheduled import Scheduled
@@ -18,6 +20,7 @@ from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.whiles.conditions import carry_conditions, closure
+from fusionstitch.codegen.whiles.dealt import deal
 from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.codegen.whiles.pieces import (
     Piece,
@@ -31,6 +34,7 @@ from fusionstitch.codegen.whiles.pieces import (
     straight_ones,
 )
 from fusionstitch.codegen.whiles.price import UNKNOWN_TRIPS
+from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import boundary_us, phases_us
 from fusionstitch.hlo.errors import CodegenError
@@ -40,6 +44,8 @@ from fusionstitch.hlo.graph import Op
 BLOCK_PHASE_US = 0.5
 #: Threads of one block that works alone.
 MOST_THREADS, LEAST_THREADS = 1024, 32
+#: Elements that a thread of it sums up.
+SUMMED = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +62,15 @@ class Phased:
     block: int
     grid: int
     us: float
+    #: whether blocks have nothing in common
+    alone: bool
 
     @property
     def template(self) -> str:
         """How the kernel is dealt out, as a line."""
-        form = "block" if self.grid == 1 else "grid"
+        form = "grid"
+        if self.alone:
+            form = "block" if self.grid == 1 else "dealt"
         return f"loop {form} blocks {self.grid} threads {self.block}"
 
 
@@ -72,12 +82,21 @@ def plan_phased(flat: Flat, settings: Settings) -> Phased:
 def forms(flat: Flat, settings: Settings) -> list[Phased]:
     """By one block, and by all of the device, as far as that can be. Raises CodegenError where
     neither can."""
-    cut = program(carry_conditions(flat))
+    one = _one_block(settings.device)
     refused: CodegenError | None = None
     found: list[Phased] = []
-    for device in (_one_block(settings.device), settings.device):
+
+    def dealt() -> Phased:
+        own = deal(let_rows_stop(flat), settings.device)
+        return _planned(program(carry_conditions(own.flat), own), settings, one)
+
+    for form in (
+        dealt,  # before the others, which number ops anew
+        lambda: _planned(program(carry_conditions(flat)), settings, one),
+        lambda: _planned(program(carry_conditions(flat)), settings, settings.device),
+    ):
         try:
-            found.append(_planned(cut, settings, device))
+            found.append(form())
         except CodegenError as error:
             refused = error
     if not found:
@@ -110,7 +129,7 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
     block = 0
     schedules: dict[Straight, Scheduled] = {}
     if alone:
-        most = max(op.shape.size for piece in pieces for op in piece.graph.ops[:-1])
+        most = max(map(_steps, (op for piece in pieces for op in piece.graph.ops[:-1])))
         block = min(MOST_THREADS, max(LEAST_THREADS, power_of_two(most)))
     for piece in pieces:
         scheduled = _scheduled(piece, settings, device, block)
@@ -132,7 +151,16 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
     )
     grid = min(most, device.sm_count * fewest)
     us = settings.device.launch_us + _us(every, schedules, device, grid)
-    return Phased(cut, every, schedules, same, outputs, block, grid, us)
+    if cut.dealt:
+        grid = cut.dealt.blocks
+    return Phased(cut, every, schedules, same, outputs, block, grid, us, alone)
+
+
+def _steps(op: Op) -> int:
+    """Threads that an op keeps busy, each with a few elements that it sums."""
+    if op.opcode == "parameter":
+        return 1
+    return max(op.shape.size, op.shape.size * math.prod(inner_extents(op)) // SUMMED)
 
 
 def _elements(piece: Straight) -> int:

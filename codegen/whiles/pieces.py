@@ -8,12 +8,13 @@ Sums and products that an iteration does not change are computed before the loop
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.places.maps import position
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.codegen.whiles.conditions import closure
+from fusionstitch.codegen.whiles.dealt import Dealt
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop
 from fusionstitch.codegen.whiles.kept import Update, is_whole, read_by_others, updates
 from fusionstitch.codegen.whiles.trips import Counter, counter
@@ -77,6 +78,8 @@ class Program:
     pieces: tuple[Piece, ...]
     slots: dict[int, Slot]
     handed_on: dict[int, Slot]
+    #: the blocks that have rows of their own, if rows are dealt to blocks
+    dealt: Dealt | None = None
 
 
 def straight_ones(pieces: Iterable[Piece]) -> Iterator[Straight]:
@@ -96,9 +99,9 @@ def repeats(pieces: Iterable[Piece]) -> Iterator[Repeat]:
             yield from repeats(piece.body)
 
 
-def program(flat: Flat) -> Program:
-    """The pieces of a flat region."""
-    return _Cutter(flat).program()
+def program(flat: Flat, dealt: Dealt | None = None) -> Program:
+    """The pieces of a flat region, which may be that of one block."""
+    return replace(_Cutter(flat).program(), dealt=dealt)
 
 
 def copied_to_outputs(name: str, handed_on: Mapping[int, Slot]) -> Straight:

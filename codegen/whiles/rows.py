@@ -62,11 +62,10 @@ class Rows:
 def find_rows(flat: Flat, sm_count: int) -> Rows:
     """The rows that make an iteration of all threads take least: few threads wait for every
     instruction of theirs, many share the lanes."""
-    axes = _Axes(flat)
-    named = {dim: axes.find(dim) for dim in axes.extents}
-    best = Rows(named, ())
+    axes = Axes(flat)
+    best = Rows(axes.named, ())
     for some in _subsets(axes.surviving(flat)):
-        rows = Rows(named, some)
+        rows = Rows(axes.named, some)
         if _cost(flat, rows, sm_count) < _cost(flat, best, sm_count):
             best = rows
     return best
@@ -91,7 +90,7 @@ def _work(op: Op, elements: int) -> int:
     return elements * max(1, spec.flops + 8 * spec.special)
 
 
-class _Axes:
+class Axes:
     """A union of dims that follow each other, and which of these unions are `mixed`."""
 
     def __init__(self, flat: Flat):
@@ -112,6 +111,11 @@ class _Axes:
         for op in ops:
             own = [self.find((op.id, d)) for d, n in enumerate(op.dims) if n > 1]
             self.mixed |= {axis for axis in own if own.count(axis) > 1}
+
+    @property
+    def named(self) -> dict[Dim, Dim]:
+        """The axis of each dim."""
+        return {dim: self.find(dim) for dim in self.extents}
 
     def find(self, dim: Dim) -> Dim:
         while self.parent[dim] != dim:

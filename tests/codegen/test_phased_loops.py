@@ -163,9 +163,49 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
+def adaptive(x: jax.Array) -> Any:
+    """Rows stop on their own, those of a block together."""
+
+    def one(x: jax.Array) -> Any:
+        step = lambda s: (s[0] @ jnp.asarray(MATRIX) + s[0] * 0.5, s[1] + 1)  # noqa: E731
+        return lax.while_loop(lambda s: (s[0] @ s[0] > 0.5) & (s[1] < 30), step, (x, 0))
+
+    return jax.vmap(one)(x)
+
+
+def numbered(x: jax.Array) -> jax.Array:
+    """Rows know their numbers, and have constants of their own."""
+    scale = jnp.asarray(np.arange(8, dtype=np.float32))[:, None]
+
+    def step(i: jax.Array, x: jax.Array) -> jax.Array:
+        row = lax.broadcasted_iota(jnp.float32, (8, 1), 0)
+        return jnp.tanh(x @ jnp.asarray(MATRIX)) + 0.1 * row + scale * i
+
+    return lax.fori_loop(0, 5, step, x)
+
+
+def picked(x: jax.Array) -> Any:
+    """Gathers and updates inside of rows."""
+
+    def step(x: jax.Array, i: jax.Array) -> Any:
+        at = jnp.argmax(x, axis=1)
+        best = jnp.take_along_axis(x, at[:, None], axis=1)
+        return x - 0.5 * best + x[:, ::-1] * 0.1, (at, best[:, 0])
+
+    return lax.scan(step, x, jnp.arange(6), reverse=True)
+
+
+DEALT: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "recurrent": PROGRAMS["recurrent"],
+    "adaptive": (adaptive, (FIELD[:8, :24],)),
+    "numbered": (numbered, (FIELD[:8, :24],)),
+    "picked": (picked, (FIELD[:8],)),
+}
+
+
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Leaves one form of loops: "block" or "grid"."""
+    """Leaves one form of loops: "block", "grid" or "dealt"."""
 
     def refused(*_: Any) -> Any:
         raise CodegenError("Another form is wanted.")
@@ -173,7 +213,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def keep(form: str) -> None:
         def planned(flat: Flat, settings: Settings) -> Phased:
             found = phased.forms(flat, settings)
-            return next(one for one in found if (one.grid == 1) == (form == "block"))
+            return next(one for one in found if one.template.split()[1] == form)
 
         monkeypatch.setattr(generate, "plan_phased", planned)
         monkeypatch.setattr(generate, "_in_rows", refused)
@@ -188,7 +228,18 @@ def test_a_loop_in_phases_gives_what_xla_gives(
     host_compiler: str, only: Callable[[str], None], name: str, form: str
 ) -> None:
     only(form)
-    fun, args = PROGRAMS[name]
+    agree(*PROGRAMS[name])
+
+
+@pytest.mark.parametrize("name", DEALT)
+def test_rows_of_a_loop_are_dealt_to_blocks(
+    host_compiler: str, only: Callable[[str], None], name: str
+) -> None:
+    only("dealt")
+    agree(*DEALT[name])
+
+
+def agree(fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
     ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))(*args)
     theirs = jax.jit(fun)(*args)
     for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
