@@ -1,18 +1,19 @@
 """Generated kernels under compute-sanitizer, without JAX in the process that is watched.
 
-    python -m benchmarks.sanitize prepare FOLDER [JOBS] anywhere with NVRTC: cubins and inputs
+    python -m benchmarks.sanitize prepare FOLDER [JOBS [KIND...]]    with NVRTC: cubins and inputs
     compute-sanitizer --tool racecheck python benchmarks/sanitize.py launch FOLDER      on a GPU
 
 The kernels are the cases of the tests, every template and composition at small sizes, and those of
-programs that nobody wrote: grown ones, on random inputs.
+programs that nobody wrote: grown ones, on random inputs. Loops come in every form.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,36 @@ def grown() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
             yield f"grown_{seed}_{found}", kernel, inputs
 
 
-def prepare(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
+def loops() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
+    """Name, kernel and inputs of whole loops in every form."""
+    import jax
+
+    from fusionstitch.codegen.generate import generate
+    from fusionstitch.codegen.settings import CodegenOptions
+    from fusionstitch.costmodel.devices import device
+    from fusionstitch.hlo.errors import CodegenError
+    from tests.codegen.regions import whole_of
+    from tests.codegen.test_phased_loops import DEALT, PROGRAMS
+    from tests.codegen.test_whole_loops import PROGRAMS as ROWS
+
+    rows = {name: (fun, (np.asarray(x),)) for name, (fun, x, _) in ROWS.items()}
+    table = {"rows": rows, "dealt": DEALT, "block": PROGRAMS, "grid": PROGRAMS}
+    for form, programs in table.items():
+        for name, (fun, args) in programs.items():
+            region = whole_of(fun, *args, name=f"k_{form}_{name.replace(' ', '_')}")
+            options = CodegenOptions(template=f"loop {form}")
+            with contextlib.suppress(CodegenError):  # a few have no rows
+                kernel = generate(region, device("h200"), options)
+                yield kernel.name, kernel, [np.asarray(x) for x in jax.tree.leaves(args)]
+
+
+#: Kinds of kernels by name.
+KINDS = {"cases": cases, "grown": grown, "loops": loops}
+
+
+def prepare(
+    folder: Path, jobs: int = 1, kinds: Sequence[str] = tuple(KINDS), arch: str = "sm_90"
+) -> None:
     """Writes one cubin, its inputs and its launch for each kernel."""
     from fusionstitch.runtime import nvrtc
 
@@ -70,7 +100,7 @@ def prepare(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         building = []
-        for name, kernel, inputs in itertools.chain(cases(), grown()):
+        for name, kernel, inputs in itertools.chain(*(KINDS[kind]() for kind in kinds)):
             building.append(pool.submit(compiled, name, kernel))
             stored = {
                 str(i): np.frombuffer(np.asarray(x).tobytes(), np.uint8)
@@ -120,6 +150,8 @@ if __name__ == "__main__":
             prepare(Path(folder))
         case ["prepare", folder, jobs]:
             prepare(Path(folder), int(jobs))
+        case ["prepare", folder, jobs, *kinds]:
+            prepare(Path(folder), int(jobs), kinds)
         case ["launch", folder]:
             launch(Path(folder))
         case _:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.kernel import Kernel
@@ -15,7 +17,7 @@ from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.whiles.flat import has_loop
-from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
+from fusionstitch.codegen.whiles.generate import Looped, plan_loops, write_loops
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
@@ -36,10 +38,7 @@ def inspect(
     """What the kernel of a region would do, or why there can be none."""
     try:
         if has_loop(graph):
-            settings = Settings.of(device, options or CodegenOptions())
-            looped = plan_loops(graph, settings)
-            write_loops(looped, settings)  # only lowering tells whether every value has a place
-            return looped.facts
+            return _planned_loops(graph, device, options or CodegenOptions(), NOBODY)[0].facts
         return plan_kernel(graph, device, options).facts
     except CodegenError as error:
         return forbid(str(error))
@@ -64,9 +63,9 @@ def generate(
     watch: Watch = NOBODY,
 ) -> Kernel:
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
-    settings = Settings.of(device, options or CodegenOptions())
     if has_loop(graph):
-        return write_loops(plan_loops(graph, settings, watch), settings, watch)
+        return write_loops(*_planned_loops(graph, device, options or CodegenOptions(), watch))
+    settings = Settings.of(device, options or CodegenOptions())
 
     def written(scheduled: Scheduled) -> Kernel:
         kernel = write_kernel(scheduled, settings.options.numerics, watch)
@@ -75,3 +74,11 @@ def generate(
         return kernel
 
     return first_that_works(graph, settings, written, watch)
+
+
+def _planned_loops(
+    graph: Graph, device: Device, options: CodegenOptions, watch: Watch
+) -> tuple[Looped, Settings]:
+    """How the loops of a region run: a template says the form."""
+    settings = Settings(device, replace(options, template=None))
+    return plan_loops(graph, settings, watch, options.template), settings

@@ -95,7 +95,7 @@ def _group_work(
             own = replace(own, dot_flops=int(own.dot_flops * slots))
         work += own
         for op, index in stage.loads:
-            loads[op.id] = max(loads.get(op.id, 0), _touched(op, index))
+            loads[op.id] = max(loads.get(op.id, 0), _touched(op, index, stage))
         if stage.op.id in outputs:
             written += stage.op.shape.bytes
         elif stage.op.id in passed:
@@ -118,12 +118,14 @@ def _loaded(loads: dict[int, int], seen: set[int], graph: Graph, device: Device)
     return work
 
 
-def _touched(op: Op, index: Indices) -> int:
-    """Bytes of an input that a stage reads at `index`: all, or where the data decides the place,
-    the sectors around the elements it visits."""
-    if not any(i.fetched for i in index):
-        return op.shape.bytes
+def _touched(op: Op, index: Indices, stage: Stage) -> int:
+    """Bytes of an input that a stage reads at `index`: all, or where the data or the number of an
+    iteration decides the place, the sectors around the elements it visits."""
     loops = frozenset[Var]().union(*(i.variables for i in index))
+    own = frozenset[Var]().union(*(i.variables for i in (*stage.dims, *stage.inner)))
+    if loops <= own and not any(i.fetched for i in index):
+        return op.shape.bytes
+    loops &= own
     along = {term for term, c in index[-1].terms if c == 1 and isinstance(term, Var)}
     run = math.prod(v.extent for v in along) * ITEM_BYTES[op.dtype]
     runs = math.prod(v.extent for v in loops - along)

@@ -67,6 +67,15 @@ class Flat:
         for loop in self.loops:
             yield from loop.nest
 
+    def copied(self) -> Flat:
+        """The same with ops of its own: who makes another graph of them gives them new numbers."""
+        copies: dict[int, Op] = {}
+        for op in self.graph.ops[:-1]:
+            copies[op.id] = rebuilt(op, [copies[o.id] for o in op.operands])
+        roots = [copies[o.id] for o in self.graph.root.operands]
+        graph = with_root(self.graph.name, list(copies.values()), roots)
+        return Flat(graph, self.inputs, self.outputs, self.loops)
+
     def root(self, number: int) -> Op:
         return self.graph.root.operands[number]
 

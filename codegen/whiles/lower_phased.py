@@ -35,11 +35,22 @@ from fusionstitch.codegen.memory.scratch import scratch_buffers
 from fusionstitch.codegen.places.index import Index, linearize
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
+from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
 from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target
+from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
+
+
+def write_phased(form: Phased, settings: Settings) -> Written:
+    """The statements of the loops. Raises CodegenError where a value has no place."""
+    device = settings.device
+    lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
+    lowered = lowering.lowered()
+    per_sm = 0 if form.alone else -(-form.grid // device.sm_count)
+    return Written(lowered, lowering.graphs, lowering.scratch, per_sm)
 
 
 class PhasedLowering:

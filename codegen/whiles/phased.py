@@ -37,6 +37,7 @@ from fusionstitch.codegen.whiles.price import UNKNOWN_TRIPS
 from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import boundary_us, phases_us
+from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
@@ -44,6 +45,8 @@ from fusionstitch.hlo.graph import Op
 BLOCK_PHASE_US = 0.5
 #: Threads of one block that works alone.
 MOST_THREADS, LEAST_THREADS = 1024, 32
+#: Share of the time of a dot's steps where operands come from the memory of their block.
+NEAR_STEPS = 0.15
 #: Elements that a thread of it sums up.
 SUMMED = 16
 
@@ -70,39 +73,30 @@ class Phased:
         """How the kernel is dealt out, as a line."""
         form = "grid"
         if self.alone:
-            form = "block" if self.grid == 1 else "dealt"
+            form = "dealt" if self.program.dealt else "block"
         return f"loop {form} blocks {self.grid} threads {self.block}"
 
+    @property
+    def flat(self) -> Flat:
+        """The region, or that of one block."""
+        return self.program.flat
 
-def plan_phased(flat: Flat, settings: Settings) -> Phased:
-    """The faster of one block and all of the device. Raises CodegenError where neither can be."""
-    return min(forms(flat, settings), key=lambda phased: phased.us)
+
+def dealt_to_blocks(flat: Flat, settings: Settings) -> Phased:
+    """Each block runs all iterations of its own rows. Raises CodegenError without such rows."""
+    dealt = deal(let_rows_stop(flat), settings.device)
+    cut = program(carry_conditions(dealt.flat), dealt)
+    return _planned(cut, settings, _one_block(settings.device))
 
 
-def forms(flat: Flat, settings: Settings) -> list[Phased]:
-    """By one block, and by all of the device, as far as that can be. Raises CodegenError where
-    neither can."""
-    one = _one_block(settings.device)
-    refused: CodegenError | None = None
-    found: list[Phased] = []
+def in_one_block(flat: Flat, settings: Settings) -> Phased:
+    """One block runs all iterations."""
+    return _planned(program(carry_conditions(flat)), settings, _one_block(settings.device))
 
-    def dealt() -> Phased:
-        own = deal(let_rows_stop(flat), settings.device)
-        return _planned(program(carry_conditions(own.flat), own), settings, one)
 
-    for form in (
-        dealt,  # before the others, which number ops anew
-        lambda: _planned(program(carry_conditions(flat)), settings, one),
-        lambda: _planned(program(carry_conditions(flat)), settings, settings.device),
-    ):
-        try:
-            found.append(form())
-        except CodegenError as error:
-            refused = error
-    if not found:
-        assert refused is not None
-        raise refused
-    return found
+def on_the_grid(flat: Flat, settings: Settings) -> Phased:
+    """All blocks that the device holds at once run each iteration together."""
+    return _planned(program(carry_conditions(flat)), settings, settings.device)
 
 
 def _one_block(device: Device) -> Device:
@@ -198,9 +192,18 @@ def _us(
         facts = schedules[piece].facts
         read = sum(p.shape.bytes for p in piece.graph.parameters)
         written = sum(op.shape.bytes for op in piece.graph.root.operands)
-        each = phases_us(facts.warmed(read, written), device)
+        facts = facts.warmed(read, written)
+        if device.holds_one_block:
+            facts = replace(facts, phases=tuple(map(_near, facts.phases)))
+        each = phases_us(facts, device)
         total += sum(us + barrier for us in each)
     return total
+
+
+def _near(phase: Work) -> Work:
+    """A phase of one block, whose dots find their operands near."""
+    steps, chain = int(NEAR_STEPS * phase.dot_steps), int(NEAR_STEPS * phase.dot_chain)
+    return replace(phase, dot_steps=steps, dot_chain=chain)
 
 
 def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot]:

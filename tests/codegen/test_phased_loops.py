@@ -12,12 +12,8 @@ import pytest
 from jax import lax
 
 import fusionstitch as fs
-from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles import generate, phased
-from fusionstitch.codegen.whiles.flat import Flat
-from fusionstitch.codegen.whiles.phased import Phased
+from fusionstitch.codegen.whiles import generate
 from fusionstitch.compiler import builders, core
-from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.plan import scores
 from tests.conftest import Golden
 
@@ -207,16 +203,8 @@ DEALT: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Leaves one form of loops: "block", "grid" or "dealt"."""
 
-    def refused(*_: Any) -> Any:
-        raise CodegenError("Another form is wanted.")
-
     def keep(form: str) -> None:
-        def planned(flat: Flat, settings: Settings) -> Phased:
-            found = phased.forms(flat, settings)
-            return next(one for one in found if one.template.split()[1] == form)
-
-        monkeypatch.setattr(generate, "plan_phased", planned)
-        monkeypatch.setattr(generate, "_in_rows", refused)
+        monkeypatch.setattr(generate, "FORMS", {form: generate.FORMS[form]})
         monkeypatch.setattr(scores, "LOOP_SHARE", -1e9)
 
     return keep
@@ -239,17 +227,39 @@ def test_rows_of_a_loop_are_dealt_to_blocks(
     agree(*DEALT[name])
 
 
-def agree(fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))(*args)
-    theirs = jax.jit(fun)(*args)
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", ["block", "grid"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_loop_in_phases_on_the_gpu(only: Callable[[str], None], name: str, form: str) -> None:
+    only(form)
+    agree(*PROGRAMS[name], backend="cuda", bound=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", DEALT)
+def test_rows_of_a_loop_are_dealt_on_the_gpu(only: Callable[[str], None], name: str) -> None:
+    only("dealt")
+    agree(*DEALT[name], backend="cuda", bound=1e-5)
+
+
+def agree(
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    backend: str = "emulate",
+    bound: float = 2e-6,
+) -> None:
+    """Ours are integers equal to XLA's, and floats as near as `bound`, in relative L2 error."""
+    with jax.default_matmul_precision("highest"):
+        ours = fs.jit(fun, options=fs.Options(backend=backend, fallback="error"))(*args)
+        theirs = jax.jit(fun)(*args)
     for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert own.dtype == their.dtype
         a, b = np.asarray(own, np.float64), np.asarray(their, np.float64)
         if jnp.issubdtype(own.dtype, jnp.integer):
             assert (a == b).all()
         else:
-            bound = 2e-2 if own.dtype == jnp.bfloat16 else 2e-6
-            assert np.linalg.norm(a - b) <= bound * np.linalg.norm(b)
+            most = 2e-2 if own.dtype == jnp.bfloat16 else bound
+            assert np.linalg.norm(a - b) <= most * np.linalg.norm(b)
 
 
 @pytest.mark.parametrize("form", ["block", "grid"])

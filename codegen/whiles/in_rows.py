@@ -1,0 +1,82 @@
+"""Loops whose rows are dealt to threads: each runs all iterations of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
+from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.whiles.flat import Flat
+from fusionstitch.codegen.whiles.lower import Lowering, Memory
+from fusionstitch.codegen.whiles.price import loop_us
+from fusionstitch.codegen.whiles.ragged import let_rows_stop
+from fusionstitch.codegen.whiles.rows import Rows, find_rows
+from fusionstitch.codegen.whiles.written import Written
+from fusionstitch.hlo.errors import CodegenError
+
+#: Instructions of a row's iterations, written out, that a kernel holds.
+MOST_WORK = 4000
+#: Threads of a block by the rows from which on blocks are so large: few rows are spread over many
+#: multiprocessors.
+BLOCKS = ((1 << 17, 128), (1 << 15, 64), (0, 32))
+
+
+@dataclass(frozen=True, eq=False)
+class InRows:
+    """A region with loops whose rows are dealt to threads."""
+
+    flat: Flat
+    rows: Rows
+    block: int
+    us: float
+
+    @property
+    def template(self) -> str:
+        """How the kernel is dealt out, as a line."""
+        extents = " x ".join(str(n) for _, n in self.rows.chosen) or "1"
+        return f"loop rows {extents} threads {self.block}"
+
+
+def in_rows(flat: Flat, settings: Settings) -> InRows:
+    """Raises CodegenError where one iteration of a row is too much for a thread."""
+    flat = let_rows_stop(flat)
+    rows = find_rows(flat, settings.device.sm_count)
+    work = rows.total(flat)
+    if work > MOST_WORK:
+        raise CodegenError(f"A thread would run {work} instructions of its row an iteration.")
+    block = next(threads for least, threads in BLOCKS if rows.count >= least)
+    return InRows(flat, rows, block, loop_us(flat, rows, settings.device))
+
+
+def write_rows(form: InRows, settings: Settings) -> Written:
+    """The statements of the loops. Raises CodegenError where a value has no place."""
+    return Written(_lowered(form, settings), [form.flat.graph])
+
+
+def _lowered(form: InRows, settings: Settings) -> Lowered:
+    flat, graph, writer = form.flat, form.flat.graph, Writer()
+    writer.name(graph.name)
+    inputs = [writer.name(p.name or "input") for p in graph.parameters[: flat.inputs]]
+    roots = graph.root.operands[: flat.outputs]
+    outputs = [writer.name(f"{op.name or op.opcode}_out") for op in roots]
+    tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
+    buffers = [
+        *(buffer_of(p, n, Space.INPUT) for p, n in zip(graph.parameters, inputs, strict=False)),
+        *(buffer_of(op, n, Space.OUTPUT) for op, n in zip(roots, outputs, strict=True)),
+        *(buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables),
+    ]
+    int_ = "long long" if is_wide(graph) else "int"
+    memory = Memory(inputs, outputs, tables)
+    lowering = Lowering(flat, form.rows, memory, settings.options.numerics, int_, writer)
+    return Lowered(
+        name=graph.name,
+        buffers=tuple(buffers),
+        functions=(),
+        body=lowering.body(form.block),
+        block=form.block,
+        cluster=1,
+        grid=-(-form.rows.count // form.block),
+        shared=0,
+    )

@@ -1,0 +1,20 @@
+"""What a form of loops becomes: statements, and what is printed beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.hlo.graph import Graph, Shape
+
+
+@dataclass(frozen=True)
+class Written:
+    """A kernel's statements, the graphs that it computes, in their order, and the shapes of buffers
+    of its own. Where all blocks meet, `per_sm` of them are on a multiprocessor at once."""
+
+    lowered: Lowered
+    graphs: Sequence[Graph]
+    scratch: Sequence[Shape] = ()
+    per_sm: int = 0
