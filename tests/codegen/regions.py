@@ -52,7 +52,8 @@ def whole(graph: Graph, name: str = "kernel") -> Graph:
     """The region of all ops of a graph; each result once, results that are parameters left out."""
     roots = graph.root.operands if graph.root.opcode == "tuple" else (graph.root,)
     outputs = list(dict.fromkeys(o for o in roots if o.opcode != "parameter"))
-    ops = [o for o in graph if o.opcode not in ("parameter", "tuple")]
+    is_tuple = graph.root.opcode == "tuple"
+    ops = [o for o in graph if o.opcode != "parameter" and not (is_tuple and o is graph.root)]
     made = region(name, ops, graph.parameters, outputs)
     verify(made)
     return made
