@@ -34,7 +34,8 @@ class Device:
     one launch. `loop_call_us` is what a custom call adds to one iteration of an XLA while loop
     beyond a kernel of XLA's own; outside loops it adds nothing that could be measured
     (`benchmarks/later_calls.py`). `loop_turn_us` is what an iteration of such a loop takes beside
-    its kernels. `parameter_bytes` bounds the parameters of one kernel.
+    its kernels, and `loop_wait_us` what it takes more where the host waits to hear whether there is
+    another one. `parameter_bytes` bounds the parameters of one kernel.
 
     A grid barrier takes `grid_barrier_us` with one block per multiprocessor and `barrier_block_us`
     more for each further one. T threads per multiprocessor, with one load of 16 bytes in flight
@@ -72,6 +73,7 @@ class Device:
     parameter_bytes: int = 32_764
     loop_call_us: float = 8.5
     loop_turn_us: float = 3.0
+    loop_wait_us: float = 7.0
     bandwidth_threads: float = 400.0
     barrier_block_us: float = 0.3
 

@@ -89,6 +89,12 @@ def stitched_loops(compiled: Any) -> list[dict[str, Any]]:
     return [one for one in counted if one["loops"]]
 
 
+def reasons(compiled: Any) -> list[str]:
+    """Why whole loops stay XLA's."""
+    found = getattr(compiled, "stitched", None)
+    return [r.reason[:300] for r in found.rejected if r.rule == "loop"] if found else []
+
+
 def work(loop: Loop, row: Row, rounds: int) -> None:
     row.step("import")
     import jax
@@ -111,6 +117,7 @@ def work(loop: Loop, row: Row, rounds: int) -> None:
         compile_s={name: side.compile_s for name, side in sides.items()},
         patterns=len(ours.run.stitched.stitches) if ours.run.stitched else 0,
         loops=stitched_loops(ours.run),
+        left=reasons(ours.run),
         fallbacks=[f.reason[:200] for f in ours.run.stitched.fallbacks]
         if ours.run.stitched
         else [],

@@ -86,11 +86,14 @@ class Sweeps:
     def level(self, level: int) -> None:
         """The values of each row first, then one sweep for all that runs along the row."""
         stages = self.nest.at(level)
+        known: list[tuple[Stage, Expr]] = []
         for stage in stages:
             if self.nest.place[stage] is Place.ROW:
                 value = self.values.computed(stage.op, self.digits.index(stage))[0]
                 self.writer.block.memo[stage.op.id, self.digits.index(stage)] = value
-                self.access.store(stage, value, [self.first, self.live])
+                known.append((stage, value))
+        for stage, value in known:
+            self.access.store(stage, value, [self.first, self.live])
         sweep = [s for s in stages if self.nest.place[s] is not Place.ROW]
         if not sweep:
             return

@@ -72,9 +72,10 @@ def _is_over(
     """Whether `reader` has read an element before `writer` overwrites it with one of `output`.
 
     Either a grid barrier lies between the two, or both visit the element in one loop, the reader
-    in no later step: all values of a step are computed before its first store. Values per row are
-    computed and stored one by one. One thread of a team stores them, while others may not have read
-    yet: theirs must not matter. A sliced output never is over an input, because its elements move.
+    in no later step: all values of a step are computed before its first store, but for those per
+    row of a register tile, which are computed and stored one by one. One thread of a team stores
+    values per row, while others may not have read yet: theirs must not matter. A sliced output
+    never is over an input, because its elements move.
     """
     read, write = sites[reader], sites[writer]
     if read.phase < write.phase:
@@ -89,7 +90,8 @@ def _is_over(
     others = any(
         producer is reader for stage in read.nest.nest.stages for producer, _ in stage.reads
     )
-    in_order = read.level < write.level or read.number <= write.number
+    one_by_one = read.nest.tile is not None and read.level == write.level
+    in_order = not one_by_one or read.number <= write.number
     return read.place is Place.ROW and in_order and (read.nest.teams.threads == 1 or not others)
 
 

@@ -31,8 +31,12 @@ def trips_of(flat: Flat, loop: Loop) -> int:
 
 
 def turns(flat: Flat, loops: tuple[Loop, ...]) -> tuple[object, ...]:
-    """How often loops turn: for each (turns, those of the loops in it)."""
-    return tuple((trips_of(flat, loop), turns(flat, loop.inner)) for loop in loops)
+    """How often loops turn: for each (turns, those of the loops in it, whether the program says how
+    often)."""
+    return tuple(
+        (trips_of(flat, loop), turns(flat, loop.inner), counter(flat, loop) is not None)
+        for loop in loops
+    )
 
 
 def loop_us(flat: Flat, rows: Rows, device: Device) -> float:

@@ -20,8 +20,9 @@ from fusionstitch.patterns.candidates import POINTER_BYTES
 from fusionstitch.patterns.fusible import DTYPES, fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
 
-#: How often a loop and those in its body turn: (turns, those of each inner loop in order).
-Turns = tuple[int, tuple["Turns", ...]]
+#: How often a loop and those in its body turn: (turns, those of each inner loop in order, whether
+#: the program says how often).
+Turns = tuple[int, tuple["Turns", ...], bool]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def xla_loop_us(loop: Op, turns: Turns, device: Device) -> float:
     """Microseconds of a loop under XLA."""
     condition, body = loop.called
     kernels = _graph_us(condition, (), device) + _graph_us(body, turns[1], device)
-    return turns[0] * (device.loop_turn_us + kernels)
+    beside = device.loop_turn_us + (0.0 if turns[2] else device.loop_wait_us)
+    return turns[0] * (beside + kernels)
 
 
 def _graph_us(graph: Graph, inner: tuple[Turns, ...], device: Device) -> float:

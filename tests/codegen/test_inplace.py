@@ -112,11 +112,17 @@ def test_a_value_per_row_takes_its_own_input() -> None:
     assert pairs(b, b.sub(start, b.reduce(x, (1,)))) == ((0, 1),)
 
 
-def test_a_value_per_row_overwrites_nothing_that_a_later_one_reads() -> None:
+def test_values_per_row_are_all_computed_before_one_is_stored() -> None:
     b = Builder()
     x, start = b.parameter((300, 64)), b.parameter((300,))
     first = b.exp(b.reduce(x, (1,)))
-    assert pairs(b, first, b.add(first, start)) == ((1, 1),)
+    region = whole(b.graph(first, b.add(first, start)))
+    kernel = generate(region, H200)
+    assert (0, 1) in kernel.in_place
+    lines = kernel.source.splitlines()
+    [store] = [n for n, line in enumerate(lines) if line.strip().startswith("exponential_4_out[")]
+    [load] = [n for n, line in enumerate(lines) if " = parameter_1[" in line]
+    assert load < store
 
 
 def test_a_value_per_row_that_the_whole_team_uses_overwrites_nothing() -> None:
