@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from fusionstitch.hlo import schema
@@ -125,24 +125,17 @@ def _after_needs(needs: dict[int, tuple[int, ...]]) -> Iterator[int]:
                 stack.extend(n for n in reversed(needs[ident]) if n not in opened)
 
 
-def drop_uncalled(module: Any, candidates: Iterable[int]) -> None:
-    """Deletes those of the computations `candidates`, and of what they call, that the entry no
-    longer reaches by calls."""
+def drop_uncalled(module: Any) -> None:
+    """Deletes the computations that the entry does not reach by calls."""
     computations = {c.id: c for c in module.computations}
-    gone = _called(computations, candidates) - _called(computations, [module.entry_computation_id])
-    for index in reversed(range(len(module.computations))):
-        if module.computations[index].id in gone:
-            del module.computations[index]
-
-
-def _called(computations: Mapping[int, Any], first: Iterable[int]) -> set[int]:
-    """The computations `first`, and all that they call."""
-    reached = set(first)
-    stack = list(reached)
+    reached = {module.entry_computation_id}
+    stack = [module.entry_computation_id]
     while stack:
         for instruction in computations[stack.pop()].instructions:
             for called in instruction.called_computation_ids:
                 if called not in reached:
                     reached.add(called)
                     stack.append(called)
-    return reached
+    for index in reversed(range(len(module.computations))):
+        if module.computations[index].id not in reached:
+            del module.computations[index]

@@ -83,11 +83,10 @@ def export(
         by_graph.setdefault(replacement.graph.proto_id, []).append(replacement)
     names = FreshNames(proto)
     if by_graph:
-        called: set[int] = set()
         for computation in proto.computations:
             if computation.id in by_graph:
-                called |= _Editor(proto, computation, names).apply(by_graph[computation.id])
-        drop_uncalled(proto, called)
+                _Editor(proto, computation, names).apply(by_graph[computation.id])
+        drop_uncalled(proto)
     if preparation is not None:
         _add_preparation(proto, preparation, names)
     if by_graph or preparation is not None:
@@ -157,18 +156,17 @@ class _Editor:
         #: deleted instruction id -> its control predecessors
         self.gone: dict[int, tuple[int, ...]] = {}
 
-    def apply(self, replacements: Sequence[Replacement]) -> set[int]:
-        """Edits the computation; returns the computations that deleted instructions called."""
+    def apply(self, replacements: Sequence[Replacement]) -> None:
+        """Edits the computation."""
         for replacement in replacements:
             self.instead.update(replacement.graph.aliases)
         calls = [self.add_call(r) for r in replacements]
         for call, replacement in zip(calls, replacements, strict=True):
             call.operand_ids.extend(self.resolve(_origin(op)) for op in replacement.inputs)
         self.rewire()
-        called = self.delete_unneeded()
+        self.delete_unneeded()
         self.move_control()
         sort_instructions(self.computation)
-        return called
 
     def add_call(self, replacement: Replacement) -> Any:
         outputs = [self.by_id[_origin(op)] for op in replacement.outputs]
@@ -231,21 +229,19 @@ class _Editor:
                     instruction.operand_ids[index] = self.resolve(operand)
         self.computation.root_id = self.resolve(self.computation.root_id)
 
-    def delete_unneeded(self) -> set[int]:
+    def delete_unneeded(self) -> None:
         """Deletes the pattern instructions nothing reads any more, and what only they read."""
         readers: dict[int, int] = {self.computation.root_id: 1}
         for instruction in self.computation.instructions:
             for operand in instruction.operand_ids:
                 readers[operand] = readers.get(operand, 0) + 1
         stack = [i for i in (*self.home, *self.instead) if not readers.get(i)]
-        called: set[int] = set()
         while stack:
             ident = stack.pop()
             instruction = self.by_id[ident]
             if ident in self.gone or not (ident in self.home or _deletable(instruction)):
                 continue
             self.gone[ident] = tuple(instruction.control_predecessor_ids)
-            called.update(instruction.called_computation_ids)
             for operand in instruction.operand_ids:
                 readers[operand] -= 1
                 if not readers[operand]:
@@ -253,7 +249,6 @@ class _Editor:
         for index in reversed(range(len(self.computation.instructions))):
             if self.computation.instructions[index].id in self.gone:
                 del self.computation.instructions[index]
-        return called
 
     def move_control(self) -> None:
         """Lets control dependences from and to deleted instructions hold for their custom calls."""

@@ -119,4 +119,4 @@ def _make_entry(
     proto.name = name
     proto.entry_computation_id = computation.id
     proto.entry_computation_name = computation.name
-    drop_uncalled(proto, [c.id for c in proto.computations])
+    drop_uncalled(proto)

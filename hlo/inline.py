@@ -33,7 +33,7 @@ def inline_calls(data: bytes) -> bytes:
     if not inliner.inlined:
         return data
     entry_of(module)
-    drop_uncalled(module, inliner.inlined)
+    drop_uncalled(module)
     return module.SerializeToString(deterministic=True)
 
 

@@ -56,9 +56,14 @@ def read_by_others(flat: Flat, carried: Carried) -> bool:
     """Whether an iteration reads an array of which it replaces parts, or what comes of that."""
     inside, last = flat.parameter(carried.inside), flat.root(carried.next)
     root, chain = last, {last}
+    beside: set[Op] = set()
     while root is not inside:
-        root = root.operands[1 if root.opcode == "select" else 0]
+        selects = root.opcode == "select"
+        beside.update(root.operands[:1] if selects else root.operands[1:])
+        root = root.operands[1 if selects else 0]
         chain.add(root)
+    if chain & beside:
+        return True
     readers = {u for op in chain - {last} for u in flat.graph.users[op.id]} - chain
     once = flat.graph.root.operands.count(last) == 1
     return bool(readers) or not once or flat.graph.users[last.id] != (flat.graph.root,)

@@ -142,6 +142,15 @@ def read_and_written(x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 5, step, jnp.zeros((6, 40)).at[0].set(x))
 
 
+def updated_by_itself(x: jax.Array) -> jax.Array:
+    """What replaces a part is made of the array."""
+
+    def step(i: jax.Array, x: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice(x, jnp.tanh(x[:1]) + i, (i,))
+
+    return lax.fori_loop(0, 5, step, x)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diffusion": (diffusion, (FIELD,)),
     "conjugate gradients": (conjugate_gradients, (SPD, FIELD[:, 0])),
@@ -155,6 +164,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "halves": (halves, (ROW * np.float32(0.1),)),
     "best of": (best_of, (ROW,)),
     "never": (never, (ROW,)),
+    "updated by itself": (updated_by_itself, (ROW,)),
     "read and written": (read_and_written, (ROW,)),
 }
 
