@@ -74,7 +74,7 @@ class Worker:
         step = row.get("step", "start")
         # XLA's own programs of CUDA graphs may fail under the profiler, which comes last
         if step.startswith("profile") and "span_us" in row:
-            row["unprofiled"] = step
+            row["unprofiled"], row["activity"] = step, row.get("activity", {})
         elif step != "done":
             text = (self.folder / "output").read_text(errors="replace")[-600:]
             how = self.failure or f"ended with {self.process.returncode}"
