@@ -7,7 +7,7 @@ Sums and products that an iteration does not change are computed before the loop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.places.index import Index, variable
@@ -242,8 +242,8 @@ class _Cutter:
         ops.append(copy)
         return copy
 
-    def loop(self, loop: Loop):  # type: ignore[no-untyped-def]
-        """What is computed before a loop, and what gives the loop."""
+    def loop(self, loop: Loop) -> tuple[list[tuple[Op, Target]], Callable[[], Repeat]]:
+        """What is computed before a loop, and what gives the loop once that is in its slots."""
         flat = self.flat
         count = counter(flat, loop)
         step = ""
