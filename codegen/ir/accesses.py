@@ -169,6 +169,11 @@ def conflict(pending: Pending, access: Access) -> tuple[Barrier, Access] | None:
     return found
 
 
+def is_pointer(one: Let) -> bool:
+    """Whether a variable is a pointer into one of some arrays."""
+    return one.kind.endswith("*")
+
+
 class Accesses:
     """The accesses of statements, in the order of the program; what is declared and computed on the
     way decides about them."""
@@ -177,6 +182,8 @@ class Accesses:
         self.areas = areas
         #: C types of variables and arrays
         self.kinds: dict[str, str] = {}
+        #: the arrays that pointers may point into
+        self.pointers: dict[str, tuple[str, ...]] = {}
         #: variables that depend on the thread
         self.own = {THREAD.name}
 
@@ -199,6 +206,8 @@ class Accesses:
             self.kinds[one.name] = one.kind
         if isinstance(one, Let):
             self._defined(one.name, one.value)
+            if is_pointer(one):
+                self.pointers[one.name] = tuple(dict.fromkeys(self._pointed(one.value)))
         elif isinstance(one, (Store, StoreVector)) and one.buffer in self.areas:
             yield self._element(one.buffer, one.address, frame, writes=True)
 
@@ -214,6 +223,8 @@ class Accesses:
                 for name in names(part.buffer):
                     if name in self.areas:
                         yield self._element(name, part.at, frame)
+                    for array in self.pointers.get(name, ()):
+                        yield Access(array, self.areas[array])
             elif isinstance(part, Apply):
                 exchange = exchange_of(part.function)
                 if exchange is not None:
@@ -254,6 +265,11 @@ class Accesses:
     def _element(self, name: str, at: Expr, frame: int, writes: bool = False) -> Access:
         frame = frame if self.own.isdisjoint(names(at)) else 0
         return Access(name, self.areas[name], frame, spell(at), writes)
+
+    def _pointed(self, value: Expr) -> Iterator[str]:
+        """The arrays that a pointer of this value may point into."""
+        for name in names(value):
+            yield from (name,) if name in self.areas else self.pointers.get(name, ())
 
     def _defined(self, variable: str, value: Expr) -> None:
         """Notes a variable that depends on the thread."""

@@ -20,6 +20,7 @@ from fusionstitch.codegen.ir.accesses import (
     Pending,
     behind,
     conflict,
+    is_pointer,
 )
 from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
 from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector, Name
@@ -33,6 +34,7 @@ from fusionstitch.codegen.ir.statements import (
     Group,
     If,
     Leave,
+    Let,
     Scope,
     Shared,
     Skip,
@@ -98,6 +100,8 @@ def may_meet(kernel: Lowered) -> bool:
         if isinstance(one, Shared):
             return True
         if isinstance(one, (Load, LoadVector, Address)) and not own.isdisjoint(names(one.buffer)):
+            return True
+        if isinstance(one, Let) and is_pointer(one) and not own.isdisjoint(names(one.value)):
             return True
     return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from fusionstitch.codegen.ir.passes import PASSES
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
+from fusionstitch.codegen.loops.stages import inner_extents
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide, translation_unit
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.settings import Settings
@@ -26,9 +28,12 @@ from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Shape
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Instructions of a row's iterations, written out, that a kernel holds.
 MOST_WORK = 4000
+#: Elements that a thread reduces, written out as one expression.
+MOST_JOINED = 256
 #: Threads of a block by the rows from which on blocks are so large: few rows are spread over many
 #: multiprocessors.
 BLOCKS = ((1 << 17, 128), (1 << 15, 64), (0, 32))
@@ -108,6 +113,10 @@ def _in_rows(region: Graph, settings: Settings, watch: Watch) -> InRows:
     work = rows.total(flat)
     if work > MOST_WORK:
         raise CodegenError(f"A thread would run {work} instructions of its row an iteration.")
+    sums = [op for op in flat.graph.ops[:-1] if kind_of(op.opcode) is Kind.REDUCTION]
+    joined = max((math.prod(inner_extents(op)) for op in sums), default=0)
+    if joined > MOST_JOINED:
+        raise CodegenError(f"A thread would reduce {joined} elements of its row, written out.")
     block = next(threads for least, threads in BLOCKS if rows.count >= least)
     form = InRows(flat, rows, block, loop_us(flat, rows, settings.device))
     lower_rows(form, settings)  # only lowering tells whether every value has a place

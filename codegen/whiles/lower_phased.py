@@ -156,6 +156,8 @@ class PhasedLowering:
 
     def repeat(self, one: Repeat) -> None:
         writer = self.writer
+        if self.phased.alone and one.blind:
+            writer.add(Barrier(Scope.BLOCK, why="what is not read is written again"))
         frame: For | While = While()
         if one.count:
             kind = "long long" if one.count.trips >= 1 << 31 else "int"
@@ -182,6 +184,8 @@ class PhasedLowering:
 
     def straight(self, one: Straight) -> None:
         scheduled = self.phased.schedules[one]
+        if self.phased.alone and any(t.over for targets in one.targets for t in targets):
+            self.writer.add(Barrier(Scope.BLOCK, why="parts are written over"))
         self.graphs.append(scheduled.graph)
         alone = self.phased.alone
         grid = 1 if alone else self.phased.grid

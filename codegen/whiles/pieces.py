@@ -38,10 +38,12 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Where a value goes: to a slot, or to the part of one that begins at `starts`."""
+    """Where a value goes: to a slot, or to the part of one that begins at `starts`. It goes `over`
+    what other threads may have written there."""
 
     slot: Slot
     starts: tuple[Index, ...] | None = None
+    over: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,12 @@ class Repeat:
     condition: Op
     body: tuple[Piece, ...]
     pairs: tuple[tuple[Slot, Slot], ...]
+
+    @property
+    def blind(self) -> bool:
+        """Whether an iteration may write over what no other one read."""
+        read = {slot for piece in straight_ones(self.body) for slot in piece.sources}
+        return any(now not in read for now, _ in self.pairs)
 
 
 Piece = Straight | Repeat
@@ -160,7 +168,8 @@ class _Cutter:
         for number, loop in enumerate(loops):
             begun, repeat = self.loop(loop)
             pieces += self.straight(begun, ends[number + 1 :])
-            pieces.append(repeat())
+            one = repeat()
+            pieces += [one] * bool(one.body)  # without a body it only counts
         pieces += self.straight(results, ())
         return pieces
 
@@ -260,8 +269,9 @@ class _Cutter:
             part = self.part(c)
             if part is not None:
                 update, starts = part
-                ended.append((update.value, Target(now, starts)))
-                if not count or not is_whole(flat, c, (update,), count, step):
+                over = not count or not is_whole(flat, c, (update,), count, step)
+                ended.append((update.value, Target(now, starts, over)))
+                if over:
                     begun.append((first, Target(now)))
                 continue
             next_ = Slot(inside.shape, _label(inside))

@@ -1,0 +1,271 @@
+"""Grown programs: loops of all kinds, in each other, behind each other, in branches, under vmap.
+
+`program(choices)` is a JAX function with its arguments; `from_seed` one for long runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tests.loops.growing import DTYPES, Choices, Value, drawn, is_float
+from tests.loops.steps import Steps
+
+TRIPS = (3, 0, 1, 2, 4, 5)
+
+
+class Growth(Steps):
+    """Grows a function by steps, branches and loops."""
+
+    def steps(self, most: int) -> None:
+        for _ in range(self.number(1, most)):
+            kind = self.number(0, 15)
+            if kind == 15 and self.depth < 3:
+                self.loop()
+            elif kind == 14 and self.depth < 3:
+                self.branches()
+            elif kind == 13 and self.depth < 3 and not self.smooth:
+                self.rows_of_loops()
+            else:
+                getattr(self, self.pick(self.STEPS))()
+
+    # ---- branches -------------------------------------------------------------------------------
+
+    def branches(self) -> None:
+        like = self.any()
+        count = self.number(2, 3)
+
+        def branch() -> Any:
+            with self.scope():
+                self.steps(2)
+                return self.handed_on(like.dims, like.dtype).x
+
+        ways = [lambda: branch() for _ in range(count)]  # JAX traces a function once
+        if count == 2:
+            found = lax.cond(self.like((), jnp.bool_).x, *ways)
+        else:
+            found = lax.switch(self.at() % 4, ways)
+        self.values.append(Value(found))
+
+    # ---- loops ----------------------------------------------------------------------------------
+
+    def loop(self) -> None:
+        """A loop of some kind; what it gives is in scope behind it."""
+        kinds = [self.scan, self.scan, self.fori]
+        if not self.smooth:
+            kinds += [self.counted, self.until, self.bounded]
+        self.values += self.pick(kinds)()
+
+    def carried(self) -> list[Value]:
+        """What a loop starts from."""
+        found = []
+        for _ in range(self.number(1, 4)):
+            if self.values and self.pick(range(3)):
+                value = self.any()
+                found.append(self.handed_on(value.dims, value.dtype))
+            else:
+                found.append(self.handed_on(self.dims(), self.pick(DTYPES)))
+        if self.pick(range(4)) == 3:  # a table that iterations fill
+            found.append(Value(jnp.zeros((self.number(1, 6), *self.dims()[:2]), jnp.float32)))
+        return found
+
+    def iteration(self, state: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
+        """What an iteration makes of what is carried, in the scope of a body."""
+        self.values += [Value(x) for x in (*others, *state)]
+        self.steps(5)
+        return [self.next(x) for x in state]
+
+    def next(self, x: Any) -> Any:
+        """The next value of one that is carried."""
+        kind = self.number(0, 7)
+        if kind == 7:
+            return x
+        if kind == 6 and x.ndim and x.shape[0] > 1:
+            row = self.handed_on((1, *x.shape[1:]), x.dtype)
+            return lax.dynamic_update_slice(x, row.x, [self.at()] + [jnp.int32(0)] * (x.ndim - 1))
+        new = self.handed_on(x.shape, x.dtype).x
+        return jnp.tanh(new * 0.9 + x * 0.2) if kind < 2 and x.dtype == jnp.float32 else new
+
+    def scan(self) -> list[Value]:
+        length = self.pick(TRIPS)
+        start = self.carried()
+        stacked = self.number(0, 2) if length else 0
+        shapes = [((length, *self.dims()[:2]), self.pick(DTYPES)) for _ in range(stacked)]
+        xs = [self.handed_on(*shape).x for shape in shapes]
+        numbers = [jnp.arange(length)] * self.flag()
+        given = self.number(0, 2) if length else 0
+
+        def body(state: list[Any], xs: list[Any]) -> Any:
+            with self.scope():
+                after = self.iteration(state, xs)
+                made = [self.any() for _ in range(given)]
+                return after, [self.handed_on(v.dims, v.dtype).x for v in made]
+
+        state, ys = lax.scan(
+            body,
+            [v.x for v in start],
+            [*xs, *numbers],
+            length=length,
+            reverse=self.flag(),
+            unroll=self.pick((1, 1, 1, 2)),
+        )
+        return [Value(x) for x in (*state, *ys)]
+
+    def fori(self) -> list[Value]:
+        first = self.pick((0, 0, 2, -3))
+        start = [v.x for v in self.carried()]
+
+        def body(i: Any, state: list[Any]) -> list[Any]:
+            with self.scope():
+                return self.iteration(state, [i])
+
+        return [Value(x) for x in lax.fori_loop(first, first + self.pick(TRIPS), body, start)]
+
+    def bounded(self) -> list[Value]:
+        """The data says how often."""
+        most = jnp.clip(self.like((), jnp.int32).x, 0, 5)
+        start = [v.x for v in self.carried()]
+
+        def body(i: Any, state: list[Any]) -> list[Any]:
+            with self.scope():
+                return self.iteration(state, [i])
+
+        return [Value(x) for x in lax.fori_loop(self.pick((0, 1)), most, body, start)]
+
+    def counted(self) -> list[Value]:
+        """A counter that goes up or down, and is handed on."""
+        dtype = self.pick((jnp.int32, jnp.int8, jnp.uint32))
+        step, trips = self.number(1, 3), self.pick(TRIPS)
+        down = self.flag()
+        last = self.number(0, 4)
+        over = self.pick((0, 0, step - 1))
+        begin = last + step * trips - over if down else last
+        end = last if down else last + step * trips - over
+        begin, end = (max(begin, end), end) if down else (begin, max(begin, end))
+        start = [v.x for v in self.carried()]
+        strict = self.flag()
+
+        def goes_on(s: Any) -> Any:
+            i = s[0]
+            if strict:
+                return i > dtype(end) if down else i < dtype(end)
+            return i >= dtype(end + 1) if down else i <= dtype(end - 1) if end else i < dtype(end)
+
+        def body(s: Any) -> Any:
+            with self.scope():
+                i, state = s
+                after = i - dtype(step) if down else i + dtype(step)
+                return after, self.iteration(state, [i])
+
+        first = jnp.asarray(begin, dtype)
+        i, state = lax.while_loop(goes_on, body, (first, start))
+        return [Value(i), *(Value(x) for x in state)]
+
+    def until(self) -> list[Value]:
+        """What is carried says whether it goes on: a sum of it, a flag, one of its elements."""
+        start = [v.x for v in self.carried()]
+        watched = self.number(0, len(start) - 1)
+        most, kind = self.pick(TRIPS), self.number(0, 2)
+
+        def goes_on(s: Any) -> Any:
+            i, state = s
+            x = state[watched]
+            if x.dtype == jnp.bfloat16:
+                return i < most
+            if kind == 1:
+                x = x.reshape(-1)[-1]
+            asked = jnp.sum(x) if kind == 0 else jnp.max(x)
+            more = asked if x.dtype == jnp.bool_ and kind else asked > drawn((), asked.dtype, most)
+            return more & (i < most) if kind < 2 else (i < most) & ~more
+
+        def body(s: Any) -> Any:
+            with self.scope():
+                i, state = s
+                return i + 1, self.iteration(state, [i])
+
+        i, state = lax.while_loop(goes_on, body, (jnp.int32(0), start))
+        return [Value(i), *(Value(x) for x in state)]
+
+    def rows_of_loops(self) -> None:
+        """Loops under vmap: rows stop on their own."""
+        first = self.any(least_rank=1)
+        count = first.dims[0]
+        batch = [first, *(v for v in self.values if v.dims[:1] == (count,) and v is not first)][:3]
+        batch = [v for v in batch if not v.rough]
+        if not batch:
+            return
+
+        def one(*rows: Any) -> list[Any]:
+            with self.scope([Value(x) for x in rows]):
+                way = self.pick((self.until, self.bounded, self.fori, self.counted, self.scan))
+                return [v.x for v in way()]
+
+        self.values += [Value(x) for x in jax.vmap(one)(*(v.x for v in batch))]
+
+    # ---- programs -------------------------------------------------------------------------------
+
+    def function(self, args: Sequence[Any]) -> list[Any]:
+        """The whole program."""
+        self.choices.again()
+        self.smooth = self.pick(range(6)) == 5
+        if not self.smooth:
+            return self.body(args)
+        floats = [x for x in args if is_float(x.dtype)]
+
+        def summed(floats: list[Any]) -> Any:
+            rest = iter(floats)
+            given = self.body([next(rest) if is_float(x.dtype) else x for x in args])
+            parts = [jnp.mean(x.astype(jnp.float32)) for x in given if is_float(x.dtype)]
+            return sum(parts, jnp.float32(0))
+
+        return list(jax.tree.leaves(jax.grad(summed)(floats))) if floats else self.body(args)
+
+    def body(self, args: Sequence[Any]) -> list[Any]:
+        self.values, self.depth = [Value(x) for x in args], 0
+        if self.flag():
+            getattr(self, self.pick(self.STEPS))()
+        before = len(self.values)
+        if self.pick(range(5)) == 4 and not self.smooth:
+            self.rows_of_loops()
+        else:
+            self.loop()
+        if self.pick(range(4)) == 3:
+            self.loop()
+        found = self.values[before:]
+        given = [v.x for v in found if self.pick(range(4)) and not v.rough]
+        return given or [v.x for v in found]
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """A function, and arguments for it."""
+
+    fun: Callable[..., Any]
+    args: tuple[np.ndarray, ...]
+    name: str = ""
+
+
+def program(choices: Choices, name: str = "") -> Grown:
+    """The program that the choices make."""
+    growth = Growth(choices)
+    shapes = [(growth.dims(), growth.pick(DTYPES)) for _ in range(growth.number(1, 3))]
+    args = tuple(np.asarray(drawn(dims, dtype, n)) for n, (dims, dtype) in enumerate(shapes))
+    own = Choices(choices.draw)
+    growth.choices = own
+
+    def fun(*args: Any) -> list[Any]:
+        return growth.function(args)
+
+    return Grown(fun, args, name)
+
+
+def from_seed(seed: int) -> Grown:
+    """The program of a seed."""
+    rng = np.random.default_rng(seed)
+    return program(Choices(lambda n: int(rng.integers(n))), f"from_seed({seed})")
