@@ -12,13 +12,14 @@ import pytest
 from jax import lax
 
 import fusionstitch as fs
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles import generate, phased
 from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.codegen.whiles.phased import Phased
 from fusionstitch.compiler import builders, core
 from fusionstitch.hlo.errors import CodegenError
-from fusionstitch.plan import scores
+from fusionstitch.plan import loops
 from tests.conftest import Golden
 
 draw = np.random.default_rng(0)
@@ -146,6 +147,34 @@ def read_and_written(x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 5, step, jnp.zeros((6, 40)).at[0].set(x))
 
 
+def only_counted(x: jax.Array) -> Any:
+    """Nothing but a counter is carried."""
+    return lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 2, s[1]), (0, x))[0]
+
+
+def blindly(x: jax.Array, tables: jax.Array) -> Any:
+    """What no iteration reads is written anew by each, by other threads than before."""
+    return lax.scan(lambda _, table: (table.sum(1), None), x, tables)[0]
+
+
+def part_by_part(x: jax.Array) -> Any:
+    """A window is written over what was there before, by other threads."""
+    step = lambda out, row: (lax.dynamic_update_slice(out, row, (20,)), None)  # noqa: E731
+    return lax.scan(step, x, jnp.reshape(x[:36], (3, 12)))[0]
+
+
+def selected_addresses(x: jax.Array) -> Any:
+    """An element is read behind a pointer, into what was carried or into an input."""
+    step = lambda c, rows: (rows[0], jnp.stack([rows[1], c]))  # noqa: E731
+    return lax.scan(step, x[:3], jnp.reshape(x[3:9], (1, 2, 3)))
+
+
+def over_itself(x: jax.Array, at: jax.Array) -> Any:
+    """An array is written over itself."""
+    step = lambda u, _: (lax.dynamic_update_slice(u, u, (at,)), None)  # noqa: E731
+    return lax.scan(step, x, None, length=3)[0]
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diffusion": (diffusion, (FIELD,)),
     "conjugate gradients": (conjugate_gradients, (SPD, FIELD[:, 0])),
@@ -160,26 +189,41 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "best of": (best_of, (ROW,)),
     "never": (never, (ROW,)),
     "read and written": (read_and_written, (ROW,)),
+    "only counted": (only_counted, (ROW,)),
+    "blindly": (blindly, (ROW[:8], FIELD.reshape(3, 8, 32))),
+    "part by part": (part_by_part, (ROW,)),
+    "selected addresses": (selected_addresses, (ROW,)),
+    "over itself": (over_itself, (ROW, np.int32(2))),
 }
 
 
-def adaptive(x: jax.Array) -> Any:
+def adaptive(x: jax.Array, w: jax.Array) -> Any:
     """Rows stop on their own, those of a block together."""
 
     def one(x: jax.Array) -> Any:
-        step = lambda s: (s[0] @ jnp.asarray(MATRIX) + s[0] * 0.5, s[1] + 1)  # noqa: E731
+        step = lambda s: (s[0] @ w + s[0] * 0.5, s[1] + 1)  # noqa: E731
         return lax.while_loop(lambda s: (s[0] @ s[0] > 0.5) & (s[1] < 30), step, (x, 0))
 
     return jax.vmap(one)(x)
 
 
-def numbered(x: jax.Array) -> jax.Array:
+def stopping(x: jax.Array, w: jax.Array) -> Any:
+    """The same with a condition of one number a row."""
+
+    def one(x: jax.Array) -> Any:
+        step = lambda s: (jnp.tanh(s[0] @ w + 0.9 * s[0]), s[1] * 0.7)  # noqa: E731
+        return lax.while_loop(lambda s: s[1] > 0.2, step, (x, x[0]))
+
+    return jax.vmap(one)(x)
+
+
+def numbered(x: jax.Array, w: jax.Array) -> jax.Array:
     """Rows know their numbers, and have constants of their own."""
     scale = jnp.asarray(np.arange(8, dtype=np.float32))[:, None]
 
     def step(i: jax.Array, x: jax.Array) -> jax.Array:
         row = lax.broadcasted_iota(jnp.float32, (8, 1), 0)
-        return jnp.tanh(x @ jnp.asarray(MATRIX)) + 0.1 * row + scale * i
+        return jnp.tanh(x @ w) + 0.1 * row + scale * i
 
     return lax.fori_loop(0, 5, step, x)
 
@@ -197,15 +241,18 @@ def picked(x: jax.Array) -> Any:
 
 DEALT: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "recurrent": PROGRAMS["recurrent"],
-    "adaptive": (adaptive, (FIELD[:8, :24],)),
-    "numbered": (numbered, (FIELD[:8, :24],)),
-    "picked": (picked, (FIELD[:8],)),
+    "stopping": (stopping, (FIELD[:8, :24], MATRIX)),
+    "numbered": (numbered, (FIELD[:8, :24], MATRIX)),
 }
+#: Rows that are not dealt.
+PROGRAMS["adaptive"] = adaptive, (FIELD[:8, :24], MATRIX)
+PROGRAMS["picked"] = picked, (FIELD[:8],)
 
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Leaves one form of loops: "block", "grid" or "dealt"."""
+    """Leaves one form of loops: "block", "grid" or "dealt". Races are looked for."""
+    monkeypatch.setenv("FUSIONSTITCH_CHECK", "1")
 
     def refused(*_: Any) -> Any:
         raise CodegenError("Another form is wanted.")
@@ -217,7 +264,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
         monkeypatch.setattr(generate, "plan_phased", planned)
         monkeypatch.setattr(generate, "_in_rows", refused)
-        monkeypatch.setattr(scores, "LOOP_SHARE", -1e9)
+        monkeypatch.setattr(loops, "xla_loop_us", lambda *_: 1e6)
 
     return keep
 
@@ -228,7 +275,7 @@ def test_a_loop_in_phases_gives_what_xla_gives(
     host_compiler: str, only: Callable[[str], None], name: str, form: str
 ) -> None:
     only(form)
-    agree(*PROGRAMS[name])
+    agree(*PROGRAMS[name], form)
 
 
 @pytest.mark.parametrize("name", DEALT)
@@ -236,10 +283,11 @@ def test_rows_of_a_loop_are_dealt_to_blocks(
     host_compiler: str, only: Callable[[str], None], name: str
 ) -> None:
     only("dealt")
-    agree(*DEALT[name])
+    agree(*DEALT[name], "dealt")
 
 
-def agree(fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def agree(fun: Callable[..., Any], args: tuple[Any, ...], form: str) -> None:
+    assert f"loop {form}" in {kernel.template[: 5 + len(form)] for kernel in kernels(fun, *args)}
     ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))(*args)
     theirs = jax.jit(fun)(*args)
     for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
@@ -252,12 +300,16 @@ def agree(fun: Callable[..., Any], args: tuple[Any, ...]) -> None:
             assert np.linalg.norm(a - b) <= bound * np.linalg.norm(b)
 
 
+def kernels(fun: Callable[..., Any], *args: Any) -> tuple[Kernel, ...]:
+    data = jax.jit(fun).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()
+    options = fs.Options(backend="emulate")
+    return core.stitch(data, options, builders.profile(options), None).kernels
+
+
 @pytest.mark.parametrize("form", ["block", "grid"])
 def test_the_text_of_a_loop_in_phases(
     golden: Golden, only: Callable[[str], None], form: str
 ) -> None:
     only(form)
-    data = jax.jit(diffusion).lower(FIELD).compiler_ir("hlo").as_serialized_hlo_module_proto()
-    options = fs.Options(backend="emulate")
-    [kernel] = core.stitch(data, options, builders.profile(options), None).kernels
+    [kernel] = kernels(diffusion, FIELD)
     golden(kernel.source)
