@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.loops.nesting import check_nesting
+from fusionstitch.codegen.loops.stages import inner_extents
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles.flat import Flat
@@ -16,9 +18,12 @@ from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.codegen.whiles.rows import Rows, find_rows
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Instructions of a row's iterations, written out, that a kernel holds.
 MOST_WORK = 4000
+#: Elements that a thread reduces, written out as one expression.
+MOST_JOINED = 256
 #: Threads of a block by the rows from which on blocks are so large: few rows are spread over many
 #: multiprocessors.
 BLOCKS = ((1 << 17, 128), (1 << 15, 64), (0, 32))
@@ -48,6 +53,10 @@ def in_rows(flat: Flat, settings: Settings) -> InRows:
     work = rows.total(flat)
     if work > MOST_WORK:
         raise CodegenError(f"A thread would run {work} instructions of its row an iteration.")
+    sums = [op for op in flat.graph.ops[:-1] if kind_of(op.opcode) is Kind.REDUCTION]
+    joined = max((math.prod(inner_extents(op)) for op in sums), default=0)
+    if joined > MOST_JOINED:
+        raise CodegenError(f"A thread would reduce {joined} elements of its row, written out.")
     block = next(threads for least, threads in BLOCKS if rows.count >= least)
     return InRows(flat, rows, block, loop_us(flat, rows, settings.device))
 

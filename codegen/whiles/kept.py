@@ -65,8 +65,10 @@ def read_by_others(flat: Flat, carried: Carried) -> bool:
     if chain & beside:
         return True
     readers = {u for op in chain - {last} for u in flat.graph.users[op.id]} - chain
+    asked = (op.operands[:1] if op.opcode == "select" else op.operands[1:] for op in chain)
+    itself = any(o in chain for operands in asked for o in operands)
     once = flat.graph.root.operands.count(last) == 1
-    return bool(readers) or not once or flat.graph.users[last.id] != (flat.graph.root,)
+    return bool(readers) or itself or not once or flat.graph.users[last.id] != (flat.graph.root,)
 
 
 def is_whole(

@@ -307,7 +307,9 @@ class _Cutter:
         """Dear ops that all iterations would compute alike."""
         flat = self.flat
         inside = [flat.parameter(c.inside).id for inner in loop.nest for c in inner.carried]
-        inside += [flat.parameter(c.after).id for i in loop.inner for c in i.carried]
+        inside += [
+            flat.parameter(c.after).id for i in loop.inner for n in i.nest for c in n.carried
+        ]
         changing = set(inside)
         firsts = [flat.root(c.first) for i in loop.inner for n in i.nest for c in n.carried]
         nexts = [flat.root(c.next) for i in loop.inner for n in i.nest for c in n.carried]

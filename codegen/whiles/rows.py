@@ -154,6 +154,12 @@ class Axes:
                     continue
                 self._mixed.add((operand.id, d))
                 self._mixed |= {(op.id, own[v]) for v in at.variables if v in own}
+        if op.opcode == "gather":  # places that are all alike are read as one
+            places = op.operands[1]
+            rows = [d for d in range(places.shape.rank) if d != op.attrs["index_vector_dim"]]
+            own_rows = [d for d in range(op.shape.rank) if d not in op.attrs["offset_dims"]]
+            for d, row in zip(own_rows, rows, strict=True):
+                self._join((places.id, row), (op.id, d))
         if is_branching(op):
             for read in reads(op, dims):
                 for guard in read.guards:

@@ -62,6 +62,8 @@ CHECKED_FLAGS = ("-DFUSIONSTITCH_CHECKED", "-fsanitize=thread", *KERNEL_FLAGS)
 #: The same with every access reported to be counted, each that the text says: a compiler that
 #: optimises leaves out those whose value it knows.
 COUNTED_FLAGS = ("-DFUSIONSTITCH_COUNTED", "-fsanitize=thread", *KERNEL_FLAGS, "-O0")
+#: The array of pointers is none of the kernel's memory, and may lie right beside some of it.
+_UNREPORTED = '__attribute__((no_sanitize("thread")))'
 _ERROR_BYTES = 4096
 _POISON = 0xA5
 #: Bytes around every buffer of `run` that the kernel must not touch; keeps 128-byte alignment.
@@ -272,7 +274,8 @@ def _translation_unit(kernels: dict[str, Kernel]) -> str:
         )
         arguments = ", ".join(f"FsEmulatedPointer{{p[{i}]}}" for i in range(count))
         parts.append(
-            f"static void call_{entry}(void* const* p) {{ in_{entry}::{entry}({arguments}); }}"
+            f"{_UNREPORTED} static void call_{entry}(void* const* p) "
+            f"{{ in_{entry}::{entry}({arguments}); }}"
         )
         table.append(
             f'    {{"{entry}", {count}, buffers_{entry}, {kernel.cluster}, call_{entry}}},'

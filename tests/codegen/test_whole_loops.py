@@ -200,6 +200,14 @@ def test_a_loop_with_effects_stays_xlas() -> None:
     assert any("effects" in r.reason for r in found.rejected if r.rule == "loop")
 
 
+def test_a_long_sum_in_a_thread_is_refused() -> None:
+    def asked(x: jax.Array) -> Any:
+        more = lambda s: (jnp.sum(s[1]) > 1e9) & (s[0] < 5)  # noqa: E731
+        return lax.while_loop(more, lambda s: (s[0] + 1, s[1]), (0, x))[0]
+
+    assert rows_of(stitched(asked, np.ones(1000, np.float32))) in ([], [0])
+
+
 def previous(x: jax.Array) -> Any:
     """A stacked array whose value of before is carried on, too."""
 

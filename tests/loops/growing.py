@@ -66,6 +66,8 @@ class Growing:
         self.choices = choices
         self.values: list[Value] = []
         self.depth = 0
+        #: the steps that may follow
+        self.left = 0
         #: whether only loops that have a gradient may grow
         self.smooth = False
 

@@ -17,6 +17,8 @@ from jax import lax
 from tests.loops.growing import DTYPES, Choices, Value, drawn, is_float
 from tests.loops.steps import Steps
 
+#: Steps of a program, each as often as JAX traces it.
+MOST_STEPS = 100
 TRIPS = (3, 0, 1, 2, 4, 5)
 
 
@@ -25,6 +27,9 @@ class Growth(Steps):
 
     def steps(self, most: int) -> None:
         for _ in range(self.number(1, most)):
+            self.left -= 1
+            if self.left < 0:
+                return
             kind = self.number(0, 15)
             if kind == 15 and self.depth < 3:
                 self.loop()
@@ -227,7 +232,7 @@ class Growth(Steps):
         return list(jax.tree.leaves(jax.grad(summed)(floats))) if floats else self.body(args)
 
     def body(self, args: Sequence[Any]) -> list[Any]:
-        self.values, self.depth = [Value(x) for x in args], 0
+        self.values, self.depth, self.left = [Value(x) for x in args], 0, MOST_STEPS
         if self.flag():
             getattr(self, self.pick(self.STEPS))()
         before = len(self.values)

@@ -1,38 +1,64 @@
-"""Loops of grown programs in every form that they can have, against NumPy and float64.
+"""Grown programs with loops: every form of kernel on the emulator against NumPy, some under fs.jit
+against jax.jit.
 
-Blocks and threads run in random order; races and accesses beyond arrays are found.
+FUSIONSTITCH_FUZZ=N tries about N programs; without it a few, always the same ones.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import fusionstitch as fs
+from fusionstitch.plan import loops
 from fusionstitch.runtime import emulate
-from tests.loops import forms
+from tests.loops.forms import DEVICES, FORMS, cases, run, wholes
 from tests.loops.growth import from_seed
 
-#: Programs a test, of which there are six; `make fuzz` sets more.
-PROGRAMS = int(os.environ.get("FUSIONSTITCH_FUZZ", "10"))
-TESTS = 6
+#: Programs of one translation unit.
+BATCH = 15
+PROGRAMS = int(os.environ.get("FUSIONSTITCH_FUZZ") or 4 * BATCH)
+#: Programs that fs.jit runs, of which one in so many is.
+WHOLE = 10
+
+pytestmark = pytest.mark.usefixtures("host_compiler")
 
 
-@pytest.mark.parametrize("number", range(TESTS))
-def test_grown_loops_give_what_numpy_gives(host_compiler: str, number: int) -> None:
-    device = list(forms.DEVICES)[number % len(forms.DEVICES)]
-    cases = [
-        (seed, case)
-        for seed in range(number * PROGRAMS, (number + 1) * PROGRAMS)
-        for whole in forms.wholes(from_seed(seed))
-        if whole.is_clear
-        for case in forms.cases(whole, device)
-    ]
-    built = emulate.build([case.kernel for _, case in cases], checked=True)
-    wrong = [
-        f"seed {seed}, {case.whole.name}, {case.kernel.template}: {found}"
-        for (seed, case), artifact in zip(cases, built, strict=True)
-        if (found := forms.run(case, artifact, seed))
-    ]
-    assert not wrong
-    assert {"rows", "block", "grid"} <= {case.form for _, case in cases}
+def test_every_form_of_a_grown_loop_gives_what_numpy_gives() -> None:
+    names, ran, wrong = list(DEVICES), Counter[str](), list[str]()
+    for first in range(0, PROGRAMS, BATCH):
+        batch = [
+            (seed, case)
+            for seed in range(first, first + BATCH)
+            for whole in wholes(from_seed(seed))
+            if whole.is_clear
+            for case in cases(whole, names[seed % len(names)])
+        ]
+        artifacts = emulate.build([case.kernel for _, case in batch])
+        for (seed, case), artifact in zip(batch, artifacts, strict=True):
+            ran[case.form] += 1
+            if found := run(case, artifact, seed):
+                wrong.append(f"{case.whole.name}, {case.kernel.template}: {found}")
+    assert not wrong, "\n".join(wrong)
+    assert all(ran[form] for form in FORMS), ran
+
+
+@pytest.mark.parametrize("seed", range(0, PROGRAMS, WHOLE))
+def test_a_grown_program_gives_what_jax_gives(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "xla_loop_us", lambda *_: 1e6)
+    grown = from_seed(seed)
+    ours = fs.jit(grown.fun, options=fs.Options(backend="emulate", fallback="error"))(*grown.args)
+    theirs = jax.jit(grown.fun)(*grown.args)
+    for own, their in zip(ours, theirs, strict=True):
+        assert own.dtype == their.dtype
+        a, b = np.asarray(own, np.float64), np.asarray(their, np.float64)
+        if jnp.issubdtype(own.dtype, jnp.floating):
+            bound = 2e-2 if own.dtype == jnp.bfloat16 else 5e-6
+            assert np.linalg.norm(a - b) <= bound * np.linalg.norm(b)
+        else:
+            assert (a == b).all()
