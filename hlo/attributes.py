@@ -38,7 +38,7 @@ def reducer_of(body: Graph) -> str | None:
 def _update_of(body: Graph) -> str | None:
     """What a scatter's body does: a reducer's opcode, "replace" for `(a, b) -> b`, else None."""
     if body.root.opcode == "parameter" and body.root.attrs["index"] == 1:
-        return "replace"
+        return REPLACE
     return reducer_of(body)
 
 

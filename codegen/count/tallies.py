@@ -38,7 +38,6 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
     StoreVector,
-    Swap,
     Table,
     While,
 )
@@ -195,9 +194,6 @@ class _Walk(Visits):
     def leave(self, one: Leave) -> None:
         self.expr(one.condition)
 
-    def nothing(self, one: Swap) -> None:
-        """What changes names takes no time."""
-
     def repeat(self, one: While) -> None:
         """A loop whose turns the data decides is counted as one turn."""
         begun = self.pressure.begun
@@ -319,7 +315,6 @@ _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {
     Barrier: _Walk.barrier,
     Skip: _Walk.skip,
     Leave: _Walk.leave,
-    Swap: _Walk.nothing,
     While: _Walk.repeat,
     Group: _Walk.group,
     For: _Walk.loop,

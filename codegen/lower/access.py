@@ -213,9 +213,8 @@ class Access:
 
     def stored(self, op: Op, index: Indices) -> Placed | None:
         """How to read `op` at `index` from memory, if it lives there."""
-        if (counts := op.attrs.get("counts")) is not None:
-            depth = self.values.known.depth_of((counts,))
-            return apply(c_type(op.dtype).compute, Integer(counts)), depth
+        if (counted := self.values.known.counted(op)) is not None:
+            return counted
         if op.opcode == "parameter":
             # inputs hold still: a load that does not depend on the row may precede the loop
             floor = self.writer.pinned_depth if in_range(op, index) else self.writer.ordered_depth

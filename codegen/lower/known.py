@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.expressions import Expr, Name
+from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, apply
 from fusionstitch.codegen.places.index import Index
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.text.types import c_type
@@ -43,6 +43,20 @@ class Sources(Protocol):
         and 0 if not all of them do."""
 
 
+class Elementwise:
+    """The part of `Sources` that is about places in buffers, of those that read elements one by
+    one."""
+
+    def located(self, op: Op, index: Indices) -> Located | None:
+        return None
+
+    def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
+        raise NotImplementedError  # nothing is located
+
+    def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
+        return list(addresses), Index()
+
+
 @dataclass(frozen=True)
 class Known:
     """What has a name: `label` gives that of an op, `int_` is the type of indices."""
@@ -65,6 +79,13 @@ class Known:
         self.writer.depth_of[name] = depth
         self.writer.chain[depth].memo[key] = Name(name)
         return name
+
+    def counted(self, op: Op) -> Placed | None:
+        """The number of an iteration, if that is what `op` is."""
+        counts: Index | None = op.attrs.get("counts")
+        if counts is None:
+            return None
+        return apply(c_type(op.dtype).compute, Integer(counts)), self.depth_of((counts,))
 
     def depth_of(self, index: Indices) -> int:
         """The depth from which on an index is known."""

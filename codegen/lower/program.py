@@ -80,6 +80,11 @@ def statements(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> Lo
     scratch, aliases = scratch_buffers(graph, plan), in_place(graph, plan)
     lowered = lower_kernel(scheduled, numerics, scratch, aliases)
     watch.lowered(lowered, "lowered", "what the schedule became")
+    return passed(lowered, watch)
+
+
+def passed(lowered: Lowered, watch: Watch) -> Lowered:
+    """A kernel behind all passes."""
     for one in PASSES:
         before, lowered = lowered, one.run(lowered)
         if lowered is not before:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
-from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop
+from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -23,26 +23,15 @@ def carry_conditions(flat: Flat) -> Flat:
     """The same loops, each with a condition that every thread can compute alone."""
     carrier = _Carrier(flat)
     loops = tuple(map(carrier.loop, flat.loops))
-    if not carrier.added:
+    if loops == flat.loops:
         return flat
     graph = with_root(flat.graph.name, carrier.ops, carrier.roots)
     return Flat(graph, flat.inputs, flat.outputs, loops)
 
 
-def closure(flat: Flat, root: Op) -> list[Op]:
-    """The ops that `root` is made of, parameters left out, in their order."""
-    found, wanted = {}, [root]
-    while wanted:
-        op = wanted.pop()
-        if op.id not in found and op.opcode != "parameter":
-            found[op.id] = op
-            wanted += op.operands
-    return [found[i] for i in sorted(found)]
-
-
 def is_simple(flat: Flat, loop: Loop) -> bool:
     """Whether every thread can compute a loop's condition alone."""
-    ops = closure(flat, flat.root(loop.condition))
+    ops = made_of([flat.root(loop.condition)])
     return len(ops) <= MOST_OPS and not any(
         kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT) or op.shape.rank for op in ops
     )
@@ -53,8 +42,7 @@ class _Carrier:
         self.flat = flat
         self.ops = list(flat.graph.ops[:-1])
         self.roots = list(flat.graph.root.operands)
-        self.added = len(flat.graph.parameters)
-        self.first = self.added
+        self.parameters = len(flat.graph.parameters)
 
     def loop(self, loop: Loop) -> Loop:
         inner = tuple(map(self.loop, loop.inner))
@@ -64,16 +52,14 @@ class _Carrier:
         inside, after = self.parameter(condition), self.parameter(condition)
         firsts = {flat.parameter(c.inside).id: flat.root(c.first) for c in loop.carried}
         nexts = {flat.parameter(c.inside).id: flat.root(c.next) for c in loop.carried}
-        first, next_ = (
-            self.root(self.asked(condition, firsts)),
-            self.root(self.asked(condition, nexts)),
-        )
+        first = self.root(self.asked(condition, firsts))
+        next_ = self.root(self.asked(condition, nexts))
         carried = Carried(inside.attrs["index"], after.attrs["index"], first, next_)
         return Loop((*loop.carried, carried), self.root(inside), inner)
 
     def parameter(self, like: Op) -> Op:
-        new = Op("parameter", like.shape, attrs={"index": self.added}, name="goes_on")
-        self.added += 1
+        new = Op("parameter", like.shape, attrs={"index": self.parameters}, name="goes_on")
+        self.parameters += 1
         self.ops.insert(0, new)
         return new
 
@@ -84,7 +70,7 @@ class _Carrier:
     def asked(self, condition: Op, values: Mapping[int, Op]) -> Op:
         """The condition of these values of what the loop carries."""
         copies = dict(values)
-        for op in closure(self.flat, condition):
+        for op in made_of([condition]):
             copy = rebuilt(op, [copies.get(o.id, o) for o in op.operands])
             copies[op.id] = copy
             self.ops.append(copy)

@@ -8,7 +8,7 @@ becomes no parameter: its readers read what the loop started from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +81,19 @@ class Flat:
 
     def parameter(self, number: int) -> Op:
         return self.graph.parameters[number]
+
+
+def made_of(roots: Iterable[Op], known: Container[int] = ()) -> list[Op]:
+    """The ops that roots are made of, in their order, back to parameters and to those whose ids are
+    `known`."""
+    found: dict[int, Op] = {}
+    wanted = list(roots)
+    while wanted:
+        op = wanted.pop()
+        if op.id not in found and op.id not in known and op.opcode != "parameter":
+            found[op.id] = op
+            wanted += op.operands
+    return [found[i] for i in sorted(found)]
 
 
 def has_loop(graph: Graph) -> bool:

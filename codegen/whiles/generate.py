@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fusionstitch.codegen.ir.passes import PASSES
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
-from fusionstitch.codegen.lower.program import translation_unit
+from fusionstitch.codegen.lower.program import passed, translation_unit
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
@@ -60,7 +59,9 @@ def plan_loops(
             refused.append(error)
     for form in sorted(forms, key=lambda form: form.us):
         try:
-            written = _passed(_written(form, settings), watch)
+            written = _written(form, settings)
+            watch.lowered(written.lowered, "lowered", "what the loops became")
+            written = replace(written, lowered=passed(written.lowered, watch))
             return Looped(region, form, written, _facts(region, form))
         except CodegenError as error:
             refused.append(error)
@@ -78,17 +79,6 @@ def _form_of(template: str) -> str:
 
 def _written(form: Form, settings: Settings) -> Written:
     return write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
-
-
-def _passed(written: Written, watch: Watch) -> Written:
-    """The statements behind all passes."""
-    lowered = written.lowered
-    watch.lowered(lowered, "lowered", "what the loops became")
-    for one in PASSES:
-        before, lowered = lowered, one.run(lowered)
-        if lowered is not before:
-            watch.lowered(lowered, one.name, one.about)
-    return replace(written, lowered=lowered)
 
 
 def _facts(region: Graph, form: Form) -> KernelFacts:

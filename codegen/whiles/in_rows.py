@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Lowered, Space
-from fusionstitch.codegen.loops.nesting import check_nesting
 from fusionstitch.codegen.loops.stages import inner_extents
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.settings import Settings
@@ -48,7 +47,6 @@ class InRows:
 def in_rows(flat: Flat, settings: Settings) -> InRows:
     """Raises CodegenError where one iteration of a row is too much for a thread."""
     flat = let_rows_stop(flat)
-    check_nesting(flat.graph)
     rows = find_rows(flat, settings.device.sm_count)
     work = rows.total(flat)
     if work > MOST_WORK:

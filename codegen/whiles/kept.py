@@ -56,14 +56,9 @@ def read_by_others(flat: Flat, carried: Carried) -> bool:
     """Whether an iteration reads an array of which it replaces parts, or what comes of that."""
     inside, last = flat.parameter(carried.inside), flat.root(carried.next)
     root, chain = last, {last}
-    beside: set[Op] = set()
     while root is not inside:
-        selects = root.opcode == "select"
-        beside.update(root.operands[:1] if selects else root.operands[1:])
-        root = root.operands[1 if selects else 0]
+        root = root.operands[1 if root.opcode == "select" else 0]
         chain.add(root)
-    if chain & beside:
-        return True
     readers = {u for op in chain - {last} for u in flat.graph.users[op.id]} - chain
     asked = (op.operands[:1] if op.opcode == "select" else op.operands[1:] for op in chain)
     itself = any(o in chain for operands in asked for o in operands)

@@ -35,7 +35,7 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.lower.access import as_computed, as_stored
-from fusionstitch.codegen.lower.known import Known, Located, Placed
+from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.places.index import (
     Index,
@@ -87,7 +87,7 @@ class _Home:
     value: Expr | None = None
 
 
-class Lowering:
+class Lowering(Elementwise):
     """Writes the loops of `flat` for the `rows` that its threads deal out."""
 
     def __init__(self, flat: Flat, rows: Rows, memory: Memory, numerics: str, int_: str, w: Writer):
@@ -321,11 +321,9 @@ class Lowering:
             floor = self.writer.pinned_depth if inside else self.writer.ordered_depth
             load = Load(Name(self.memory.inputs[number_]), Integer(linearize(index, op.dims)))
             return as_computed(op, load), floor
-        counts: Index | None = op.attrs.get("counts")
         home = self.homes.get(number_)
-        if home is None and counts is not None:
-            depth = self.values.known.depth_of((counts,))
-            return apply(c_type(op.dtype).compute, Integer(counts)), depth
+        if home is None and (counted := self.values.known.counted(op)) is not None:
+            return counted
         if home is None:
             raise CodegenError(f"{op.name} is read while it is written: its loop is left to XLA.")
         if home.value is not None:
@@ -333,15 +331,6 @@ class Lowering:
         own = self.rows.own(op)
         places = [i if n > 1 else Index() for i, n in zip(index, own, strict=True)]
         return element(home.array, linearize(places, own)), home.depth
-
-    def located(self, op: Op, index: Indices) -> Located | None:
-        return None
-
-    def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
-        raise NotImplementedError  # nothing is located
-
-    def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
-        return list(addresses), Index()
 
 
 def _label(op: Op) -> str:

@@ -28,7 +28,7 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.lower.access import as_computed
 from fusionstitch.codegen.lower.context import Context, Memory, Part
 from fusionstitch.codegen.lower.emit import KernelEmitter
-from fusionstitch.codegen.lower.known import Known, Located, Placed
+from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.memory.scratch import scratch_buffers
@@ -38,7 +38,7 @@ from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
-from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target
+from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target, repeats
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -74,21 +74,17 @@ class PhasedLowering:
     def lowered(self) -> Lowered:
         phased, flat, dealt = self.phased, self.flat, self.phased.program.dealt
         self.writer.declare(BLOCK.name)
-        for step in self.steps(phased.pieces):
-            assert self.writer.name(step) == step
+        for repeat in repeats(phased.pieces):
+            assert not repeat.step or self.writer.name(repeat.step) == repeat.step
         for p in flat.graph.parameters[: flat.inputs]:
             name = self.writer.name(p.name or "input")
             self.names[phased.program.slots[p.id]] = name
             self.buffers.append(buffer_of(p, name, Space.INPUT))
-        self.outputs = [
-            self.writer.name(f"{op.name or op.opcode}_out")
-            for op in flat.graph.root.operands[: flat.outputs]
-        ]
-        for number_, (op, name) in enumerate(
-            zip(flat.graph.root.operands, self.outputs, strict=False)
-        ):
-            size = dealt.shapes[number_].size if dealt else op.shape.size
-            self.buffers.append(replace(buffer_of(op, name, Space.OUTPUT), size=size))
+        roots = flat.graph.root.operands[: flat.outputs]
+        shapes = dealt.shapes if dealt else [op.shape for op in roots]
+        self.outputs = [self.writer.name(f"{op.name or op.opcode}_out") for op in roots]
+        for op, name, shape in zip(roots, self.outputs, shapes, strict=True):
+            self.buffers.append(replace(buffer_of(op, name, Space.OUTPUT), size=shape.size))
         self.pieces(phased.pieces)
         return Lowered(
             name=flat.graph.name,
@@ -100,13 +96,6 @@ class PhasedLowering:
             grid=phased.grid,
             shared=self.shared,
         )
-
-    def steps(self, pieces: Sequence[Piece]) -> list[str]:
-        found: list[str] = []
-        for piece in pieces:
-            if isinstance(piece, Repeat):
-                found += [piece.step] * bool(piece.step) + self.steps(piece.body)
-        return found
 
     def name(self, slot: Slot) -> str:
         """The buffer that a slot is."""
@@ -194,13 +183,12 @@ class PhasedLowering:
         return name
 
     def straight(self, one: Straight) -> None:
-        scheduled = self.phased.schedules[one]
-        if self.phased.alone and any(t.over for targets in one.targets for t in targets):
+        scheduled, alone = self.phased.schedules[one], self.phased.alone
+        graph = scheduled.graph
+        if alone and any(t.over for targets in one.targets for t in targets):
             self.writer.add(Barrier(Scope.BLOCK, why="parts are written over"))
-        self.graphs.append(scheduled.graph)
-        alone = self.phased.alone
-        grid = 1 if alone else self.phased.grid
-        graph, plan = scheduled.graph, replace(scheduled.plan, grid=grid)
+        self.graphs.append(graph)
+        plan = replace(scheduled.plan, grid=1 if alone else self.phased.grid)
         inputs = {
             p.id: self.read(slot)
             for p, slot in zip(graph.parameters, one.sources, strict=True)
@@ -231,7 +219,7 @@ class PhasedLowering:
             KernelEmitter(context).phases(self.barrier)
 
 
-class _Scalars:
+class _Scalars(Elementwise):
     """What conditions read: elements of slots, and numbers of iterations."""
 
     def __init__(self, lowering: PhasedLowering):
@@ -240,21 +228,10 @@ class _Scalars:
         self.values = Values(known, self, lowering.numerics, {})
 
     def stored(self, op: Op, index: Indices) -> Placed | None:
-        depth = self.lowering.writer.ordered_depth
-        counts: Index | None = op.attrs.get("counts")
-        if counts is not None:
-            return apply(c_type(op.dtype).compute, Integer(counts)), depth
+        if (counted := self.values.known.counted(op)) is not None:
+            return counted
         slot = self.lowering.phased.program.slots.get(op.id)
         if slot is None:
             return None
         load = Load(Name(self.lowering.read(slot)), Integer(linearize(index, op.dims)))
-        return as_computed(op, load), depth
-
-    def located(self, op: Op, index: Indices) -> Located | None:
-        return None
-
-    def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
-        raise NotImplementedError  # nothing is located
-
-    def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
-        return list(addresses), Index()
+        return as_computed(op, load), self.lowering.writer.ordered_depth

@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import inner_extents
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
+from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS
 from fusionstitch.codegen.schedule.tuning import power_of_two
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.codegen.ways import first_that_works
-from fusionstitch.codegen.whiles.conditions import carry_conditions, closure
+from fusionstitch.codegen.whiles.conditions import carry_conditions
 from fusionstitch.codegen.whiles.dealt import deal
-from fusionstitch.codegen.whiles.flat import Flat
+from fusionstitch.codegen.whiles.flat import Flat, made_of
 from fusionstitch.codegen.whiles.pieces import (
     Piece,
     Program,
@@ -105,7 +106,6 @@ def _one_block(device: Device) -> Device:
     return replace(
         device,
         sm_count=1,
-        l2_bytes=device.l2_bytes,
         dram_bytes_per_s=device.dram_bytes_per_s * share,
         l2_bytes_per_s=device.l2_bytes_per_s * share,
         fp32_flops=device.fp32_flops * share,
@@ -138,11 +138,8 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
         schedules[last] = _scheduled(last, settings, device, block)
         every = (*every, last)
     most = 1 if alone else max(s.plan.grid for s in schedules.values())
-    fewest = (
-        min(s.plan.blocks_per_sm or 1 for s in schedules.values() if s.plan.cooperative)
-        if any(s.plan.cooperative for s in schedules.values())
-        else max(1, 1024 // block)
-    )
+    per_sm = [s.plan.blocks_per_sm or 1 for s in schedules.values() if s.plan.cooperative]
+    fewest = min(per_sm, default=max(1, RESIDENT_THREADS // block))
     grid = min(most, device.sm_count * fewest)
     us = settings.device.launch_us + _us(every, schedules, device, grid)
     if cut.dealt:
@@ -213,7 +210,7 @@ def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot
         [piece, *others] = repeat.body
         if others or not isinstance(piece, Straight):
             continue
-        asked = {cut.slots[op.id] for op in _read_by_condition(cut, repeat)}
+        asked = _read_by_condition(cut, repeat)
         scheduled = schedules[piece]
         pairs = {now: next_ for now, next_ in repeat.pairs if now not in asked}
         own = _written_by_their_readers(scheduled)
@@ -270,12 +267,12 @@ def _outputs(cut: Program, same: dict[Slot, Slot], alone: bool) -> dict[Slot, in
     return found
 
 
-def _read_by_condition(cut: Program, repeat: Repeat) -> list[Op]:
+def _read_by_condition(cut: Program, repeat: Repeat) -> set[Slot]:
+    """The slots that threads read to know whether there is another iteration."""
     if repeat.count:
-        return []
-    ops = [repeat.condition, *closure(cut.flat, repeat.condition)]
-    read = {o.id: o for op in ops for o in (op, *op.operands) if o.id in cut.slots}
-    return list(read.values())
+        return set()
+    ops = [repeat.condition, *made_of([repeat.condition])]
+    return {cut.slots[o.id] for op in ops for o in (op, *op.operands) if o.id in cut.slots}
 
 
 def shared_bytes(phased: Phased) -> int:

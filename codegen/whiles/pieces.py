@@ -7,15 +7,14 @@ Sums and products that an iteration does not change are computed before the loop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.places.maps import position
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
-from fusionstitch.codegen.whiles.conditions import closure
 from fusionstitch.codegen.whiles.dealt import Dealt
-from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop
+from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
 from fusionstitch.codegen.whiles.kept import Update, is_whole, read_by_others, updates
 from fusionstitch.codegen.whiles.trips import Counter, counter
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -142,34 +141,22 @@ class _Cutter:
             op = flat.parameter(number)
             self.slots[op.id] = Slot(op.shape, op.name or "input")
         results = dict(enumerate(flat.graph.root.operands[: flat.outputs]))
-        ends = {flat.parameter(c.after).id for loop in flat.loops for c in loop.carried}
+        ends = {flat.parameter(c.after).id for loop in flat.loops for c in self.states(loop)}
         computed = [
             (op, Target(Slot(op.shape, _label(op), output=number)))
             for number, op in results.items()
-            if op.id not in ends or self.is_counter(op)
+            if op.id not in ends
         ]
         pieces = self.sequence(flat.loops, computed)
-        handed_on = {
-            number: self.slots[op.id]
-            for number, op in results.items()
-            if op.id in ends and not self.is_counter(op)
-        }
+        handed_on = {number: self.slots[op.id] for number, op in results.items() if op.id in ends}
         return Program(flat, tuple(pieces), self.slots, handed_on)
-
-    def is_counter(self, op: Op) -> bool:
-        """Whether an op is what the counter of a loop is in the end."""
-        counters = (counter(self.flat, loop) for loop in self.flat.loops)
-        return any(c is not None and self.flat.parameter(c.carried.after) is op for c in counters)
 
     def sequence(self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]) -> list[Piece]:
         """The pieces that run loops one behind the other, and give results."""
         ends = [self.needed_by(loop) for loop in loops] + [[op for op, _ in results]]
         pieces: list[Piece] = []
         for number, loop in enumerate(loops):
-            begun, repeat = self.loop(loop)
-            pieces += self.straight(begun, ends[number + 1 :])
-            one = repeat()
-            pieces += [one] * bool(one.body)  # without a body it only counts
+            pieces += self.loop(loop, ends[number + 1 :])
         pieces += self.straight(results, ())
         return pieces
 
@@ -192,14 +179,7 @@ class _Cutter:
 
     def members(self, roots: Iterable[Op]) -> list[Op]:
         """The ops that roots are made of, back to what lies in slots."""
-        found: dict[int, Op] = {}
-        wanted = list(roots)
-        while wanted:
-            op = wanted.pop()
-            if op.id not in found and op.id not in self.slots and op.opcode != "parameter":
-                found[op.id] = op
-                wanted += op.operands
-        return [found[i] for i in sorted(found)]
+        return made_of(roots, self.slots)
 
     def region(self, results: Sequence[tuple[Op, Target]]) -> Straight:
         """A graph of its own that gives results."""
@@ -242,27 +222,21 @@ class _Cutter:
         ops.append(copy)
         return copy
 
-    def loop(self, loop: Loop) -> tuple[list[tuple[Op, Target]], Callable[[], Repeat]]:
-        """What is computed before a loop, and what gives the loop once that is in its slots."""
+    def states(self, loop: Loop) -> list[Carried]:
+        """What a loop carries, without what counts its iterations."""
+        count = counter(self.flat, loop)
+        return [c for c in loop.carried if not (count and c is count.carried)]
+
+    def loop(self, loop: Loop, later: Sequence[Sequence[Op]]) -> Iterator[Piece]:
+        """A loop, behind what it starts from; `later` pieces come behind it."""
         flat = self.flat
         count = counter(flat, loop)
-        step = ""
-        if count:
-            step = f"turn_{self.steps}" if self.steps else "turn"
-            self.steps += 1
-            inside = flat.parameter(count.carried.inside)
-            place = variable(step, max(1, count.trips)) * count.step + count.start
-            inside.attrs = {**inside.attrs, "counts": place}
-            last = NUMPY_DTYPES[inside.dtype].type(count.start + count.trips * count.step)
-            after = flat.parameter(count.carried.after)
-            self.constants[after.id] = Op("constant", after.shape, attrs={"value": last})
+        step = self.counted(count) if count else ""
         begun: list[tuple[Op, Target]] = []
         ended: list[tuple[Op, Target]] = []
         pairs: list[tuple[Slot, Slot]] = []
         slots: dict[int, Slot] = {}
-        for c in loop.carried:
-            if count and c is count.carried:
-                continue
+        for c in self.states(loop):
             inside, first = flat.parameter(c.inside), flat.root(c.first)
             now = Slot(inside.shape, _label(inside))
             slots |= {inside.id: now, flat.parameter(c.after).id: now}
@@ -281,13 +255,23 @@ class _Cutter:
         for op in self.invariants(loop, [op for op, _ in ended]):
             slots[op.id] = Slot(op.shape, _label(op))
             begun.append((op, Target(slots[op.id])))
+        yield from self.straight(begun, later)
+        self.slots |= slots
+        body = tuple(self.sequence(loop.inner, ended))
+        if body:  # without one it only counts
+            yield Repeat(count, step, flat.root(loop.condition), body, tuple(pairs))
 
-        def repeat() -> Repeat:
-            self.slots |= slots
-            body = self.sequence(loop.inner, ended)
-            return Repeat(count, step, flat.root(loop.condition), tuple(body), tuple(pairs))
-
-        return begun, repeat
+    def counted(self, count: Counter) -> str:
+        """The variable of a counter: what the counter is inside of its loop, and behind it."""
+        step = f"turn_{self.steps}" if self.steps else "turn"
+        self.steps += 1
+        inside = self.flat.parameter(count.carried.inside)
+        place = variable(step, max(1, count.trips)) * count.step + count.start
+        inside.attrs = {**inside.attrs, "counts": place}
+        last = NUMPY_DTYPES[inside.dtype].type(count.start + count.trips * count.step)
+        after = self.flat.parameter(count.carried.after)
+        self.constants[after.id] = Op("constant", after.shape, attrs={"value": last})
+        return step
 
     def part(self, c: Carried) -> tuple[Update, tuple[Index, ...]] | None:
         """The one part of a carried array that an iteration replaces, at a place that counters
@@ -306,27 +290,22 @@ class _Cutter:
     def invariants(self, loop: Loop, roots: Sequence[Op]) -> list[Op]:
         """Dear ops that all iterations would compute alike."""
         flat = self.flat
-        inside = [flat.parameter(c.inside).id for inner in loop.nest for c in inner.carried]
-        inside += [
-            flat.parameter(c.after).id for i in loop.inner for n in i.nest for c in n.carried
-        ]
-        changing = set(inside)
-        firsts = [flat.root(c.first) for i in loop.inner for n in i.nest for c in n.carried]
-        nexts = [flat.root(c.next) for i in loop.inner for n in i.nest for c in n.carried]
-        found: list[Op] = []
-        members = self.members([*roots, *firsts, *nexts])
+        inner = [c for one in loop.inner for nested in one.nest for c in nested.carried]
+        carried = [*loop.carried, *inner]
+        changing = {flat.parameter(c.inside).id for c in carried}
+        changing |= {flat.parameter(c.after).id for c in inner}
+        made = [flat.root(number) for c in inner for number in (c.first, c.next)]
+        members = self.members([*roots, *made])
         for op in members:
             if any(o.id in changing for o in op.operands):
                 changing.add(op.id)
-        for op in members:
-            if op.id in changing or not any(
-                kind_of(o.opcode) in _DEAR for o in closure(flat, op) if o.id not in self.slots
-            ):
-                continue
-            users = flat.graph.users[op.id]
-            if any(u.id in changing for u in users) or op in roots:
-                found.append(op)
-        return found
+        return [
+            op
+            for op in members
+            if op.id not in changing
+            and any(kind_of(o.opcode) in _DEAR for o in made_of([op]) if o.id not in self.slots)
+            and (op in roots or any(u.id in changing for u in flat.graph.users[op.id]))
+        ]
 
 
 def _label(op: Op) -> str:

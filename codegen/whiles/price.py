@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from fusionstitch.codegen.loops.stages import inner_extents
-from fusionstitch.codegen.whiles.flat import Flat, Loop
+from fusionstitch.codegen.whiles.flat import Flat, Loop, made_of
 from fusionstitch.codegen.whiles.rows import LATENCY, Rows
 from fusionstitch.codegen.whiles.trips import counter
 from fusionstitch.costmodel.devices import Device
@@ -67,13 +67,7 @@ def _members(flat: Flat, loop: Loop) -> list[Op]:
     """The ops of an iteration, loops in it left out."""
     wanted = [flat.root(c.next) for c in loop.carried] + [flat.root(loop.condition)]
     wanted += [flat.root(c.first) for i in loop.inner for c in i.carried]
-    found: dict[int, Op] = {}
-    while wanted:
-        op = wanted.pop()
-        if op.id not in found and op.opcode != "parameter":
-            found[op.id] = op
-            wanted += op.operands
-    return [found[i] for i in sorted(found)]
+    return made_of(wanted)
 
 
 def _latency(op: Op, rows: Rows) -> int:

@@ -6,8 +6,8 @@ the kernels of its body and its condition, as often as it turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
@@ -27,9 +27,11 @@ Turns = tuple[int, tuple["Turns", ...], bool]
 
 @dataclass(frozen=True)
 class Loops:
-    """Loops with XLA's microseconds, and those that stay XLA's with the reasons."""
+    """Loops with XLA's microseconds, what is known of them by `Pattern.key`, and those that stay
+    XLA's with the reasons."""
 
     priced: tuple[tuple[Pattern, float], ...] = ()
+    facts: Mapping[str, KernelFacts | Verdict] = field(default_factory=dict)
     refused: tuple[tuple[int, str, Verdict], ...] = ()
 
 
@@ -43,6 +45,7 @@ def stitchable_loops(
     if options.scorer == "paper" or options.scope != "loop":
         return Loops()
     priced, refused = [], []
+    known: dict[str, KernelFacts | Verdict] = {}
     awaited = {origin for op in graph for origin in op.control}
     for op in graph:
         if op.opcode != "while":
@@ -52,14 +55,16 @@ def stitchable_loops(
         if isinstance(verdict, Verdict):
             refused.append((bits, "loop", verdict))
             continue
-        found = inspect(verdict)
+        if verdict.key not in known:
+            known[verdict.key] = inspect(verdict)
+        found = known[verdict.key]
         if isinstance(found, Verdict):
             refused.append((bits, "loop", found))
             continue
         turns = dict(found.facts)["turns"]
         assert isinstance(turns, tuple)
         priced.append((verdict, xla_loop_us(op, turns, works.device)))
-    return Loops(tuple(priced), tuple(refused))
+    return Loops(tuple(priced), known, tuple(refused))
 
 
 def xla_loop_us(loop: Op, turns: Turns, device: Device) -> float:

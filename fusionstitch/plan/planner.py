@@ -120,6 +120,7 @@ class Planner:
         search.rejected = [
             Rejected(graph, 1 << op.id, "op", v.reason, v.facts) for op, v in fusible.refused
         ]
+        search.facts.update(loops.facts)
         search.add(tuple(pattern for pattern, _ in loops.priced), loops.refused)
         found = candidates(graph, fusible.bits, self.units, device, options)
         search.add(found.patterns, found.refused)

@@ -13,10 +13,10 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.codegen.whiles import generate
-from fusionstitch.compiler import builders, core
-from fusionstitch.compiler.core import Stitched
 from fusionstitch.plan import loops
+from tests.codegen.test_whole_loops import stitched
 from tests.conftest import Golden
+from tests.nearness import assert_near
 
 draw = np.random.default_rng(0)
 FIELD = draw.standard_normal((24, 32), np.float32)
@@ -326,20 +326,7 @@ def agree(
     with jax.default_matmul_precision("highest"):
         ours = fs.jit(fun, options=fs.Options(backend=backend, fallback="error"))(*args)
         theirs = jax.jit(fun)(*args)
-    for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert own.dtype == their.dtype
-        a, b = np.asarray(own, np.float64), np.asarray(their, np.float64)
-        if jnp.issubdtype(own.dtype, jnp.integer):
-            assert (a == b).all()
-        else:
-            most = 2e-2 if own.dtype == jnp.bfloat16 else bound
-            assert np.linalg.norm(a - b) <= most * np.linalg.norm(b)
-
-
-def stitched(fun: Callable[..., Any], *args: Any) -> Stitched:
-    data = jax.jit(fun).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()
-    options = fs.Options(backend="emulate")
-    return core.stitch(data, options, builders.profile(options), None)
+    assert_near(ours, theirs, bound, rough=2e-2)
 
 
 @pytest.mark.parametrize("form", ["block", "grid"])

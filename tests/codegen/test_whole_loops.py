@@ -16,6 +16,7 @@ from fusionstitch.compiler import builders, core
 from fusionstitch.compiler.core import Stitched
 from fusionstitch.plan.scores import is_loop
 from tests.conftest import Golden
+from tests.nearness import assert_near
 
 draw = np.random.default_rng(0)
 ROWS = draw.standard_normal((12, 40), np.float32)
@@ -153,14 +154,7 @@ def test_a_whole_loop_gives_what_xla_gives(host_compiler: str, name: str) -> Non
     assert rows_of(stitched(fun, x, fallback="error")) == rows
     ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))(x)
     theirs = jax.jit(fun)(x)
-    for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert own.dtype == their.dtype
-        a, b = np.asarray(own, np.float64), np.asarray(their, np.float64)
-        if jnp.issubdtype(own.dtype, jnp.integer):
-            assert (a == b).all()
-        else:
-            bound = 8e-3 if own.dtype == jnp.bfloat16 else 2e-6
-            assert np.linalg.norm(a - b) <= bound * np.linalg.norm(b)
+    assert_near(ours, theirs, 2e-6, rough=8e-3)
 
 
 def test_the_text_of_a_loop(golden: Golden) -> None:
