@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import environment
+from benchmarks.loops.forced import taken
 from benchmarks.loops.table import Loop, find
 
 #: Whose loops they are: XLA's, or ours in a form.
@@ -49,8 +50,6 @@ def measured_form(loop: Loop, name: str, lock: Path) -> dict[str, Any]:
     import fusionstitch as fs
     from benchmarks.loops.spans import spans_us
     from benchmarks.loops.worker import Side, reasons, stitched_loops
-    from fusionstitch.codegen.whiles import generate
-    from fusionstitch.plan import loops
 
     leaves = jax.tree.leaves(loop.program(loop.xla)[1])
     xla = Side(loop, jax.jit, loop.xla)
@@ -59,16 +58,9 @@ def measured_form(loop: Loop, name: str, lock: Path) -> dict[str, Any]:
         with turn(lock):
             row["span_us"] = statistics.median(spans_us(xla.module(), leaves, RUNS))
         return row
-    make, modelled = generate.FORMS[name], list[float]()
-
-    def noted(flat: Any, settings: Any) -> Any:
-        form = make(flat, settings)
-        modelled.append(form.us)
-        return form
-
-    generate.FORMS = {name: noted}
-    loops.xla_loop_us = lambda *_: 1e9  # whatever form there is, it is taken
-    ours = Side(loop, fs.jit, loop.xla)
+    modelled: list[float] = []
+    with taken(name, modelled):
+        ours = Side(loop, fs.jit, loop.xla)
     row["loops"] = len(stitched_loops(ours.run))
     row["compile_s"] = ours.compile_s
     if not row["loops"]:

@@ -217,6 +217,8 @@ def _dynamic_update_slice(op: Op, index: Indices) -> list[Read]:
     for i, start, n, size in zip(index, starts, op.dims, update.dims, strict=True):
         shifted = i - position(start, (), n - size + 1)
         guard = Guard(shifted, 0, size)
+        if guard.never:
+            return [Read(0, index)]
         if not guard.always:
             guards.append(guard)
         source.append(shifted if size > 1 else Index())

@@ -1,0 +1,26 @@
+"""Loop programs as the pass gets them on a GPU: what becomes of each, planned for one."""
+
+from __future__ import annotations
+
+import fusionstitch as fs
+from benchmarks.loops.record import stored
+from fusionstitch.compiler import core
+from fusionstitch.costmodel.devices import device
+from tests.conftest import Golden
+
+#: Bytes of a module at most: larger ones take seconds to plan.
+MOST = 100_000
+
+
+def test_what_becomes_of_each(golden: Golden) -> None:
+    lines = []
+    for name, data in stored():
+        if len(data) > MOST:
+            continue
+        found = core.stitch(data, fs.Options(backend="emulate"), device("h200"), None)
+        assert not found.fallbacks, name
+        kernels = [k.template for k in found.kernels if dict(k.facts).get("scope") == "loop"]
+        left = [r.reason.partition("\n")[0] for r in found.rejected if r.rule == "loop"]
+        lines += [name, *(f"  {text}" for text in (*kernels, *left))]
+    assert len(lines) > 150
+    golden("\n".join(lines) + "\n")
