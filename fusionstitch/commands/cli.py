@@ -98,6 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument(
         "--json", type=Path, metavar="FILE", help="also write it as JSON ('-': stdout)"
     )
+    report.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write it as one page of HTML, to look into"
+    )
+    report.add_argument(
+        "--trace", type=Path, metavar="FILE", help="also write its timelines as a Chrome trace"
+    )
     report.set_defaults(run=_report)
 
     explain = commands.add_parser(
@@ -204,6 +210,10 @@ def _report(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.report import report_call
 
     report = report_call(_call(parsed), _workload(parsed.target))
+    if parsed.html is not None:
+        report.to_html(parsed.html)
+    if parsed.trace is not None:
+        report.to_trace(parsed.trace)
     data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
     if parsed.json == Path("-"):
         print(data)

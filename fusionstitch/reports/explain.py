@@ -118,12 +118,17 @@ def source_lines(ops: Iterable[Op]) -> list[str]:
 
     Files below the working folder are named from there.
     """
+    sources = [op.source for op in ops if op.source.file]
+    return list(dict.fromkeys(f"{shown_file(s.file)}:{s.line}" for s in sources))
+
+
+def shown_file(file: str) -> str:
+    """A file as it is named to people: from the working folder if it is below that."""
     try:
         here = f"{os.getcwd()}{os.sep}"
     except OSError:  # the folder is gone
         here = os.sep * 2
-    sources = [op.source for op in ops if op.source.file]
-    return list(dict.fromkeys(f"{s.file.removeprefix(here)}:{s.line}" for s in sources))
+    return file.removeprefix(here)
 
 
 def _number(value: object) -> str:

@@ -1,0 +1,70 @@
+"""Spans of time as rectangles side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fusionstitch.reports.timeline import Span
+
+#: Below this share of the whole, neighbours are drawn as one.
+SMALLEST = 1 / 1500
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A rectangle: where it starts and how wide it is, as shares of the whole, at which depth."""
+
+    start: float
+    width: float
+    depth: int
+    span: Span
+    joined: int = 1
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One side; `us` is all of it."""
+
+    name: str
+    us: float
+    kernels: int
+    bars: Sequence[Bar]
+    depth: int
+
+
+def lane(name: str, spans: Sequence[Span], whole: float, kernels: int) -> Lane:
+    """The spans of one side, on a scale on which `whole` is 1."""
+    bars = list(_joined(list(_bars(spans, 0.0, 0, whole or 1.0))))
+    us = sum(span.us for span in spans)
+    return Lane(name, us, kernels, bars, max((bar.depth for bar in bars), default=0) + 1)
+
+
+def _bars(spans: Sequence[Span], start: float, depth: int, whole: float) -> Iterator[Bar]:
+    for span in spans:
+        width = span.us / whole
+        if width:
+            yield Bar(start, width, depth, span)
+        if span.inside:
+            yield from _bars(span.inside, start, depth + 1, whole)
+        start += width
+
+
+def _joined(bars: Sequence[Bar]) -> Iterator[Bar]:
+    """Neighbours of one kind that are too narrow to be seen become one."""
+    held: dict[int, Bar] = {}
+    for bar in bars:
+        before = held.get(bar.depth)
+        if before is not None and _alike(before, bar):
+            width = bar.start + bar.width - before.start
+            held[bar.depth] = Bar(before.start, width, bar.depth, before.span, before.joined + 1)
+            continue
+        if before is not None:
+            yield before
+        held[bar.depth] = bar
+    yield from held.values()
+
+
+def _alike(one: Bar, other: Bar) -> bool:
+    narrow = other.width < SMALLEST and one.width < 4 * SMALLEST
+    return narrow and one.span.scope == other.span.scope
