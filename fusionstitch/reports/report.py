@@ -53,7 +53,7 @@ class Report(Figures):
         from fusionstitch.reports.page.render import page  # loads what makes pages
 
         with progress.line(self.workload) as step:
-            text = page(self, step)
+            text = page(self, self.trial, step)
         if path is not None:
             _written(Path(path), text)
         return text
@@ -63,7 +63,7 @@ class Report(Figures):
         is one."""
         from fusionstitch.reports.trace import of_report
 
-        data = of_report(self)
+        data = of_report(self, self.trial)
         if path is not None:
             _written(Path(path), json.dumps(data, allow_nan=False))
         return data

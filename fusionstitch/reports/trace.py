@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusionstitch.reports import timeline
 from fusionstitch.reports.timeline import Span
+
+if TYPE_CHECKING:
+    from fusionstitch.reports.figures import Figures
+    from fusionstitch.reports.trial import Trial
 
 #: Processes of the trace: what they are called, in order.
 XLA, OURS, PASSES = 1, 2, 3
@@ -30,14 +34,13 @@ def trace(
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": dict(about)}
 
 
-def of_report(report: Any) -> dict[str, Any]:
-    """The trace of a report."""
+def of_report(report: Figures, trial: Trial | None) -> dict[str, Any]:
+    """The trace of a report and the `trial` it comes from."""
     about = {"workload": report.workload, "device": report.device, "backend": report.backend}
-    if report.trial is None:
+    if trial is None:
         return trace([], [], {}, about)
-    stitched = report.trial.stitched
-    sides = timeline.under_xla(stitched), timeline.ours(stitched)
-    return trace(*sides, stitched.timings, about)
+    stitched = trial.stitched
+    return trace(timeline.under_xla(stitched), timeline.ours(stitched), stitched.timings, about)
 
 
 def _named(process: int, name: str) -> Event:

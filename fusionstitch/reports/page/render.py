@@ -24,7 +24,7 @@ from fusionstitch.reports.text import size as bytes_text
 from fusionstitch.version import __version__
 
 if TYPE_CHECKING:
-    from fusionstitch.reports.report import Report
+    from fusionstitch.reports.figures import Figures
     from fusionstitch.reports.trial import Trial
 
 #: In the order in which they are run.
@@ -35,8 +35,9 @@ SCRIPTS = (
 STYLES = ("colours.css", "page.css", "graph.css", "tables.css")
 
 
-def page(report: Report, step: Callable[[str], None] = silent) -> str:
-    """The page of a report. `step` is told what takes long."""
+def page(report: Figures, trial: Trial | None, step: Callable[[str], None] = silent) -> str:
+    """The page of a report: its figures, and with the `trial` they come from all the rest. `step`
+    is told what takes long."""
     script = "\n".join(map(_static, SCRIPTS))
     facts: dict[str, Any] = {
         "report": report,
@@ -57,8 +58,8 @@ def page(report: Report, step: Callable[[str], None] = silent) -> str:
         "passes": [],
         "xla_bytes": None,
     }
-    if report.trial is not None:
-        facts |= _of_trial(report.trial, step)
+    if trial is not None:
+        facts |= _of_trial(trial, step)
     return _environment().get_template("page.html.j2").render(facts)
 
 
