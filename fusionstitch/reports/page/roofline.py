@@ -1,4 +1,8 @@
-"""The roofline: operations per byte of DRAM against operations per second, kernel by kernel."""
+"""The roofline: operations per byte of memory against operations per second, kernel by kernel.
+
+Bytes are those of DRAM and of L2: what passes between kernels often stays in L2, and kernels that
+read nothing else would lie nowhere.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +77,7 @@ def _drawn(seen: Sequence[tuple[Unit, str, str]], device: Device) -> Roofline:
         assert unit.work is not None
         assert unit.us
         operations = _operations(unit.work)
-        per_byte = operations / max(1, unit.work.bytes)
+        per_byte = operations / max(1, unit.work.bytes + unit.work.l2_bytes)
         places.append((per_byte, operations / unit.us * 1e6, unit, scope, name))
     ridge = device.fp32_flops / device.dram_bytes_per_s
     low_x = 10 ** math.floor(math.log10(min(0.1, *(p[0] for p in places))))
@@ -109,16 +113,11 @@ def _drawn(seen: Sequence[tuple[Unit, str, str]], device: Device) -> Roofline:
         for a, b, unit, scope, name in places
     ]
     points.sort(key=lambda point: (bool(point.scope), -point.radius))
+    dram, l2 = device.dram_bytes_per_s, device.l2_bytes_per_s
+    f32, tensor = device.fp32_flops, device.tensor_bf16_flops
     roofs = (
-        (
-            f"DRAM {device.dram_bytes_per_s / 1e12:.2f} TB/s, f32 {device.fp32_flops / 1e12:.0f} "
-            "TFLOP/s",
-            roof(device.dram_bytes_per_s, device.fp32_flops),
-        ),
-        (
-            f"tensor cores {device.tensor_bf16_flops / 1e12:.0f} TFLOP/s",
-            roof(device.dram_bytes_per_s, device.tensor_bf16_flops),
-        ),
+        (f"DRAM {dram / 1e12:.2f} TB/s, f32 {f32 / 1e12:.0f} TFLOP/s", roof(dram, f32)),
+        (f"L2 {l2 / 1e12:.2f} TB/s, tensor cores {tensor / 1e12:.0f} TFLOP/s", roof(l2, tensor)),
     )
     return Roofline(points, roofs, _ticks(low_x, high_x, x), _ticks(low_y, high_y, y))
 

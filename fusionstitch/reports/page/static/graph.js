@@ -239,6 +239,6 @@ function legend() {
   const order = ["thread", "warp", "block", "cluster", "grid", "loop"];
   const keys = order.filter((name) => scopes.has(name)).map((name) => [name, `${name} scope`]);
   for (const [name, text] of [...keys, ["xla", "left to XLA"]]) {
-    byId("graph-legend").append(el("span", { class: `key key-${name}` }), text);
+    byId("graph-legend").append(el("span", {}, el("span", { class: `key key-${name}` }), ` ${text}`));
   }
 }

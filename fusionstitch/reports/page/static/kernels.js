@@ -62,7 +62,7 @@ function numbersOf(kernel, number) {
     ["Modelled, of a call", `${micros(kernel.modelled_us)} against ${micros(kernel.xla_us)}, wins ${micros(saved)}`],
     ["Measured", kernel.measured_us ? `${micros(kernel.measured_us[0])} against ${micros(kernel.measured_us[1])}` : "not measured"],
     ["Reads, writes", `${kernel.inputs.length} inputs, ${kernel.outputs.length} outputs${kernel.scratch.length ? `, ${kernel.scratch.length} scratch` : ""}`],
-    ...kernel.facts.map(([name, value]) => [name.replaceAll("_", " "), value]),
+    ...kernel.facts.filter(([name]) => name !== "scope").map(([name, value]) => [name.replaceAll("_", " "), value]),
   ];
   const where = data("graphs").findIndex((graph) => graph.units.some((unit) => unit.kernel === number));
   return el("div", {},
