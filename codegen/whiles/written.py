@@ -12,9 +12,11 @@ from fusionstitch.hlo.graph import Graph, Shape
 @dataclass(frozen=True)
 class Written:
     """A kernel's statements, the graphs that it computes, in their order, and the shapes of buffers
-    of its own. Where all blocks meet, `per_sm` of them are on a multiprocessor at once."""
+    of its own. `per_sm` blocks are on a multiprocessor at once (0: as many as fit); all blocks may
+    `meet` at barriers."""
 
     lowered: Lowered
     graphs: Sequence[Graph]
     scratch: Sequence[Shape] = ()
     per_sm: int = 0
+    meet: bool = False
