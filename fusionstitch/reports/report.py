@@ -82,7 +82,7 @@ def report_call(call: Call, name: str = "") -> Report:
 def report_trial(trial: Trial) -> Report:
     """The report of a trial."""
     from fusionstitch.reports import counting
-    from fusionstitch.reports.explain import source_lines
+    from fusionstitch.reports.lines import source_lines
     from fusionstitch.reports.modelled import modelled_counts, modelled_times
 
     stitched, program = trial.stitched, counting.entry(trial.module)
@@ -157,7 +157,7 @@ def _plain(value: Any) -> Any:
 def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
     from fusionstitch.plan.scores import kind_of_pattern
     from fusionstitch.reports import counting
-    from fusionstitch.reports.explain import source_lines
+    from fusionstitch.reports.lines import source_lines
 
     repeats = counting.runs_of(stitched.plans)
     runs = {id(c): repeats.get(p.program, 0) for p in stitched.plans for c in p.chosen}

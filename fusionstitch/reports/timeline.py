@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.trips import counted
 from fusionstitch.reports import units
-from fusionstitch.reports.counting import trip_count
-from fusionstitch.reports.explain import source_lines
+from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.units import Unit
 
 if TYPE_CHECKING:
@@ -112,7 +112,13 @@ def title(graph: Graph, unit: Unit) -> str:
 
 def _control(op: Op, inside: Sequence[Span], turns: int | None = None) -> Span:
     """A loop or a branch with what runs in it."""
-    times = turns or ((trip_count(op) or 1) if op.opcode == "while" else 1)
+    times = turns or (trips(op) if op.opcode == "while" else None) or 1
     us = times * sum(span.us for span in inside)
     name = op.name or op.opcode
     return Span(name, us, 1, tuple(source_lines([op])), times=times, inside=tuple(inside))
+
+
+def trips(loop: Op) -> int | None:
+    """How often a loop turns, where the program says so."""
+    found = counted(loop)
+    return None if found is None else found.trips

@@ -114,7 +114,7 @@ class _Drawn:
             found["bodies"] = bodies
         loops = [self.graph.ops[i] for i in ops if self.graph.ops[i].opcode == "while"]
         if loops:
-            found["times"] = [counting.trip_count(op) for op in loops]
+            found["times"] = [timeline.trips(op) for op in loops]
         return found
 
     def title(self, one: Unit, ops: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ from fusionstitch.costmodel.occupancy import blocks_per_sm
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
-from fusionstitch.reports.explain import source_lines
+from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.page import assembly
 from fusionstitch.reports.page.highlight import coloured
 from fusionstitch.runtime.nvrtc import Resources, parse_resources

@@ -12,7 +12,7 @@ from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.hlo.frames import Frames
 from fusionstitch.hlo.importer import parse
 from fusionstitch.hlo.inline import inline_calls
-from fusionstitch.reports.explain import shown_file
+from fusionstitch.reports.lines import shortened
 
 if TYPE_CHECKING:
     from fusionstitch.hlo.graph import Graph, Op
@@ -47,7 +47,7 @@ class Places:
         ident = self._idents.get((graph.proto_id, op.origin)) if op.origin is not None else None
         if ident is not None and self._frames is not None:
             if ident not in self._stacks:
-                frames = self._frames.own(ident)[:MOST_FRAMES]
+                frames = self._frames.users(ident)[:MOST_FRAMES]
                 self._stacks[ident] = [self._number(f.file, f.line, f.function) for f in frames]
             if self._stacks[ident]:
                 return self._stacks[ident]
@@ -59,7 +59,7 @@ class Places:
         key = file, line, function
         if key not in self._numbers:
             self._numbers[key] = len(self.table)
-            place = f"{foreign.line(shown_file(file))}:{line}"
+            [place] = shortened([f"{foreign.line(file)}:{line}"])
             self.table.append(
                 {"at": place, "in": foreign.line(function, 80), "text": _text(file, line)}
             )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.hlo.graph import Graph, ids
-from fusionstitch.reports.explain import source_lines
+from fusionstitch.reports.lines import source_lines
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.core import Stitched
