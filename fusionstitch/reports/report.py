@@ -11,10 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fusionstitch.hlo import cards
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.reports.figures import Figures
-from fusionstitch.reports.text import all_notes, text
+from fusionstitch.reports.text import (
+    BACKENDS,
+    all_notes,
+    comparison,
+    error_text,
+    pattern_rows,
+    text,
+)
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.core import Stitched
@@ -38,6 +46,19 @@ class Report(Figures):
             f"Report of {self.workload} on {self.device} ({self.backend}): {self.ops} ops, "
             f"{one['fusionstitch']} kernels, {one['xla']} under XLA, {one['unfused']} op by op; "
             "print it for the rest"
+        )
+
+    def _repr_html_(self) -> str:
+        head, *rows = comparison(self)
+        names, *patterns = pattern_rows(self)
+        return cards.card(
+            f"{self.workload} on {self.device} ({BACKENDS[self.backend]}), {self.ops:,} ops",
+            cards.table(head, rows),
+            cards.table(names, patterns) if patterns else cards.note("nothing was stitched"),
+            cards.note(f"error {error_text(self)}"),
+            *(cards.note(f"note: {one}") for one in all_notes(self)),
+            cards.folded("All of it as text", str(self)),
+            cards.note("report.to_html('report.html') writes a page to look around in"),
         )
 
     def to_dict(self) -> dict[str, Any]:

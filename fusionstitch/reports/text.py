@@ -19,7 +19,7 @@ def text(report: Figures) -> str:
         f"{foreign.line(report.workload)} on {report.device} ({BACKENDS[report.backend]}), "
         f"{report.ops} ops",
         "",
-        *_table(_comparison(report)),
+        *_table(comparison(report)),
         "",
         f"fewer kernels       {_times(report.compression['vs_unfused'])} than op by op, "
         f"{_times(report.compression['vs_xla'])} than XLA",
@@ -62,7 +62,8 @@ BACKENDS = {
 }
 
 
-def _comparison(report: Figures) -> list[tuple[str, ...]]:
+def comparison(report: Figures) -> list[tuple[str, ...]]:
+    """The contestants side by side: a head and a row for each thing that is compared."""
     measured = report.backend == "cuda"
     kernels, times, traffic = report.kernels, report.time_us, report.traffic_bytes
     rows = [
@@ -104,14 +105,16 @@ _TIMES = ("modelled", "XLA", "measured")
 def _patterns(report: Figures) -> list[str]:
     if not report.patterns:
         return ["no pattern was worth stitching: see the reasons in explain()"]
-    rows: list[tuple[str, ...]] = [
-        ("pattern", "kind", "scope", "ops", "shared", "registers", "runs", *_TIMES, "wins")
-    ]
-    rows += [_pattern(one) for one in report.patterns[:_MAX_PATTERNS]]
-    lines = _table(rows)
+    lines = _table(pattern_rows(report))
     if (more := len(report.patterns) - _MAX_PATTERNS) > 0:
         lines.append(f"and {more} more")
     return lines
+
+
+def pattern_rows(report: Figures) -> list[tuple[str, ...]]:
+    """A head and a row for each of the first patterns."""
+    head = ("pattern", "kind", "scope", "ops", "shared", "registers", "runs", *_TIMES, "wins")
+    return [head, *(_pattern(one) for one in report.patterns[:_MAX_PATTERNS])]
 
 
 def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
