@@ -34,7 +34,10 @@ def facts(pairs: Iterable[tuple[str, object]]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table of texts."""
+    """A table of texts; nothing without a row."""
+    rows = list(rows)
+    if not rows:
+        return ""
     top = "".join(f'<th style="{_CELL}">{_line(cell)}</th>' for cell in head)
     body = "".join(
         f"<tr>{''.join(f'<td style={_CELL!r}>{_line(cell)}</td>' for cell in row)}</tr>"

@@ -312,11 +312,13 @@ def _tune(parsed: argparse.Namespace) -> int:
 
 
 def _calibrate(parsed: argparse.Namespace) -> int:
-    from fusionstitch.measure.calibrate import calibrate, to_json
+    from fusionstitch.compiler import progress
+    from fusionstitch.measure.calibrate import MEASURED, calibrate, to_json
 
     if parsed.gemms is not None or parsed.reductions is not None:
         return _tables(parsed)
-    profile = calibrate(parsed.device)
+    with progress.counted("measures this GPU", MEASURED) as step:
+        profile = calibrate(parsed.device, step)
     if parsed.output is None:
         print(to_json(profile), end="")
     else:
@@ -328,6 +330,7 @@ def _calibrate(parsed: argparse.Namespace) -> int:
 
 def _tables(parsed: argparse.Namespace) -> int:
     """Times of XLA's own kernels, each table into the file that was named for it."""
+    from fusionstitch.compiler import progress
     from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
 
     meter = calibrate.meter(parsed.device)
@@ -337,7 +340,8 @@ def _tables(parsed: argparse.Namespace) -> int:
         path = getattr(parsed, name)
         if path is not None:
             programs = list(grid)
-            found = xla_programs.measure(meter, programs, parsed.budget)
+            with progress.counted(f"measures {name}", len(programs)) as step:
+                found = xla_programs.measure(meter, programs, parsed.budget, step)
             _written(path, xla_programs.to_json(meter, name, found))
             _say(f"{len(found)} of {len(programs)} {name} in {path}")
     return 0

@@ -348,7 +348,9 @@ class _Run:
             check()
             if self.builder is not None:
                 self.ahead()
-            part, settings = self.part(kernel_name(pattern.ops, key), pattern, over)
+            name = kernel_name(pattern.ops, key)
+            self.step(f"codegen {name}")
+            part, settings = self.part(name, pattern, over)
             self.kernels[key] = _generated(part, self.device, settings)
         return self.kernels[key]
 
