@@ -207,6 +207,26 @@ def test_a_page_is_written(report: Report, tmp_path: Path) -> None:
         small.to_html(tmp_path / "none" / "report.html")
 
 
+def test_what_was_measured_is_shown(report: Report) -> None:
+    times: dict[str, float | None] = {"unfused": 900.0, "xla": 300.0, "fusionstitch": 120.0}
+    memory: dict[str, int | None] = {"xla": 3_000_000, "fusionstitch": 2_000_000}
+    measured = dataclasses.replace(
+        report,
+        trial=None,
+        backend="cuda",
+        time_us=times,
+        speedup_vs_xla=2.5,
+        memory_bytes=memory,
+        max_rel_error=1.25e-7,
+        max_rel_error_xla=2.5e-7,
+        fallbacks=({"ops": ["a"], "reason": "It was too large."},) * 2,
+    ).to_html()
+    for shown in ("Against XLA, measured", "2.50×", "120 µs against 300 µs", "1.2e-07", "2.0 MB"):
+        assert shown in measured
+    assert "Left to XLA, 2 times: It was too large." in measured
+    assert "XLA&#39;s are modelled here" not in measured
+
+
 def test_a_page_of_a_program_with_nothing_to_stitch() -> None:
     import jax.numpy as jnp
 
