@@ -210,17 +210,17 @@ def _report(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.report import report_call
 
     report = report_call(_call(parsed), _workload(parsed.target))
+    data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
+    if parsed.json == Path("-"):
+        print(data)
+    else:
+        _say(report)
+        if parsed.json is not None:
+            _written(parsed.json, data + "\n")
     if parsed.html is not None:
         report.to_html(parsed.html)
     if parsed.trace is not None:
         report.to_trace(parsed.trace)
-    data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
-    if parsed.json == Path("-"):
-        print(data)
-        return 0
-    _say(report)
-    if parsed.json is not None:
-        _written(parsed.json, data + "\n")
     return 0
 
 

@@ -48,6 +48,10 @@ class Report(Figures):
             "print it for the rest"
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        # graphs and kernels stay in the process that made them
+        return {**self.__dict__, "trial": None}
+
     def _repr_html_(self) -> str:
         head, *rows = comparison(self)
         names, *patterns = pattern_rows(self)
