@@ -3,7 +3,7 @@ them up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,35 +73,25 @@ class LoopSums:
 
 def take_out(module: Module, found: Sequence[LoopSums]) -> None:
     """Edits the module's proto, which is to be read again."""
-    computations = {c.id: c for c in module.proto.computations}
+    names = FreshNames(module.proto)
     for one in found:
-        condition, body = (computations[graph.proto_id] for graph in one.loop.called)
-        outer = _Editor(module.proto, computations[one.graph.proto_id])
-        inner = _Editor(module.proto, body)
-        if any(i.HasField("sharding") for i in _carriers(one, outer, inner, condition)):
-            continue  # of what a loop carries each element has its own
-        _Edit(one, outer, inner, condition).apply()
-        for computation in (outer.computation, body):
-            sort_instructions(computation)
+        edit = _Edit(module.proto, names, one)
+        if any(instruction.HasField("sharding") for instruction in edit.carriers):
+            continue  # each element of what the loop carries has one
+        edit.inside()
+        edit.behind()
+        sort_instructions(edit.body)
+        sort_instructions(edit.around)
     # an order fixed before the edit no longer lists the instructions there are
     module.proto.ClearField("schedule")
-
-
-def _carriers(one: LoopSums, outer: _Editor, inner: _Editor, condition: Any) -> Iterator[Any]:
-    """The instructions whose shape is that of what a loop carries."""
-    loop = outer.by_id[one.loop.origin]
-    yield from (loop, outer.by_id[loop.operand_ids[0]])
-    yield inner.by_id[inner.computation.root_id]
-    for computation in (inner.computation, condition):
-        yield from (i for i in computation.instructions if i.opcode == "parameter")
 
 
 class _Editor:
     """New instructions of one computation."""
 
-    def __init__(self, module: Any, computation: Any):
+    def __init__(self, module: Any, names: FreshNames, computation: Any):
         self.computation = computation
-        self.names, self.fresh = FreshNames(module), FreshIds(module, computation)
+        self.names, self.fresh = names, FreshIds(module, computation)
         self.by_id = {i.id: i for i in computation.instructions}
 
     def add(self, opcode: str, shape: Shape, operands: Sequence[int], source: Any) -> Any:
@@ -132,67 +122,74 @@ class _Editor:
 
 
 class _Edit:
-    """One loop's edit: `outer` is the computation with the loop, `inner` its body."""
+    """One loop's edit: `around` is the computation with the loop."""
 
-    def __init__(self, sums: LoopSums, outer: _Editor, inner: _Editor, condition: Any):
-        self.sums, self.outer, self.inner, self.condition = sums, outer, inner, condition
-        self.loop = outer.by_id[sums.loop.origin]
+    def __init__(self, module: Any, names: FreshNames, sums: LoopSums):
+        self.module, self.names, self.sums = module, names, sums
+        computations = {c.id: c for c in module.computations}
+        self.around = computations[sums.graph.proto_id]
+        self.condition, self.body = (computations[g.proto_id] for g in sums.loop.called)
+        by_id = {i.id: i for i in self.around.instructions}
+        self.loop = by_id[sums.loop.origin]
+        self.given = by_id[self.loop.operand_ids[0]]
+        self.root = next(i for i in self.body.instructions if i.id == self.body.root_id)
+        self.parameters = [
+            next(i for i in c.instructions if i.opcode == "parameter")
+            for c in (self.body, self.condition)
+        ]
         self.carried = len(self.loop.shape.tuple_shapes)
         #: the stacks behind the loop, by their element of what it carries
         self.stacks: dict[int, Any] = {}
 
-    def apply(self) -> None:
-        self._carry()
-        for stack in self.sums.stacks:
-            self._write(stack)
-        for one in self.sums.sums:
-            self._add_up(one)
+    @property
+    def carriers(self) -> list[Any]:
+        """The instructions whose shape is that of what the loop carries."""
+        return [self.loop, self.given, self.root, *self.parameters]
 
     def shape(self, op: Op) -> Shape:
         """That of a stack of `op` of all iterations."""
         return Shape(op.dtype, (self.sums.trips, *op.dims))
 
-    def _carry(self) -> None:
-        """Has the loop carry the stacks, behind all else."""
-        outer, root = self.outer, self.inner.by_id[self.inner.computation.root_id]
-        given = outer.by_id[self.loop.operand_ids[0]]
-        start = outer.copy(given, given.operand_ids)
-        self.loop.operand_ids[0] = start.id
-        parameters = [
-            next(i for i in c.instructions if i.opcode == "parameter")
-            for c in (self.condition, self.inner.computation)
-        ]
+    def inside(self) -> None:
+        """An iteration writes its values into stacks, and adds nothing up any more."""
+        self.inner = inner = _Editor(self.module, self.names, self.body)
+        at = self.sums.at
+        for stack in self.sums.stacks:
+            value, shape = stack.value, self.shape(stack.value)
+            source = inner.by_id[value.origin]
+            whole = inner.add("get-tuple-element", shape, [self.parameters[0].id], source)
+            whole.tuple_index = self.carried + stack.number
+            row = inner.add("reshape", Shape(value.dtype, (1, *value.dims)), [source.id], source)
+            zeros = [inner.zero(at.dtype, source).id] * len(value.dims)
+            operands = [whole.id, row.id, inner.by_id[at.origin].id, *zeros]
+            written = inner.add("dynamic-update-slice", shape, operands, source)
+            self.root.operand_ids.append(written.id)
+            for one in (self.root, *self.parameters):
+                fill_shape(one.shape.tuple_shapes.add(), shape)
+            for computation in (self.condition, self.body):
+                whole = computation.program_shape
+                tuples = [s for s in (*whole.parameters, whole.result) if s.tuple_shapes]
+                for one in tuples:
+                    fill_shape(one.tuple_shapes.add(), shape)
+        for summed in self.sums.sums:
+            self.root.operand_ids[summed.inside.attrs["index"]] = summed.inside.origin
+
+    def behind(self) -> None:
+        """The loop carries the stacks, and what it wrote is added up behind it."""
+        self.outer = outer = _Editor(self.module, self.names, self.around)
+        self.given = outer.copy(self.given, self.given.operand_ids)
+        self.loop.operand_ids[0] = self.given.id
         for stack in self.sums.stacks:
             shape = self.shape(stack.value)
             zero = outer.zero(shape.dtype, self.loop)
-            start.operand_ids.append(outer.add("broadcast", shape, [zero.id], self.loop).id)
-            for one in (start, self.loop, root, *parameters):
+            self.given.operand_ids.append(outer.add("broadcast", shape, [zero.id], self.loop).id)
+            for one in (self.given, self.loop):
                 fill_shape(one.shape.tuple_shapes.add(), shape)
-        for computation in (self.condition, self.inner.computation):
-            whole = computation.program_shape
-            for stack in self.sums.stacks:
-                if whole.parameters:
-                    fill_shape(whole.parameters[0].tuple_shapes.add(), self.shape(stack.value))
-                if whole.result.tuple_shapes:
-                    fill_shape(whole.result.tuple_shapes.add(), self.shape(stack.value))
-
-    def _write(self, stack: Stacked) -> None:
-        """An iteration writes its value into the stack."""
-        inner, value, at = self.inner, stack.value, self.sums.at
-        root = inner.by_id[inner.computation.root_id]
-        source = inner.by_id[value.origin]
-        parameter = next(i for i in inner.computation.instructions if i.opcode == "parameter")
-        whole = inner.add("get-tuple-element", self.shape(value), [parameter.id], source)
-        whole.tuple_index = self.carried + stack.number
-        row = inner.add("reshape", Shape(value.dtype, (1, *value.dims)), [source.id], source)
-        zeros = [inner.zero(at.dtype, source).id for _ in value.dims[:1]] * len(value.dims)
-        operands = [whole.id, row.id, inner.by_id[at.origin].id, *zeros]
-        written = inner.add("dynamic-update-slice", self.shape(value), operands, source)
-        root.operand_ids.append(written.id)
+        for summed in self.sums.sums:
+            self._add_up(summed)
 
     def _add_up(self, one: Summed) -> None:
-        """The sum over all iterations behind the loop, added to what the loop would begin with; in
-        the loop nothing is added any more."""
+        """The sum over all iterations, added to what the loop would begin with."""
         outer, inner = self.outer, self.inner
         term = inner.by_id[one.term.origin]
         operands = [self._stack(operand).id for operand in one.operands]
@@ -211,12 +208,14 @@ class _Edit:
             rest = [outer.zero(move.dtype, self.loop).id] if move.opcode == "reduce" else []
             made = outer.copy(inner.by_id[move.origin], [made.id, *rest])
         index = one.inside.attrs["index"]
-        inner.by_id[inner.computation.root_id].operand_ids[index] = one.inside.origin
-        start = outer.by_id[self.loop.operand_ids[0]].operand_ids[index]
-        for result in outer.computation.instructions:
-            if _is_element(result, index) and result.operand_ids[0] == self.loop.id:
+        for result in self.around.instructions:
+            if (
+                result.opcode == "get-tuple-element"
+                and result.tuple_index == index
+                and result.operand_ids[0] == self.loop.id
+            ):
                 result.opcode, result.tuple_index = "add", 0
-                _replace(result.operand_ids, [start, made.id])
+                _replace(result.operand_ids, [self.given.operand_ids[index], made.id])
 
     def _stack(self, lifted: Lifted) -> Any:
         """What all iterations had, behind the loop."""
@@ -229,17 +228,13 @@ class _Edit:
             _shift(made.dimensions)
             return made
         if isinstance(lifted, StackedInput):
-            return outer.by_id[outer.by_id[self.loop.operand_ids[0]].operand_ids[lifted.index]]
+            return outer.by_id[self.given.operand_ids[lifted.index]]
         index = self.carried + lifted.number
         if index not in self.stacks:
             shape = self.shape(lifted.op)
             self.stacks[index] = outer.add("get-tuple-element", shape, [self.loop.id], self.loop)
             self.stacks[index].tuple_index = index
         return self.stacks[index]
-
-
-def _is_element(instruction: Any, index: int) -> bool:
-    return instruction.opcode == "get-tuple-element" and instruction.tuple_index == index
 
 
 def _deepen(dims: Any) -> None:

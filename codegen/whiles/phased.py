@@ -44,7 +44,7 @@ from fusionstitch.costmodel.estimate import boundary_us, phases_us
 from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.errors import CodegenError
 
-#: From one phase of a single block to the next: its barrier, and the latency of what crosses it.
+#: From one phase to the next, at least: the barrier of a block, and the latency of what crosses it.
 BLOCK_PHASE_US = 0.5
 #: Share of the time of a dot's steps where operands come from the memory of their block, and where
 #: threads hold them.
@@ -150,7 +150,8 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
         grid = min(max(s.plan.grid for s in schedules.values()), device.sm_count * fewest)
         resident = -(-grid // device.sm_count)
         threads = Threads(block, resident, free_registers(block * resident, device), False)
-        us = _us(every, schedules, device, threads, boundary_us(device, grid))
+        barrier = max(BLOCK_PHASE_US, boundary_us(device, grid))
+        us = _us(every, schedules, device, threads, barrier)
     us += settings.device.launch_us
     return Phased(cut, every, schedules, same, outputs, threads, grid, us, alone)
 

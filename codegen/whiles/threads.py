@@ -22,7 +22,9 @@ FEW_THREADS = 256
 #: Blocks of a multiprocessor at most, where that has them all run at once.
 MOST_RESIDENT = 4
 #: Registers that a thread can have, and those of it that an iteration computes with.
-MOST_REGISTERS, WORKING = 255, 40
+MOST_REGISTERS, WORKING = 255, 48
+#: Registers that are taken for each that is filled, at most: rows that threads share are padded.
+PADDED = 1.2
 #: Ops that read another part of an array in each iteration.
 _CUTTING = frozenset({"dynamic-slice", "gather"})
 
@@ -52,12 +54,12 @@ def threads_alone(cut: Program, device: Device) -> Threads:
     ops = [op for piece in straight_ones(cut.pieces) for op in piece.graph.ops[:-1]]
     most = min(MOST_THREADS, max(LEAST_THREADS, power_of_two(max(map(_steps, ops)))))
     wanted = min(MOST_RESIDENT, math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1)
-    read = sum(read_again(cut).values())
+    read = PADDED * sum(read_again(cut).values())
     for resident in range(wanted, 0, -1):
         for block in (most, most // 2, most // 4):
             room = free_registers(block * resident, device)
             if block >= min(most, FEW_THREADS) and read <= 4 * block * room:
-                return Threads(block, resident, room, bool(read))
+                return Threads(block, resident, room, read > 0)
     return Threads(most, 1, free_registers(most, device), False)
 
 
