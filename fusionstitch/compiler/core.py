@@ -346,11 +346,10 @@ class _Run:
             key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
         if key not in self.kernels:
             check()
+            self.step(f"codegen {kernel_name(pattern.ops, key)}")
             if self.builder is not None:
                 self.ahead()
-            name = kernel_name(pattern.ops, key)
-            self.step(f"codegen {name}")
-            part, settings = self.part(name, pattern, over)
+            part, settings = self.part(kernel_name(pattern.ops, key), pattern, over)
             self.kernels[key] = _generated(part, self.device, settings)
         return self.kernels[key]
 

@@ -182,6 +182,19 @@ def test_a_kernel_is_drawn_from_its_template(report: Report) -> None:
         assert found.kernel.source == one.kernel.source
 
 
+def test_what_is_not_drawn_says_so(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fusionstitch.reports.page import kernels
+
+    monkeypatch.setattr(kernels, "MOST_DRAWN", 1)
+    entries = kernels.kernels(report.trial, lambda step: None)
+    texts = [{one["title"]: one["text"] for one in entry["texts"]} for entry in entries]
+    longest = max(range(len(entries)), key=lambda n: entries[n]["modelled_us"])
+    assert [text["IR"].startswith("It is not among") for text in texts] == [
+        number != longest for number in range(len(entries))
+    ]
+    assert all("PTX" in text for text in texts[longest : longest + 1])
+
+
 def test_colours_cover_the_text(report: Report) -> None:
     source = report.trial.stitched.kernels[0].source
     found = coloured(source, "cuda")

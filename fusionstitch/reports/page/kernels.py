@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 MOST_DRAWN = 24
 #: What is shown of a kernel's way (codegen/snapshots): its title, and what it is called there.
 _SHOWN = (("Region", "region"), ("Loops", "groups"), ("Schedule", "schedule"), ("Memory", "memory"))
+#: Why a kernel's way is not there, by whether it was looked for.
+_UNDRAWN = {
+    False: f"It is not among the {MOST_DRAWN} kernels that take longest, whose way is drawn.\n"
+    "FUSIONSTITCH_DUMP_DIR writes that of all.\n",
+    True: "Its template leads to another text than this, so its way cannot be drawn again.\n",
+}
 #: What a snapshot before the text is called: the last of them is the kernel's IR.
 _IR = ("lowered", "barriers")
 
@@ -121,8 +127,7 @@ def _texts(one: Stitch, trial: Trial, drawn: bool) -> dict[str, Any]:
     kernel = one.kernel
     texts = [_text("CUDA-C", kernel.source, "cuda"), _text("Template", kernel.template, "text")]
     found = draw(one, trial) if drawn else None
-    if found is not None:
-        texts += _way(found)
+    texts += _way(found) if found is not None else [_text("IR", _UNDRAWN[drawn], "text")]
     if drawn and trial.backend != "emulate":
         texts += _assembly(one, trial)
     shared = found.shared if found is not None else ()
