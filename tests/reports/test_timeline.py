@@ -9,7 +9,9 @@ import pytest
 
 from fusionstitch.hlo.graph import ids
 from fusionstitch.reports import timeline, units
+from fusionstitch.reports.page.lanes import lane
 from fusionstitch.reports.report import Report
+from fusionstitch.reports.timeline import Span
 
 
 def test_each_op_is_in_one_unit(report: Report) -> None:
@@ -50,3 +52,19 @@ def test_trace(report: Report, tmp_path: Path) -> None:
     assert {"plan", "codegen"} <= {event["name"] for event in events if event["pid"] == 3}
     kernel = next(e for e in ours if "kernel" in e["args"])
     assert kernel["args"]["from"]
+
+
+def test_lanes_join_what_is_too_narrow_to_be_seen() -> None:
+    spans = [Span("a", 10.0, 1), *(Span(f"n{n}", 0.001, 1) for n in range(50))]
+    spans += [Span("loop", 5.0, 1, times=5, inside=(Span("b", 1.0, 1, scope="grid"),))]
+    whole = sum(span.us for span in spans)
+    found = lane("XLA", spans, whole, 52, planned_us=whole)
+    assert (found.depth, found.differs) == (2, False)
+    upper = [bar for bar in found.bars if bar.depth == 0]
+    joined = [bar.joined for bar in upper]
+    assert (joined[0], sum(joined), joined[-1]) == (1, 52, 1)
+    assert len(joined) < 10
+    assert sum(bar.width for bar in upper) == pytest.approx(1)
+    [inner] = [bar for bar in found.bars if bar.depth == 1]
+    assert (inner.span.name, inner.start) == ("b", pytest.approx(10.05 / whole))
+    assert lane("XLA", spans, whole, 52, planned_us=0.9 * whole).differs

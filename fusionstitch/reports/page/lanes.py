@@ -9,6 +9,8 @@ from fusionstitch.reports.timeline import Span
 
 #: Below this share of the whole, neighbours are drawn as one.
 SMALLEST = 1 / 1500
+#: Share by which sums may differ and be called the same.
+NEAR = 0.01
 
 
 @dataclass(frozen=True)
@@ -24,20 +26,29 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """One side; `us` is all of it."""
+    """One side; `us` is all of it, `planned_us` what the plan says that it takes."""
 
     name: str
     us: float
+    planned_us: float
     kernels: int
     bars: Sequence[Bar]
     depth: int
 
+    @property
+    def differs(self) -> bool:
+        """Whether the plan counts otherwise: it takes what patterns spare XLA from XLA's kernels as
+        they were, and here what is left to XLA is fused again."""
+        return abs(self.us - self.planned_us) > NEAR * self.planned_us
 
-def lane(name: str, spans: Sequence[Span], whole: float, kernels: int) -> Lane:
+
+def lane(name: str, spans: Sequence[Span], whole: float, kernels: int, planned_us: float) -> Lane:
     """The spans of one side, on a scale on which `whole` is 1."""
     bars = list(_joined(list(_bars(spans, 0.0, 0, whole or 1.0))))
     us = sum(span.us for span in spans)
-    return Lane(name, us, kernels, bars, max((bar.depth for bar in bars), default=0) + 1)
+    return Lane(
+        name, us, planned_us, kernels, bars, max((bar.depth for bar in bars), default=0) + 1
+    )
 
 
 def _bars(spans: Sequence[Span], start: float, depth: int, whole: float) -> Iterator[Bar]:

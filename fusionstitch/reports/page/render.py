@@ -17,7 +17,7 @@ import jinja2
 
 from fusionstitch.compiler.progress import silent
 from fusionstitch.reports import timeline
-from fusionstitch.reports.modelled import modelled_counts
+from fusionstitch.reports.modelled import modelled_counts, modelled_times
 from fusionstitch.reports.page import graphs, kernels, lanes, places, rejections, roofline
 from fusionstitch.reports.text import BACKENDS, all_notes, compile_text, error_text
 from fusionstitch.reports.text import size as bytes_text
@@ -73,7 +73,7 @@ def _of_trial(trial: Trial, step: Callable[[str], None]) -> dict[str, Any]:
     turned_down = rejections.rejections(stitched)
     xla, ours = timeline.under_xla(stitched), timeline.ours(stitched)
     whole = max(sum(span.us for span in side) for side in (xla, ours)) if xla or ours else 0.0
-    counts = modelled_counts(stitched)
+    counts, times = modelled_counts(stitched), modelled_times(stitched)
     texts = [{key: one.pop(key) for key in ("texts", "memory")} for one in own]
     return {
         "kernels": own,
@@ -81,8 +81,8 @@ def _of_trial(trial: Trial, step: Callable[[str], None]) -> dict[str, Any]:
         "rejected": turned_down,
         "roofline": roofline.roofline(stitched),
         "lanes": [
-            lanes.lane("XLA alone", xla, whole, counts[0].kernels),
-            lanes.lane("fusionstitch", ours, whole, counts[1].kernels),
+            lanes.lane("XLA alone", xla, whole, counts[0].kernels, times[0]),
+            lanes.lane("fusionstitch", ours, whole, counts[1].kernels, times[1]),
         ],
         "passes": _passes(stitched.timings),
         "xla_bytes": counts[0].bytes,
