@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
+from fusionstitch.commands.interrupts import heard
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.hlo import foreign
 from fusionstitch.options import Options
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if run is not _doctor:  # which goes on, to list what is wrong
             env.LOG.get()
-        return run(parsed)
+        with heard():
+            return run(parsed)
     except KeyboardInterrupt:
         _say("fusionstitch: interrupted", "stderr")
         return _EXIT_USER_ERROR
