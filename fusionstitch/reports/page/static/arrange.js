@@ -1,6 +1,8 @@
 // Where nodes of layers lie: rows and their orders are given, sizes depend on what is unfolded.
 
-const GAP_X = 26, GAP_Y = 44, BEND = 12;
+const GAP_X = 26,
+  GAP_Y = 44,
+  BEND = 12;
 const PASSES = 6;
 
 /**
@@ -9,7 +11,8 @@ const PASSES = 6;
  */
 function arrange(layers, sizes) {
   const total = layers.rows.reduce((sum, row) => sum + row.length, 0);
-  const x = new Float64Array(total), y = new Float64Array(total);
+  const x = new Float64Array(total),
+    y = new Float64Array(total);
   const wide = (n) => (n < layers.nodes ? sizes[n][0] : BEND);
   const above = Array.from({ length: total }, () => []);
   const below = Array.from({ length: total }, () => []);
@@ -76,7 +79,9 @@ function median(nodes, x, otherwise) {
 
 /** Rows below each other, everything moved to start at 0. */
 function heights(layers, sizes, x, y, wide) {
-  let left = Infinity, right = -Infinity, top = 0;
+  let left = Infinity,
+    right = -Infinity,
+    top = 0;
   for (const row of layers.rows) {
     let high = 0;
     for (const n of row) {

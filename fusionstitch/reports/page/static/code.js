@@ -8,11 +8,15 @@ function codeBlock({ title, text, runs }) {
   const lines = [...pieces(text, runs)];
   let number = 0;
   inSlices(lines, ROWS_AT_ONCE, (some) => {
-    const chunk = el("span", { class: "chunk", style: `contain-intrinsic-height: auto ${some.length * 18.75}px` });
+    const chunk = el("span", {
+      class: "chunk",
+      style: `contain-intrinsic-height: auto ${some.length * 18.75}px`,
+    });
     for (const parts of some) {
       number += 1;
       const line = el("span", { class: "row", "data-line": number });
-      for (const [kind, part] of parts) line.append(kind === "o" ? part : el("span", { class: kind }, part));
+      for (const [kind, part] of parts)
+        line.append(kind === "o" ? part : el("span", { class: kind }, part));
       if (!parts.length) line.append(" ");
       chunk.append(line);
     }
@@ -23,8 +27,11 @@ function codeBlock({ title, text, runs }) {
 
 /** The lines of a text, each a list of [letter, part]. */
 function* pieces(text, runs) {
-  const stretches = runs ? runs.split(" ").map((one) => [Number(one.slice(0, -1)), one.slice(-1)]) : [[text.length, "o"]];
-  let line = [], at = 0;
+  const stretches = runs
+    ? runs.split(" ").map((one) => [Number(one.slice(0, -1)), one.slice(-1)])
+    : [[text.length, "o"]];
+  let line = [],
+    at = 0;
   // what the lexer counts are code points
   const points = /[\ud800-\udfff]/.test(text) ? [...text] : text;
   for (const [size, kind] of stretches) {

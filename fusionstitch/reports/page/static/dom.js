@@ -34,13 +34,18 @@ function data(name) {
 /** Microseconds as the tables write them. */
 function micros(value) {
   if (value === null || value === undefined) return "–";
-  if (value >= 10000) return `${(value / 1000).toLocaleString("en", { maximumFractionDigits: 1 })} ms`;
+  if (value >= 10000)
+    return `${(value / 1000).toLocaleString("en", { maximumFractionDigits: 1 })} ms`;
   if (value >= 100) return `${Math.round(value).toLocaleString("en")} µs`;
   return `${Number(value.toPrecision(3))} µs`;
 }
 
 function bytes(value) {
-  for (const [least, unit] of [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]]) {
+  for (const [least, unit] of [
+    [1e9, "GB"],
+    [1e6, "MB"],
+    [1e3, "KB"],
+  ]) {
     if (value >= least) return `${(value / least).toFixed(1)} ${unit}`;
   }
   return `${value} B`;

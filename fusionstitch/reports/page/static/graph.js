@@ -1,12 +1,18 @@
 // The part "Graph": which graph, what is unfolded, what is chosen, and how it is moved about.
 
-const LEAST_SCALE = 0.02, MOST_SCALE = 3;
+const LEAST_SCALE = 0.02,
+  MOST_SCALE = 3;
 /** Units of more ops than this are unfolded one by one only. */
 const UNFOLD_ALL = 4000;
 
 const graphView = {
-  number: 0, scene: null, unfolded: new Set(), chosen: null,
-  view: { x: 0, y: 0, scale: 1 }, colours: null, pending: false,
+  number: 0,
+  scene: null,
+  unfolded: new Set(),
+  chosen: null,
+  view: { x: 0, y: 0, scale: 1 },
+  colours: null,
+  pending: false,
 };
 
 const currentGraph = () => data("graphs")[graphView.number];
@@ -16,7 +22,13 @@ function drawGraph() {
   graphView.pending = true;
   requestAnimationFrame(() => {
     graphView.pending = false;
-    paint(byId("graph-canvas"), graphView.scene, graphView.view, graphView.chosen, graphView.colours);
+    paint(
+      byId("graph-canvas"),
+      graphView.scene,
+      graphView.view,
+      graphView.chosen,
+      graphView.colours,
+    );
   });
 }
 
@@ -37,14 +49,17 @@ function rebuild() {
 }
 
 function fitGraph() {
-  const canvas = byId("graph-canvas"), { scene, view } = graphView;
-  const width = canvas.clientWidth, height = canvas.clientHeight;
+  const canvas = byId("graph-canvas"),
+    { scene, view } = graphView;
+  const width = canvas.clientWidth,
+    height = canvas.clientHeight;
   if (!width || !scene) return;
   const fits = Math.min(width / (scene.width + 60), height / (scene.height + 60));
   view.scale = Math.max(LEAST_SCALE, Math.min(1, fits));
   view.x = (scene.width - width / view.scale) / 2;
   view.y = Math.min(-30, (scene.height - height / view.scale) / 2);
-  if (fits < 0.45) { // too much to read: start where the program starts, and let it be moved
+  if (fits < 0.45) {
+    // too much to read: start where the program starts, and let it be moved
     view.scale = Math.max(view.scale, Math.min(0.45, width / (scene.width + 60)));
     view.x = (scene.width - width / view.scale) / 2;
     view.y = -30;
@@ -70,7 +85,8 @@ function zoomMiddle(factor) {
 /** Unfolds or folds a unit, which stays where it is on the canvas. */
 function toggleUnit(n) {
   const { scene, unfolded, view } = graphView;
-  const unit = scene.graph.units[n], before = scene.units[n];
+  const unit = scene.graph.units[n],
+    before = scene.units[n];
   if (unit.bodies && unit.ops.length === 1) return openGraph(unit.bodies[unit.bodies.length - 1]);
   if (unit.ops.length < 2 && !unfolded.has(n)) return undefined;
   if (!unfolded.delete(n)) unfolded.add(n);
@@ -83,7 +99,9 @@ function toggleUnit(n) {
 
 function unfoldAll(yes) {
   const graph = currentGraph();
-  const able = graph.units.map((unit, n) => n).filter((n) => graph.units[n].ops.length > 1 && graph.units[n].ops.length <= UNFOLD_ALL);
+  const able = graph.units
+    .map((unit, n) => n)
+    .filter((n) => graph.units[n].ops.length > 1 && graph.units[n].ops.length <= UNFOLD_ALL);
   graphView.unfolded = new Set(yes ? able : []);
   rebuild();
   fitGraph();
@@ -94,7 +112,8 @@ function choose(chosen, show) {
   graphView.chosen = chosen;
   const box = chosen && boxOf(graphView.scene, chosen);
   if (show && box) {
-    const canvas = byId("graph-canvas"), { view } = graphView;
+    const canvas = byId("graph-canvas"),
+      { view } = graphView;
     if (view.scale < 0.6) view.scale = 0.8;
     view.x = box.x + box.w / 2 - canvas.clientWidth / view.scale / 2;
     view.y = box.y + Math.min(box.h, 80) / 2 - canvas.clientHeight / view.scale / 2;
@@ -129,14 +148,17 @@ function hit(x, y) {
 
 function startGraph() {
   const graphs = data("graphs");
-  const canvas = byId("graph-canvas"), select = byId("graph-select");
+  const canvas = byId("graph-canvas"),
+    select = byId("graph-select");
   if (!graphs || !graphs.length) {
     byId("graph").replaceChildren(el("p", { class: "empty" }, "There is no graph in this report."));
     return;
   }
   graphs.forEach((graph, n) => {
     const often = graph.runs > 1 ? `, ${counted(graph.runs)} runs` : "";
-    select.append(el("option", { value: n }, `${graph.name} (${counted(graph.ops.length)} ops${often})`));
+    select.append(
+      el("option", { value: n }, `${graph.name} (${counted(graph.ops.length)} ops${often})`),
+    );
   });
   graphView.colours = palette();
   legend();
@@ -146,7 +168,10 @@ function startGraph() {
   byId("graph-out").addEventListener("click", () => zoomMiddle(1 / 1.3));
   byId("graph-unfold").addEventListener("click", () => unfoldAll(true));
   byId("graph-fold").addEventListener("click", () => unfoldAll(false));
-  themeListeners.push(() => { graphView.colours = palette(); drawGraph(); });
+  themeListeners.push(() => {
+    graphView.colours = palette();
+    drawGraph();
+  });
   new ResizeObserver(drawGraph).observe(canvas);
   pointing(canvas);
   canvas.addEventListener("keydown", keyOnGraph);
@@ -156,7 +181,8 @@ function startGraph() {
 
 /** Dragging, the wheel, clicks and double clicks. */
 function pointing(canvas) {
-  let from = null, moved = false;
+  let from = null,
+    moved = false;
   canvas.addEventListener("pointerdown", (event) => {
     from = [event.clientX, event.clientY];
     moved = false;
@@ -164,7 +190,8 @@ function pointing(canvas) {
   });
   canvas.addEventListener("pointermove", (event) => {
     if (!from) return;
-    const dx = event.clientX - from[0], dy = event.clientY - from[1];
+    const dx = event.clientX - from[0],
+      dy = event.clientY - from[1];
     if (!moved && Math.hypot(dx, dy) < 4) return;
     moved = true;
     graphView.view.x -= dx / graphView.view.scale;
@@ -180,15 +207,24 @@ function pointing(canvas) {
     const found = hit(event.offsetX, event.offsetY);
     if (found && found.unit >= 0) toggleUnit(found.unit);
   });
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    zoom(Math.exp(-event.deltaY * 0.0015), event.offsetX, event.offsetY);
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      zoom(Math.exp(-event.deltaY * 0.0015), event.offsetX, event.offsetY);
+    },
+    { passive: false },
+  );
 }
 
 /** Arrows go along edges and rows; Enter unfolds; + - 0 zoom. */
 function keyOnGraph(event) {
-  const keys = { "+": () => zoomMiddle(1.3), "=": () => zoomMiddle(1.3), "-": () => zoomMiddle(1 / 1.3), 0: fitGraph };
+  const keys = {
+    "+": () => zoomMiddle(1.3),
+    "=": () => zoomMiddle(1.3),
+    "-": () => zoomMiddle(1 / 1.3),
+    0: fitGraph,
+  };
   const moves = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
   if (event.key === "Enter" && graphView.chosen) toggleUnit(graphView.chosen.unit);
   else if (event.key === "Escape") choose(null, false);
@@ -216,11 +252,13 @@ function step(dx, dy) {
   }
   const middle = (box) => [box.x + box.w / 2, box.y + box.h / 2];
   const [x, y] = middle(from);
-  let best = null, least = Infinity;
+  let best = null,
+    least = Infinity;
   for (const box of all) {
     if (box === from) continue;
     const [toX, toY] = middle(box);
-    const along = (toX - x) * dx + (toY - y) * dy, across = Math.abs((toX - x) * dy) + Math.abs((toY - y) * dx);
+    const along = (toX - x) * dx + (toY - y) * dy,
+      across = Math.abs((toX - x) * dy) + Math.abs((toY - y) * dx);
     if (along <= 1) continue;
     const cost = along + 2 * across - (joined.has(inOps ? box.op : box.n) ? 1e7 : 0);
     if (cost < least) [best, least] = [box, cost];
@@ -231,14 +269,20 @@ function step(dx, dy) {
 /** A unit as what is chosen: of one op, that op. */
 function asChosen(box) {
   const { unit } = box;
-  return unit.ops.length === 1 && unit.kernel === undefined ? { unit: box.n, op: unit.ops[0] } : { unit: box.n };
+  return unit.ops.length === 1 && unit.kernel === undefined
+    ? { unit: box.n, op: unit.ops[0] }
+    : { unit: box.n };
 }
 
 function legend() {
-  const scopes = new Set(data("graphs").flatMap((graph) => graph.units.map((unit) => unit.scope).filter(Boolean)));
+  const scopes = new Set(
+    data("graphs").flatMap((graph) => graph.units.map((unit) => unit.scope).filter(Boolean)),
+  );
   const order = ["thread", "warp", "block", "cluster", "grid", "loop"];
   const keys = order.filter((name) => scopes.has(name)).map((name) => [name, `${name} scope`]);
   for (const [name, text] of [...keys, ["xla", "left to XLA"]]) {
-    byId("graph-legend").append(el("span", {}, el("span", { class: `key key-${name}` }), ` ${text}`));
+    byId("graph-legend").append(
+      el("span", {}, el("span", { class: `key key-${name}` }), ` ${text}`),
+    );
   }
 }

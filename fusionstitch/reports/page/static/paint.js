@@ -1,20 +1,46 @@
 // The graph on its canvas: boxes and edges of a scene, what is seen of it, and no more.
 
-const OP_SIZE = [172, 40], UNIT_SIZE = [214, 58], HEAD = 34, MARGIN = 16;
-const TEXT_FROM = 0.32, EDGES_FROM = 0.1;
+const OP_SIZE = [172, 40],
+  UNIT_SIZE = [214, 58],
+  HEAD = 34,
+  MARGIN = 16;
+const TEXT_FROM = 0.32,
+  EDGES_FROM = 0.1;
 
 /** The colours of the page as they are now. */
 function palette() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["paper", "panel", "line", "ink", "soft", "focus", "sunken", "thread", "warp",
-    "block", "cluster", "grid", "loop", "xla", "unfused", "inside"];
-  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  const names = [
+    "paper",
+    "panel",
+    "line",
+    "ink",
+    "soft",
+    "focus",
+    "sunken",
+    "thread",
+    "warp",
+    "block",
+    "cluster",
+    "grid",
+    "loop",
+    "xla",
+    "unfused",
+    "inside",
+  ];
+  return Object.fromEntries(
+    names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]),
+  );
 }
 
 /** What a unit's accent is called. */
 function accent(unit) {
   if (unit.scope) return unit.scope;
-  return unit.kind === "control" ? "inside" : unit.kind === "xla" || unit.kind === "other" ? "xla" : "unfused";
+  return unit.kind === "control"
+    ? "inside"
+    : unit.kind === "xla" || unit.kind === "other"
+      ? "xla"
+      : "unfused";
 }
 
 /** Boxes and edges of a graph with some of its units unfolded. */
@@ -36,19 +62,33 @@ function makeScene(graph, unfolded) {
   });
   const ops = new Map();
   for (const [n, inside] of insides) {
-    const box = units[n], unit = graph.units[n];
-    const dx = box.x + (box.w - inside.width) / 2, dy = box.y + HEAD;
+    const box = units[n],
+      unit = graph.units[n];
+    const dx = box.x + (box.w - inside.width) / 2,
+      dy = box.y + HEAD;
     unit.ops.forEach((op, i) => {
-      ops.set(op, { op, n, x: dx + inside.x[i] - OP_SIZE[0] / 2, y: dy + inside.y[i] - OP_SIZE[1] / 2, w: OP_SIZE[0], h: OP_SIZE[1] });
+      ops.set(op, {
+        op,
+        n,
+        x: dx + inside.x[i] - OP_SIZE[0] / 2,
+        y: dy + inside.y[i] - OP_SIZE[1] / 2,
+        w: OP_SIZE[0],
+        h: OP_SIZE[1],
+      });
     });
   }
-  const edges = graph.layers.edges.map((path) => edge(path, placed, graph.layers.nodes, 0, 0, (n) => units[n],
-    [path[0], path[path.length - 1]]));
-  const given = graph.given.map(([from, to]) => edge([from, to], placed, graph.layers.nodes, 0, 0, (n) => units[n], [from, to]));
+  const edges = graph.layers.edges.map((path) =>
+    edge(path, placed, graph.layers.nodes, 0, 0, (n) => units[n], [path[0], path[path.length - 1]]),
+  );
+  const given = graph.given.map(([from, to]) =>
+    edge([from, to], placed, graph.layers.nodes, 0, 0, (n) => units[n], [from, to]),
+  );
   const inner = [];
   for (const [n, inside] of insides) {
-    const box = units[n], unit = graph.units[n];
-    const dx = box.x + (box.w - inside.width) / 2, dy = box.y + HEAD;
+    const box = units[n],
+      unit = graph.units[n];
+    const dx = box.x + (box.w - inside.width) / 2,
+      dy = box.y + HEAD;
     for (const path of unit.layers.edges) {
       const ends = [unit.ops[path[0]], unit.ops[path[path.length - 1]]];
       inner.push(edge(path, inside, unit.layers.nodes, dx, dy, (i) => ops.get(unit.ops[i]), ends));
@@ -64,8 +104,17 @@ function edge(path, placed, nodes, dx, dy, box, ends) {
     const own = box(n);
     return [own.x + own.w / 2, i === 0 ? own.y + own.h : own.y];
   });
-  const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
-  return { points, ends, faint: path.length > 9 || Math.abs(ys[0] - ys[ys.length - 1]) > 900, left: Math.min(...xs), right: Math.max(...xs), top: Math.min(...ys), bottom: Math.max(...ys) };
+  const xs = points.map((p) => p[0]),
+    ys = points.map((p) => p[1]);
+  return {
+    points,
+    ends,
+    faint: path.length > 9 || Math.abs(ys[0] - ys[ys.length - 1]) > 900,
+    left: Math.min(...xs),
+    right: Math.max(...xs),
+    top: Math.min(...ys),
+    bottom: Math.max(...ys),
+  };
 }
 
 /** Draws a scene. `view` is {x, y, scale}: what lies in the canvas's corner, pixels a unit. */
@@ -80,16 +129,36 @@ function paint(canvas, scene, view, chosen, colours) {
   g.setTransform(dots, 0, 0, dots, 0, 0);
   g.fillStyle = colours.paper;
   g.fillRect(0, 0, width, height);
-  g.setTransform(dots * view.scale, 0, 0, dots * view.scale, -view.x * view.scale * dots, -view.y * view.scale * dots);
-  const seen = { left: view.x, top: view.y, right: view.x + width / view.scale, bottom: view.y + height / view.scale };
-  const visible = (b) => b.x < seen.right && b.x + b.w > seen.left && b.y < seen.bottom && b.y + b.h > seen.top;
-  const crosses = (e) => e.left < seen.right && e.right > seen.left && e.top < seen.bottom && e.bottom > seen.top;
-  const near = chosen && chosen.op !== undefined ? [scene.inner, chosen.op] : chosen ? [[...scene.edges, ...scene.given], chosen.unit] : null;
+  g.setTransform(
+    dots * view.scale,
+    0,
+    0,
+    dots * view.scale,
+    -view.x * view.scale * dots,
+    -view.y * view.scale * dots,
+  );
+  const seen = {
+    left: view.x,
+    top: view.y,
+    right: view.x + width / view.scale,
+    bottom: view.y + height / view.scale,
+  };
+  const visible = (b) =>
+    b.x < seen.right && b.x + b.w > seen.left && b.y < seen.bottom && b.y + b.h > seen.top;
+  const crosses = (e) =>
+    e.left < seen.right && e.right > seen.left && e.top < seen.bottom && e.bottom > seen.top;
+  const near =
+    chosen && chosen.op !== undefined
+      ? [scene.inner, chosen.op]
+      : chosen
+        ? [[...scene.edges, ...scene.given], chosen.unit]
+        : null;
 
   paintEdges(g, scene.edges.filter(crosses), colours, view.scale);
   for (const box of scene.units) if (visible(box)) paintUnit(g, scene, box, view.scale, colours);
   if (view.scale > EDGES_FROM) paintEdges(g, scene.inner.filter(crosses), colours, view.scale);
-  for (const box of scene.ops.values()) if (visible(box)) paintOp(g, scene, box, view.scale, colours);
+  for (const box of scene.ops.values())
+    if (visible(box)) paintOp(g, scene, box, view.scale, colours);
   if (near) {
     const [all, id] = near;
     g.globalAlpha = 1;
@@ -135,7 +204,8 @@ function strokeEdge(g, one) {
 }
 
 function paintUnit(g, scene, box, scale, colours) {
-  const { unit } = box, colour = colours[accent(unit)];
+  const { unit } = box,
+    colour = colours[accent(unit)];
   const open = [...unit.ops].some((op) => scene.ops.has(op));
   const ours = Boolean(unit.scope);
   frame(g, box, colour, colours.panel, ours ? 0.16 : 0.06, ours ? 1.5 : 1);
@@ -150,12 +220,16 @@ function paintUnit(g, scene, box, scale, colours) {
   g.fillText(fit(g, unit.title, room), box.x + 14, box.y + (small || open ? 14 : 20));
   g.fillStyle = colours.soft;
   g.font = "12px system-ui, sans-serif";
-  if (!open) g.fillText(fit(g, about(scene.graph, unit), room), box.x + 14, box.y + (small ? 29 : 39));
+  if (!open)
+    g.fillText(fit(g, about(scene.graph, unit), room), box.x + 14, box.y + (small ? 29 : 39));
 }
 
 /** The second line of a folded unit. */
 function about(graph, unit) {
-  if (unit.kind === "control") return unit.times && unit.times[0] ? `loop of ${counted(unit.times[0])}, folded` : "runs other graphs";
+  if (unit.kind === "control")
+    return unit.times && unit.times[0]
+      ? `loop of ${counted(unit.times[0])}, folded`
+      : "runs other graphs";
   if (unit.ops.length === 1 && unit.kernel === undefined) return graph.ops[unit.ops[0]][2];
   const us = unit.us === null || unit.kind === "input" ? "" : `, ${micros(unit.us)}`;
   const scope = unit.scope ? `${unit.scope} scope, ` : "";
@@ -163,7 +237,8 @@ function about(graph, unit) {
 }
 
 function paintOp(g, scene, box, scale, colours) {
-  const unit = scene.graph.units[box.n], colour = colours[accent(unit)];
+  const unit = scene.graph.units[box.n],
+    colour = colours[accent(unit)];
   frame(g, box, colour, colours.panel, 0, 1);
   if (scale < TEXT_FROM) {
     g.fillStyle = colour;
@@ -207,7 +282,8 @@ function fit(g, text, width) {
   if (found === undefined) {
     found = text;
     if (g.measureText(text).width > width) {
-      let low = 0, high = text.length;
+      let low = 0,
+        high = text.length;
       while (low < high) {
         const middle = (low + high + 1) >> 1;
         if (g.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;

@@ -3,8 +3,11 @@
 const MOST_FOUND = 40;
 
 function startSearch() {
-  const input = byId("graph-search"), list = byId("graph-found");
-  let found = [], at = -1, index = null;
+  const input = byId("graph-search"),
+    list = byId("graph-found");
+  let found = [],
+    at = -1,
+    index = null;
   const close = () => {
     list.hidden = true;
     input.setAttribute("aria-expanded", "false");
@@ -24,14 +27,34 @@ function startSearch() {
   const look = () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     index = index || searchIndex();
-    found = words.length ? index.filter(([, , text]) => words.every((word) => text.includes(word))).slice(0, MOST_FOUND) : [];
-    list.replaceChildren(...found.map(([number, op], i) => {
-      const graph = data("graphs")[number];
-      const [name, opcode, type, unit] = graph.ops[op];
-      const where = graph.units[unit];
-      return el("li", { role: "option", id: `found-${i}`, "aria-selected": "false", on: { mousedown: (event) => { event.preventDefault(); take(i); } } },
-        `${name} ${opcode}`, el("span", { class: "note" }, type, where && where.scope ? `, ${where.scope} scope` : ""));
-    }));
+    found = words.length
+      ? index
+          .filter(([, , text]) => words.every((word) => text.includes(word)))
+          .slice(0, MOST_FOUND)
+      : [];
+    list.replaceChildren(
+      ...found.map(([number, op], i) => {
+        const graph = data("graphs")[number];
+        const [name, opcode, type, unit] = graph.ops[op];
+        const where = graph.units[unit];
+        return el(
+          "li",
+          {
+            role: "option",
+            id: `found-${i}`,
+            "aria-selected": "false",
+            on: {
+              mousedown: (event) => {
+                event.preventDefault();
+                take(i);
+              },
+            },
+          },
+          `${name} ${opcode}`,
+          el("span", { class: "note" }, type, where && where.scope ? `, ${where.scope} scope` : ""),
+        );
+      }),
+    );
     list.hidden = !found.length;
     input.setAttribute("aria-expanded", String(Boolean(found.length)));
     at = -1;
@@ -54,8 +77,10 @@ function startSearch() {
 /** [graph, op, all its words] of every op. */
 function searchIndex() {
   const places = data("places");
-  return data("graphs").flatMap((graph, number) => graph.ops.map(([name, opcode, , , , where, scope], op) => {
-    const lines = where.map((n) => places[n].at).join(" ");
-    return [number, op, `${name} ${opcode} ${graph.scopes[scope]} ${lines}`.toLowerCase()];
-  }));
+  return data("graphs").flatMap((graph, number) =>
+    graph.ops.map(([name, opcode, , , , where, scope], op) => {
+      const lines = where.map((n) => places[n].at).join(" ");
+      return [number, op, `${name} ${opcode} ${graph.scopes[scope]} ${lines}`.toLowerCase()];
+    }),
+  );
 }

@@ -62,10 +62,18 @@ const themeListeners = [];
 function startTheme() {
   const button = byId("theme");
   const keep = (theme) => {
-    try { localStorage.setItem("fusionstitch-theme", theme); } catch { /* files may have no store */ }
+    try {
+      localStorage.setItem("fusionstitch-theme", theme);
+    } catch {
+      /* files may have no store */
+    }
   };
   const kept = () => {
-    try { return localStorage.getItem("fusionstitch-theme"); } catch { return null; }
+    try {
+      return localStorage.getItem("fusionstitch-theme");
+    } catch {
+      return null;
+    }
   };
   const use = (theme) => {
     if (theme === "system") delete document.documentElement.dataset.theme;

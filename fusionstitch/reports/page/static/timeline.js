@@ -4,7 +4,8 @@ function startTimeline() {
   const range = byId("timeline-zoom");
   if (!range) return;
   range.addEventListener("input", () => {
-    for (const lane of document.querySelectorAll(".lane")) lane.style.width = `${100 * 2 ** Number(range.value)}%`;
+    for (const lane of document.querySelectorAll(".lane"))
+      lane.style.width = `${100 * 2 ** Number(range.value)}%`;
   });
   for (const lane of document.querySelectorAll(".lane")) {
     lane.addEventListener("click", (event) => {
