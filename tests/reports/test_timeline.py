@@ -67,4 +67,6 @@ def test_lanes_join_what_is_too_narrow_to_be_seen() -> None:
     assert sum(bar.width for bar in upper) == pytest.approx(1)
     [inner] = [bar for bar in found.bars if bar.depth == 1]
     assert (inner.span.name, inner.start) == ("b", pytest.approx(10.05 / whole))
+    assert [(span.name, us) for span, us in found.longest[:2]] == [("a", 10.0), ("b", 5.0)]
+    assert lane("XLA", [*spans, Span("sort", 0.0, 1)], whole, 53, planned_us=whole).untimed == 1
     assert lane("XLA", spans, whole, 52, planned_us=0.9 * whole).differs

@@ -9,6 +9,8 @@ from fusionstitch.reports.timeline import Span
 
 #: Below this share of the whole, neighbours are drawn as one.
 SMALLEST = 1 / 1500
+#: Kernels that are listed.
+LISTED = 10
 #: Share by which sums may differ and be called the same.
 NEAR = 0.01
 
@@ -26,7 +28,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """One side; `us` is all of it, `planned_us` what the plan says that it takes."""
+    """One side; `us` is all of it, `planned_us` what the plan says that it takes. `longest` are
+    kernels with what all their runs in a call take, `untimed` counts those without a time."""
 
     name: str
     us: float
@@ -34,6 +37,8 @@ class Lane:
     kernels: int
     bars: Sequence[Bar]
     depth: int
+    longest: Sequence[tuple[Span, float]]
+    untimed: int
 
     @property
     def differs(self) -> bool:
@@ -45,10 +50,21 @@ class Lane:
 def lane(name: str, spans: Sequence[Span], whole: float, kernels: int, planned_us: float) -> Lane:
     """The spans of one side, on a scale on which `whole` is 1."""
     bars = list(_joined(list(_bars(spans, 0.0, 0, whole or 1.0))))
+    depth = max((bar.depth for bar in bars), default=0) + 1
     us = sum(span.us for span in spans)
-    return Lane(
-        name, us, planned_us, kernels, bars, max((bar.depth for bar in bars), default=0) + 1
-    )
+    runs = list(_runs(spans, 1))
+    ranked = sorted(runs, key=lambda one: -one[1])[:LISTED]
+    untimed = sum(not us for _, us in runs)
+    return Lane(name, us, planned_us, kernels, bars, depth, ranked, untimed)
+
+
+def _runs(spans: Sequence[Span], times: int) -> Iterator[tuple[Span, float]]:
+    """Kernels, those in loops once, with what all their runs take."""
+    for span in spans:
+        if span.inside:
+            yield from _runs(span.inside, times * span.times)
+        else:
+            yield span, times * span.us
 
 
 def _bars(spans: Sequence[Span], start: float, depth: int, whole: float) -> Iterator[Bar]:

@@ -232,7 +232,9 @@ function about(graph, unit) {
       : "runs other graphs";
   if (unit.ops.length === 1 && unit.kernel === undefined) return graph.ops[unit.ops[0]][2];
   const us = unit.us === null || unit.kind === "input" ? "" : `, ${micros(unit.us)}`;
-  const scope = unit.scope ? `${unit.scope} scope, ` : "";
+  const turns = unit.times && unit.times[0] ? ` of ${counted(unit.times[0])}` : "";
+  const scope =
+    unit.scope === "loop" ? `loop${turns}, ` : unit.scope ? `${unit.scope} scope, ` : "";
   return `${scope}${counted(unit.ops.length)} ops${us}`;
 }
 
