@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -38,5 +39,6 @@ def coloured(text: str, language: str) -> dict[str, Any]:
     return {"text": text, "runs": " ".join(runs)}
 
 
+@cache
 def _letter(kind: _TokenType) -> str:
     return next((letter for known, letter in _LETTERS if kind in known), "o")
