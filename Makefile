@@ -52,7 +52,7 @@ format: $(STAMP) ## let ruff rewrite the sources
 	$(BIN)/ruff format .
 
 check-people: $(STAMP) ## the tests of what people look at, in a browser (needs chromium and chromium-driver)
-	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --quiet selenium
+	-@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --quiet selenium
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -m browser -rs $(PYTEST_ARGS) tests/people
 
 screenshots: $(STAMP) ## take the pictures of docs/figures that show reports

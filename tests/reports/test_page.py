@@ -93,6 +93,19 @@ def test_what_a_module_says_is_text(page: str, parsed: Parsed, data: dict[str, A
     assert any(HOSTILE in scope for scope in scopes)  # and nothing of it is lost
 
 
+def test_scripts_make_no_markup_of_text(parsed: Parsed) -> None:
+    [script] = [text for attributes, text in parsed.scripts if "type" not in attributes]
+    for way in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "fetch(",
+    ):
+        assert way not in script
+
+
 def test_a_workload_called_like_markup(report: Report) -> None:
     named = dataclasses.replace(
         report, workload=HOSTILE, device=HOSTILE, notes=(HOSTILE,), trial=None
