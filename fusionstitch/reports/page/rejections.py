@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fusionstitch.plan.plan import Rejected
 
 #: Candidates listed of one reason; the rest is counted.
-MOST = 400
+MOST = 200
 
 
 def rejections(stitched: Stitched) -> list[dict[str, Any]]:

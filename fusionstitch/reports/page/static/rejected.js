@@ -49,7 +49,7 @@ function fill(details, word) {
     ),
     body,
   );
-  inSlices(shown, 60, (some) =>
+  inSlices(shown, 25, (some) =>
     body.append(...some.map((candidate) => candidateRow(candidate, one.facts))),
   );
   const left = one.count - one.candidates.length;
