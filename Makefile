@@ -19,7 +19,7 @@ EXTRAS ?= test,clients,jaxtests,dev$(if $(shell command -v nvidia-smi 2>/dev/nul
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format gpu-test bench pages fuzz limits faults jax-tests clean
+.PHONY: help setup demo test lint format check-people screenshots gpu-test bench pages fuzz limits faults jax-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,14 @@ lint: $(STAMP) ## ruff and mypy only
 format: $(STAMP) ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+check-people: $(STAMP) ## the tests of what people look at, in a browser (needs chromium and chromium-driver)
+	-@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --quiet selenium
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -m browser -rs $(PYTEST_ARGS) tests/people
+
+screenshots: $(STAMP) ## take the pictures of docs/figures that show reports
+	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --quiet selenium
+	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.screenshots
 
 gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)

@@ -25,6 +25,7 @@ from benchmarks.measuring import IN_FLIGHT, LEAST_SECONDS
 from benchmarks.runner import OPTIONAL, Settings, measure
 from benchmarks.tables import markdown
 from benchmarks.workloads import WORKLOADS
+from fusionstitch.compiler import progress
 
 
 def main() -> int:
@@ -90,10 +91,12 @@ def main() -> int:
     }
     place = {workload.target: number for number, workload in enumerate(WORKLOADS)}
     path = options.json or _default_path(results["environment"])
-    for row in measure(workloads, settings, say):
-        results["rows"] = sorted([*results["rows"], row], key=lambda row: place[row["target"]])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(results, indent=1) + "\n")
+    with progress.counted("measures", len(workloads)) as step:
+        told = step if progress.enabled() and sys.stderr.isatty() else say
+        for row in measure(workloads, settings, told):
+            results["rows"] = sorted([*results["rows"], row], key=lambda row: place[row["target"]])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(results, indent=1) + "\n")
     print(markdown(results))
     say(f"written to {path}")
     return int(any("failure" in row or row["check"]["wrong"] for row in results["rows"]))

@@ -37,7 +37,7 @@ def ladder(workload: Workload, device: str) -> dict[str, Any]:
     """Kernels and microseconds by the model: XLA's, and on each step."""
     from fusionstitch.compiler import builders, core
     from fusionstitch.options import Options
-    from fusionstitch.reports.report import modelled_counts, modelled_times
+    from fusionstitch.reports.modelled import modelled_counts, modelled_times
 
     module = module_of(workload.target)
     row: dict[str, Any] = {"target": workload.target, "steps": {}}

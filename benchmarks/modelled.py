@@ -9,7 +9,7 @@ from fusionstitch.costmodel.work import op_work
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
-from fusionstitch.reports.report import modelled_counts
+from fusionstitch.reports.modelled import modelled_counts
 
 
 def stitched(compiled: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusionstitch.hlo import cards
 from fusionstitch.hlo.brief import brief, count, listed
 from fusionstitch.hlo.graph import Shape
 
@@ -45,4 +46,15 @@ class Kernel:
             f"{count(self.grid, 'block')} of {count(self.block, 'thread')}, "
             f"{count(self.shared_bytes, 'byte')} shared, "
             f"{count(lines, 'line')} of source"
+        )
+
+    def _repr_html_(self) -> str:
+        sizes = [("blocks", self.grid), ("threads a block", self.block)]
+        sizes += [("shared bytes", self.shared_bytes), ("inputs", len(self.inputs))]
+        sizes.append(("outputs", len(self.outputs)))
+        return cards.card(
+            self.name,
+            cards.facts((name, f"{size:,}") for name, size in sizes),
+            cards.folded("CUDA-C", self.source),
+            cards.folded("Template", self.template),
         )

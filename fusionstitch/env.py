@@ -106,7 +106,7 @@ PROGRESS: Variable[bool | None] = Variable(
     None,
     _flag,
     "1 or 0",
-    "Progress line on stderr while compiling; unset: only when stderr is a terminal.",
+    "Progress lines and bars on stderr; unset: only when stderr is a terminal.",
 )
 CHECK: Variable[bool] = Variable(
     PREFIX + "CHECK",

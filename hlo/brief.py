@@ -15,6 +15,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: Characters of a `repr`, the brackets apart.
 MOST = 240
+#: Elements of a tuple that a notebook shows.
+CARDS = 10
 
 
 def brief(text: str) -> str:
@@ -41,6 +43,14 @@ class Listed(tuple[T_co, ...]):
             if length > MOST:
                 return f"({foreign.line(shown[0], MOST)}, ... {len(self):,} in all)"
         return f"({', '.join(shown)}{',' * (len(shown) == 1)})"
+
+    def _repr_html_(self) -> str | None:
+        """The first elements' cards, one below the other, where a notebook has cards for them."""
+        cards = [one._repr_html_() for one in self[:CARDS] if hasattr(one, "_repr_html_")]
+        if not cards:
+            return None
+        more = len(self) - CARDS
+        return "".join(map(str, cards)) + (f"<div>and {more:,} more</div>" if more > 0 else "")
 
 
 class Facts(dict[str, Any]):

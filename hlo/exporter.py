@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from fusionstitch.hlo import schema
@@ -107,6 +108,17 @@ def _add_preparation(proto: Any, preparation: Preparation, names: FreshNames) ->
     sort_instructions(entry)
 
 
+def _scope(replacement: Replacement, last: str) -> str:
+    """What profilers show of the call besides its name: the scopes that all of its ops have in
+    common, and the kernel in them. An op alone keeps its own."""
+    names = {op.source.op_name for op in replacement.removed} - {""}
+    if len(names) < 2:
+        return last
+    scopes = [name.split("/")[:-1] for name in sorted(names)]
+    common = takewhile(lambda parts: len(set(parts)) == 1, zip(*scopes, strict=False))
+    return "/".join([*(parts[0] for parts in common), replacement.name])
+
+
 def _fill_call(call: Any, target: str, config: bytes) -> None:
     call.custom_call_target = target
     call.custom_call_api_version = _TYPED_FFI
@@ -175,6 +187,7 @@ class _Editor:
             shapes.append(_NOTHING)
         alone = len(shapes) == 1
         call = self.add(replacement.name, "custom-call", outputs[-1])
+        call.metadata.op_name = _scope(replacement, call.metadata.op_name)
         fill_shape(call.shape, shapes[0] if alone else Shape("tuple", (), tuple(shapes)))
         _fill_call(call, replacement.target, replacement.config)
         for op in replacement.inputs:

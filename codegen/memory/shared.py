@@ -42,11 +42,15 @@ class SharedRequest:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a result or a scratch lies: bytes from the start of shared memory, buffer number."""
+    """Where a result or a scratch lies: bytes from the start of shared memory, buffer number. It is
+    in use from the `first` of the schedules to the `last`, by their positions, which does not make
+    two slots differ."""
 
     offset: int
     bytes: int
     buffer: int
+    first: int = field(compare=False)
+    last: int = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -226,15 +230,18 @@ class _Planner:
     ) -> SharedPlan:
         offsets, total = _pack([(b.bytes, b.align) for b in self.buffers])
         asked = [(size, s.align) for s in self.schedules for size in (s.bytes, s.scratch) if size]
+        places = {s.op: position for position, s in enumerate(self.schedules)}
+
+        def slot(op: Hashable, size: int, buffer: _Buffer, last: int) -> Slot:
+            return Slot(offsets[buffer.number], size, buffer.number, places[op], last)
+
         sizes = {s.op: s for s in self.schedules}
         return SharedPlan(
             slots={
-                op: Slot(offsets[b.number], sizes[op].bytes, b.number) for op, b in results.items()
+                op: slot(op, sizes[op].bytes, b, max(self.readers[op], default=places[op]))
+                for op, b in results.items()
             },
-            scratch={
-                op: Slot(offsets[b.number], sizes[op].scratch, b.number)
-                for op, b in scratches.items()
-            },
+            scratch={op: slot(op, sizes[op].scratch, b, places[op]) for op, b in scratches.items()},
             total=total,
             unshared=_pack(asked)[1],
             requests=len(asked),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from fusionstitch.codegen.generate import generate
 from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Way
 from fusionstitch.codegen.snapshots.kernels import kernel_text
@@ -15,6 +16,7 @@ from fusionstitch.codegen.snapshots.loops import groups_text, stages_text
 from fusionstitch.codegen.snapshots.page import page, table
 from fusionstitch.codegen.snapshots.regions import region_text
 from fusionstitch.codegen.snapshots.schedules import memory_text, schedule_text
+from fusionstitch.codegen.snapshots.shared import Lives, lives
 from fusionstitch.codegen.watch import Watch
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Graph
@@ -30,13 +32,27 @@ class Snapshot:
     text: str
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What became of a region: step by step as texts, its shared memory, and its kernel."""
+
+    snapshots: Sequence[Snapshot]
+    shared: Sequence[Lives]
+    kernel: Kernel
+
+
 def snapshots(graph: Graph, device: Device, options: CodegenOptions | None) -> Sequence[Snapshot]:
     """What became of a region, step by step, up to its text. Raises CodegenError as `generate`,
     which makes the same kernel of it, does."""
-    drawn = _Drawn()
-    generate(graph, device, options, drawn)
-    ways = Snapshot("ways", page(table(drawn.ways)))
-    return (*drawn.common, ways, *drawn.own)
+    return drawn(graph, device, options).snapshots
+
+
+def drawn(graph: Graph, device: Device, options: CodegenOptions | None) -> Drawn:
+    """The same with what is no text. Raises CodegenError as `generate` does."""
+    watch = _Drawn()
+    kernel = generate(graph, device, options, watch)
+    ways = Snapshot("ways", page(table(watch.ways)))
+    return Drawn((*watch.common, ways, *watch.own), watch.shared, kernel)
 
 
 @dataclass(eq=False)
@@ -50,6 +66,7 @@ class _Drawn(Watch):
     latest: str = ""
     parting: str = ""
     stages: str = ""
+    shared: Sequence[Lives] = ()
 
     def region(self, graph: Graph, name: str, about: str) -> None:
         text = region_text(graph)
@@ -78,6 +95,7 @@ class _Drawn(Watch):
             self._add("groups", groups_text(value.plan))
             self._add("schedule", schedule_text(value))
             self._add("memory", memory_text(value))
+            self.shared = lives(value)
         return value
 
     def lowered(self, kernel: Lowered, name: str, about: str) -> None:

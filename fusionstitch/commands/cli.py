@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
+from fusionstitch.commands.interrupts import heard
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.hlo import foreign
 from fusionstitch.options import Options
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if run is not _doctor:  # which goes on, to list what is wrong
             env.LOG.get()
-        return run(parsed)
+        with heard():
+            return run(parsed)
     except KeyboardInterrupt:
         _say("fusionstitch: interrupted", "stderr")
         return _EXIT_USER_ERROR
@@ -97,6 +99,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument(
         "--json", type=Path, metavar="FILE", help="also write it as JSON ('-': stdout)"
+    )
+    report.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write it as one page of HTML, to look into"
+    )
+    report.add_argument(
+        "--trace", type=Path, metavar="FILE", help="also write its timelines as a Chrome trace"
     )
     report.set_defaults(run=_report)
 
@@ -207,10 +215,14 @@ def _report(parsed: argparse.Namespace) -> int:
     data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
     if parsed.json == Path("-"):
         print(data)
-        return 0
-    _say(report)
-    if parsed.json is not None:
-        _written(parsed.json, data + "\n")
+    else:
+        _say(report)
+        if parsed.json is not None:
+            _written(parsed.json, data + "\n")
+    if parsed.html is not None:
+        report.to_html(parsed.html)
+    if parsed.trace is not None:
+        report.to_trace(parsed.trace)
     return 0
 
 
@@ -302,11 +314,13 @@ def _tune(parsed: argparse.Namespace) -> int:
 
 
 def _calibrate(parsed: argparse.Namespace) -> int:
-    from fusionstitch.measure.calibrate import calibrate, to_json
+    from fusionstitch.compiler import progress
+    from fusionstitch.measure.calibrate import MEASURED, calibrate, to_json
 
     if parsed.gemms is not None or parsed.reductions is not None:
         return _tables(parsed)
-    profile = calibrate(parsed.device)
+    with progress.counted("measures this GPU", MEASURED) as step:
+        profile = calibrate(parsed.device, step)
     if parsed.output is None:
         print(to_json(profile), end="")
     else:
@@ -318,6 +332,7 @@ def _calibrate(parsed: argparse.Namespace) -> int:
 
 def _tables(parsed: argparse.Namespace) -> int:
     """Times of XLA's own kernels, each table into the file that was named for it."""
+    from fusionstitch.compiler import progress
     from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
 
     meter = calibrate.meter(parsed.device)
@@ -327,7 +342,8 @@ def _tables(parsed: argparse.Namespace) -> int:
         path = getattr(parsed, name)
         if path is not None:
             programs = list(grid)
-            found = xla_programs.measure(meter, programs, parsed.budget)
+            with progress.counted(f"measures {name}", len(programs)) as step:
+                found = xla_programs.measure(meter, programs, parsed.budget, step)
             _written(path, xla_programs.to_json(meter, name, found))
             _say(f"{len(found)} of {len(programs)} {name} in {path}")
     return 0

@@ -346,6 +346,7 @@ class _Run:
             key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
         if key not in self.kernels:
             check()
+            self.step(f"codegen {kernel_name(pattern.ops, key)}")
             if self.builder is not None:
                 self.ahead()
             part, settings = self.part(kernel_name(pattern.ops, key), pattern, over)

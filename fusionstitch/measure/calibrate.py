@@ -18,6 +18,7 @@ from typing import Any
 
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.compiler import builders
+from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.costmodel import devices
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.properties import large_tensor_bytes, limits, profile_name
@@ -49,6 +50,8 @@ RATES: Mapping[str, Rate] = {
     ),
     "int32_ops": Rate("unsigned", "threadIdx.x + i", "x = (x << 3 | x >> 29) ^ 0x9e3779b9u;", 2),
 }
+#: What is measured: points of the curve, rates, two barriers, L2, few threads, launches.
+MEASURED = len(SIZES) + len(RATES) + 5
 #: Lends what is not measured to a GPU that nothing is known about.
 NEAREST = "h100"
 _ROUNDS = 15
@@ -62,8 +65,9 @@ _SPARSE = (0.125, 0.25, 0.5, 1.0, 2.0)
 _DRAWN = 0.9
 
 
-def calibrate(number: int = 0) -> Device:
-    """The profile of the `number`-th GPU of this machine, measured in some seconds.
+def calibrate(number: int = 0, step: Step = silent) -> Device:
+    """The profile of the `number`-th GPU of this machine, measured in some seconds; `step` is told
+    `MEASURED` times what is measured.
 
     Its name is that of the profile planning uses for this kind of GPU, so that tuned results go on
     fitting; a kind without one is named after itself. Raises MeasureError where there is no GPU of
@@ -73,7 +77,7 @@ def calibrate(number: int = 0) -> Device:
 
     found = meter(number)
     with jax.default_device(found.device):
-        return _Calibration(found, found.profile, _base() is not None).run()
+        return _Calibration(found, found.profile, _base() is not None, step).run()
 
 
 def meter(number: int = 0) -> gpu.GpuMeter:
@@ -113,6 +117,7 @@ class _Calibration:
     meter: gpu.GpuMeter
     profile: Device
     known: bool
+    step: Step = silent
 
     def run(self) -> Device:
         profile, meter = self.profile, self.meter
@@ -152,8 +157,9 @@ class _Calibration:
             free = device.mem_info[0]
             points: list[tuple[int, float]] = []
             for size in SIZES:
+                self.step(f"a copy of {size} bytes")
                 if 3 * size > free:
-                    break
+                    continue
                 us = self.copy_us(size)
                 # a curve rises: what is below the last point is noise
                 points.append((2 * size, round(max(us, points[-1][1] if points else us), 3)))
@@ -185,6 +191,7 @@ class _Calibration:
         """Bytes per second, reads and writes, of a copy whose both sides stay in L2."""
         import cupy
 
+        self.step("a copy in L2")
         size = self.profile.l2_bytes // 8 // 4096 * 4096
         with cupy.cuda.Device(self.meter.ordinal):
             source, target = cupy.zeros(size, cupy.uint8), cupy.zeros(size, cupy.uint8)
@@ -195,6 +202,7 @@ class _Calibration:
 
     def barrier_us(self, blocks: int) -> float:
         """A grid barrier with `blocks` blocks per multiprocessor."""
+        self.step(f"grid barriers, {blocks} blocks on a multiprocessor")
         few, many = 10, 110
         grid = self.profile.sm_count * blocks
         times = [self.kernel_us(probes.barriers(grid, count)) for count in (few, many)]
@@ -204,6 +212,7 @@ class _Calibration:
         """T of the share 1 - exp(-t / T) of DRAM's rate that t threads per multiprocessor draw."""
         import cupy
 
+        self.step("copies by few threads")
         size = _BEYOND_L2 * self.profile.l2_bytes // 4096 * 4096
         found = []
         with cupy.cuda.Device(self.meter.ordinal):
@@ -221,6 +230,7 @@ class _Calibration:
 
     def host_launch_us(self) -> float:
         """A kernel that the host launches by itself, one after the other."""
+        self.step("launches by the host")
         return self.launched(
             probes.empty(1), [], lambda launch: replay.stream_us(launch, 200, _ROUNDS)
         )
@@ -228,6 +238,7 @@ class _Calibration:
     def rate(self, name: str, rate: Rate) -> float:
         import cupy
 
+        self.step(f"arithmetic: {name}")
         grid = self.profile.sm_count * _LOADED
         with cupy.cuda.Device(self.meter.ordinal):
             result = cupy.zeros(1024, cupy.float32)

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.errors import MeasureError
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure import activity, buffers, probes, replay
@@ -61,8 +62,10 @@ class Timing:
     each_us: tuple[float, ...]
 
 
-def measure(meter: GpuMeter, programs: Sequence[Program], seconds: float) -> list[Timing]:
-    """The times of those that XLA has compiled within about `seconds`.
+def measure(
+    meter: GpuMeter, programs: Sequence[Program], seconds: float, step: Step = silent
+) -> list[Timing]:
+    """The times of those that XLA has compiled within about `seconds`; `step` is told of each.
 
     Raises MeasureError where the profiler does not see what ran.
     """
@@ -72,8 +75,11 @@ def measure(meter: GpuMeter, programs: Sequence[Program], seconds: float) -> lis
         return _compiled(program) if time.monotonic() < deadline else None
 
     with ThreadPoolExecutor(max_workers=WORKERS) as pool:
-        pairs = zip(programs, pool.map(compiled, programs), strict=True)
-        built = [(program, executable) for program, executable in pairs if executable is not None]
+        built = []
+        for program, executable in zip(programs, pool.map(compiled, programs), strict=True):
+            step(str(program))
+            if executable is not None:
+                built.append((program, executable))
     gap = meter.gap_us
     found = []
     for (program, _), events in zip(built, _recorded(meter, built), strict=True):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.hlo import cards
 from fusionstitch.hlo.brief import Listed, brief, count, listed
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison
+
+#: Patterns that a notebook shows, and ops of each.
+SHOWN, SHOWN_OPS = 12, 6
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,37 @@ class Plan:
             f"Plan of {self.graph.name}: {count(self.graph.ops, 'op')}, "
             f"{count(self.chosen, 'pattern')}, {len(self.rejected):,} rejected, modelled "
             f"{self.modelled_us:.1f} us against {self.xla_us:.1f} us of XLA"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f"{len(one.pattern.ops):,}",
+                one.facts.scope,
+                f"{one.modelled_us:.2f} us",
+                f"{one.spared_us:.2f} us",
+                f"{one.wins_us:.2f} us",
+                ", ".join(op.name or op.opcode for op in one.pattern.ops[:SHOWN_OPS]),
+            )
+            for one in sorted(self.chosen, key=lambda one: -one.wins_us)[:SHOWN]
+        ]
+        reasons = Counter(one.reason for one in self.rejected)
+        return cards.card(
+            f"Plan of {self.graph.name}",
+            cards.facts(
+                [
+                    ("ops", f"{len(self.graph):,}"),
+                    ("patterns", f"{len(self.chosen):,}"),
+                    ("modelled", f"{self.modelled_us:.1f} us"),
+                    ("under XLA", f"{self.xla_us:.1f} us"),
+                ]
+            ),
+            cards.table(("ops", "scope", "modelled", "XLA", "wins", "first ops"), rows),
+            cards.note(f"and {len(self.chosen) - SHOWN} more") if len(self.chosen) > SHOWN else "",
+            cards.folded(
+                f"{len(self.rejected):,} rejected",
+                "\n".join(f"{n:6,}  {reason}" for reason, n in reasons.most_common()),
+            ),
         )
 
     @property

@@ -20,7 +20,7 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.trips import counted
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
-from fusionstitch.plan.plan import Plan
+from fusionstitch.plan.plan import Chosen, Plan
 from fusionstitch.runtime.artifact import LOAD_TARGET
 
 #: Ops that are no kernel although the table gives them work: a view of the same bytes.
@@ -94,19 +94,27 @@ def modelled_xla(plan: Plan, device: Device) -> Count:
 
 
 def _modelled(graph: Graph, device: Device) -> Count:
-    works, bits = _fusable(graph, device)
+    works, bits = fusable(graph, device)
     return _estimate(xla_fusions(works, bits)) + _outside(graph, bits)
 
 
 def modelled_stitched(plan: Plan, device: Device, dropped: frozenset[int] = frozenset()) -> Count:
     """The plan's kernels and XLA's for what remains. `dropped` patterns (bitsets) stay XLA's."""
-    works, bits = _fusable(plan.graph, device)
+    works, bits = fusable(plan.graph, device)
     chosen = [c for c in plan.chosen if c.pattern.bits not in dropped]
     covered = 0
     for one in chosen:
         covered |= one.pattern.bits
-    own = Count(len(chosen), sum(c.facts.work.bytes for c in chosen))
+    own = Count(len(chosen), sum(_dram_bytes(works, c) for c in chosen))
     return own + _estimate(xla_fusions(works, bits & ~covered)) + _outside(plan.graph, bits)
+
+
+def _dram_bytes(works: GraphWork, chosen: Chosen) -> int:
+    """What a pattern moves through DRAM: as of XLA's kernels, values between kernels that stay in
+    L2 do not count."""
+    pattern = chosen.pattern
+    facts = chosen.facts.warmed(*works.warm(pattern.ops, pattern.inputs, pattern.outputs))
+    return sum(phase.bytes for phase in facts.phases or (facts.work,))
 
 
 def compiled(module: bytes) -> int:
@@ -115,7 +123,8 @@ def compiled(module: bytes) -> int:
     return sum(n * sum(map(is_kernel, graph)) for graph, n in repeats(program).items())
 
 
-def _fusable(graph: Graph, device: Device) -> tuple[GraphWork, int]:
+def fusable(graph: Graph, device: Device) -> tuple[GraphWork, int]:
+    """The works of a graph, and the ops that XLA fuses, as a bitset."""
     fusible = fusible_ops(graph, device)
     hosts = fused_into(op for op, _ in fusible.refused)
     return GraphWork(graph, free_bits(graph), device), fusible.bits | hosts

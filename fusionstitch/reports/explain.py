@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 
 from fusionstitch.compiler.core import Fallback, Stitch, Stitched
@@ -12,6 +11,7 @@ from fusionstitch.hlo.graph import Op
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
+from fusionstitch.reports.lines import source_lines
 from fusionstitch.supported import jax_version
 
 #: Ops and source lines named per pattern; the rest is counted.
@@ -95,7 +95,7 @@ def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]
 
 
 def _rejected(rejected: Rejected) -> str:
-    facts = ", ".join(f"{name} {_number(value)}" for name, value in rejected.facts)
+    facts = ", ".join(f"{name} {number_text(value)}" for name, value in rejected.facts)
     places = source_lines(rejected.ops)
     where = f" at {places[0]}" if places else ""
     return f"{names(rejected.ops, _SHOWN_OPS)}{where}{f' ({facts})' if facts else ''}"
@@ -113,18 +113,6 @@ def names(ops: Sequence[Op], limit: int) -> str:
     return shown if len(ops) <= limit else f"{shown} and {len(ops) - limit} more"
 
 
-def source_lines(ops: Iterable[Op]) -> list[str]:
-    """The lines of the user's program that ops come from, as "file:line", in order, once each.
-
-    Files below the working folder are named from there.
-    """
-    try:
-        here = f"{os.getcwd()}{os.sep}"
-    except OSError:  # the folder is gone
-        here = os.sep * 2
-    sources = [op.source for op in ops if op.source.file]
-    return list(dict.fromkeys(f"{s.file.removeprefix(here)}:{s.line}" for s in sources))
-
-
-def _number(value: object) -> str:
+def number_text(value: object) -> str:
+    """A fact of a verdict as text."""
     return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import json
 import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fusionstitch.hlo import cards
 from fusionstitch.hlo.brief import brief
+from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.reports.figures import Figures
-from fusionstitch.reports.text import all_notes, text
+from fusionstitch.reports.text import (
+    BACKENDS,
+    all_notes,
+    comparison,
+    error_text,
+    pattern_rows,
+    text,
+)
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.core import Stitched
-    from fusionstitch.plan.plan import Chosen, Plan
-    from fusionstitch.reports.counting import Count
     from fusionstitch.reports.trial import Trial
     from fusionstitch.roads.call import Call
 
@@ -21,8 +33,12 @@ if TYPE_CHECKING:
 _PLANNING = ("import", "simplify", "plan", "export")
 
 
+@dataclass(frozen=True, repr=False)
 class Report(Figures):
-    """A comparison to print, to write as JSON, or to read figure by figure: see `Figures`."""
+    """A comparison to print, to write as JSON or as a page, or to read figure by figure: see
+    `Figures`. `trial` is what it was made from: plans, kernels, graphs."""
+
+    trial: Trial | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         one = self.kernels
@@ -32,10 +48,50 @@ class Report(Figures):
             "print it for the rest"
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        # graphs and kernels stay in the process that made them
+        return {**self.__dict__, "trial": None}
+
+    def _repr_html_(self) -> str:
+        head, *rows = comparison(self)
+        names, *patterns = pattern_rows(self)
+        return cards.card(
+            f"{self.workload} on {self.device} ({BACKENDS[self.backend]}), {self.ops:,} ops",
+            cards.table(head, rows),
+            cards.table(names, patterns) if patterns else cards.note("nothing was stitched"),
+            cards.note(f"error {error_text(self)}"),
+            *(cards.note(f"note: {one}") for one in all_notes(self)),
+            cards.folded("All of it as text", str(self)),
+            cards.note("report.to_html('report.html') writes a page to look around in"),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, ready for JSON; an infinite error is "inf"."""
-        data = {**dataclasses.asdict(self), "notes": all_notes(self)}
+        data = {one.name: getattr(self, one.name) for one in dataclasses.fields(Figures)}
+        data["notes"] = all_notes(self)
         return {key: _plain(value) for key, value in data.items()}
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report as a page of HTML that needs nothing else, and opens offline; also written to
+        `path`, if there is one. It quotes the user's lines and all kernels."""
+        from fusionstitch.compiler import progress
+        from fusionstitch.reports.page.render import page  # loads what makes pages
+
+        with progress.line(self.workload) as step:
+            text = page(self, self.trial, step)
+        if path is not None:
+            _written(Path(path), text)
+        return text
+
+    def to_trace(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """The report's timelines as a Chrome trace, for Perfetto; also written to `path`, if there
+        is one."""
+        from fusionstitch.reports.trace import of_report
+
+        data = of_report(self, self.trial)
+        if path is not None:
+            _written(Path(path), json.dumps(data, allow_nan=False))
+        return data
 
     def __str__(self) -> str:
         return text(self)
@@ -51,7 +107,8 @@ def report_call(call: Call, name: str = "") -> Report:
 def report_trial(trial: Trial) -> Report:
     """The report of a trial."""
     from fusionstitch.reports import counting
-    from fusionstitch.reports.explain import source_lines
+    from fusionstitch.reports.lines import source_lines
+    from fusionstitch.reports.modelled import modelled_counts, modelled_times
 
     stitched, program = trial.stitched, counting.entry(trial.module)
     unfused = counting.unfused(program)
@@ -102,7 +159,15 @@ def report_trial(trial: Trial) -> Report:
         modelled_xla_us=xla_us,
         max_rel_error_xla=trial.error_xla,
         notes=trial.notes,
+        trial=trial,
     )
+
+
+def _written(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8", "backslashreplace")
+    except OSError as error:
+        raise FusionStitchError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _plain(value: Any) -> Any:
@@ -110,52 +175,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, tuple):
-        return [dict(one) if isinstance(one, dict) else one for one in value]
-    return value
-
-
-def _repeated(stitched: Stitched) -> dict[Any, int]:
-    from fusionstitch.reports import counting
-
-    return counting.runs_of(stitched.plans)
-
-
-def _dropped(stitched: Stitched, plan: Plan) -> list[Chosen]:
-    """Patterns of the plan that were not carried out."""
-    carried = {id(one.chosen) for one in stitched.stitches}
-    return [chosen for chosen in plan.chosen if id(chosen) not in carried]
-
-
-def modelled_counts(stitched: Stitched) -> tuple[Count, Count]:
-    """(XLA's, ours) as counts of the whole program."""
-    from fusionstitch.reports import counting
-
-    xla = ours = counting.Count()
-    repeats = _repeated(stitched)
-    for plan in stitched.plans:
-        dropped = frozenset(c.pattern.bits for c in _dropped(stitched, plan))
-        n = repeats.get(plan.program, 0)
-        xla += counting.modelled_xla(plan, stitched.device).times(n)
-        ours += counting.modelled_stitched(plan, stitched.device, dropped).times(n)
-    return xla, ours
-
-
-def modelled_times(stitched: Stitched) -> tuple[float, float]:
-    """(XLA's, ours) as microseconds of the whole program."""
-    repeats, xla, ours = _repeated(stitched), 0.0, 0.0
-    for plan in stitched.plans:
-        n = repeats.get(plan.program, 0)
-        xla += n * plan.xla_us
-        lost = sum(c.wins_us for c in _dropped(stitched, plan))
-        ours += n * (plan.modelled_us + lost)
-    return xla, ours
+        return [_plain(one) for one in value]
+    return copy.deepcopy(dict(value)) if isinstance(value, dict) else value
 
 
 def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
     from fusionstitch.plan.scores import kind_of_pattern
-    from fusionstitch.reports.explain import source_lines
+    from fusionstitch.reports import counting
+    from fusionstitch.reports.lines import source_lines
 
-    repeats = _repeated(stitched)
+    repeats = counting.runs_of(stitched.plans)
     runs = {id(c): repeats.get(p.program, 0) for p in stitched.plans for c in p.chosen}
     return [
         {

@@ -16,18 +16,18 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 def text(report: Figures) -> str:
     """A header, one table of the three contestants, the patterns, and what is left to say."""
     lines = [
-        f"{foreign.line(report.workload)} on {report.device} ({_BACKENDS[report.backend]}), "
+        f"{foreign.line(report.workload)} on {report.device} ({BACKENDS[report.backend]}), "
         f"{report.ops} ops",
         "",
-        *_table(_comparison(report)),
+        *_table(comparison(report)),
         "",
         f"fewer kernels       {_times(report.compression['vs_unfused'])} than op by op, "
         f"{_times(report.compression['vs_xla'])} than XLA",
     ]
     if report.speedup_vs_xla is not None:
         lines.append(f"faster              {report.speedup_vs_xla:.2f} times XLA")
-    lines.append(f"error               {_error(report)}")
-    lines.append(f"compile time        {_compile(report)}")
+    lines.append(f"error               {error_text(report)}")
+    lines.append(f"compile time        {compile_text(report)}")
     lines += ["", *_patterns(report)]
     counted: dict[str, int] = {}
     for one in report.fallbacks:
@@ -48,20 +48,22 @@ def _more_memory(report: Figures) -> list[str]:
     if xla is None or ours is None or ours <= xla + TOLERANCE_BYTES:
         return []
     return [
-        f"it needs {_bytes(ours - xla)} more device memory than XLA's program: what passes "
+        f"it needs {size(ours - xla)} more device memory than XLA's program: what passes "
         "between the loops of a kernel has a buffer until the kernel ends"
     ]
 
 
 _SIDES = ("unfused", "xla", "fusionstitch")
-_BACKENDS = {
+#: What a report's backend means.
+BACKENDS = {
     "cuda": "measured on this GPU",
     "emulate": "emulated on the host",
     "model": "planned only",
 }
 
 
-def _comparison(report: Figures) -> list[tuple[str, ...]]:
+def comparison(report: Figures) -> list[tuple[str, ...]]:
+    """The contestants side by side: a head and a row for each thing that is compared."""
     measured = report.backend == "cuda"
     kernels, times, traffic = report.kernels, report.time_us, report.traffic_bytes
     rows = [
@@ -71,7 +73,7 @@ def _comparison(report: Figures) -> list[tuple[str, ...]]:
             *(str(kernels[side]) for side in _SIDES),
         ),
         ("modelled time", "", _us(report.modelled_xla_us), _us(report.modelled_us)),
-        ("traffic", _bytes(traffic["unfused"]), "", _bytes(traffic["fusionstitch"])),
+        ("traffic", size(traffic["unfused"]), "", size(traffic["fusionstitch"])),
     ]
     if measured:
         rows.append(
@@ -79,7 +81,7 @@ def _comparison(report: Figures) -> list[tuple[str, ...]]:
         )
     memory = report.memory_bytes
     if memory["xla"] is not None and memory["fusionstitch"] is not None:
-        rows.append(("device memory", "", _bytes(memory["xla"]), _bytes(memory["fusionstitch"])))
+        rows.append(("device memory", "", size(memory["xla"]), size(memory["fusionstitch"])))
     return rows
 
 
@@ -103,14 +105,16 @@ _TIMES = ("modelled", "XLA", "measured")
 def _patterns(report: Figures) -> list[str]:
     if not report.patterns:
         return ["no pattern was worth stitching: see the reasons in explain()"]
-    rows: list[tuple[str, ...]] = [
-        ("pattern", "kind", "scope", "ops", "shared", "registers", "runs", *_TIMES, "wins")
-    ]
-    rows += [_pattern(one) for one in report.patterns[:_MAX_PATTERNS]]
-    lines = _table(rows)
+    lines = _table(pattern_rows(report))
     if (more := len(report.patterns) - _MAX_PATTERNS) > 0:
         lines.append(f"and {more} more")
     return lines
+
+
+def pattern_rows(report: Figures) -> list[tuple[str, ...]]:
+    """A head and a row for each of the first patterns."""
+    head = ("pattern", "kind", "scope", "ops", "shared", "registers", "runs", *_TIMES, "wins")
+    return [head, *(_pattern(one) for one in report.patterns[:_MAX_PATTERNS])]
 
 
 def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
@@ -120,7 +124,7 @@ def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
         one["kind"],
         one["scope"],
         str(len(one["ops"])),
-        _bytes(one["shared_bytes"]),
+        size(one["shared_bytes"]),
         registers,
         str(one["runs"]),
         *_beside_xla(one),
@@ -134,7 +138,8 @@ def _beside_xla(one: dict[str, Any]) -> tuple[str, ...]:
     return _us(one["modelled_us"]), _us(one["modelled_us"] + one["wins_us"]), measured
 
 
-def _compile(report: Figures) -> str:
+def compile_text(report: Figures) -> str:
+    """What compiling took, part by part."""
     spent = report.compile_s
     parts = [
         ("XLA", "xla"),
@@ -146,7 +151,8 @@ def _compile(report: Figures) -> str:
     return ", ".join(known)
 
 
-def _error(report: Figures) -> str:
+def error_text(report: Figures) -> str:
+    """The error and XLA's beside it."""
     if report.max_rel_error is None:
         return "not measured"
     other = report.max_rel_error_xla
@@ -162,8 +168,9 @@ def _us(value: float | None) -> str:
     return "" if value is None else f"{value:.1f} us"
 
 
-def _bytes(value: int) -> str:
-    for size, unit in _UNITS:
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
+def size(value: int) -> str:
+    """Bytes in the unit that fits."""
+    for least, unit in _UNITS:
+        if value >= least:
+            return f"{value / least:.1f} {unit}"
     return f"{value} B"

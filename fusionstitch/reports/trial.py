@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fusionstitch import accuracy, arguments
@@ -33,10 +33,10 @@ MAX_UNFUSED = 2000
 class Trial:
     """What was found out; None is what could not be measured.
 
-    `module` is the lowered program as HloModuleProto bytes. `backend` is "cuda", "emulate", or
-    "model" for a device that is not there. `xla_kernels` and `kernels` are counted in compiled
-    programs, times are microseconds per call, `xla_s` seconds, `xla_bytes` and `stitched_bytes`
-    the device memory of a call.
+    `module` is the lowered program as HloModuleProto bytes, `options` are those it was planned by.
+    `backend` is "cuda", "emulate", or "model" for a device that is not there. `xla_kernels` and
+    `kernels` are counted in compiled programs, times are microseconds per call, `xla_s` seconds,
+    `xla_bytes` and `stitched_bytes` the device memory of a call.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Trial:
     error: float | None = None
     error_xla: float | None = None
     notes: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
 
     def __repr__(self) -> str:
         return brief(f"Trial of {self.name} ({self.backend}): {self.stitched!r}")
@@ -128,7 +129,8 @@ class _Program:
         known = tuned.load(device)
         result = core.stitch(module, self.options, device, builder, step=step, tuned=known)
         self.notes.append(f"{device.name} is not here: kernels and times are modelled")
-        return Trial(self.name, "model", module, result, notes=tuple(self.notes))
+        notes = tuple(self.notes)
+        return Trial(self.name, "model", module, result, notes=notes, options=self.options)
 
     def lowered(self) -> bytes:
         """The module for the platform that is planned for."""
@@ -189,6 +191,7 @@ class _Program:
             error_xla=error_xla,
             **measured,
             notes=tuple(self.notes),
+            options=self.options,
         )
 
     def errors(self, module: bytes, xla: Any, ours: Any) -> tuple[float | None, float | None]:

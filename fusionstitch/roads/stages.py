@@ -119,8 +119,9 @@ class Compiled(_Program):
     def explain(self) -> str:
         """Each pattern and each rejected candidate, with its ops, score and reason, as text."""
         from fusionstitch.reports.explain import explain
+        from fusionstitch.reports.explained import Explained
 
-        return explain(self.stitched)
+        return Explained(explain(self.stitched))
 
     def report(self) -> Report:
         """Kernels, traffic, times and errors against XLA: see `fs.report`."""

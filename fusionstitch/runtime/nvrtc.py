@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -183,19 +184,40 @@ def compile(source: str, arch: str = "sm_90", options: tuple[str, ...] = ()) -> 
     Other threads run meanwhile (the binding releases Python's lock), so kernels compile in
     parallel. Raises ToolchainError with the log and the offending lines when NVRTC refuses.
     """
+    image, log = _compiled(source, arch, options, _cubin)
+    return Compiled(image, log, parse_resources(log))
+
+
+def ptx(source: str, arch: str = "sm_90", options: tuple[str, ...] = ()) -> str:
+    """The PTX of a translation unit, for people. Raises ToolchainError as `compile` does."""
+    virtual = arch.replace("sm_", "compute_")
+    return _compiled(source, virtual, options, _ptx)[0].decode("utf-8", "replace")
+
+
+def _cubin(nvrtc: Any, program: Any) -> bytes:
+    return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy leaves the last byte off
+
+
+def _ptx(nvrtc: Any, program: Any) -> bytes:
+    found = nvrtc.getPTX(program)
+    return found.encode() if isinstance(found, str) else bytes(found)
+
+
+def _compiled(
+    source: str, arch: str, options: tuple[str, ...], result: Callable[[Any, Any], bytes]
+) -> tuple[bytes, str]:
+    """What `result` takes of a compiled translation unit, and the log."""
     nvrtc = _require()
     names, texts = ([pair[i].encode() for pair in headers()] for i in (0, 1))
     program = nvrtc.createProgram(source, "kernel.cu", texts, names)
     try:
         nvrtc.compileProgram(program, [f"-arch={arch}", *BASE_OPTIONS, *_uncached(), *options])
-        log = nvrtc.getProgramLog(program)
-        image = bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy leaves the last byte off
+        return result(nvrtc, program), nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program) or str(error)
         raise ToolchainError(_complaint(source, arch, log)) from None
     finally:
         nvrtc.destroyProgram(program)
-    return Compiled(image, log, parse_resources(log))
 
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")

@@ -42,7 +42,7 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
         )
     database = Database()
     try:
-        with progress.line(name or jitted.__name__) as step:
+        with progress.timed(f"tunes {name or jitted.__name__}", budget) as step:
             tuning = partial(
                 tune_module,
                 stitched.given,

@@ -117,6 +117,39 @@ def test_report(program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert data["fallbacks"] == []
 
 
+def test_a_page_and_a_trace(
+    program: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page, trace = tmp_path / "out.html", tmp_path / "out.json"
+    command = ["report", f"{program}:train_step", "--backend", "emulate", "--html", str(page)]
+    assert cli.main([*command, "--trace", str(trace)]) == 0
+    assert "fewer kernels" in capsys.readouterr().out
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert "<title>program:train_step: fusionstitch report</title>" in text
+    assert "emulated on the host" in text
+    assert json.loads(trace.read_text())["otherData"]["workload"] == "program:train_step"
+    assert cli.main([*command[:-1], str(tmp_path / "none" / "out.html")]) == 2
+    found = capsys.readouterr()
+    assert "fewer kernels" in found.out  # what there is was said before
+    assert found.err.startswith("fusionstitch: ")
+    assert "cannot be written" in found.err
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    from fusionstitch.reports.page import kernels
+
+    page.unlink()
+    monkeypatch.setattr(kernels, "draw", interrupted)
+    assert cli.main(command) == 2
+    assert capsys.readouterr().err == "fusionstitch: interrupted\n"
+    assert not page.exists()
+
+
 def test_report_for_a_device_that_is_not_there(
     program: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

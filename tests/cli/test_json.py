@@ -13,7 +13,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.commands import cli
 from fusionstitch.reports import text as report_text
-from fusionstitch.reports.report import Report
+from fusionstitch.reports.figures import Figures
 from tests.cli.test_cli import PROGRAM
 
 #: Fields of a report, and how the text writes them.
@@ -84,7 +84,7 @@ def test_every_field_of_a_report_is_in_its_data() -> None:
     import jax.numpy as jnp
 
     report = fs.report(lambda x: x.sum(), jnp.ones(9), options=fs.Options(backend="emulate"))
-    assert set(report.to_dict()) == {field.name for field in dataclasses.fields(Report)}
+    assert set(report.to_dict()) == {field.name for field in dataclasses.fields(Figures)}
     more: Any = {"xla": 1 << 20, "fusionstitch": 3 << 20}
     larger = dataclasses.replace(report, memory_bytes=more)
     assert larger.to_dict()["notes"] == list(report_text.all_notes(larger))

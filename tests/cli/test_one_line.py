@@ -42,6 +42,16 @@ def before():
     interrupt()
     return target()
 
+class Loud:
+    def __del__(self):
+        interrupt()
+
+def lost():
+    Loud()  # Python mentions what a destructor raises, and goes on
+    import time
+    time.sleep(60)
+    return target()
+
 def traced():
     return lambda x: interrupt() or fun(x), (jnp.ones((16, 24)),)
 
@@ -113,7 +123,7 @@ def test_an_interrupt(
     assert (found.out, found.err) == ("", "fusionstitch: interrupted\n")
 
 
-@pytest.mark.parametrize("name", ["before", "traced", "stitched"])
+@pytest.mark.parametrize("name", ["before", "lost", "traced", "stitched"])
 def test_a_signal_at_each_stage(name: str, program: Path, host_compiler: str) -> None:
     arguments = [*filled("report", program, name), "--backend", "emulate", "--scorer", "paper"]
     done = process(arguments)

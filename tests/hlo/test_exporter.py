@@ -270,3 +270,22 @@ def test_a_call_does_not_become_the_root_of_a_loop_s_body(outputs, guarded):
     shapes = [list(s.dimensions) for s in call.shape.tuple_shapes]
     own = len(outputs) if len(outputs) > 1 else 0
     assert shapes == [list(X.shape)] * own + [[0]] * guarded
+
+
+def test_a_call_has_the_scopes_that_its_ops_share():
+    def scoped(x):
+        with jax.named_scope("model"):
+            with jax.named_scope("first"):
+                y = jnp.tanh(x)
+            with jax.named_scope("second"):
+                return jnp.exp(y) * x
+
+    module = from_proto(lower(scoped, X))
+    [call] = [
+        one
+        for one in exported(module, pattern(module.entry, {"tanh", "exponential"}))
+        .computations[0]
+        .instructions
+        if one.opcode == "custom-call"
+    ]
+    assert call.metadata.op_name == f"jit(scoped)/model/{call.name}"

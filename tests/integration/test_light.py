@@ -48,6 +48,12 @@ def test_a_call_with_a_pattern() -> None:
     assert loaded(CALL.format(fun=fun, backend="emulate")) == "[]"
 
 
+def test_an_import_loads_nothing_of_pages_and_bars() -> None:
+    code = "import sys, fusionstitch\n"
+    code += "print([m for m in ('jinja2', 'pygments', 'rich') if m in sys.modules])"
+    assert loaded(code) == "[]"
+
+
 def test_without_a_gpu_no_compiler_is_loaded() -> None:
     code = CALL.format(fun="lambda x: x @ x", backend="auto")
     code += "heavy = ('fusionstitch.codegen', 'fusionstitch.compiler.core')\n"

@@ -132,6 +132,8 @@ def test_a_wheel_has_one_name(tree: Path, stub: Path) -> None:
         "fusionstitch/py.typed",
         "fusionstitch/codegen/cuda/fusionstitch.cuh",
         "fusionstitch/costmodel/profiles/h200.json",
+        *(f"fusionstitch/reports/page/{part}" for part in ("static/main.js", "static/page.css")),
+        "fusionstitch/reports/page/templates/page.html.j2",
     }
 
 

@@ -1,0 +1,55 @@
+"""Who has which bytes of shared memory when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.memory.rooms import Room
+from fusionstitch.codegen.memory.shared import Slot
+from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.snapshots.page import label
+
+
+@dataclass(frozen=True)
+class Life:
+    """What lies at bytes `offset` and behind from one step of its group to another, both
+    included. What threads `exchange` is no value of the program."""
+
+    what: str
+    offset: int
+    bytes: int
+    first: int
+    last: int
+    exchange: bool = False
+
+
+@dataclass(frozen=True)
+class Lives:
+    """Shared memory during one group of loops: all that a block has it has to itself."""
+
+    group: int
+    lives: Sequence[Life]
+
+
+def lives(scheduled: Scheduled) -> Sequence[Lives]:
+    """What of each group that has any lies in shared memory, in the order of its steps."""
+    found = []
+    for number, group in enumerate(scheduled.plan.groups):
+        own: list[Life] = []
+        stages = set(group.group.stages)
+        for plan in scheduled.layout.plans:
+            for stage, slot in plan.slots.items():
+                if isinstance(stage, Stage) and stage in stages:
+                    own.append(_life(label(stage.op), slot))
+            for room, slot in plan.scratch.items():
+                if isinstance(room, Room) and room.nest in group.nests:
+                    own.append(_life(label(room.stages[0].op), slot, exchange=True))
+        if own:
+            found.append(Lives(number, sorted(own, key=lambda one: (one.first, one.offset))))
+    return found
+
+
+def _life(what: str, slot: Slot, exchange: bool = False) -> Life:
+    return Life(what, slot.offset, slot.bytes, slot.first, slot.last, exchange)

@@ -1,0 +1,311 @@
+"""The page of a report as people use it: clicks, keys, colours, in a headless Chromium."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import browser
+from tests.reports.conftest import HOSTILE
+
+PARTS = ("summary", "graph", "kernels", "rejected", "timeline")
+
+#: Texts that are seen, with their contrast and what it has to be (WCAG 2.1, AA).
+CONTRAST = """
+const part = document.getElementById(arguments[0]);
+const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+function rgba(colour) {
+  canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+  const d = canvas.getImageData(0, 0, 1, 1).data; return [d[0], d[1], d[2], d[3] / 255];
+}
+function under(element) {
+  for (let e = element; e; e = e.parentElement) {
+    const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 0.99) return c;
+  }
+  return [255, 255, 255, 1];
+}
+function luminance([r, g, b]) {
+  const f = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+  return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b);
+}
+const bad = []; let seen = 0;
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walker.nextNode()) {
+  const text = walker.currentNode.textContent.trim(), own = walker.currentNode.parentElement;
+  if (!text || own.closest("script, style, title, .bar-text")) continue;
+  if (!own.getClientRects().length || !(part.contains(own) || own.closest("header"))) continue;
+  const style = getComputedStyle(own), svg = own.closest("svg");
+  const a = luminance(rgba(svg ? style.fill : style.color)), b = luminance(under(own));
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const large = parseFloat(style.fontSize) >= 24;
+  seen++;
+  if (ratio < (large ? 3 : 4.5)) bad.push([text.slice(0, 40), ratio.toFixed(2), style.color]);
+}
+return [seen, bad];
+"""
+#: What can be worked but says not what it is, to who hears it.
+NAMELESS = """
+return [...document.querySelectorAll("button, input, select, [role=application], [tabindex='0']")]
+  .filter(e => e.getClientRects().length && !(e.textContent.trim() || e.ariaLabel
+    || e.labels?.length || document.getElementById(e.getAttribute("aria-labelledby") || "")))
+  .map(e => e.outerHTML.slice(0, 90));
+"""
+AT = """
+const box = graphView.scene.units[arguments[0]], {view} = graphView;
+const canvas = document.getElementById("graph-canvas").getBoundingClientRect();
+return [canvas.width, canvas.height, (box.x + box.w / 2 - view.x) * view.scale,
+        (box.y + Math.min(box.h, 58) / 2 - view.y) * view.scale];
+"""
+
+
+def wait(driver: Any, script: str) -> None:
+    """Until the page finds the script true."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(driver, 10).until(lambda d: d.execute_script(f"return Boolean({script})"))
+
+
+def assert_quiet(driver: Any) -> None:
+    assert [entry["message"] for entry in driver.get_log("browser")] == []
+
+
+def details(driver: Any) -> str:
+    return str(driver.find_element("id", "graph-details").text)
+
+
+def press(driver: Any, *keys: str) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(driver).send_keys(*keys).perform()
+
+
+def click_unit(driver: Any, number: int, twice: bool = False) -> None:
+    """On the canvas, where the unit is drawn."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    width, height, x, y = driver.execute_script(AT, number)
+    canvas = driver.find_element("id", "graph-canvas")
+    chain = ActionChains(driver).move_to_element_with_offset(
+        canvas, round(x - width / 2), round(y - height / 2)
+    )
+    (chain.double_click() if twice else chain.click()).perform()
+
+
+def unit_of(driver: Any, condition: str) -> int:
+    """The first unit of the graph that is open of which a condition on `u` holds."""
+    found: int = driver.execute_script(f"return currentGraph().units.findIndex(u => {condition})")
+    assert found >= 0
+    return found
+
+
+def test_every_part_and_every_button(opened: Any) -> None:
+    for part in PARTS:
+        browser.show(opened, part)
+        panel = opened.find_element("id", part)
+        assert panel.is_displayed()
+        others = [opened.find_element("id", other) for other in PARTS if other != part]
+        assert not any(other.is_displayed() for other in others)
+        for button in panel.find_elements("css selector", "button, summary"):
+            if button.is_displayed() and opened.execute_script(
+                "return arguments[0].isConnected && !arguments[0].matches('.link')", button
+            ):
+                button.click()
+        assert opened.find_element("id", part).text
+    for wanted in ("light", "dark", "system"):
+        theme = opened.find_element("id", "theme")
+        theme.click()
+        assert theme.text == f"Theme: {wanted}"
+    assert_quiet(opened)
+
+
+def test_nothing_was_loaded(opened: Any) -> None:
+    assert opened.execute_script("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_names_are_text(opened: Any) -> None:
+    browser.show(opened, "graph")
+    assert opened.execute_script("return document.querySelectorAll('img').length") == 0
+    opened.execute_script(
+        "const g = currentGraph(), s = g.scopes.findIndex(x => x.includes('onerror'));"
+        "chooseOp(0, g.ops.findIndex(op => op[6] === s))"
+    )
+    shown = opened.execute_script(
+        "return [...document.querySelectorAll('.path code')].map(e => e.textContent).join('/')"
+    )
+    assert HOSTILE in shown
+    assert_quiet(opened)
+
+
+def test_a_click_says_what_it_is(opened: Any) -> None:
+    browser.show(opened, "graph")
+    number = unit_of(opened, "u.kind === 'stitched' && !u.times")
+    title = opened.execute_script("return currentGraph().units[arguments[0]].title", number)
+    click_unit(opened, number)
+    assert title in details(opened)
+    assert "scope" in details(opened)
+    assert "s = jax.nn.softmax(x)" not in details(opened)  # that is said of ops
+    click_unit(opened, number, twice=True)
+    wait(opened, "graphView.scene.ops.size")
+    opened.execute_script(
+        "chooseOp(0, currentGraph().ops.findIndex(op => op[1] === 'exponential'))"
+    )
+    assert "s = jax.nn.softmax(x)" in details(opened)
+    assert "mixed" in details(opened)
+
+
+def test_a_loop_opens_its_body(opened: Any) -> None:
+    browser.show(opened, "graph")
+    number = unit_of(opened, "u.kind === 'control'")
+    click_unit(opened, number, twice=True)
+    assert opened.execute_script("return graphView.number") > 0
+    assert "runs a call" in details(opened)
+    assert "7" in details(opened)
+
+
+def test_what_was_left_says_why(opened: Any) -> None:
+    browser.show(opened, "graph")
+    opened.execute_script("chooseOp(0, currentGraph().ops.findIndex(op => op[1] === 'sort'))")
+    assert "Why it is not stitched" in details(opened)
+
+
+def test_search_with_the_keyboard(opened: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(opened, "graph")
+    opened.find_element("id", "graph-search").click()
+    press(opened, "exponential")
+    found = opened.find_elements("css selector", "#graph-found li")
+    assert found
+    assert all("exponential" in item.text for item in found)
+    press(opened, Keys.ARROW_DOWN, Keys.ENTER)
+    assert "exponential" in details(opened)
+    assert opened.execute_script("return document.activeElement.id") == "graph-canvas"
+    assert opened.execute_script("return graphView.scene.ops.has(graphView.chosen.op)")
+    opened.find_element("id", "graph-search").click()
+    press(opened, "qqqq")
+    assert not opened.find_element("id", "graph-found").is_displayed()
+
+
+def test_the_graph_with_the_keyboard(opened: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(opened, "graph")
+    opened.execute_script("document.getElementById('graph-canvas').focus()")
+    press(opened, Keys.ARROW_DOWN)
+    first = opened.execute_script("return graphView.chosen.unit")
+    press(opened, Keys.ARROW_DOWN)
+    assert opened.execute_script("return graphView.chosen.unit") != first
+    opened.execute_script(
+        "choose({unit: arguments[0]}, true)", unit_of(opened, "u.kind === 'stitched'")
+    )
+    press(opened, Keys.ENTER)
+    assert opened.execute_script("return graphView.unfolded.size") == 1
+    scale = opened.execute_script("return graphView.view.scale")
+    press(opened, "+")
+    assert opened.execute_script("return graphView.view.scale") > scale
+    press(opened, "0", Keys.ESCAPE)
+    assert opened.execute_script("return graphView.chosen") is None
+    assert_quiet(opened)
+
+
+def test_tabs_with_the_keyboard(opened: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    opened.execute_script("document.getElementById('tab-summary').focus()")
+    for part in (*PARTS[1:], PARTS[0]):
+        press(opened, Keys.ARROW_RIGHT)
+        assert opened.find_element("id", part).is_displayed()
+        assert opened.execute_script("return document.activeElement.id") == f"tab-{part}"
+    press(opened, Keys.END)
+    assert opened.find_element("id", "timeline").is_displayed()
+
+
+def test_a_kernel_in_full(opened: Any) -> None:
+    browser.show(opened, "kernels")
+    rows = opened.find_elements("css selector", "#kernel-table tbody tr")
+    assert len(rows) > 1
+    rows[0].click()
+    code = opened.find_element("css selector", "#kernel-text .code")
+    wait(opened, "document.querySelectorAll('#kernel-text .row').length > 20")
+    assert '#include "fusionstitch.cuh"' in code.text
+    assert opened.find_elements("css selector", ".code .k")
+    tabs = opened.find_elements("css selector", ".subtabs [role=tab]")
+    assert {"CUDA-C", "Template", "Shared memory", "IR"} <= {tab.text for tab in tabs}
+    for tab in tabs:
+        tab.click()
+        assert opened.find_element("id", "kernel-text").text.strip()
+        assert tab.get_attribute("aria-selected") == "true"
+    assert_quiet(opened)
+
+
+def test_kernels_sort(opened: Any) -> None:
+    browser.show(opened, "kernels")
+    head = opened.find_elements("css selector", "#kernel-table th")[2]
+    for order in ("descending", "ascending"):
+        head.find_element("tag name", "button").click()
+        assert head.get_attribute("aria-sort") == order
+        cells = opened.find_elements("css selector", "#kernel-table tbody td:nth-child(3)")
+        values = [float(cell.get_attribute("data-value")) for cell in cells]
+        assert values == sorted(values, reverse=order == "descending")
+
+
+def test_an_address_leads_to_a_kernel(opened: Any, page: Path) -> None:
+    name = opened.execute_script("return data('kernels')[1].name")
+    opened.get("about:blank")
+    opened.get(f"{page.as_uri()}#kernels/{name}")
+    assert opened.find_element("css selector", "#kernel-details h2").text == name
+
+
+def test_rejections_open_and_filter(opened: Any) -> None:
+    browser.show(opened, "rejected")
+    reasons = opened.find_elements("css selector", "#rejected-reasons details")
+    reasons[0].find_element("tag name", "summary").click()
+    wait(opened, "document.querySelectorAll('#rejected-reasons tbody tr').length")
+    opened.find_element("id", "rejected-filter").send_keys("no such thing")
+    assert not any(one.is_displayed() for one in reasons)
+
+
+def test_timelines_zoom_and_lead_to_kernels(opened: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(opened, "timeline")
+    lanes = opened.find_elements("css selector", ".lane")
+    assert len(lanes) == 2
+    width = lanes[0].size["width"]
+    opened.find_element("id", "timeline-zoom").send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert lanes[0].size["width"] == pytest.approx(2 * width, rel=0.02)
+    opened.find_elements("css selector", "rect[data-kernel]")[0].click()
+    assert opened.find_element("id", "kernels").is_displayed()
+    assert opened.find_element("css selector", "#kernel-details h2").text.startswith("fs_")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_contrast(themed: Any, page: Path, part: str) -> None:
+    browser.go(themed, page, part)
+    if part == "kernels":
+        themed.find_element("css selector", "#kernel-table tbody tr").click()
+    if part == "rejected":
+        themed.find_element("css selector", "summary").click()
+    seen, bad = themed.execute_script(CONTRAST, part)
+    assert seen > 10
+    assert bad == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_everything_has_a_name(opened: Any, part: str) -> None:
+    browser.show(opened, part)
+    assert opened.execute_script(NAMELESS) == []
+
+
+@pytest.mark.parametrize("width", [700, 1100])
+def test_narrow_windows(opened: Any, width: int) -> None:
+    opened.set_window_size(width, 800)
+    try:
+        for part in PARTS:
+            browser.show(opened, part)
+            over = "return document.documentElement.scrollWidth - innerWidth"
+            assert opened.execute_script(over) <= 0, part
+    finally:
+        opened.set_window_size(1440, 900)
