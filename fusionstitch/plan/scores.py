@@ -14,7 +14,7 @@ from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import op_work
 from fusionstitch.costmodel.xla_fusions import XlaPlan
 from fusionstitch.costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
-from fusionstitch.hlo.graph import Op, ids
+from fusionstitch.hlo.graph import Graph, Op, ids, of_graph
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.substitution import Class, partition_class
 
@@ -204,7 +204,13 @@ def _against(ours: float, xla: float, share: float, reason: str) -> Score:
 
 def is_loop(pattern: Pattern) -> bool:
     """Whether a pattern is a whole loop."""
-    return any(op.opcode == "while" for op in pattern.ops)
+    return pattern.bits & _loops(pattern.graph) != 0
+
+
+@of_graph
+def _loops(graph: Graph) -> int:
+    """Bitset of the loops of a graph."""
+    return sum(1 << op.id for op in graph if op.opcode == "while")
 
 
 def is_complex(pattern: Pattern) -> bool:
