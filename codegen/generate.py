@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tallies import count
+from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
 from fusionstitch.codegen.lower.program import statements, write_kernel
@@ -18,7 +19,6 @@ from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.whiles.flat import has_loop
 from fusionstitch.codegen.whiles.generate import Looped, plan_loops, write_loops
-from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError
@@ -44,16 +44,36 @@ def inspect(
         return forbid(str(error))
 
 
-def counted(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Account:
-    """What the kernel of a region does, statement by statement. Raises CodegenError if there can be
-    none."""
-    settings = Settings.of(device, options or CodegenOptions())
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A kernel before it is verified and printed: what its schedule became under `options`."""
 
-    def account_of(scheduled: Scheduled) -> Account:
-        lowered = statements(scheduled, settings.options.numerics)
-        return account(count(lowered), lowered)
+    scheduled: Scheduled
+    lowered: Lowered
+    options: CodegenOptions
 
-    return first_that_works(graph, settings, account_of, NOBODY)
+    @property
+    def facts(self) -> KernelFacts:
+        """What it would do, with the account of its statements."""
+        return replace(self.scheduled.facts, account=account(count(self.lowered), self.lowered))
+
+    def kernel(self, device: Device) -> Kernel:
+        """The kernel. Raises CodegenError if the device cannot launch it."""
+        kernel = write_kernel(self.scheduled, self.lowered)
+        if not (verdict := launchable(kernel, device)):
+            raise CodegenError(f"{verdict}.")
+        return kernel
+
+
+def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Draft:
+    """The kernel of a region without loops, as far as its account needs it. Raises CodegenError if
+    there can be none."""
+    options = options or CodegenOptions()
+
+    def lowered(scheduled: Scheduled) -> Draft:
+        return Draft(scheduled, statements(scheduled, options.numerics), options)
+
+    return first_that_works(graph, Settings.of(device, options), lowered, NOBODY)
 
 
 def generate(
@@ -65,15 +85,13 @@ def generate(
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
     if has_loop(graph):
         return write_loops(*_planned_loops(graph, device, options or CodegenOptions(), watch))
-    settings = Settings.of(device, options or CodegenOptions())
+    options = options or CodegenOptions()
 
     def written(scheduled: Scheduled) -> Kernel:
-        kernel = write_kernel(scheduled, settings.options.numerics, watch)
-        if not (verdict := launchable(kernel, device)):
-            raise CodegenError(f"{verdict}.")
-        return kernel
+        lowered = statements(scheduled, options.numerics, watch)
+        return Draft(scheduled, lowered, options).kernel(device)
 
-    return first_that_works(graph, settings, written, watch)
+    return first_that_works(graph, Settings.of(device, options), written, watch)
 
 
 def _planned_loops(

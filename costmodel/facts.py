@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.brief import brief, count
 
@@ -58,6 +59,8 @@ class KernelFacts:
     alone: tuple[tuple[Work, ...], ...] = ()
     walks: tuple[tuple[Walk, ...], ...] = ()
     facts: tuple[tuple[str, object], ...] = ()
+    #: what its statements do, once it was chosen and they were counted
+    account: Account | None = None
     #: what a kernel with loops takes, whose time does not follow from one account of its work
     loop_us: float | None = None
 

@@ -138,6 +138,12 @@ class GraphWork:
             sum(whole.values()) - sum(read.values()),
         )
 
+    def missed(self, ops: Iterable[Op], inputs: Sequence[Op], outputs: Sequence[Op]) -> float:
+        """The share of what a pattern reads of its inputs and writes that crosses DRAM."""
+        read, written, unread = self.warm(ops, inputs, outputs)
+        moved = sum(op.shape.bytes for op in (*inputs, *outputs)) - unread
+        return 1 - (read + written) / moved if moved else 0.0
+
     def outputs(self, bits: int) -> int:
         """The members of `bits` whose values are read outside it or are the graph's result."""
         outside, found = ~bits, bits & 1 << self.graph.root.id

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from fusionstitch.codegen.ir.exchanges import (
@@ -89,6 +90,15 @@ class Access:
     threads: int = 0
     kinds: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._number
+
+    @cached_property
+    def _number(self) -> int:
+        """Worked out once: a walk asks for it at every statement behind the access."""
+        mine = self.name, self.area, self.frame, self.address, self.writes
+        return hash((*mine, self.among, self.threads, self.kinds))
+
     def needs(self, before: Access) -> Barrier | None:
         """The barrier that must lie between this access and one before it."""
         if not (self.writes or before.writes) or not self.area.overlaps(before.area):
@@ -119,6 +129,13 @@ class Past:
 
     access: Access
     behind: Barrier | None = None
+
+    def __hash__(self) -> int:
+        return self._number
+
+    @cached_property
+    def _number(self) -> int:
+        return hash((self.access, self.behind))
 
     def settles(self, needed: Barrier) -> bool:
         """Whether the barrier that must lie behind it is there."""
@@ -160,8 +177,12 @@ def behind(pending: Pending, barrier: Barrier, clustered: bool) -> Pending:
 def conflict(pending: Pending, access: Access) -> tuple[Barrier, Access] | None:
     """The widest barrier that is missing before an access, and what it has to wait for first."""
     found: tuple[Barrier, Access] | None = None
+    writes, area = access.writes, access.area
     for past in pending:
-        barrier = access.needs(past.access)
+        before = past.access
+        if not (writes or before.writes) or area.buffer != before.area.buffer:
+            continue  # as most of them are
+        barrier = access.needs(before)
         if barrier is None or past.settles(barrier):
             continue
         if found is None or (covers(barrier, found[0]) and barrier != found[0]):

@@ -144,8 +144,10 @@ class _Walk:
     events: dict[tuple[int, int], list[Access | Barrier]] = field(default_factory=dict)
     #: statements that touch no memory that others use
     quiet: set[int] = field(default_factory=set)
-    #: where the walk is, from the outermost frame on, and where accesses were
+    #: where the walk is, from the outermost frame on, the same as frames and numbers, and where
+    #: accesses were
     way: tuple[Spot, ...] = ()
+    place: tuple[int, ...] = ()
     ways: dict[Access, dict[tuple[int, ...], tuple[Spot, ...]]] = field(default_factory=dict)
     #: what is missing, where a walk goes on as if it were there
     found: list[Missing] | None = None
@@ -155,7 +157,7 @@ class _Walk:
     closed: bool = False
 
     def body(self, body: Body, pending: Pending, here: Alike) -> Pending:
-        frame, way = self.frame, self.way
+        frame, way, place = self.frame, self.way, self.place
         befores: list[Before] = []
         now, number = Before(pending, here), 0
         while number < len(body):
@@ -169,20 +171,21 @@ class _Walk:
             self.frame = id(body)
             if self.placing is not None:
                 self.way = (*way, Spot(body, number, now.here))
+                self.place = (*place, id(body), number)
             try:
                 pending, here = self.statement(one, met, now.here), now.here
             except Missing as missing:
                 if self.placing is None or self.closed:
                     raise
-                place = self.placing.before(body, befores, missing)
-                if place is None:
+                earlier = self.placing.before(body, befores, missing)
+                if earlier is None:
                     raise
-                number, now = place, befores[place]
+                number, now = earlier, befores[earlier]
                 continue
             if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
                 here &= self.agreement.alike(one.condition)
             number, now = number + 1, Before(pending, here)
-        self.frame, self.way = frame, way
+        self.frame, self.way, self.place = frame, way, place
         return self.met(body, number, now.pending)
 
     def met(self, body: Body, number: int, pending: Pending) -> Pending:
@@ -247,8 +250,7 @@ class _Walk:
         return {**pending, Past(event): None}
 
     def note_way(self, access: Access) -> None:
-        key = tuple(part for spot in self.way for part in (id(spot.body), spot.number))
-        self.ways.setdefault(access, {})[key] = self.way
+        self.ways.setdefault(access, {})[self.place] = self.way
 
     def read(self, exprs: list[Expr], pending: Pending, at: Statement) -> Pending:
         for event in self.accesses.reads(exprs, self.frame):

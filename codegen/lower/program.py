@@ -92,10 +92,9 @@ def passed(lowered: Lowered, watch: Watch) -> Lowered:
     return lowered
 
 
-def write_kernel(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> Kernel:
-    """Lowers a scheduled region, verifies what that gave, and prints it."""
+def write_kernel(scheduled: Scheduled, lowered: Lowered) -> Kernel:
+    """Verifies the statements that a scheduled region became, and prints them."""
     graph, plan = scheduled.graph, scheduled.plan
-    lowered = statements(scheduled, numerics, watch)
     verify(lowered)
     bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
     return Kernel(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.generate import CodegenOptions, Draft, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
@@ -208,6 +208,8 @@ class _Run:
     fallbacks: list[Fallback] = field(default_factory=list)
     #: by structure and duties
     kernels: dict[str, Kernel | str] = field(default_factory=dict)
+    #: what planning left of them, by the graphs and bitsets of their patterns
+    drafts: dict[tuple[Graph, int], Draft] = field(default_factory=dict)
     #: what the plans rest on besides the model
     evidence: Evidence = field(default_factory=Evidence)
     #: the literals that no pass reads, while they are out of the module
@@ -284,7 +286,13 @@ class _Run:
                 key = graph_key(graph), in_loop
                 if key not in known:
                     known[key] = GraphPlanner(
-                        graph, self.device, self.options, in_loop, self.tuned, self.measure
+                        graph,
+                        self.device,
+                        self.options,
+                        in_loop,
+                        self.tuned,
+                        self.measure,
+                        self.drafts,
                     )
                 planners.append((graph, known[key]))
                 waiting += _called(graph, known[key].plan)
@@ -350,8 +358,20 @@ class _Run:
             if self.builder is not None:
                 self.ahead()
             part, settings = self.part(kernel_name(pattern.ops, key), pattern, over)
-            self.kernels[key] = _generated(part, self.device, settings)
+            drafted = self.drafted(pattern, settings)
+            self.kernels[key] = drafted or _generated(part, self.device, settings)
         return self.kernels[key]
+
+    def drafted(self, pattern: Pattern, settings: CodegenOptions) -> Kernel | None:
+        """The kernel that planning has left the statements of, if it is to have these settings."""
+        found = self.drafts.pop((pattern.graph, pattern.bits), None)
+        if found is None or found.options != settings:
+            return None
+        try:
+            return found.kernel(self.device)
+        except Exception:  # said where it is generated from the beginning
+            logger.debug("finishing a kernel failed", exc_info=True)
+            return None
 
     def part(
         self, name: str, pattern: Pattern, over: tuple[tuple[int, int], ...]

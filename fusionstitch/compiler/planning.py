@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from fusionstitch.codegen.generate import inspect
+from fusionstitch.codegen.generate import Draft, draft, inspect
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
+from fusionstitch.codegen.settings import CodegenOptions
+from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import SCOPES, KernelFacts
 from fusionstitch.errors import reason
+from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
@@ -33,7 +37,8 @@ class GraphPlanner:
 
     It is that of the graph, with what code generation says about each pattern asked for; or that of
     the graph with copies of what lies between dots, where the copies are worth it. `tuned` are
-    known schedules, `measure` gives known times.
+    known schedules, `measure` gives known times. What was counted is left in `drafts`, by the
+    graphs and bitsets of patterns.
     """
 
     def __init__(
@@ -44,9 +49,19 @@ class GraphPlanner:
         in_loop: bool = False,
         tuned: Tuned = NOTHING,
         measure: Measure | None = None,
+        drafts: dict[tuple[Graph, int], Draft] | None = None,
     ):
+        self._drafts = {} if drafts is None else drafts
         self.device, self.options, self.tuned, self.in_loop = device, options, tuned, in_loop
-        plan = partial(Planner, device=device, options=options, inspect=self._ask, in_loop=in_loop)
+        plan = partial(
+            Planner,
+            device=device,
+            options=options,
+            inspect=partial(self._ask, inspect),
+            in_loop=in_loop,
+            # elsewhere measuring has the last word
+            count=self._count if options.scorer == "model" else None,
+        )
         self._planners = [plan(graph, measure=measure)]
         self._plans = [self._planners[0].plan()]
         if (other := self._recomputed(graph)) is not None:
@@ -87,9 +102,27 @@ class GraphPlanner:
             logger.warning("recomputing between dots failed", exc_info=True)
             return None
 
-    def _ask(self, pattern: Pattern) -> KernelFacts | Verdict:
+    def _count(self, pattern: Pattern) -> KernelFacts | Verdict:
+        """What the statements of a pattern's kernel do; they are kept."""
+
+        def count(part: Graph, device: Device, settings: CodegenOptions) -> KernelFacts | Verdict:
+            try:
+                found = draft(part, device, settings)
+            except CodegenError as error:
+                return forbid(str(error))
+            self._drafts[pattern.graph, pattern.bits] = found
+            return found.facts
+
+        return self._ask(count, pattern)
+
+    def _ask(
+        self,
+        inspect: Callable[[Graph, Device, CodegenOptions], KernelFacts | Verdict],
+        pattern: Pattern,
+    ) -> KernelFacts | Verdict:
         check()
-        part = region("inspected", pattern.ops, pattern.inputs, pattern.outputs)
+        name = kernel_name(pattern.ops, pattern.key)
+        part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
         settings = self.tuned.settings(pattern, self.options)
         try:
             found = inspect(part, self.device, settings)

@@ -84,10 +84,11 @@ def plan(
 class Planner:
     """The fusion plan of `graph` on `device`; `offered` are candidates that no generator makes.
 
-    `inspect` is asked once per distinct structure. `measure` gives the measured times of a pattern,
-    None where there are none (paper 4.3). `scorer` replaces what options.scorer names. `in_loop`
-    says that the graph is the body of a while loop. Its methods raise PlanError if cycle cuts do
-    not end, VerifyError if the plan fails its check.
+    `inspect` is asked once per distinct structure, and `count`, which has its statements counted
+    and takes longer, once per structure that would be chosen; None: nothing is counted. `measure`
+    gives the measured times of a pattern, None where there are none (paper 4.3). `scorer` replaces
+    what options.scorer names. `in_loop` says that the graph is the body of a while loop. Its
+    methods raise PlanError if cycle cuts do not end, VerifyError if the plan fails its check.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Planner:
         scorer: Scorer | None = None,
         in_loop: bool = False,
         offered: Sequence[int] = (),
+        count: Inspect | None = None,
     ):
         self.graph, self.device, self.options = graph, device, options
         self.in_loop = in_loop
@@ -116,7 +118,7 @@ class Planner:
         self.call_us = model.call_us
         limits = SolverLimits(max_nodes=options.max_solver_nodes)
         chooses = scorer or make_scorer(options, model, measure)
-        self.search = search = _Search(graph, inspect, chooses, limits)
+        self.search = search = _Search(graph, inspect, chooses, limits, count=count)
         search.rejected = [
             Rejected(graph, 1 << op.id, "op", v.reason, v.facts) for op, v in fusible.refused
         ]
@@ -186,12 +188,15 @@ class _Search:
     inspect: Inspect
     scorer: Scorer
     limits: SolverLimits
+    count: Inspect | None = None
     patterns: list[Pattern] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     index: dict[int, int] = field(default_factory=dict)
     #: candidates that may still win: index -> bound, or true score once it is in `scores`
     values: dict[int, float] = field(default_factory=dict)
     scores: dict[int, Score] = field(default_factory=dict)
+    #: candidates whose kernels were counted, if that can be
+    counted: set[int] = field(default_factory=set)
     confirmed: set[int] = field(default_factory=set)
     facts: dict[str, KernelFacts | Verdict] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
@@ -229,13 +234,16 @@ class _Search:
         return Rejected(self.graph, pattern.bits, pattern.rule, reason, facts)
 
     def run(self) -> Solution:
-        """Solves until every chosen pattern has its true score, and is confirmed."""
+        """Solves until every chosen pattern has its true score, was counted, and is confirmed."""
         self.program.bits = [pattern.bits for pattern in self.patterns]
         budget = max(LEAST_INSPECTED, INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph))
         while True:
             solution = self.program.solve(self.values)
             unscored = [i for i in solution.chosen if i not in self.scores]
             if not unscored:
+                uncounted = [i for i in solution.chosen if i not in self.counted]
+                if not all(self._count(i) for i in uncounted):
+                    continue
                 covered = _union([self.patterns[i].bits for i in solution.chosen])
                 wrong = [i for i in solution.chosen if not self._confirm(i, covered)]
                 if not wrong:
@@ -267,6 +275,23 @@ class _Search:
             self._reject(number, facts.reason, *facts.facts)
             return
         self._take(number, self.scorer.score(pattern, facts))
+
+    def _count(self, number: int) -> bool:
+        """Whether a candidate wins once it is known what its kernel does, statement by statement,
+        if that can be counted."""
+        self.counted.add(number)
+        pattern, key = self.patterns[number], self.keys[number]
+        facts = self.facts[key]
+        if self.count is None or isinstance(facts, Verdict) or facts.loop_us is not None:
+            return True
+        if facts.account is None:
+            facts = self.facts[key] = self.count(pattern)
+        if isinstance(facts, Verdict):
+            self.scores.pop(number)
+            self._reject(number, facts.reason, *facts.facts)
+        else:
+            self._take(number, self.scorer.score(pattern, facts))
+        return number in self.scores
 
     def _take(self, number: int, score: Score) -> None:
         """Keeps a candidate with what the scorer says if it wins."""

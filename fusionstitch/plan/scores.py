@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from fusionstitch.costmodel.account_time import OFF, account_us, proven
 from fusionstitch.costmodel.bandwidth import memory_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import STAGE_US, best_case_us, facts_us
@@ -14,7 +15,7 @@ from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import op_work
 from fusionstitch.costmodel.xla_fusions import XlaPlan
 from fusionstitch.costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
-from fusionstitch.hlo.graph import Op, ids
+from fusionstitch.hlo.graph import Graph, Op, ids, of_graph
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.substitution import Class, partition_class
 
@@ -63,7 +64,11 @@ Measure = Callable[[Pattern], tuple[float, float] | None]
 @dataclass(frozen=True)
 class ModelScorer:
     """XLA's estimated time for the ops, less the stitched kernel's. Inside the body of a while
-    loop a custom call costs `Device.loop_call_us` more than a kernel of XLA's own."""
+    loop a custom call costs `Device.loop_call_us` more than a kernel of XLA's own.
+
+    A kernel's time is estimated from its schedule. Where its statements were counted, what they are
+    priced at has the last word: beyond that price's error (`OFF`) XLA's kernels have to be slower.
+    """
 
     works: GraphWork
     xla: XlaPlan
@@ -113,7 +118,14 @@ class ModelScorer:
             ours = facts_us(facts, self.device) + self.call_us
             reason = "XLA's loop is estimated to be nearly as fast."
             return _against(ours, xla, LOOP_SHARE, reason)
-        warm = self.works.warm(pattern.ops, pattern.inputs, pattern.outputs)
+        border = pattern.ops, pattern.inputs, pattern.outputs
+        if facts.account is not None and proven(facts.account):
+            counted = account_us(facts.account, self.device, self.works.missed(*border))
+            counted += self.call_us
+            if counted > OFF * xla:
+                reason = "Counted statement by statement, its kernel is slower than XLA's own."
+                return Score(xla - counted, counted, xla, reason)
+        warm = self.works.warm(*border)
         ours = facts_us(facts.warmed(*warm), self.device) + self._extra_us(pattern.bits)
         return _against(ours, xla, MARGIN_SHARE, "XLA's own kernels are estimated to be as fast.")
 
@@ -139,7 +151,8 @@ class PaperScorer:
         return self._gain(pattern)
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
-        device, modelled = self.model.device, self.model.score(pattern, facts)
+        device = self.model.device
+        modelled = self.model.score(pattern, replace(facts, account=None))
         gain = self._gain(pattern)
         if facts.shared_bytes > device.shared_per_block:
             return Score(-1.0, modelled.ours_us, modelled.xla_us, "It needs more shared memory.")
@@ -204,7 +217,13 @@ def _against(ours: float, xla: float, share: float, reason: str) -> Score:
 
 def is_loop(pattern: Pattern) -> bool:
     """Whether a pattern is a whole loop."""
-    return any(op.opcode == "while" for op in pattern.ops)
+    return pattern.bits & _loops(pattern.graph) != 0
+
+
+@of_graph
+def _loops(graph: Graph) -> int:
+    """Bitset of the loops of a graph."""
+    return sum(1 << op.id for op in graph if op.opcode == "while")
 
 
 def is_complex(pattern: Pattern) -> bool:

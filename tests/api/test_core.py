@@ -72,6 +72,18 @@ def test_a_pattern_becomes_a_custom_call() -> None:
     assert stitch(data).module == result.module
 
 
+def test_what_was_counted_is_not_generated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Kernel:
+        raise AssertionError
+
+    data = module(mixed, (16, 24))
+    [generated] = stitch(data).kernels
+    monkeypatch.setattr(core, "generate", never)
+    [drafted] = stitch(data, scorer="model").kernels
+    assert drafted.source == generated.source
+    assert drafted == generated
+
+
 def test_nothing_to_stitch_returns_the_module() -> None:
     data = module(jnp.sort, (16, 16))
     result = stitch(data)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fusionstitch.costmodel.account import Account, Path, PhaseAccount
-from fusionstitch.costmodel.account_time import account_us, missed_again
+from fusionstitch.costmodel.account_time import account_us, missed_again, proven
 from fusionstitch.costmodel.devices import device
 
 H200 = device("h200")
@@ -57,3 +57,8 @@ def test_few_blocks_leave_the_device_idle() -> None:
     full = account_us(of(phase, blocks=132), H200)
     assert account_us(of(phase, blocks=33), H200) > 3 * full
     assert account_us(replace(of(phase), blocks=133), H200) > 1.5 * full
+
+
+def test_too_few_kernels_on_tensor_cores_were_measured() -> None:
+    assert proven(of(PhaseAccount(Path(rounds=1))))
+    assert not proven(of(PhaseAccount(Path(rounds=1)), PhaseAccount(Path(products=1))))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from fusionstitch.compiler.planning import GraphPlanner
+from fusionstitch.costmodel.account import Account, Path, PhaseAccount
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
@@ -21,7 +22,7 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits
 from fusionstitch.plan.plan import Plan
-from fusionstitch.plan.planner import Inspect, make_scorer, plan
+from fusionstitch.plan.planner import Inspect, Planner, make_scorer, plan
 from fusionstitch.plan.scores import (
     CONFIRMED_OPS,
     MeasuredScorer,
@@ -203,6 +204,49 @@ def test_the_paper_s_score_drops_what_shared_memory_cannot_hold() -> None:
     found = _plan(_adds(2), huge, scorer="paper")
     assert found.chosen == ()
     assert "It needs more shared memory." in {r.reason for r in found.rejected}
+
+
+def counted(path: Path) -> Inspect:
+    """Says that each thread goes such a way."""
+    account = Account((PhaseAccount(path),), 132, 256, 32, 0, 0)
+    return lambda pattern: dataclasses.replace(kernel_of(pattern), account=account)
+
+
+def test_what_is_counted_has_the_last_word() -> None:
+    graph, options = _adds(4), Options(scorer="model")
+    [one] = Planner(graph, H200, options, kernel_of, count=counted(Path(rounds=1))).plan().chosen
+    assert one.score_us == _plan(graph, scorer="model").chosen[0].score_us
+    slow = Planner(graph, H200, options, kernel_of, count=counted(Path(rounds=1000))).plan()
+    assert slow.chosen == ()
+    reasons = {r.reason: dict(r.facts) for r in slow.rejected}
+    found = reasons["Counted statement by statement, its kernel is slower than XLA's own."]
+    assert isinstance(found["modelled_us"], float)
+    assert found["modelled_us"] > 10
+    # too few kernels with such a way were measured
+    unproven = counted(Path(rounds=1000, products=1))
+    assert len(Planner(graph, H200, options, kernel_of, count=unproven).plan().chosen) == 1
+
+
+def test_only_what_would_be_chosen_is_counted_and_each_structure_once() -> None:
+    b = Builder()
+    graph = b.graph(*[b.tanh(b.exp(b.parameter((1024, 1024)))) for _ in range(3)])
+    asked: list[str] = []
+
+    def count(pattern: Pattern) -> KernelFacts:
+        asked.append(pattern.key)
+        return counted(Path(rounds=1))(pattern)  # type: ignore[return-value]
+
+    found = Planner(graph, H200, Options(scorer="model"), kernel_of, count=count).plan()
+    assert len(asked) == len(set(asked))
+    assert {c.pattern.key for c in found.chosen} <= set(asked)
+    assert found.stats.inspected >= len(asked)
+
+
+def test_a_kernel_that_cannot_be_counted_is_none() -> None:
+    options = Options(scorer="model")
+    refused = Planner(_adds(4), H200, options, kernel_of, count=lambda _: forbid("No way.")).plan()
+    assert refused.chosen == ()
+    assert "No way." in {r.reason for r in refused.rejected}
 
 
 def test_measured_times_overrule_the_model() -> None:
