@@ -47,6 +47,10 @@ class Frames:
             self.found[ident] = (frame.file, frame.line) if frame else ("", 0)
         return self.found[ident]
 
+    def users(self, ident: int) -> list[Frame]:
+        """All lines of the user's among a frame and its callers, innermost first."""
+        return [frame for frame in self.stack(ident) if is_users(frame)]
+
     def stack(self, ident: int) -> list[Frame]:
         """A frame and its callers, innermost first, as far as the tables go."""
         index, frames = self.index, list[Frame]()

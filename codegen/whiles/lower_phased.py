@@ -50,7 +50,7 @@ def write_phased(form: Phased, settings: Settings) -> Written:
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
     lowered = lowering.lowered()
     per_sm = 0 if form.alone else -(-form.grid // device.sm_count)
-    return Written(lowered, lowering.graphs, lowering.scratch, per_sm)
+    return Written(lowered, lowering.graphs, lowering.scratch, per_sm, lowering.names)
 
 
 class PhasedLowering:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.whiles.pieces import Slot
 from fusionstitch.hlo.graph import Graph, Shape
 
 
 @dataclass(frozen=True)
 class Written:
     """A kernel's statements, the graphs that it computes, in their order, and the shapes of buffers
-    of its own. Where all blocks meet, `per_sm` of them are on a multiprocessor at once."""
+    of its own. Where all blocks meet, `per_sm` of them are on a multiprocessor at once. `names` are
+    those of the buffers that slots of memory are (`pieces.py`)."""
 
     lowered: Lowered
     graphs: Sequence[Graph]
     scratch: Sequence[Shape] = ()
     per_sm: int = 0
+    names: Mapping[Slot, str] = field(default_factory=dict)

@@ -101,7 +101,22 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(run=_report)
 
     explain = commands.add_parser(
-        "explain", parents=[target], help="every pattern and every rejection, with the reason"
+        "explain",
+        parents=[target],
+        help="every pattern and every rejection, with the reason; or what became of some ops",
+    )
+    explain.add_argument(
+        "--op", metavar="NAME", help="the ops of this HLO name, JAX scope or Python function"
+    )
+    explain.add_argument("--line", metavar="FILE:LINE", help="the ops that this line called")
+    explain.add_argument("--kernel", metavar="NAME", help="the ops in this kernel")
+    explain.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=Path("-"),
+        metavar="FILE",
+        help="as JSON instead, into a file or onto stdout",
     )
     explain.set_defaults(run=_explain)
 
@@ -221,10 +236,27 @@ def _workload(target: str) -> str:
 
 def _explain(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports import trial
+    from fusionstitch.reports.answered import answered, to_dict
     from fusionstitch.reports.explain import explain
+    from fusionstitch.reports.questions import Question
 
-    _say(explain(trial.plan(_call(parsed))))
+    question = Question(parsed.op, parsed.line, parsed.kernel)  # a wrong one is told before all
+    stitched = trial.plan(_call(parsed))
+    if parsed.json is not None:
+        data = {"workload": _workload(parsed.target), **to_dict(stitched, question)}
+        _json(parsed.json, data)
+        return 0
+    _say(answered(stitched, question) if question else explain(stitched))
     return 0
+
+
+def _json(path: Path, data: object) -> None:
+    """Writes data as JSON into a file, or onto stdout for "-"."""
+    text = json.dumps(data, indent=2, allow_nan=False)
+    if path == Path("-"):
+        print(text)
+    else:
+        _written(path, text + "\n")
 
 
 def _emit(parsed: argparse.Namespace) -> int:

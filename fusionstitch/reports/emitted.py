@@ -8,7 +8,8 @@ from pathlib import Path
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.compiler.core import Stitch, Stitched
 from fusionstitch.hlo.errors import FusionStitchError
-from fusionstitch.reports.explain import names, source_lines
+from fusionstitch.reports.explain import names
+from fusionstitch.reports.lines import source_lines
 from fusionstitch.runtime import files
 
 #: How files of templates end.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 
 from fusionstitch.compiler.core import Fallback, Stitch, Stitched
@@ -12,6 +11,8 @@ from fusionstitch.hlo.graph import Op
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
+from fusionstitch.reports.lines import source_lines
+from fusionstitch.reports.looped import loop_lines, loops_of
 from fusionstitch.supported import jax_version
 
 #: Ops and source lines named per pattern; the rest is counted.
@@ -57,9 +58,12 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
         f"solved, {plan.cuts} cycle cuts{'' if stats.optimal else ', not proven optimal'}"
     )
     for number, chosen in enumerate(plan.chosen):
-        yield from _chosen(number, chosen, carried.get(id(chosen)))
+        yield from chosen_lines(number, chosen, carried.get(id(chosen)))
     reasons: dict[str, list[Rejected]] = {}
+    covered = {op for chosen in plan.chosen for op in chosen.pattern.ops}
     for rejected in plan.rejected:
+        if rejected.rule == "op" and covered.issuperset(rejected.ops):
+            continue  # a loop, of which a kernel holds the whole
         reasons.setdefault(rejected.reason, []).append(rejected)
     for reason, group in reasons.items():
         yield f"  rejected {len(group)}: {reason}"
@@ -69,7 +73,8 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
             yield f"    and {len(group) - _SHOWN_REJECTED} more"
 
 
-def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]:
+def chosen_lines(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]:
+    """A chosen pattern: its kernel, what it wins, its ops, lines and template."""
     pattern, facts = chosen.pattern, chosen.facts
     kernel = stitch.kernel.name if stitch else "not carried out, see below"
     yield (
@@ -92,10 +97,12 @@ def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]
         yield f"    from: {', '.join(places[:_SHOWN_LINES])}{f' and {more} more' * (more > 0)}"
     for line in stitch.kernel.template.splitlines() if stitch else ():
         yield f"    {line}"
+    if stitch and (loops := loops_of(stitch.kernel)) is not None:
+        yield from (f"    {line}" for line in loop_lines(loops))
 
 
 def _rejected(rejected: Rejected) -> str:
-    facts = ", ".join(f"{name} {_number(value)}" for name, value in rejected.facts)
+    facts = ", ".join(f"{name} {number_text(value)}" for name, value in rejected.facts)
     places = source_lines(rejected.ops)
     where = f" at {places[0]}" if places else ""
     return f"{names(rejected.ops, _SHOWN_OPS)}{where}{f' ({facts})' if facts else ''}"
@@ -113,18 +120,6 @@ def names(ops: Sequence[Op], limit: int) -> str:
     return shown if len(ops) <= limit else f"{shown} and {len(ops) - limit} more"
 
 
-def source_lines(ops: Iterable[Op]) -> list[str]:
-    """The lines of the user's program that ops come from, as "file:line", in order, once each.
-
-    Files below the working folder are named from there.
-    """
-    try:
-        here = f"{os.getcwd()}{os.sep}"
-    except OSError:  # the folder is gone
-        here = os.sep * 2
-    sources = [op.source for op in ops if op.source.file]
-    return list(dict.fromkeys(f"{s.file.removeprefix(here)}:{s.line}" for s in sources))
-
-
-def _number(value: object) -> str:
+def number_text(value: object) -> str:
+    """A fact of a verdict as text."""
     return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -51,7 +51,7 @@ def report_call(call: Call, name: str = "") -> Report:
 def report_trial(trial: Trial) -> Report:
     """The report of a trial."""
     from fusionstitch.reports import counting
-    from fusionstitch.reports.explain import source_lines
+    from fusionstitch.reports.lines import source_lines
 
     stitched, program = trial.stitched, counting.entry(trial.module)
     unfused = counting.unfused(program)
@@ -153,7 +153,7 @@ def modelled_times(stitched: Stitched) -> tuple[float, float]:
 
 def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
     from fusionstitch.plan.scores import kind_of_pattern
-    from fusionstitch.reports.explain import source_lines
+    from fusionstitch.reports.lines import source_lines
 
     repeats = _repeated(stitched)
     runs = {id(c): repeats.get(p.program, 0) for p in stitched.plans for c in p.chosen}
