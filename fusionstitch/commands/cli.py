@@ -1,4 +1,4 @@
-"""The command `fusionstitch`: report, explain, emit, tune, calibrate, doctor, cache."""
+"""The command `fusionstitch`: report, explain, diff, emit, tune, calibrate, doctor, cache."""
 
 from __future__ import annotations
 
@@ -86,11 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     target = _Parser(add_help=False)
     target.add_argument("target", metavar="TARGET", help=what)
-    target.add_argument("--device", help="profile to plan for, such as h200; need not be here")
-    target.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
-    target.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
-    target.add_argument("--scorer", choices=env.SCORERS, help="what a pattern is worth")
-    target.add_argument("--fallback", choices=env.FALLBACKS, help="what a failure does")
+    _planning(target)
 
     report = commands.add_parser(
         "report", parents=[target], help="kernels, traffic, times and errors against XLA"
@@ -110,15 +106,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     explain.add_argument("--line", metavar="FILE:LINE", help="the ops that this line called")
     explain.add_argument("--kernel", metavar="NAME", help="the ops in this kernel")
-    explain.add_argument(
-        "--json",
-        type=Path,
-        nargs="?",
-        const=Path("-"),
-        metavar="FILE",
-        help="as JSON instead, into a file or onto stdout",
-    )
+    _as_json(explain)
     explain.set_defaults(run=_explain)
+
+    diff = commands.add_parser("diff", help="what two plans differ in")
+    for name in ("before", "after"):
+        diff.add_argument(
+            name,
+            metavar=name.upper(),
+            help="a target as for report, or a JSON file that explain or report wrote",
+        )
+    _planning(diff)
+    _as_json(diff)
+    diff.set_defaults(run=_diff)
 
     emit = commands.add_parser("emit", parents=[target], help="write the generated kernels")
     emit.add_argument(
@@ -190,6 +190,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _planning(parser: argparse.ArgumentParser) -> None:
+    """What a target is planned for, and how."""
+    parser.add_argument("--device", help="profile to plan for, such as h200; need not be here")
+    parser.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
+    parser.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
+    parser.add_argument("--scorer", choices=env.SCORERS, help="what a pattern is worth")
+    parser.add_argument("--fallback", choices=env.FALLBACKS, help="what a failure does")
+
+
+def _as_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=Path("-"),
+        metavar="FILE",
+        help="as JSON instead, into a file or onto stdout",
+    )
+
+
 def _version() -> str:
     from fusionstitch.version import __version__
 
@@ -247,6 +267,24 @@ def _explain(parsed: argparse.Namespace) -> int:
         _json(parsed.json, data)
         return 0
     _say(answered(stitched, question) if question else explain(stitched))
+    return 0
+
+
+def _diff(parsed: argparse.Namespace) -> int:
+    from fusionstitch.reports import differences, sides, trial
+
+    found = []
+    for target in (parsed.before, parsed.after):
+        if target.endswith(".json"):
+            found.append(sides.of_file(Path(target)))
+        else:
+            call = _call(argparse.Namespace(**{**vars(parsed), "target": target}))
+            found.append(sides.of_program(_workload(target), trial.plan(call)))
+    difference = differences.compare(*found)
+    if parsed.json is not None:
+        _json(parsed.json, difference.to_dict())
+    else:
+        _say(differences.text(difference))
     return 0
 
 

@@ -16,6 +16,7 @@ from fusionstitch.reports.explain import chosen_lines, number_text
 from fusionstitch.reports.lines import shortened, source_lines
 from fusionstitch.reports.looped import loops_of
 from fusionstitch.reports.questions import Question
+from fusionstitch.reports.report import modelled_times
 
 #: Ops named under a kernel or a reason, and reasons of candidates under an op.
 _SHOWN = 40
@@ -94,8 +95,11 @@ def to_dict(stitched: Stitched, question: Question) -> dict[str, Any]:
     found = question.chosen(answers) if question else list(answers)
     wanted = {name for answer in found for name in answer.kernels}
     ours = [one for one in stitched.stitches if one.kernel.name in wanted]
+    xla_us, modelled_us = modelled_times(stitched)
     return {
         "device": stitched.device.name,
+        "modelled_us": modelled_us,
+        "modelled_xla_us": xla_us,
         "ops": [_op(answer) for answer in found],
         "kernels": [_kernel(one) for one in ours],
         "fallbacks": [{"ops": list(f.ops), "reason": f.reason} for f in stitched.fallbacks],
