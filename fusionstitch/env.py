@@ -79,6 +79,13 @@ def _folder(text: str) -> Path:
     return path
 
 
+def _existing_folder(text: str) -> Path:
+    path = _expanded(text)
+    if not path.is_dir():
+        raise ValueError(text)
+    return path
+
+
 def _file(text: str) -> Path:
     path = _expanded(text)
     if not path.is_file():
@@ -126,6 +133,13 @@ PROFILE: Variable[Path | None] = Variable(
 DUMP_DIR = _path(
     "DUMP_DIR", "Folder that generated kernels are written to, step by step, before they are built."
 )
+OVERRIDE_DIR: Variable[Path | None] = Variable(
+    PREFIX + "OVERRIDE_DIR",
+    None,
+    _existing_folder,
+    "a folder that is there",
+    "Folder of kernels that run instead of generated ones of the same names.",
+)
 EXAMPLE_SCALE = _choice(
     "EXAMPLE_SCALE", "", ("full", "small"), "Size of the programs in examples/; unset: by device."
 )
@@ -143,6 +157,7 @@ VARIABLES: tuple[
     CACHE_DIR,
     PROFILE,
     DUMP_DIR,
+    OVERRIDE_DIR,
     EXAMPLE_SCALE,
 )
 

@@ -16,7 +16,7 @@ from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
-from fusionstitch.compiler import dump
+from fusionstitch.compiler import dump, override
 from fusionstitch.compiler.built import Builder, Built
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.compiler.planning import GraphPlanner
@@ -338,7 +338,10 @@ class _Run:
             if self.builder is not None:
                 self.ahead()
             part, settings = self.part(kernel_name(pattern.ops, key), pattern, over)
-            self.kernels[key] = _generated(part, self.device, settings)
+            made = _generated(part, self.device, settings)
+            if isinstance(made, Kernel):
+                made = override.overridden(made, self.device)
+            self.kernels[key] = made
         return self.kernels[key]
 
     def part(
@@ -371,6 +374,8 @@ class _Run:
             if isinstance(built, Built):
                 stitches.append(Stitch(one, kernel, built))
             else:
+                if (file := override.file_of(kernel)) is not None:
+                    raise override.wrong(file, f"it cannot be built: {built}")
                 self.leave(one, str(built))
         return tuple(stitches)
 

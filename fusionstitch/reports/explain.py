@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fusionstitch.compiler import override
 from fusionstitch.compiler.core import Fallback, Stitch, Stitched
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
@@ -95,6 +96,8 @@ def chosen_lines(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable
     if places := source_lines(pattern.ops):
         more = len(places) - _SHOWN_LINES
         yield f"    from: {', '.join(places[:_SHOWN_LINES])}{f' and {more} more' * (more > 0)}"
+    if stitch and (file := override.file_of(stitch.kernel)) is not None:
+        yield f"    its text is that of {foreign.line(str(file))}"
     for line in stitch.kernel.template.splitlines() if stitch else ():
         yield f"    {line}"
     if stitch and (loops := loops_of(stitch.kernel)) is not None:

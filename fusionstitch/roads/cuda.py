@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from fusionstitch import env
 from fusionstitch.compiler import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
@@ -102,6 +103,10 @@ def prepare(options: Options) -> Prepared:
     device = builders.profile(options)
     results = tuned.load(device)
     content = f"{__version__} {CALL_FORMAT} {options.token} {device} {results.token}".rstrip()
+    if env.OVERRIDE_DIR.get() is not None:
+        from fusionstitch.compiler import override
+
+        content += override.token()
     token = hashlib.sha256(content.encode()).hexdigest()[:16]
     for verdict in (
         cuda.register_launcher(builders.store()),

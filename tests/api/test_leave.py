@@ -19,6 +19,7 @@ from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.marks import LEAVE
 from fusionstitch.hlo.simplify import simplify
+from fusionstitch.hlo.stablehlo import stablehlo_to_proto
 from fusionstitch.patterns.fusible import LEFT
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.checker import check_plan
@@ -182,6 +183,14 @@ def test_it_costs_nothing() -> None:
     assert LEAVE in jax.jit(kept).lower(X).as_text()  # in the key of JAX's cache, as names are not
 
 
+def test_texts_without_names_say_it_by_their_functions() -> None:
+    text = jax.jit(alone).lower(X).as_text()
+    assert "loc(" not in text
+    module = from_proto(inline_calls(stablehlo_to_proto(text)))
+    tanh = [op for graph in module.graphs for op in graph if op.opcode == "tanh"]
+    assert [op.source.left for op in tanh] == [True]
+
+
 def test_a_barrier_is_a_fence() -> None:
     def fenced(x: jax.Array) -> jax.Array:
         with jax.named_scope("before"):
@@ -207,3 +216,24 @@ def test_the_check_of_plans_knows_what_is_left() -> None:
     one.source = dataclasses.replace(one.source, left=True)
     verdict = check_plan(graph, [pattern], [1.0])
     assert verdict.reason == "An op that is left to XLA is a member."
+
+
+def test_options_are_those_of_the_call_site_and_of_the_outermost_function() -> None:
+    options = fs.Options(backend="emulate", scorer="paper")
+    narrow = options.replace(scope="block", packing=False)
+
+    def wide(x: jax.Array) -> jax.Array:
+        return table(x)
+
+    def lowered(fun: Callable[..., Any], options: fs.Options) -> Any:
+        return fs.jit(fun, options=options).lower(X).compile()
+
+    def scopes(compiled: Any) -> set[str]:
+        return {s.chosen.facts.scope for s in compiled.stitched.stitches}
+
+    assert "grid" in scopes(lowered(wide, options))
+    assert "grid" not in scopes(lowered(wide, narrow))
+    inner = fs.jit(table, options=narrow)
+    assert "grid" in scopes(lowered(lambda x: inner(x), options))
+    inner = fs.jit(table, options=options)
+    assert "grid" not in scopes(lowered(lambda x: inner(x), narrow))
