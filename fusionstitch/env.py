@@ -107,7 +107,9 @@ BACKEND = _choice("BACKEND", "auto", BACKENDS, "Default of Options.backend.")
 SCORER = _choice("SCORER", "guarded", SCORERS, "Default of Options.scorer.")
 FALLBACK = _choice("FALLBACK", "xla", FALLBACKS, "Default of Options.fallback.")
 NUMERIC = _choice("NUMERICS", "default", NUMERICS, "Default of Options.numerics.")
-LOG = _choice("LOG", "off", LOG_LEVELS, "Level of the log on stderr, read at import.")
+LOG = _choice(
+    "LOG", "off", LOG_LEVELS, "Level of the log on stderr, read at import; unset: warnings."
+)
 PROGRESS: Variable[bool | None] = Variable(
     PREFIX + "PROGRESS",
     None,
@@ -191,10 +193,12 @@ def configure_logging() -> None:
         level = LOG.get()
     except OptionError:
         return
+    logger = logging.getLogger("fusionstitch")
     if level == "off":
+        if LOG.text is not None:  # Python prints warnings that nobody handles
+            logger.addHandler(logging.NullHandler())
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter("%(name)s %(levelname)s: %(message)s"))
-    logger = logging.getLogger("fusionstitch")
     logger.setLevel(level.upper())
     logger.addHandler(handler)

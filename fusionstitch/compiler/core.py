@@ -16,7 +16,7 @@ from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
-from fusionstitch.compiler import dump, override
+from fusionstitch.compiler import dump, override, told
 from fusionstitch.compiler.built import Builder, Built
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.compiler.planning import GraphPlanner
@@ -172,6 +172,7 @@ def stitch(
     run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge, ahead)
     found = apart(run.stitch)
     if not isinstance(found, Failed):
+        told.tell(found, logger)
         return found
     # rule 1: whatever goes wrong, the program still runs
     error = found.error
@@ -184,7 +185,9 @@ def stitch(
             f"{run.name or 'The program'} could not be stitched: {why} "
             'Use fallback="xla" to leave it to XLA.'
         ) from error
-    return Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
+    left = Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
+    told.tell(left, logger)
+    return left
 
 
 @dataclass(eq=False)

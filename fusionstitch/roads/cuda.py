@@ -219,6 +219,7 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
     from fusionstitch.runtime import xla_pass
 
     if (kept := _kept(module, token)) is not None:
+        logger.info("%s is known: what became of it is taken from the cache", name)
         xla_pass.publish(kept)
         return kept.module
     from fusionstitch.compiler import builders, core
