@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +98,20 @@ def _path(name: str, doc: str) -> Variable[Path | None]:
     return Variable(PREFIX + name, None, _folder, "a folder", doc)
 
 
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}) ?([KMGT]?B)?", re.IGNORECASE | re.ASCII)
+
+
+def _size(text: str) -> int | None:
+    """Bytes; None for no bound."""
+    if text.lower() == "none":
+        return None
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]) * _UNITS[(found[2] or "").upper()]
+
+
 BACKENDS = ("auto", "cuda", "emulate")
 SCORERS = ("guarded", "model", "paper", "measured", "mixed")
 FALLBACKS = ("xla", "error")
@@ -125,6 +140,13 @@ CHECK: Variable[bool] = Variable(
     "Emulated kernels fail at races and at reads of what nothing wrote; they run slower.",
 )
 CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, programs and timings.")
+CACHE_LIMIT: Variable[int | None] = Variable(
+    PREFIX + "CACHE_LIMIT",
+    2 << 30,
+    _size,
+    "a size such as 500MB or 2GB, or none",
+    "Bytes of compiled kernels and programs that the cache keeps; unset: 2GB.",
+)
 PROFILE: Variable[Path | None] = Variable(
     PREFIX + "PROFILE",
     None,
@@ -147,7 +169,12 @@ EXAMPLE_SCALE = _choice(
 )
 
 VARIABLES: tuple[
-    Variable[str] | Variable[bool] | Variable[bool | None] | Variable[Path | None], ...
+    Variable[str]
+    | Variable[bool]
+    | Variable[bool | None]
+    | Variable[int | None]
+    | Variable[Path | None],
+    ...,
 ] = (
     BACKEND,
     SCORER,
@@ -157,6 +184,7 @@ VARIABLES: tuple[
     PROGRESS,
     CHECK,
     CACHE_DIR,
+    CACHE_LIMIT,
     PROFILE,
     DUMP_DIR,
     OVERRIDE_DIR,

@@ -185,7 +185,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor)
 
     cache = commands.add_parser("cache", help="the cache of compiled kernels, programs and timings")
-    cache.add_argument("action", choices=("status", "clear"))
+    cache.add_argument(
+        "action",
+        choices=("status", "trim", "clear"),
+        help="trim: forget what was used least recently, down to FUSIONSTITCH_CACHE_LIMIT",
+    )
     cache.set_defaults(run=_cache)
     return parser
 
@@ -425,8 +429,11 @@ def _cache(parsed: argparse.Namespace) -> int:
     if parsed.action == "clear":
         store.clear()
         database.clear()
+    if parsed.action == "trim" and store.limit is not None:
+        store.trim(store.limit)
     entries, size = store.usage()
     _say(f"folder   {store.folder}{'' if store.persistent else ' (not usable, see the log)'}")
     _say(f"objects  {entries}, {size / 1e6:.1f} MB")
+    _say(f"limit    {'none' if store.limit is None else f'{store.limit / 1e6:.1f} MB'}")
     database.close()
     return 0

@@ -199,6 +199,8 @@ def _cache() -> Iterator[Line]:
         return
     yield Line("folder", str(store.folder))
     yield Line("objects", f"{entries}, {size / 1e6:.1f} MB")
+    limit = "no limit" if store.limit is None else f"{store.limit / 1e6:.1f} MB"
+    yield Line("limit", f"{limit} (FUSIONSTITCH_CACHE_LIMIT)")
     yield Line("persistent", "yes" if store.persistent else "no: kernels are kept in memory only")
 
 
