@@ -18,8 +18,10 @@ def leave(fun: F, /) -> F:
     It gives what `fun` gives, and costs nothing when the program runs: where JAX traces it, the
     names of its ops say that they are left. It works under jit, grad, vmap, scan and checkpoint,
     and inside of itself; a loop with such a part stays a loop of XLA's. Called op by op it is
-    `fun`.
+    `fun`. Raises TypeError for what is no function.
     """
+    if not callable(fun):
+        raise TypeError(f"fs.leave takes a function, not {type(fun).__name__}.")
 
     @functools.wraps(fun)
     def left(*args: Any, **kwargs: Any) -> Any:

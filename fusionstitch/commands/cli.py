@@ -17,6 +17,7 @@ from fusionstitch import env
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.hlo import foreign
 from fusionstitch.options import Options
+from fusionstitch.supported import missing
 
 if TYPE_CHECKING:
     from fusionstitch.roads.call import Call
@@ -48,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         logger.debug("the command failed", exc_info=True)
+        if lacking := missing(error):
+            _say(f"fusionstitch: {lacking}", "stderr")
+            return _EXIT_USER_ERROR
         _say(
             f"fusionstitch: {type(error).__name__}: {error}\n"
             "FUSIONSTITCH_LOG=debug shows where this comes from.",
@@ -70,6 +74,19 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         _say(f"{self.prog}: {message}. {self.prog} --help lists what it takes.", "stderr")
         raise SystemExit(_EXIT_USER_ERROR)
+
+
+def _count(text: str) -> int:
+    """A number of things."""
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
+
+
+def _seconds(text: str) -> float:
+    if not 0 < (seconds := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no time to work in")
+    return seconds
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     emit.add_argument(
         "--variants",
-        type=int,
+        type=_count,
         default=0,
         metavar="N",
         help="also write the N neighbours of each kernel's template that the model calls fastest",
@@ -148,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     tune.add_argument("targets", metavar="TARGET", nargs="*", help=what)
     tune.add_argument(
-        "--budget", type=float, default=60.0, metavar="S", help="seconds per target; default: 60"
+        "--budget", type=_seconds, default=60.0, metavar="S", help="seconds per target; default: 60"
     )
     tune.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
     tune.add_argument("--json", type=Path, metavar="FILE", help="also write the reports as JSON")
@@ -177,11 +194,16 @@ def _parser() -> argparse.ArgumentParser:
         "--reductions", type=Path, metavar="FILE", help="measure XLA's reductions instead"
     )
     calibrate.add_argument(
-        "--budget", type=float, default=120.0, metavar="S", help="seconds for a table; default: 120"
+        "--budget",
+        type=_seconds,
+        default=120.0,
+        metavar="S",
+        help="seconds for a table; default: 120",
     )
     calibrate.set_defaults(run=_calibrate)
 
     doctor = commands.add_parser("doctor", help="what this machine has and what is missing")
+    _as_json(doctor)
     doctor.set_defaults(run=_doctor)
 
     cache = commands.add_parser("cache", help="the cache of compiled kernels, programs and timings")
@@ -227,10 +249,14 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 def _call(parsed: argparse.Namespace) -> Call:
     from fusionstitch.api import call_of
     from fusionstitch.commands import targets
+    from fusionstitch.runtime.outcome import Failed
     from fusionstitch.runtime.signals import held
 
+    env.check()
     # extensions of JAX make an ImportError of an interrupt; where there is no JAX is said later
-    held(lambda: importlib.import_module("jax"))
+    found = held(lambda: importlib.import_module("jax"))
+    if isinstance(found, Failed) and missing(found.error):
+        raise found.error
     chosen = ("device", "backend", "numerics", "scorer", "fallback")
     given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
     fun, args = targets.load(parsed.target)
@@ -242,6 +268,7 @@ def _call(parsed: argparse.Namespace) -> Call:
 def _report(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.report import report_call
 
+    _place(parsed.json)
     report = report_call(_call(parsed), _workload(parsed.target))
     data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
     if parsed.json == Path("-"):
@@ -264,6 +291,7 @@ def _explain(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.explain import explain
     from fusionstitch.reports.questions import Question
 
+    _place(parsed.json)
     question = Question(parsed.op, parsed.line, parsed.kernel)  # a wrong one is told before all
     stitched = trial.plan(_call(parsed))
     if parsed.json is not None:
@@ -277,6 +305,7 @@ def _explain(parsed: argparse.Namespace) -> int:
 def _diff(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports import differences, sides, trial
 
+    _place(parsed.json)
     found = []
     for target in (parsed.before, parsed.after):
         if target.endswith(".json"):
@@ -347,6 +376,8 @@ def _tune(parsed: argparse.Namespace) -> int:
 
     if not (parsed.targets or parsed.taken or parsed.export):
         raise FusionStitchError("Name a target to tune, or use --import or --export.")
+    for path in (parsed.json, parsed.export):
+        _place(path)
     if parsed.device is not None:
         devices.device(parsed.device)  # a wrong name is not to be found out after all the tuning
     if parsed.taken is not None:
@@ -407,6 +438,12 @@ def _tables(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _place(path: Path | None) -> None:
+    """Raises for a file that nothing can be written to: not only after all the work."""
+    if path is not None and path != Path("-") and not path.parent.is_dir():
+        raise FusionStitchError(f"{path} cannot be written: there is no folder {path.parent}.")
+
+
 def _written(path: Path, text: str) -> None:
     try:
         path.write_text(text)
@@ -418,7 +455,10 @@ def _doctor(parsed: argparse.Namespace) -> int:
     from fusionstitch.commands.doctor import examine
 
     found = examine()
-    _say(found.text)
+    if parsed.json is not None:
+        _json(parsed.json, found.to_dict())
+    else:
+        _say(found.text)
     return _EXIT_USER_ERROR if found.wrong else 0
 
 
@@ -436,4 +476,4 @@ def _cache(parsed: argparse.Namespace) -> int:
     _say(f"objects  {entries}, {size / 1e6:.1f} MB")
     _say(f"limit    {'none' if store.limit is None else f'{store.limit / 1e6:.1f} MB'}")
     database.close()
-    return 0
+    return 0 if store.persistent else _EXIT_USER_ERROR
