@@ -37,6 +37,7 @@ from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.types import c_type
+from fusionstitch.codegen.whiles.held import hold
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
 from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target, repeats
 from fusionstitch.codegen.whiles.written import Written
@@ -149,6 +150,8 @@ class PhasedLowering:
         for piece in pieces:
             if isinstance(piece, Repeat):
                 self.repeat(piece)
+                if pieces is self.phased.pieces:
+                    self.hold()
             else:
                 self.straight(piece)
             if self.barrier and piece is not last:
@@ -172,6 +175,18 @@ class PhasedLowering:
             for now, next_ in one.pairs:
                 if next_ not in self.phased.same:
                     writer.add(Swap(self.name(now), self.name(next_)))
+
+    def hold(self) -> None:
+        """Has the loop that was just written read from registers what it can."""
+        items = self.writer.block.items
+        loop = items.pop()
+        assert isinstance(loop, (For, While))
+        buffers = (*self.buffers, *self.tables)
+        kinds = {b.name: b.kind for b in buffers if not b.overwritten}
+        kinds |= {one.name: one.kind for one in items if isinstance(one, Shared)}
+        threads = (self.phased.block, self.phased.grid)
+        before, loop = hold(loop, kinds, self.phased.registers, threads, self.writer.name)
+        items += [*before, loop]
 
     def condition(self, one: Repeat) -> Expr:
         """What every thread asks before an iteration."""

@@ -50,6 +50,12 @@ MOST_THREADS, LEAST_THREADS = 1024, 32
 NEAR_STEPS = 0.15
 #: Elements that a thread of it sums up.
 SUMMED = 16
+#: Threads that a block keeps, however much each of them could hold.
+FEW_THREADS = 256
+#: Ops that read another part of an array in each iteration.
+_CUTTING = frozenset({"dynamic-slice", "gather"})
+#: Registers that a thread can have, and those of it that an iteration computes with.
+MOST_REGISTERS, WORKING = 255, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +74,8 @@ class Phased:
     us: float
     #: whether blocks have nothing in common
     alone: bool
+    #: those of a thread for what it holds from iteration to iteration
+    registers: int
 
     @property
     def template(self) -> str:
@@ -125,6 +133,7 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
     if alone:
         most = max(map(_steps, (op for piece in pieces for op in piece.graph.ops[:-1])))
         block = min(MOST_THREADS, max(LEAST_THREADS, power_of_two(most)))
+        block = _that_holds(_read_again(cut), block, device)
     for piece in pieces:
         scheduled = _scheduled(piece, settings, device, block)
         block = block or scheduled.plan.block
@@ -142,9 +151,38 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
     fewest = min(per_sm, default=max(1, RESIDENT_THREADS // block))
     grid = min(most, device.sm_count * fewest)
     us = settings.device.launch_us + _us(every, schedules, device, grid)
+    registers = _free(block * (1 if alone else -(-grid // device.sm_count)), device)
     if cut.dealt:
         grid = cut.dealt.blocks
-    return Phased(cut, every, schedules, same, outputs, block, grid, us, alone)
+    return Phased(cut, every, schedules, same, outputs, block, grid, us, alone, registers)
+
+
+def _free(threads: int, device: Device) -> int:
+    """Registers in which one of so many threads of a multiprocessor can hold what it reads."""
+    return min(MOST_REGISTERS, device.registers_per_sm // threads) - WORKING
+
+
+def _read_again(cut: Program) -> int:
+    """Bytes of arrays that all iterations read, as they are and as a whole."""
+    found: dict[Slot, int] = {}
+    for repeat in repeats(cut.pieces):
+        written = {slot for pair in repeat.pairs for slot in pair}
+        written |= {t.slot for p in straight_ones(repeat.body) for ts in p.targets for t in ts}
+        for piece in straight_ones(repeat.body):
+            for p, slot in zip(piece.graph.parameters, piece.sources, strict=True):
+                users = piece.graph.users[p.id]
+                if slot and slot not in written and not any(u.opcode in _CUTTING for u in users):
+                    found[slot] = p.shape.bytes
+    return sum(found.values())
+
+
+def _that_holds(read: int, most: int, device: Device) -> int:
+    """Threads of a block, `most` or fewer, whose registers hold so many bytes. Fewer threads have
+    more of them: each needs some to compute with."""
+    for block in (most, most // 2, most // 4):
+        if block >= FEW_THREADS and read <= 4 * block * _free(block, device):
+            return block
+    return most
 
 
 def _steps(op: Op) -> int:

@@ -1,0 +1,418 @@
+"""What iterations read again and again is loaded into registers before the loop.
+
+A load is held if its address and the conditions around it are the same in all iterations: they
+depend on the thread, and on inner loops whose numbers of turns are known. Those are written out, so
+that each element has a register of its own.
+
+    for (turn ...)                                   float w_held[4];
+      for (column = lane; column < 16; column += 4)  FS_UNROLL for (n = 0; n < 4; ++n)
+        sum += w[column] * ...;                        w_held[n] = w[n * 4 + lane];
+                                                     for (turn ...)
+                                                       FS_UNROLL for (n = 0; n < 4; ++n)
+                                                         sum += w_held[n] * ...;
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from fusionstitch.codegen.count.kinds import bytes_of
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    THREAD,
+    Apply,
+    Choice,
+    Element,
+    Expr,
+    Infix,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    Number,
+    apply,
+    infix,
+    number,
+)
+from fusionstitch.codegen.ir.statements import (
+    ALL,
+    Array,
+    Assign,
+    Branch,
+    Call,
+    Fill,
+    For,
+    Group,
+    If,
+    Let,
+    Note,
+    Shared,
+    Skip,
+    Statement,
+    Table,
+    While,
+)
+from fusionstitch.codegen.ir.walk import NODES, every, names
+from fusionstitch.codegen.places.index import Index, constant, substituted, variable
+from fusionstitch.codegen.text.source import comment
+
+#: Elements that one load gives over all turns of the loops around it, at most: they are written
+#: out in the code, too.
+MOST_ELEMENTS = 128
+#: No integer of a kernel's addresses is as large, as far as nothing else is known.
+_ANY = 1 << 62
+
+Loop = For | While
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """A loop inside, written out in `count` turns of a counter; threads may take `fewer`."""
+
+    loop: For
+    counter: str
+    count: int
+    fewer: bool
+
+    @property
+    def place(self) -> Index:
+        """The number of a turn."""
+        return variable(self.counter, self.count)
+
+
+@dataclass(eq=False)
+class Site:
+    """A load that may be held: where it reads, under which conditions, in which loops, and those
+    of them along which its elements differ. `name` is the array that holds them."""
+
+    load: Load | LoadVector
+    kind: str
+    at: Index
+    conditions: tuple[Expr, ...]
+    loops: tuple[Turns, ...]
+    name: str = ""
+
+    @property
+    def along(self) -> list[Turns]:
+        used = {v.name for v in self.at.variables}
+        return [turns for turns in self.loops if turns.counter in used]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(turns.count for turns in self.along)
+
+    @property
+    def words(self) -> int:
+        """Registers of a thread."""
+        return self.elements * max(1, bytes_of(self.kind) // 4)
+
+    @property
+    def saved(self) -> float:
+        """Loads of an iteration that each register saves."""
+        return math.prod(turns.count for turns in self.loops) / self.words
+
+    @property
+    def element(self) -> Name | Element:
+        """What is read instead."""
+        if self.elements == 1:
+            return Name(self.name)
+        place = Index()
+        for turns in self.along:
+            place = place * turns.count + turns.place
+        return Element(Name(self.name), Integer(place))
+
+
+def hold(
+    loop: Loop,
+    kinds: Mapping[str, str],
+    room: int,
+    threads: tuple[int, int],
+    named: Callable[[str], str],
+) -> tuple[list[Statement], Loop]:
+    """What comes before a loop of iterations, and the loop.
+
+    `kinds` are C types of elements, by buffer; `room` the registers that a thread has for what it
+    holds; `threads` those of a block, and the blocks of the grid. `named` makes a name of its own.
+    """
+    walk = _Walk(loop, kinds, threads, named)
+    walk.once()
+    before: list[Statement] = []
+    for site in _chosen(walk.sites, room):
+        site.name = named(f"{_buffer(site.load)}_held")
+        before += _loaded(site)
+    return before, walk.once() if before else loop
+
+
+def _chosen(sites: Sequence[Site | None], room: int) -> list[Site]:
+    """The sites that fit, those that save most loads first."""
+    chosen = []
+    for site in sorted(filter(None, sites), key=lambda site: (-site.saved, site.words)):
+        if site.words <= room and site.elements <= MOST_ELEMENTS:
+            room -= site.words
+            chosen.append(site)
+    return [site for site in sites if site in chosen and site is not None]
+
+
+def _loaded(site: Site) -> list[Statement]:
+    """An array, and the loads that fill it."""
+    element = site.element
+    body: Statement = Assign(element, replace(site.load, at=Integer(site.at)))
+    if site.conditions:
+        [first, *others] = site.conditions
+        body = If(Infix("&&", (first, *others)) if others else first, body=(body,))
+    asked = {name for condition in site.conditions for name in names(condition)}
+    for turns in reversed(site.loops):
+        if turns in site.along or turns.counter in asked:
+            body = _counted(turns, (body,))
+    about = comment(f"{_buffer(site.load)}: what a thread reads of it in every iteration")
+    size = site.elements if site.elements > 1 else None
+    return [Note(about), Array(site.kind, site.name, size), body]
+
+
+def _counted(turns: Turns, body: tuple[Statement, ...]) -> For:
+    return For("int", turns.counter, number(0), number(turns.count), unroll=ALL, body=body)
+
+
+@dataclass
+class _Frame:
+    """What is known at a statement: integers by name (None: they change from iteration to
+    iteration), the conditions and the loops around it. In an `unsure` one nothing is held."""
+
+    known: dict[str, Index | None]
+    conditions: tuple[Expr, ...] = ()
+    loops: tuple[Turns, ...] = ()
+    unsure: bool = False
+
+    def inner(self, condition: Expr | None = None, **changes: Any) -> _Frame:
+        """A frame inside of this one, where a condition holds."""
+        frame = replace(self, known=dict(self.known), **changes)
+        frame.where(condition)
+        return frame
+
+    def where(self, condition: Expr | None) -> None:
+        """From here on a condition holds."""
+        if condition is None:
+            return
+        found = self.resolved(condition)
+        if found is None:
+            self.unsure = True
+        else:
+            self.conditions += (found,)
+
+    def resolved(self, expr: Expr) -> Expr | None:
+        """A condition, asked before the loop; None for one that iterations change."""
+        if isinstance(expr, (Infix, Apply)):
+            inner = expr.operands if isinstance(expr, Infix) else expr.arguments
+            found = [self.resolved(operand) for operand in inner]
+            known = tuple(operand for operand in found if operand is not None)
+            if len(known) < len(inner) or (isinstance(expr, Apply) and expr.function != "!"):
+                return None
+            return Infix(expr.operator, known) if isinstance(expr, Infix) else apply("!", *known)
+        index = self.index(expr)
+        return None if index is None else Integer(index)
+
+    def index(self, expr: Expr) -> Index | None:
+        """An integer, by what is known before the loop."""
+        if isinstance(expr, Number):
+            return constant(int(expr.text)) if expr.text.isdigit() else None
+        if isinstance(expr, Name):
+            return self.known.get(expr.name, variable(expr.name, _ANY))
+        if isinstance(expr, Integer):
+            return self._substituted(expr.index)
+        if isinstance(expr, Infix) and len(expr.operands) == 2:
+            left, right = map(self.index, expr.operands)
+            return _combined(expr.operator, left, right)
+        return None
+
+    def _substituted(self, index: Index) -> Index | None:
+        if index.fetched:
+            return None
+        values: dict[Any, Index] = {}
+        for v in index.variables:
+            if v.name not in self.known:
+                continue
+            found = self.known[v.name]
+            if found is None:
+                return None
+            values[v] = found
+        return substituted(index, values)
+
+
+def _combined(operator: str, left: Index | None, right: Index | None) -> Index | None:
+    if left is None or right is None:
+        return None
+    if operator in ("+", "-"):
+        return left + right if operator == "+" else left - right
+    if operator == "*" and not (left.terms and right.terms):
+        return left * right.const if left.terms else right * left.const
+    if operator in ("/", "%") and left.lo >= 0 and not right.terms and right.const > 0:
+        return left // right.const if operator == "/" else left % right.const
+    return None
+
+
+class _Walk:
+    """Goes through a loop's statements: at first to find the sites, in their order, then once more
+    to read what some of them hold."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        kinds: Mapping[str, str],
+        threads: tuple[int, int],
+        named: Callable[[str], str],
+    ):
+        self.loop, self.kinds, self.named = loop, kinds, named
+        nodes = list(every(loop.body))
+        self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes))
+        for name, extent in zip((THREAD.name, BLOCK.name), threads, strict=True):
+            self.start[name] = variable(name, extent)
+        self.read_only = _read_only(loop)
+        self.sites: list[Site | None] = []
+        self.turns: dict[int, Turns] = {}
+        self.number = 0
+
+    def once(self) -> Loop:
+        """The loop, whose iterations read what is held by now."""
+        self.number = 0
+        return replace(self.loop, body=self.body(self.loop.body, _Frame(dict(self.start))))
+
+    def body(self, body: Iterable[Statement], frame: _Frame) -> tuple[Statement, ...]:
+        return tuple(self.statement(one, frame) for one in body)
+
+    def statement(self, one: Statement, frame: _Frame) -> Statement:
+        if isinstance(one, Group):
+            return replace(one, body=self.body(one.body, frame))
+        if isinstance(one, While):
+            return replace(one, body=self.body(one.body, frame.inner(unsure=True)))
+        if isinstance(one, For):
+            return self._for(one, frame)
+        if isinstance(one, If):
+            return self._if(one, frame)
+        new: Statement = self.value(one, frame, not isinstance(one, Call))
+        if isinstance(one, Let):
+            frame.known[one.name] = None if one.changes else frame.index(one.value)
+        elif isinstance(one, Skip):
+            frame.where(apply("!", one.condition))
+        return new
+
+    def _if(self, one: If, frame: _Frame) -> If:
+        inner = frame.inner()
+        given = self.statement(one.given, inner) if one.given else None
+        condition = self.value(one.condition, inner, False)
+        body = self.body(one.body, inner.inner(one.condition))
+        others = []
+        before: Expr = one.condition
+        for other in one.others:
+            inner.where(apply("!", before))
+            own = self.body(other.body, inner.inner(other.condition))
+            before = other.condition or before
+            others.append(Branch(self.value(other.condition, inner, False), own))
+        assert given is None or isinstance(given, Let)
+        return replace(one, given=given, condition=condition, body=body, others=tuple(others))
+
+    def _for(self, one: For, frame: _Frame) -> For:
+        start, stop = self.value(one.start, frame, False), self.value(one.stop, frame, False)
+        turns = self._turns(one, frame)
+        if turns is None:
+            inner = frame.inner(unsure=True)
+            inner.known[one.variable] = None
+            return replace(one, start=start, stop=stop, body=self.body(one.body, inner))
+        first = frame.index(one.start)
+        assert first is not None
+        step = -1 if one.down else one.step
+        inner = frame.inner(loops=(*frame.loops, turns))
+        inner.known[one.variable] = first + turns.place * step
+        bound = infix(">=" if one.down else "<", Name(one.variable), one.stop)
+        inner.where(bound if turns.fewer else None)
+        body = self.body(one.body, inner)
+        if not any(site and site.name and turns in site.along for site in self.sites):
+            return replace(one, start=start, stop=stop, body=body)
+        own: list[Statement] = []
+        if turns.counter != one.variable:
+            place = infix("+", one.start, Integer(turns.place * step))
+            own.append(Let(one.kind, one.variable, place))
+        if turns.fewer:
+            own.append(Skip(apply("!", bound)))
+        return _counted(turns, (*own, *body))
+
+    def _turns(self, one: For, frame: _Frame) -> Turns | None:
+        """How often a loop turns, if that is the same in all iterations."""
+        start, stop = frame.index(one.start), frame.index(one.stop)
+        if start is None or stop is None:
+            return None
+        if one.down:
+            most, least = start.hi - stop.lo + 1, start.lo - stop.hi + 1
+        else:
+            most, least = (
+                -(-(end - begin) // one.step)
+                for end, begin in ((stop.hi, start.lo), (stop.lo, start.hi))
+            )
+        if not 0 < most < _ANY // 2:
+            return None
+        if id(one) not in self.turns:
+            plain = start == Index() and one.step == 1 and not one.down
+            counter = one.variable if plain else self.named(f"{one.variable}_turn")
+            self.turns[id(one)] = Turns(one, counter, most, least < most)
+        return self.turns[id(one)]
+
+    def value(self, value: Any, frame: _Frame, sure: bool) -> Any:
+        """A node that reads what is held. What runs conditionally is not `sure`."""
+        if type(value) is tuple:
+            return tuple(self.value(one, frame, sure) for one in value)
+        if type(value) not in NODES:
+            return value
+        if isinstance(value, Choice) or (isinstance(value, Infix) and value.operator == "&&"):
+            sure = False
+        if isinstance(value, (Load, LoadVector)):
+            site = self._site(value, frame, sure and not frame.unsure)
+            if site and site.name:
+                return site.element
+        inner = {f.name: self.value(getattr(value, f.name), frame, sure) for f in fields(value)}
+        return type(value)(**inner)
+
+    def _site(self, load: Load | LoadVector, frame: _Frame, sure: bool) -> Site | None:
+        """The site of a load, if it may be held."""
+        if self.number == len(self.sites):
+            at, buffer = frame.index(load.at), _buffer(load)
+            kind = self.kinds.get(buffer) if sure and buffer in self.read_only else None
+            if at is None or kind is None:
+                self.sites.append(None)
+            else:
+                if isinstance(load, LoadVector):
+                    kind = f"fs_loaded<{load.kind}, {load.width}>"
+                self.sites.append(Site(load, kind, at, frame.conditions, frame.loops))
+        self.number += 1
+        return self.sites[self.number - 1]
+
+
+def _changing(loop: Loop, nodes: Sequence[Any]) -> set[str]:
+    """What an iteration defines, or changes."""
+    found = {loop.variable} if isinstance(loop, For) else set()
+    for one in nodes:
+        if isinstance(one, (Let, Array, Shared, Table)):
+            found.add(one.name)
+        elif isinstance(one, For):
+            found.add(one.variable)
+        elif isinstance(one, Fill):
+            found |= {"i", one.array}
+        elif isinstance(one, Assign) and isinstance(one.target, Name):
+            found.add(one.target.name)
+        elif isinstance(one, Call):
+            found |= set(names(one))
+    return found
+
+
+def _read_only(loop: Loop) -> set[str]:
+    """The buffers that iterations name only to load from them."""
+    loads = (one for one in every(loop.body) if isinstance(one, (Load, LoadVector)))
+    loaded = Counter(map(_buffer, loads))
+    named = Counter(name for one in loop.body for name in names(one))
+    return {name for name, times in loaded.items() if times == named[name]}
+
+
+def _buffer(load: Load | LoadVector) -> str:
+    return load.buffer.name if isinstance(load.buffer, Name) else ""
