@@ -17,7 +17,7 @@ from fusionstitch.codegen.whiles.in_rows import InRows, in_rows, write_rows
 from fusionstitch.codegen.whiles.lower_phased import write_phased
 from fusionstitch.codegen.whiles.phased import Phased, dealt_to_blocks, in_one_block, on_the_grid
 from fusionstitch.codegen.whiles.price import turns
-from fusionstitch.codegen.whiles.told import told
+from fusionstitch.codegen.whiles.told import facts
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.work import Work
@@ -126,7 +126,7 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
         facts=(
             *looped.facts.facts,
             ("scope", "loop"),
-            ("loops", told(region, form, written, settings)),
+            *facts(region, form, written, settings),
         ),
     )
     if not (verdict := launchable(kernel, settings.device)):

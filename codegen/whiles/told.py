@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from fusionstitch.codegen.whiles.trips import counter
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.graph import Graph, Op, Source
+
+logger = logging.getLogger(__name__)
 
 #: Ops that only add to what they are given, where nothing else reads that.
 _JOINS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
@@ -68,6 +71,18 @@ class Loops:
 
     def __repr__(self) -> str:
         return brief(f"Loops: {count(self.loops, 'loop')} in the form {self.form}, {self.workers}")
+
+
+def facts(
+    region: Graph, form: InRows | Phased, written: Written, settings: Settings
+) -> tuple[tuple[str, object], ...]:
+    """What became of the loops of a region, as a fact of its kernel; none where telling it fails,
+    which the kernel did not."""
+    try:
+        return (("loops", told(region, form, written, settings)),)
+    except Exception:
+        logger.warning("the loops of %s cannot be told of", region.name, exc_info=True)
+        return ()
 
 
 def told(region: Graph, form: InRows | Phased, written: Written, settings: Settings) -> Loops:

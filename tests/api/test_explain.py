@@ -73,6 +73,7 @@ def line_of(text: str) -> int:
         (Question(line=f"test_explain.py:{line_of('return e / e.sum')}"), "divide", "exponential"),
         (Question(line=f"api/test_explain.py:{line_of('s = softened(x)')}"), "divide", "sine"),
         (Question(op="soften", line=f"{__file__}:{line_of('return e / e.sum')}"), "divide", "sine"),
+        (Question(line=f"test_explain.py:{line_of('steps = jax')}"), "sine", "divide"),
         (Question(what="sine"), "sine", "sort"),
         (Question(what=f"test_explain.py:{line_of('steps = jax')}"), "sine", "divide"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -168,6 +169,15 @@ def test_it_gives_what_the_function_gives() -> None:
 
     assert jax.grad(fs.leave(asks))(3.0) == 2.0
     assert fs.leave(asks)(-3.0) == -3.0
+
+
+@pytest.mark.parametrize("name", ["gradient", "a loop inside"])
+def test_xla_hands_the_names_on(name: str) -> None:
+    """What XLA has inlined and simplified still says what is left."""
+    text = jax.jit(PROGRAMS[name]).lower(X).compile().as_text()
+    tanh = [line for line in text.splitlines() if re.search(r"= \S+ tanh\(", line)]
+    assert tanh
+    assert all(LEAVE in line for line in tanh)
 
 
 def test_it_costs_nothing() -> None:
