@@ -81,8 +81,10 @@ class Difference:
 
 
 def compare(before: Side, after: Side) -> Difference:
-    """Pairs kernels that are equal, then those that have most of their ops in common. Ops are known
-    by their HLO names."""
+    """Pairs kernels that are equal, then those that have most of their ops in common. Ops are the
+    same that have the same opcode and scope, in their order; where a file does not say that, those
+    of the same HLO name."""
+    before = before.renamed(after)
     first, second = list(before.parts), list(after.parts)
     same = [(a, b) for a in list(first) if (b := _taken(a, second)) is not None]
     for a, _ in same:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from fusionstitch.reports.answered import to_dict
 from fusionstitch.reports.questions import Question
 
 HOW = "Write one with `fusionstitch explain TARGET --json FILE` or `report TARGET --json FILE`."
+
+#: An op's name in a template.
+_WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,9 @@ class Part:
 @dataclass(frozen=True)
 class Side:
     """The plan of a program: its parts, why other ops are in none of them, and the modelled
-    microseconds of a call, stitched and under XLA."""
+    microseconds of a call, stitched and under XLA. `kinds` say what an op is besides its name,
+    whose number follows from all that is before it in the program; empty where a file says less.
+    """
 
     name: str
     device: str
@@ -41,6 +47,39 @@ class Side:
     reasons: Mapping[str, str]
     us: float
     xla_us: float
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+    def renamed(self, other: Side) -> Side:
+        """The same plan, with the names that `other` has for the same ops: those of the same opcode
+        and scope, in their order."""
+        if not (self.kinds and other.kinds):
+            return self
+        theirs = _numbered(other.kinds)
+        names = {name: theirs.get(kind, "") for kind, name in _numbered(self.kinds).items()}
+        taken = set(other.kinds)
+
+        def renamed(name: str) -> str:
+            found = names.get(name, "")
+            # a name that the other side has for another op
+            return found or (f"{name} (before)" if name in taken else name)
+
+        def part(one: Part) -> Part:
+            template = _WORD.sub(lambda found: names.get(found[0]) or found[0], one.template)
+            return replace(one, ops=frozenset(map(renamed, one.ops)), template=template)
+
+        parts = tuple(map(part, self.parts))
+        reasons = {renamed(name): why for name, why in self.reasons.items()}
+        return replace(self, parts=parts, reasons=reasons)
+
+
+def _numbered(kinds: Mapping[str, str]) -> dict[tuple[str, int], str]:
+    """By kind and number among those of a kind, the name."""
+    found: dict[tuple[str, int], str] = {}
+    counts: dict[str, int] = {}
+    for name, kind in kinds.items():
+        counts[kind] = counts.get(kind, 0) + 1
+        found[kind, counts[kind]] = name
+    return found
 
 
 def of_program(name: str, stitched: Stitched) -> Side:
@@ -74,6 +113,9 @@ def _side(name: str, data: Mapping[str, Any]) -> Side:
         reasons,
         float(data["modelled_us"]),
         float(data["modelled_xla_us"]),
+        {_text(op["name"]): f"{op['opcode']} {op['scope']}" for op in data["ops"]}
+        if explained
+        else {},
     )
 
 

@@ -67,6 +67,33 @@ def test_what_differs() -> None:
     assert json.loads(json.dumps(found.to_dict()))["ops"]["moved"] == ["d"]
 
 
+def test_ops_whose_numbers_changed_are_the_same(tmp_path: Path) -> None:
+    """By opcode and scope: the second program has one more tanh before all others."""
+
+    def told(name: str, numbers: dict[str, str], template: str) -> Side:
+        ops = [
+            {"name": n, "opcode": k.split()[0], "scope": k.split()[1]} for n, k in numbers.items()
+        ]
+        kernel = {"name": "fs_a", "ops": list(numbers)[-2:], "scope": "", "template": template}
+        data = {
+            "workload": name,
+            "device": "h200",
+            "ops": [{**op, "reason": None} for op in ops],
+            "kernels": [{**kernel, "modelled_us": 1.0, "xla_us": 2.0}],
+        }
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({**data, "modelled_us": 1.0, "modelled_xla_us": 2.0}))
+        return of_file(path)
+
+    old = told("old", {"tanh.1": "tanh f/b/tanh", "exp.2": "exp f/b/exp"}, "tanh.1[CTA];")
+    numbers = {"tanh.1": "tanh f/a/tanh", "tanh.2": "tanh f/b/tanh", "exp.3": "exp f/b/exp"}
+    assert compare(old, told("new", numbers, "tanh.2[CTA];")).equal
+    other = told("other", numbers, "tanh.2[WARP];")
+    [change] = compare(old, other).changed
+    assert (change.gained, change.lost) == ([], [])
+    assert "    -tanh.2[CTA];" in text(compare(old, other)).splitlines()
+
+
 def test_equal_plans_and_plans_with_nothing_in_common() -> None:
     assert compare(BEFORE, BEFORE).equal
     assert "the plans are equal: 3 kernels" in text(compare(BEFORE, BEFORE))
