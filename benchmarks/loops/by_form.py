@@ -1,7 +1,8 @@
 """Loops in each of their forms on a GPU, modelled and measured: what the model's prices of loops
 are compared with. python -m benchmarks.loops.by_form [NAME ...] --json FILE
 
-Each program has a process of its own in each form. They compile side by side and are measured one at a time.
+Each program has a process of its own in each form. They compile side by side and are measured one
+at a time.
 """
 
 from __future__ import annotations

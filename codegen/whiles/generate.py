@@ -110,7 +110,8 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
     form, region, written = looped.form, looped.region, looped.written
     lowered = written.lowered
     verify(lowered)
-    bounds = f"{lowered.block}, {written.per_sm}" if written.per_sm else f"{lowered.block}"
+    per_sm = written.per_sm if written.meet or written.per_sm > 1 else 0
+    bounds = f"{lowered.block}, {per_sm}" if per_sm else f"{lowered.block}"
     summary = list(_summary(region, form))
     kernel = Kernel(
         name=region.name,
@@ -121,7 +122,7 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
         grid=lowered.grid,
         block=lowered.block,
         shared_bytes=lowered.shared,
-        cooperative=written.per_sm > 0,
+        cooperative=written.meet,
         template=form.template,
         facts=(
             *looped.facts.facts,

@@ -14,6 +14,7 @@ that each element has a register of its own.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
     Number,
+    all_of,
     apply,
     infix,
     number,
@@ -94,11 +96,16 @@ class Site:
     at: Index
     conditions: tuple[Expr, ...]
     loops: tuple[Turns, ...]
+    #: integers that the address and the conditions are made of
+    bounds: tuple[Let, ...]
     name: str = ""
 
-    @property
+    @functools.cached_property
     def along(self) -> list[Turns]:
         used = {v.name for v in self.at.variables}
+        for bound in reversed(self.bounds):
+            if bound.name in used:
+                used |= set(names(bound.value))
         return [turns for turns in self.loops if turns.counter in used]
 
     @property
@@ -143,7 +150,7 @@ def hold(
     before: list[Statement] = []
     for site in _chosen(walk.sites, room):
         site.name = named(f"{_buffer(site.load)}_held")
-        before += _loaded(site)
+        before += [one for one in _loaded(site) if not isinstance(one, Let) or one not in before]
     return before, walk.once() if before else loop
 
 
@@ -159,18 +166,18 @@ def _chosen(sites: Sequence[Site | None], room: int) -> list[Site]:
 
 def _loaded(site: Site) -> list[Statement]:
     """An array, and the loads that fill it."""
-    element = site.element
-    body: Statement = Assign(element, replace(site.load, at=Integer(site.at)))
-    if site.conditions:
-        [first, *others] = site.conditions
-        body = If(Infix("&&", (first, *others)) if others else first, body=(body,))
+    body: Statement = Assign(site.element, replace(site.load, at=Integer(site.at)))
+    if (condition := all_of(site.conditions)) is not None:
+        body = If(condition, body=(body,))
     asked = {name for condition in site.conditions for name in names(condition)}
-    for turns in reversed(site.loops):
-        if turns in site.along or turns.counter in asked:
-            body = _counted(turns, (body,))
+    asked |= {name for bound in site.bounds for name in names(bound.value)}
+    around = [t for t in site.loops if t in site.along or t.counter in asked]
+    lines = [*site.bounds, body]
+    for turns in reversed(around):
+        lines = [_counted(turns, tuple(lines))]
     about = comment(f"{_buffer(site.load)}: what a thread reads of it in every iteration")
     size = site.elements if site.elements > 1 else None
-    return [Note(about), Array(site.kind, site.name, size), body]
+    return [Note(about), Array(site.kind, site.name, size), *lines]
 
 
 def _counted(turns: Turns, body: tuple[Statement, ...]) -> For:
@@ -185,6 +192,7 @@ class _Frame:
     known: dict[str, Index | None]
     conditions: tuple[Expr, ...] = ()
     loops: tuple[Turns, ...] = ()
+    bounds: tuple[Let, ...] = ()
     unsure: bool = False
 
     def inner(self, condition: Expr | None = None, **changes: Any) -> _Frame:
@@ -273,6 +281,7 @@ class _Walk:
         self.read_only = _read_only(loop)
         self.sites: list[Site | None] = []
         self.turns: dict[int, Turns] = {}
+        self.bounds: dict[int, Let] = {}
         self.number = 0
 
     def once(self) -> Loop:
@@ -294,10 +303,27 @@ class _Walk:
             return self._if(one, frame)
         new: Statement = self.value(one, frame, not isinstance(one, Call))
         if isinstance(one, Let):
-            frame.known[one.name] = None if one.changes else frame.index(one.value)
+            frame.known[one.name] = None if one.changes else self._integer(one, frame)
         elif isinstance(one, Skip):
             frame.where(apply("!", one.condition))
         return new
+
+    def _integer(self, one: Let, frame: _Frame) -> Index | None:
+        """What a variable is, by what is known before the loop: where that is the lesser of two
+        integers, it gets a name there."""
+        value = one.value
+        if not (isinstance(value, Apply) and value.function.startswith("fs_min")):
+            return frame.index(value)
+        found = [frame.index(argument) for argument in value.arguments]
+        known = [index for index in found if index is not None]
+        if len(known) < len(found) or min(index.lo for index in known) < 0:
+            return None
+        if id(one) not in self.bounds:
+            least = Apply(value.function, tuple(map(Integer, known)))
+            self.bounds[id(one)] = Let(one.kind, self.named(one.name), least)
+        bound = self.bounds[id(one)]
+        frame.bounds += (bound,)
+        return variable(bound.name, min(index.hi for index in known) + 1)
 
     def _if(self, one: If, frame: _Frame) -> If:
         inner = frame.inner()
@@ -384,9 +410,21 @@ class _Walk:
             else:
                 if isinstance(load, LoadVector):
                     kind = f"fs_loaded<{load.kind}, {load.width}>"
-                self.sites.append(Site(load, kind, at, frame.conditions, frame.loops))
+                bounds = _asked(frame.bounds, [Integer(at), *frame.conditions])
+                self.sites.append(Site(load, kind, at, frame.conditions, frame.loops, bounds))
         self.number += 1
         return self.sites[self.number - 1]
+
+
+def _asked(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:
+    """The bounds that expressions, and further bounds, are made of."""
+    asked = {name for expr in by for name in names(expr)}
+    found: list[Let] = []
+    for bound in reversed(bounds):
+        if bound.name in asked:
+            found.insert(0, bound)
+            asked |= set(names(bound.value))
+    return tuple(found)
 
 
 def _changing(loop: Loop, nodes: Sequence[Any]) -> set[str]:

@@ -50,8 +50,8 @@ def write_phased(form: Phased, settings: Settings) -> Written:
     device = settings.device
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
     lowered = lowering.lowered()
-    per_sm = 0 if form.alone else -(-form.grid // device.sm_count)
-    return Written(lowered, lowering.graphs, lowering.scratch, per_sm, lowering.names)
+    resident, meet = form.threads.resident, not form.alone
+    return Written(lowered, lowering.graphs, lowering.scratch, resident, meet, names=lowering.names)
 
 
 class PhasedLowering:
@@ -185,7 +185,7 @@ class PhasedLowering:
         kinds = {b.name: b.kind for b in buffers if not b.overwritten}
         kinds |= {one.name: one.kind for one in items if isinstance(one, Shared)}
         threads = (self.phased.block, self.phased.grid)
-        before, loop = hold(loop, kinds, self.phased.registers, threads, self.writer.name)
+        before, loop = hold(loop, kinds, self.phased.threads.registers, threads, self.writer.name)
         items += [*before, loop]
 
     def condition(self, one: Repeat) -> Expr:

@@ -7,15 +7,12 @@ from iteration to iteration.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.loops.nests import Place
-from fusionstitch.codegen.loops.stages import inner_extents
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS
-from fusionstitch.codegen.schedule.tuning import power_of_two
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY
@@ -36,26 +33,24 @@ from fusionstitch.codegen.whiles.pieces import (
 )
 from fusionstitch.codegen.whiles.price import UNKNOWN_TRIPS
 from fusionstitch.codegen.whiles.ragged import let_rows_stop
+from fusionstitch.codegen.whiles.threads import (
+    Threads,
+    free_registers,
+    read_as_they_are,
+    threads_alone,
+)
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import boundary_us, phases_us
 from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.errors import CodegenError
-from fusionstitch.hlo.graph import Op
 
-#: From one phase of a single block to the next: its barrier, and the latency of what crosses it.
+#: From one phase to the next, at least: the barrier of a block, and the latency of what crosses it.
 BLOCK_PHASE_US = 0.5
-#: Threads of one block that works alone.
-MOST_THREADS, LEAST_THREADS = 1024, 32
-#: Share of the time of a dot's steps where operands come from the memory of their block.
-NEAR_STEPS = 0.15
-#: Elements that a thread of it sums up.
-SUMMED = 16
-#: Threads that a block keeps, however much each of them could hold.
-FEW_THREADS = 256
-#: Ops that read another part of an array in each iteration.
-_CUTTING = frozenset({"dynamic-slice", "gather"})
-#: Registers that a thread can have, and those of it that an iteration computes with.
-MOST_REGISTERS, WORKING = 255, 40
+#: Share of the time of a dot's steps where operands come from the memory of their block, and where
+#: threads hold them.
+NEAR_STEPS, HELD_STEPS = 0.15, 0.02
+#: The same of bytes that lie in the memory of their block.
+NEAR_BYTES = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +64,16 @@ class Phased:
     schedules: dict[Straight, Scheduled]
     same: dict[Slot, Slot]
     outputs: dict[Slot, int]
-    block: int
+    threads: Threads
     grid: int
     us: float
     #: whether blocks have nothing in common
     alone: bool
-    #: those of a thread for what it holds from iteration to iteration
-    registers: int
+
+    @property
+    def block(self) -> int:
+        """Threads of a block."""
+        return self.threads.block
 
     @property
     def template(self) -> str:
@@ -127,14 +125,10 @@ def _one_block(device: Device) -> Device:
 def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
     """The program for as many multiprocessors as `device` has."""
     alone = device.sm_count == 1
-    pieces = sorted(straight_ones(cut.pieces), key=lambda piece: -_elements(piece))
-    block = 0
+    threads = threads_alone(cut, settings.device) if alone else None
+    block = threads.block if threads else 0
     schedules: dict[Straight, Scheduled] = {}
-    if alone:
-        most = max(map(_steps, (op for piece in pieces for op in piece.graph.ops[:-1])))
-        block = min(MOST_THREADS, max(LEAST_THREADS, power_of_two(most)))
-        block = _that_holds(_read_again(cut), block, device)
-    for piece in pieces:
+    for piece in sorted(straight_ones(cut.pieces), key=lambda piece: -_elements(piece)):
         scheduled = _scheduled(piece, settings, device, block)
         block = block or scheduled.plan.block
         schedules[piece] = scheduled
@@ -146,50 +140,20 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
         last = copied_to_outputs(cut.flat.graph.name, rest)
         schedules[last] = _scheduled(last, settings, device, block)
         every = (*every, last)
-    most = 1 if alone else max(s.plan.grid for s in schedules.values())
-    per_sm = [s.plan.blocks_per_sm or 1 for s in schedules.values() if s.plan.cooperative]
-    fewest = min(per_sm, default=max(1, RESIDENT_THREADS // block))
-    grid = min(most, device.sm_count * fewest)
-    us = settings.device.launch_us + _us(every, schedules, device, grid)
-    registers = _free(block * (1 if alone else -(-grid // device.sm_count)), device)
-    if cut.dealt:
-        grid = cut.dealt.blocks
-    return Phased(cut, every, schedules, same, outputs, block, grid, us, alone, registers)
-
-
-def _free(threads: int, device: Device) -> int:
-    """Registers in which one of so many threads of a multiprocessor can hold what it reads."""
-    return min(MOST_REGISTERS, device.registers_per_sm // threads) - WORKING
-
-
-def _read_again(cut: Program) -> int:
-    """Bytes of arrays that all iterations read, as they are and as a whole."""
-    found: dict[Slot, int] = {}
-    for repeat in repeats(cut.pieces):
-        written = {slot for pair in repeat.pairs for slot in pair}
-        written |= {t.slot for p in straight_ones(repeat.body) for ts in p.targets for t in ts}
-        for piece in straight_ones(repeat.body):
-            for p, slot in zip(piece.graph.parameters, piece.sources, strict=True):
-                users = piece.graph.users[p.id]
-                if slot and slot not in written and not any(u.opcode in _CUTTING for u in users):
-                    found[slot] = p.shape.bytes
-    return sum(found.values())
-
-
-def _that_holds(read: int, most: int, device: Device) -> int:
-    """Threads of a block, `most` or fewer, whose registers hold so many bytes. Fewer threads have
-    more of them: each needs some to compute with."""
-    for block in (most, most // 2, most // 4):
-        if block >= FEW_THREADS and read <= 4 * block * _free(block, device):
-            return block
-    return most
-
-
-def _steps(op: Op) -> int:
-    """Threads that an op keeps busy, each with a few elements that it sums."""
-    if op.opcode == "parameter":
-        return 1
-    return max(op.shape.size, op.shape.size * math.prod(inner_extents(op)) // SUMMED)
+    if threads:
+        grid = cut.dealt.blocks if cut.dealt else 1
+        waves = -(-grid // (settings.device.sm_count * threads.resident))
+        us = waves * _us(every, schedules, device, threads)
+    else:
+        per_sm = [s.plan.blocks_per_sm or 1 for s in schedules.values() if s.plan.cooperative]
+        fewest = min(per_sm, default=max(1, RESIDENT_THREADS // block))
+        grid = min(max(s.plan.grid for s in schedules.values()), device.sm_count * fewest)
+        resident = -(-grid // device.sm_count)
+        threads = Threads(block, resident, free_registers(block * resident, device), False)
+        barrier = max(BLOCK_PHASE_US, boundary_us(device, grid))
+        us = _us(every, schedules, device, threads, barrier)
+    us += settings.device.launch_us
+    return Phased(cut, every, schedules, same, outputs, threads, grid, us, alone)
 
 
 def _elements(piece: Straight) -> int:
@@ -215,30 +179,43 @@ def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) 
 
 
 def _us(
-    pieces: Sequence[Piece], schedules: dict[Straight, Scheduled], device: Device, grid: int
+    pieces: Sequence[Piece],
+    schedules: dict[Straight, Scheduled],
+    device: Device,
+    threads: Threads,
+    barrier: float = BLOCK_PHASE_US,
 ) -> float:
+    """Microseconds of pieces, with a `barrier` behind each phase. Blocks that share a
+    multiprocessor, on each of which there is one by `device`, wait at the same time."""
     total = 0.0
-    barrier = BLOCK_PHASE_US if grid == 1 else boundary_us(device, grid)
+    blocks = threads.resident if device.holds_one_block else 1
     for piece in pieces:
         if isinstance(piece, Repeat):
             trips = piece.count.trips if piece.count else UNKNOWN_TRIPS
-            total += trips * _us(piece.body, schedules, device, grid)
+            total += trips * _us(piece.body, schedules, device, threads, barrier)
             continue
         facts = schedules[piece].facts
         read = sum(p.shape.bytes for p in piece.graph.parameters)
         written = sum(op.shape.bytes for op in piece.graph.root.operands)
         facts = facts.warmed(read, written)
         if device.holds_one_block:
-            facts = replace(facts, phases=tuple(map(_near, facts.phases)))
+            facts = replace(facts, phases=tuple(_near(facts.phases, piece, threads)))
         each = phases_us(facts, device)
-        total += sum(us + barrier for us in each)
+        total += sum(blocks * us + barrier for us in each)
     return total
 
 
-def _near(phase: Work) -> Work:
-    """A phase of one block, whose dots find their operands near."""
-    steps, chain = int(NEAR_STEPS * phase.dot_steps), int(NEAR_STEPS * phase.dot_chain)
-    return replace(phase, dot_steps=steps, dot_chain=chain)
+def _near(phases: Sequence[Work], piece: Straight, threads: Threads) -> Iterator[Work]:
+    """The phases of one block, which find near what they do not read out of arrays of the region:
+    in the memory of the block. What all iterations read may be held, too."""
+    share = HELD_STEPS if threads.holds else NEAR_STEPS
+    again = sum(p.shape.bytes for p in read_as_they_are(piece))
+    for phase in phases:
+        far = min(again, phase.l2_bytes)
+        again -= far
+        moved = (0 if threads.holds else far) + int(NEAR_BYTES * (phase.l2_bytes - far))
+        steps, chain = int(share * phase.dot_steps), int(share * phase.dot_chain)
+        yield replace(phase, l2_bytes=moved, dot_steps=steps, dot_chain=chain)
 
 
 def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot]:

@@ -33,9 +33,11 @@ from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.joining import join
 from fusionstitch.hlo.simplify import simplify_module
+from fusionstitch.hlo.stacking import take_out
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
 from fusionstitch.patterns.like_terms import joined_sums
+from fusionstitch.patterns.loop_sums import loop_sums
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan.findings import Evidence
@@ -215,7 +217,7 @@ class _Run:
     literals: tuple[bytes, ...] = ()
 
     def stitch(self) -> Stitched:
-        module = self.join_sums(self.read())
+        module = self.join_sums(self.take_out_sums(self.read()))
         module = self.simplify(module)
         plans = self.plan(module)
         written = self.generate(module, [c for plan in plans for c in plan.chosen])
@@ -243,6 +245,15 @@ class _Run:
             module = from_message(proto)
             self.name = module.name
             return module
+
+    def take_out_sums(self, module: Module) -> Module:
+        """The module whose loops stack what they would add up over a batch."""
+        if self.options.numerics == "strict":
+            return module  # terms are added in another order
+        with self.timed("simplify"):
+            found = loop_sums(module)
+            take_out(module, found)
+            return from_message(module.proto) if found else module
 
     def join_sums(self, module: Module) -> Module:
         """The module with the sums over an unrolled loop's steps as one op each."""

@@ -17,6 +17,7 @@ from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.trips import counted
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Plan
@@ -88,7 +89,7 @@ def modelled_xla(plan: Plan, device: Device) -> Count:
     for op in (op for one in plan.chosen for op in one.pattern.ops if op.opcode == "while"):
         for called in op.called:
             for graph, n in repeats(called).items():
-                total += _modelled(graph, device).times(n * (trip_count(op) or 1))
+                total += _modelled(graph, device).times(n * _trips(op))
     return total
 
 
@@ -154,7 +155,7 @@ def repeats(program: Graph) -> dict[Graph, int]:
         found[graph] = found.get(graph, 0) + n
         for op in graph:
             if op.opcode == "while":
-                trips = trip_count(op) or 1
+                trips = _trips(op)
                 for called in op.called:
                     visit(called, n * trips)
             elif op.opcode in ("conditional", "call", "async-start"):
@@ -171,43 +172,7 @@ def runs_of(plans: Sequence[Plan]) -> dict[Graph, int]:
     return repeats(plans[-1].program) if plans else {}
 
 
-def trip_count(loop: Op) -> int | None:
-    """Iterations of a loop that counts up to a constant in steps of a constant, else None."""
-    condition, body = loop.called
-    root = condition.root
-    if root.opcode != "compare" or root.attrs["direction"] != "LT":
-        return None
-    index, limit = _counter(root.operands[0]), _scalar(root.operands[1])
-    if index is None or limit is None or body.root.opcode != "tuple":
-        return None
-    step = _step(body.root.operands[index], index)
-    init = loop.operands[0]
-    start = _scalar(init.operands[index]) if init.opcode == "tuple" else None
-    if start is None or step is None or step <= 0:
-        return None
-    return max(0, -(-(limit - start) // step))
-
-
-def _counter(op: Op) -> int | None:
-    """The index i when `op` is element i of its graph's parameter."""
-    if op.opcode == "get-tuple-element" and op.operands[0].opcode == "parameter":
-        index: int = op.attrs["index"]
-        return index
-    return None
-
-
-def _step(op: Op, index: int) -> int | None:
-    if op.opcode != "add":
-        return None
-    for counter, step in (op.operands, op.operands[::-1]):
-        if _counter(counter) == index:
-            return _scalar(step)
-    return None
-
-
-def _scalar(op: Op) -> int | None:
-    while op.opcode in ("copy", "convert", "reshape", "broadcast") and op.shape.size == 1:
-        op = op.operands[0]
-    if op.opcode != "constant" or op.shape.size != 1 or op.dtype[0] not in "su":
-        return None
-    return int(op.attrs["value"].reshape(()))
+def _trips(loop: Op) -> int:
+    """Iterations of a loop; 1 where the data decides."""
+    found = counted(loop)
+    return (found.trips if found else 0) or 1

@@ -1,0 +1,174 @@
+"""What iterations read again is held in registers: which loads, and where they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+import pytest
+
+from fusionstitch.codegen.ir.expressions import (
+    THREAD,
+    Apply,
+    Choice,
+    Expr,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    Number,
+    apply,
+    infix,
+    number,
+)
+from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.statements import (
+    Assign,
+    Branch,
+    For,
+    If,
+    Leave,
+    Let,
+    Skip,
+    Statement,
+    Store,
+    Swap,
+    While,
+)
+from fusionstitch.codegen.places.index import Index, variable
+from fusionstitch.codegen.whiles.held import hold
+
+LANE = Let("int", "lane", infix("%", THREAD, 4))
+COLUMN = variable("column", 16)
+
+
+def load(at: Index, buffer: str = "w") -> Load:
+    return Load(Name(buffer), Integer(at))
+
+
+def used(value: Expr) -> Statement:
+    return Assign(Name("sum"), value, "+")
+
+
+def columns(*body: Statement, start: Expr = LANE.value, step: int = 4) -> For:
+    return For("int", "column", start, number(16), step, body=body)
+
+
+def held(body: Sequence[Statement], room: int = 64) -> tuple[str, str]:
+    """What comes before a loop of these statements, and the loop."""
+    numbers: Iterator[int] = count()
+    loop = For("int", "turn", number(0), number(9), body=tuple(body))
+    kinds = {"w": "float", "h": "bf16"}
+    before, after = hold(loop, kinds, room, (64, 8), lambda name: f"{name}_{next(numbers)}")
+    return text(before), text([after])
+
+
+def test_each_element_has_a_register_of_its_own() -> None:
+    before, after = held([LANE, columns(used(load(COLUMN)), start=Name("lane"))])
+    assert before.splitlines() == [
+        "// w: what a thread reads of it in every iteration",
+        "float w_held_1[4];",
+        "FS_UNROLL for (int column_turn_0 = 0; column_turn_0 < 4; ++column_turn_0) {",
+        "  w_held_1[column_turn_0] = w[column_turn_0 * 4 + (threadIdx.x % 4)];",
+        "}",
+    ]
+    assert after.splitlines() == [
+        "for (int turn = 0; turn < 9; ++turn) {",
+        "  const int lane = threadIdx.x % 4;",
+        "  FS_UNROLL for (int column_turn_0 = 0; column_turn_0 < 4; ++column_turn_0) {",
+        "    const int column = lane + column_turn_0 * 4;",
+        "    sum += w_held_1[column_turn_0];",
+        "  }",
+        "}",
+    ]
+
+
+def test_threads_that_have_fewer_elements_skip_the_rest() -> None:
+    before, after = held([columns(used(load(COLUMN)), start=infix("%", THREAD, 8), step=12)])
+    assert "if (column_turn_0 * 12 + (threadIdx.x % 8) < 16) {\n" in before
+    assert "if (!(column < 16)) continue;" in after
+
+
+def test_a_loop_that_counts_down() -> None:
+    loop = For("int", "column", number(7), number(0), down=True, body=(used(load(COLUMN)),))
+    before, after = held([loop])
+    assert "float w_held_1[8];" in before
+    assert "w_held_1[column_turn_0] = w[-column_turn_0 + 7];" in before
+    assert "const int column = 7 + -column_turn_0;" in after
+
+
+def test_a_scalar_is_a_variable() -> None:
+    before, after = held([used(load(Index()))])
+    assert before.splitlines()[1:] == ["float w_held_0;", "w_held_0 = w[0];"]
+    assert "sum += w_held_0;" in after
+
+
+def test_a_vector_is_held_as_one() -> None:
+    vector = LoadVector("bf16", 8, Name("h"), Integer(COLUMN * 8))
+    before, after = held([columns(Let("auto", "v", vector), start=number(0), step=1)])
+    assert "fs_loaded<bf16, 8> h_held_0[16];" in before
+    assert "const auto v = h_held_0[column];" in after
+
+
+def test_the_branch_of_a_load_is_asked_before() -> None:
+    first = infix("<", THREAD, 3)
+    body = If(
+        first,
+        body=(used(load(Index())),),
+        others=(
+            Branch(infix("<", THREAD, 5), (used(load(Index((), 1))),)),
+            Branch(None, (used(load(Index((), 2))),)),
+        ),
+    )
+    before, _ = held([body])
+    assert "if (threadIdx.x < 3) {\n  w_held_0 = w[0];" in before
+    assert "if (!(threadIdx.x < 3) && threadIdx.x < 5) {\n  w_held_1 = w[1];" in before
+    assert "if (!(threadIdx.x < 3) && !(threadIdx.x < 5)) {\n  w_held_2 = w[2];" in before
+
+
+def test_what_is_skipped_is_not_loaded() -> None:
+    before, _ = held([columns(Skip(infix(">=", Name("column"), 9)), used(load(COLUMN)))])
+    assert "if (!(" in before
+    assert ">= 9)) {" in before
+
+
+def test_a_place_that_is_the_lesser_of_two() -> None:
+    row = Let("int", "row", Apply("fs_min<int>", (infix("/", THREAD, 2), Number("20"))))
+    before, _ = held([row, used(load(variable("row", 21) * 3)), used(load(variable("row", 21)))])
+    assert before.count("const int row_0 = fs_min<int>((threadIdx.x / 2), 20);") == 1
+    assert "w_held_1 = w[row_0 * 3];" in before
+
+
+def test_those_that_fit_are_held_and_those_read_most_come_first() -> None:
+    often = columns(used(load(Index((), 5))), start=number(0), step=1)
+    before, after = held([columns(used(load(COLUMN)), start=number(0), step=1), often], room=4)
+    assert "w_held_0 = w[5];" in before
+    assert "sum += w[column];" in after
+
+
+TURN = variable("turn", 9)
+OTHER = used(load(Index(), "w"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [used(load(TURN))],
+        [Let("int", "place", Load(Name("i"), number(0))), used(load(variable("place", 4)))],
+        [OTHER, Store("w", number(0), number(1))],
+        [OTHER, Swap("w", "h")],
+        [OTHER, Let("float*", "p", infix("+", Name("w"), 1))],
+        [used(Choice(((infix("<", Name("turn"), 3), load(Index())),), number(0)))],
+        [If(infix("<", Name("turn"), 3), body=(OTHER,))],
+        [If(infix("<", Name("sum"), 3), body=(OTHER,)), used(number(1))],
+        [While((Leave(infix("<", Name("sum"), 3)), OTHER))],
+        [For("int", "column", number(0), Name("sum"), body=(OTHER,)), used(number(1))],
+        [used(load(Index(), "elsewhere"))],
+        [Let("int", "k", number(0), changes=True), used(load(variable("k", 4)))],
+        [Skip(apply("!", Name("sum"))), OTHER, used(number(1))],
+    ],
+)
+def test_what_iterations_change_or_may_not_read_is_not_held(body: list[Statement]) -> None:
+    before, after = held(body)
+    assert not before
+    assert after == text([For("int", "turn", number(0), number(9), body=tuple(body))])

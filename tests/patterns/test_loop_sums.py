@@ -1,0 +1,172 @@
+"""Sums that leave their loops: which do, and that programs give what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import fusionstitch as fs
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Module
+from fusionstitch.hlo.importer import from_message, parse
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.stacking import take_out
+from fusionstitch.hlo.verify import verify_module
+from fusionstitch.patterns.loop_sums import loop_sums
+from tests.nearness import assert_near
+
+STEPS, BATCH, WIDTH, HIDDEN = 5, 3, 4, 6
+draw = np.random.default_rng(0)
+
+
+def array(*dims: int) -> np.ndarray:
+    return draw.standard_normal(dims, np.float32) * np.float32(0.5)
+
+
+WEIGHTS = {"w": array(WIDTH, HIDDEN), "u": array(HIDDEN, HIDDEN), "b": array(HIDDEN)}
+XS = array(STEPS, BATCH, WIDTH)
+
+
+def module_of(fun: Callable[..., Any], *args: Any) -> Module:
+    data = jax.jit(fun).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()
+    return from_message(parse(inline_calls(data)))
+
+
+def taken_out(fun: Callable[..., Any], *args: Any) -> list[str]:
+    """The opcodes of the sums that leave loops, after a look at what they give."""
+    module = module_of(fun, *args)
+    found = loop_sums(module)
+    leaves = jax.tree.leaves(args)
+    before = evaluate(module.entry, leaves, float64=True)
+    take_out(module, found)
+    edited = from_message(module.proto)
+    verify_module(edited.proto.SerializeToString())
+    after = evaluate(edited.entry, leaves, float64=True)
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
+    if found:
+        assert not loop_sums(edited)
+    return sorted(one.term.opcode for sums in found for one in sums.sums)
+
+
+def recurrent(params: Any, xs: Any, reverse: bool = False, unroll: int = 1) -> Any:
+    def step(h: Any, x: Any) -> tuple[Any, Any]:
+        h = jnp.tanh(x @ params["w"] + h @ params["u"] + params["b"])
+        return h, h
+
+    first = jnp.zeros((xs.shape[1], params["u"].shape[0]))
+    return lax.scan(step, first, xs, reverse=reverse, unroll=unroll)[1]
+
+
+def loss(params: Any, xs: Any, **keywords: Any) -> Any:
+    return jnp.sum(recurrent(params, xs, **keywords) ** 2)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients_of_weights_and_biases_leave_the_loop(reverse: bool) -> None:
+    gradient = jax.grad(lambda params, xs: loss(params, xs, reverse=reverse))
+    assert taken_out(gradient, WEIGHTS, XS) == ["dot", "dot", "reduce"]
+
+
+def test_what_is_joined_in_an_iteration_is_joined_behind_the_loop() -> None:
+    """As XLA merges the products of one operand before the pass gets them."""
+
+    def step(sums: Any, given: Any) -> tuple[Any, None]:
+        x, h, d = given
+        both = jnp.concatenate([x, h], 1).T @ d
+        return (sums[0] + both[:WIDTH], sums[1] + both[WIDTH:]), None
+
+    def run(x: Any, h: Any, d: Any) -> Any:
+        first = (jnp.ones((WIDTH, HIDDEN)), jnp.zeros((HIDDEN, HIDDEN)))
+        return lax.scan(step, first, (x, h, d))[0]
+
+    h, d = array(STEPS, BATCH, HIDDEN), array(STEPS, BATCH, HIDDEN)
+    assert taken_out(run, XS, h, d) == ["dot", "dot"]
+
+
+def test_a_loss_over_the_batch_leaves_the_loop() -> None:
+    def step(carry: Any, x: Any) -> tuple[Any, None]:
+        h, total = carry
+        h = jnp.tanh(h + x)
+        return (h, total + jnp.sum(h, axis=0)), None
+
+    def run(xs: Any) -> Any:
+        return lax.scan(step, (xs[0], jnp.zeros(WIDTH)), xs)[0]
+
+    assert taken_out(run, XS) == ["reduce"]
+
+
+def test_loops_in_loops() -> None:
+    def outer(sums: Any, xs: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, sums, jax.grad(loss)(WEIGHTS, xs)), None
+
+    def run(many: Any) -> Any:
+        return lax.scan(outer, jax.tree.map(jnp.zeros_like, WEIGHTS), many)[0]
+
+    assert taken_out(run, array(2, STEPS, BATCH, WIDTH)) == ["dot", "dot", "reduce"]
+
+
+def _read_meanwhile(xs: Any) -> Any:
+    def step(total: Any, x: Any) -> tuple[Any, Any]:
+        return total + x.T @ x, total[0]
+
+    return lax.scan(step, jnp.zeros((WIDTH, WIDTH)), xs)
+
+
+def _asked_for(xs: Any) -> Any:
+    def step(s: Any) -> Any:
+        return s[0] + 1, s[1] + jnp.sum(jnp.sin(xs[s[0]]))
+
+    return lax.while_loop(lambda s: (s[0] < STEPS) & (s[1] < 1.0), step, (0, jnp.float32(0)))
+
+
+def _of_integers(xs: Any) -> Any:
+    step = lambda total, x: (total + jnp.sum(x.astype(int), axis=0), x)  # noqa: E731
+    return lax.scan(step, jnp.zeros(WIDTH, int), xs)
+
+
+def _of_much(xs: Any) -> Any:
+    """A field would have to be kept of each iteration."""
+
+    def step(carry: Any, x: Any) -> tuple[Any, None]:
+        field, total = carry
+        field = jnp.tanh(field + x[0, 0])
+        return (field, total + jnp.sum(field, axis=0)), None
+
+    return lax.scan(step, (jnp.ones((64, 64)), jnp.zeros(64)), xs)[0]
+
+
+def _of_unknown_length(xs: Any) -> Any:
+    step = lambda s: (s[0] + 1, s[1] + xs[s[0]].T @ xs[s[0]])  # noqa: E731
+    return lax.while_loop(lambda s: xs[s[0], 0, 0] < 9, step, (0, jnp.zeros((WIDTH, WIDTH))))
+
+
+@pytest.mark.parametrize(
+    "fun", [_read_meanwhile, _asked_for, _of_integers, _of_much], ids=lambda f: f.__name__
+)
+def test_what_stays_in_its_loop(fun: Callable[..., Any]) -> None:
+    assert taken_out(fun, XS) == []
+
+
+def test_a_loop_that_the_data_ends_keeps_its_sums() -> None:
+    assert not loop_sums(module_of(_of_unknown_length, XS))
+
+
+@pytest.mark.parametrize(("numerics", "products"), [("strict", 0), ("default", 2)])
+def test_strict_numbers_are_added_one_by_one(numerics: str, products: int) -> None:
+    options = fs.Options(backend="emulate", numerics=numerics)
+    found = fs.jit(jax.grad(loss), options=options).lower(WEIGHTS, XS).compile().stitched
+    assert found is not None
+    assert sum(op.opcode == "dot" for op in found.plans[-1].program) == products
+
+
+def test_a_gradient_gives_what_jax_gives(host_compiler: str) -> None:
+    gradient = jax.value_and_grad(loss)
+    ours = fs.jit(gradient, options=fs.Options(backend="emulate", fallback="error"))(WEIGHTS, XS)
+    assert_near(ours, jax.jit(gradient)(WEIGHTS, XS), 2e-6, rough=2e-6)
