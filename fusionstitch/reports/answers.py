@@ -5,22 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from fusionstitch.compiler.core import Stitch, Stitched
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
-from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import brief
-from fusionstitch.hlo.detached import detach
-from fusionstitch.hlo.frames import Frame, Frames
-from fusionstitch.hlo.graph import Graph, Module, Op, ids
-from fusionstitch.hlo.importer import from_proto, parse
-from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.frames import Frame
+from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
+from fusionstitch.reports import called
 
 SIMPLIFIED = "It was simplified away: what it computes is computed otherwise, or nobody reads it."
 FREE = "It costs nothing: whoever reads it computes it for itself."
@@ -83,10 +79,10 @@ class Answer:
         return tuple(dict.fromkeys(f"{frame.file}:{frame.line}" for frame in self.frames))
 
 
+#: Ops that run graphs.
+_RUN = ("while", "conditional", "call")
 #: What an op is, whatever became of it.
 _OWN = ("name", "opcode", "shape", "graph", "scope", "frames")
-#: An instruction by the proto ids of its graph and of itself.
-_Place = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +104,7 @@ class Answers:
 
     def __init__(self, stitched: Stitched):
         self.stitched = stitched
-        self.given, self._frames = _read(stitched.given)
+        self.given, self._frames = called.read(stitched.given)
         self._stitch = {id(one.chosen): one for one in stitched.stitches}
         self._told: dict[int, _Told] = {}
         self.asked = tuple(self._all())
@@ -155,7 +151,7 @@ class Answers:
 
     def _all(self) -> Iterator[_Asked]:
         """The ops of the plans, then those of the given program that none of them stands for."""
-        stood: dict[_Place, _Asked] = {}
+        stood: dict[called.Place, _Asked] = {}
         aliases: dict[int | None, Mapping[int, int]] = {}
         for asked in self._planned():
             stood[asked.graph.proto_id, asked.op.origin] = asked
@@ -238,7 +234,8 @@ class _Told:
         if self.free >> op.id & 1:
             return replace(named, reason=FREE)
         turned_down = sorted(self.rejected.get(op.id, ()), key=_promise, reverse=True)
-        refused = [one for one in turned_down if one.rule in ("op", "loop")]
+        # what is said of a loop says more than that XLA keeps `while` for itself
+        refused = [one for rule in ("loop", "op") for one in turned_down if one.rule == rule]
         if not turned_down:
             return replace(named, reason=_untried(op), xla=self.xla.get(op.id))
         first = (refused or turned_down)[0]
@@ -252,7 +249,7 @@ class _Told:
 
 
 def _untried(op: Op) -> str:
-    if op.opcode in ("while", "conditional", "call"):
+    if op.opcode in _RUN:
         return CONTROL
     return STRUCTURE if kind_of(op.opcode) is Kind.STRUCTURE else ALONE
 
@@ -285,47 +282,4 @@ def _inside(ops: Sequence[Op]) -> Iterator[Graph]:
         if id(graph) not in done:
             done.add(id(graph))
             yield graph
-            called = ("while", "conditional", "call")
-            stack += [g for op in graph if op.opcode in called for g in op.called]
-
-
-def _printable(frame: Frame) -> Frame:
-    return Frame(foreign.line(frame.file), foreign.line(frame.function), frame.line)
-
-
-def _read(data: bytes) -> tuple[Module | None, dict[_Place, tuple[Frame, ...]]]:
-    """A module as it was given, and by instruction the user's lines that called it."""
-    if not data:
-        return None, {}
-    read, _ = detach(data)
-    around = _Around(parse(read))
-    module = from_proto(inline_calls(read))
-    frames = Frames(module.proto.stack_frame_index)
-    return module, {
-        (computation.id, one.id): around.lines(one.metadata, frames)
-        for computation in module.proto.computations
-        for one in computation.instructions
-    }
-
-
-class _Around:
-    """The lines of calls and loops around ops. JAX cuts stacks short, and those of a jitted
-    function are of where it was traced first: what runs an op, by its name, says more."""
-
-    def __init__(self, proto: Any):
-        frames = Frames(proto.stack_frame_index)
-        self._lines: dict[str, tuple[Frame, ...]] = {}
-        for computation in proto.computations:
-            for one in computation.instructions:
-                if one.called_computation_ids and (name := one.metadata.op_name):
-                    found = tuple(frames.users(one.metadata.stack_frame_id))
-                    same = self._lines.setdefault(name, found) == found
-                    self._lines[name] = found if same else ()  # several calls of that name
-
-    def lines(self, metadata: Any, frames: Frames) -> tuple[Frame, ...]:
-        """The user's lines of an op, innermost first, and of what is around it."""
-        found = list(frames.users(metadata.stack_frame_id))
-        parts = metadata.op_name.split("/")
-        for length in range(len(parts) - 1, 0, -1):
-            found += self._lines.get("/".join(parts[:length]), ())
-        return tuple(dict.fromkeys(map(_printable, found)))
+            stack += [g for op in graph if op.opcode in _RUN for g in op.called]

@@ -125,6 +125,7 @@ def test_a_loop_with_a_part_that_is_left_says_so() -> None:
     assert plan(lambda x: lax.fori_loop(0, 9, lambda i, c: c + jnp.tanh(c), x), model).kernels
     rejected = [r.reason for p in found.plans for r in p.rejected if r.rule == "loop"]
     assert rejected == ["The program leaves a part of it to XLA (fusionstitch.leave)."]
+    assert loop.reason == rejected[0]
 
 
 def test_equal_parts_stay_apart() -> None:
