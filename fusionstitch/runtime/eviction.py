@@ -89,6 +89,7 @@ def alone(folder: Path) -> Iterator[bool]:
         return
     try:
         try:
+            os.fchmod(handle, 0o600)  # whatever the umask
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             yield False
