@@ -11,6 +11,7 @@ from fusionstitch.compiler.core import Stitch, Stitched
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
 from fusionstitch.plan.scores import kind_of_pattern
+from fusionstitch.reports import counting
 from fusionstitch.reports.answers import Answer, Answers, Candidate
 from fusionstitch.reports.explain import chosen_lines, number_text
 from fusionstitch.reports.lines import shortened, source_lines
@@ -28,6 +29,7 @@ def answered(stitched: Stitched, question: Question) -> str:
     found = question.chosen(Answers(stitched))
     lines = [f"{count(found, 'op')} of {foreign.line(stitched.name) or 'the program'}"]
     numbers = {id(c): n for plan in stitched.plans for n, c in enumerate(plan.chosen)}
+    runs = _runs(stitched)
     told: set[str] = set()
     for one in stitched.stitches:
         name = one.kernel.name
@@ -35,6 +37,8 @@ def answered(stitched: Stitched, question: Question) -> str:
         if held and name not in told:
             told.add(name)
             lines += ["", *chosen_lines(numbers[id(one.chosen)], one.chosen, one)]
+            if (often := runs[id(one.chosen)]) != 1:
+                lines.append(f"    runs {often} times a call: times are those of one")
             lines += _listed(held)
     reasons: dict[str, list[Answer]] = {}
     for answer in found:
@@ -43,6 +47,12 @@ def answered(stitched: Stitched, question: Question) -> str:
     for reason, left in reasons.items():
         lines += ["", f"in no kernel: {reason}", *_listed(left)]
     return "\n".join(lines)
+
+
+def _runs(stitched: Stitched) -> dict[int, int]:
+    """How often chosen patterns run in a call, by their identity."""
+    repeats = counting.runs_of(stitched.plans)
+    return {id(c): repeats.get(p.program, 0) for p in stitched.plans for c in p.chosen}
 
 
 def _listed(answers: Sequence[Answer]) -> Iterator[str]:
@@ -96,12 +106,13 @@ def to_dict(stitched: Stitched, question: Question) -> dict[str, Any]:
     wanted = {name for answer in found for name in answer.kernels}
     ours = [one for one in stitched.stitches if one.kernel.name in wanted]
     xla_us, modelled_us = modelled_times(stitched)
+    runs = _runs(stitched)
     return {
         "device": stitched.device.name,
         "modelled_us": modelled_us,
         "modelled_xla_us": xla_us,
         "ops": [_op(answer) for answer in found],
-        "kernels": [_kernel(one) for one in ours],
+        "kernels": [_kernel(one, runs[id(one.chosen)]) for one in ours],
         "fallbacks": [{"ops": list(f.ops), "reason": f.reason} for f in stitched.fallbacks],
     }
 
@@ -127,12 +138,13 @@ def _op(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _kernel(one: Stitch) -> dict[str, Any]:
+def _kernel(one: Stitch, runs: int) -> dict[str, Any]:
     chosen, loops = one.chosen, loops_of(one.kernel)
     return {
         "name": one.kernel.name,
         "kind": kind_of_pattern(chosen.pattern.ops),
         "scope": chosen.facts.scope,
+        "runs": runs,
         "ops": [op.name for op in chosen.pattern.ops],
         "source": source_lines(chosen.pattern.ops),
         "modelled_us": chosen.modelled_us,

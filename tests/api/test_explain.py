@@ -223,3 +223,16 @@ def test_what_loops_carry_and_where_in_each_form() -> None:
     assert (places["rows"]["state"], places["dealt"]["state"]) == (REGISTERS, SHARED)
     assert places["block"]["state"] == SHARED
     assert places["grid"]["accumulator"] in (SCRATCH, "output 0", "output 1", "output 2")
+
+
+def test_kernels_of_loops_bodies_say_how_often_they_run() -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        def step(_: Any, y: jax.Array) -> jax.Array:
+            s = softened(jnp.sort(y))
+            return s * (s * y).sum(0)
+
+        return jax.lax.fori_loop(0, 7, step, x)
+
+    plan = trial.plan(call_of(fun, (X,), {}, OPTIONS.replace(scorer="paper")))
+    assert "    runs 7 times a call: times are those of one" in answered(plan, Question(op="exp"))
+    assert {one["runs"] for one in to_dict(plan, Question(op="exp"))["kernels"]} == {7}

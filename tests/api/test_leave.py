@@ -248,3 +248,17 @@ def test_options_are_those_of_the_call_site_and_of_the_outermost_function() -> N
     assert "grid" in scopes(lowered(lambda x: inner(x), options))
     inner = fs.jit(table, options=options)
     assert "grid" not in scopes(lowered(lambda x: inner(x), narrow))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_on_a_gpu(name: str) -> None:
+    """Where XLA has inlined and simplified the program before we see it."""
+    fun = PROGRAMS[name]
+    compiled = fs.jit(lambda x: fun(x), options=fs.Options(scorer="paper")).lower(X).compile()
+    assert compiled.stitched is not None
+    answers = list(Answers(compiled.stitched))
+    assert left(answers)
+    assert [answer for answer in left(answers) if answer.kernels] == []
+    for ours, theirs in zip(*map(jax.tree.leaves, (compiled(X), jax.jit(fun)(X))), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)

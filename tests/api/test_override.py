@@ -122,6 +122,7 @@ def test_a_wrong_file_is_an_error_whatever_the_fallback(
 
 def test_a_file_that_others_could_have_written_is_refused(file: Path) -> None:
     file.chmod(0o666)
+    assert override.token()
     with pytest.raises(StitchError, match="another user could have written it"):
         compiled()
 
@@ -141,3 +142,18 @@ def test_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSIONSTITCH_OVERRIDE_DIR", "/no/such/folder")
     with pytest.raises(fs.FusionStitchError, match="set it to a folder that is there"):
         fs.jit(jnp.sin, options=EMULATE)(X)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = fs.Options(scorer="paper")
+    [kernel] = fs.jit(lambda x: table(x), options=options).lower(X).compile().kernels
+    path = tmp_path / f"{kernel.name}.cu"
+    path.write_text(halved(kernel.source))
+    monkeypatch.setenv("FUSIONSTITCH_OVERRIDE_DIR", str(tmp_path))
+    program = fs.jit(lambda x: table(x), options=options)
+    np.testing.assert_allclose(program(X), 0.5 * np.asarray(jax.jit(table)(X)), rtol=1e-4)
+    assert f"its text is that of {path}" in program.lower(X).compile().explain()
+    path.write_text("")
+    with pytest.raises(StitchError, match="it has no function"):
+        fs.jit(lambda x: table(x), options=options)(X)
