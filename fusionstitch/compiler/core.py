@@ -16,12 +16,13 @@ from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
-from fusionstitch.compiler import dump, override, told
+from fusionstitch.compiler import dump, override
 from fusionstitch.compiler.built import Builder, Built
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.compiler.reuse import in_place, overwrites
+from fusionstitch.compiler.told import Told, tell
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import reason
 from fusionstitch.hlo.brief import Listed, brief, count, listed
@@ -174,7 +175,7 @@ def stitch(
     run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge, ahead)
     found = apart(run.stitch)
     if not isinstance(found, Failed):
-        told.tell(found, logger)
+        log(found)
         return found
     # rule 1: whatever goes wrong, the program still runs
     error = found.error
@@ -188,8 +189,17 @@ def stitch(
             'Use fallback="xla" to leave it to XLA.'
         ) from error
     left = Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
-    told.tell(left, logger)
+    log(left)
     return left
+
+
+def log(result: Stitched) -> None:
+    """Logs what became of a program, for who asks for that."""
+    if logger.isEnabledFor(logging.INFO):
+        kernels = {id(one.chosen): one.kernel.name for one in result.stitches}
+        left = [(one.ops, one.reason) for one in result.fallbacks]
+        program = Told(result.name, result.device.name, result.timings, result.plans, kernels, left)
+        tell(program, logger)
 
 
 @dataclass(eq=False)

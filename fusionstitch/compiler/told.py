@@ -5,33 +5,41 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fusionstitch.hlo.brief import count
 from fusionstitch.plan.plan import Chosen, Plan
-
-if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitch, Stitched
 
 #: Source lines named for a pattern.
 _LINES = 3
 
 
-def tell(result: Stitched, logger: logging.Logger) -> None:
+@dataclass(frozen=True)
+class Told:
+    """What the log is told of a program: seconds of its passes, its plans, the kernels of patterns
+    by the identity of what was chosen, and what was left to XLA with the reasons."""
+
+    name: str
+    device: str
+    seconds: Mapping[str, float]
+    plans: Sequence[Plan]
+    kernels: Mapping[int, str]
+    left: Sequence[tuple[Sequence[str], str]]
+
+
+def tell(program: Told, logger: logging.Logger) -> None:
     """Logs what became of a program."""
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in result.timings.items())
+    times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in program.seconds.items())
     logger.info(
         "%s for %s: %s in %s; %s",
-        result.name or "a program",
-        result.device.name,
-        count(result.stitches, "pattern"),
-        count(result.kernels, "kernel"),
+        program.name or "a program",
+        program.device,
+        count(program.kernels, "pattern"),
+        count(set(program.kernels.values()), "kernel"),
         times or "nothing was done",
     )
-    for plan in result.plans:
+    for plan in program.plans:
         logger.info(
             "  %s: %s, modelled %.1f us, %.1f us under XLA, %s rejected",
             plan.graph.name,
@@ -40,16 +48,14 @@ def tell(result: Stitched, logger: logging.Logger) -> None:
             plan.xla_us,
             count(plan.rejected, "candidate"),
         )
-        _tell_plan(plan, result.stitches, logger)
-    for one in result.fallbacks:
-        what = count(one.ops, "op") if one.ops else "the whole program"
-        logger.info("  left to XLA: %s: %s", what, one.reason)
+        if logger.isEnabledFor(logging.DEBUG):
+            _tell_plan(plan, program.kernels, logger)
+    for ops, reason in program.left:
+        what = count(ops, "op") if ops else "the whole program"
+        logger.info("  left to XLA: %s: %s", what, reason)
 
 
-def _tell_plan(plan: Plan, stitches: Sequence[Stitch], logger: logging.Logger) -> None:
-    if not logger.isEnabledFor(logging.DEBUG):
-        return
-    kernels = {id(one.chosen): one.kernel.name for one in stitches}
+def _tell_plan(plan: Plan, kernels: Mapping[int, str], logger: logging.Logger) -> None:
     for chosen in plan.chosen:
         name = kernels.get(id(chosen), "no kernel")
         logger.debug("    %s: %s", name, _chosen(chosen))

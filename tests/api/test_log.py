@@ -13,8 +13,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.api import call_of
-from fusionstitch.compiler.core import Fallback, Stitched
-from fusionstitch.compiler.told import tell
+from fusionstitch.compiler.core import Fallback, Stitched, log
 from fusionstitch.costmodel.devices import device
 from fusionstitch.reports import trial
 
@@ -51,7 +50,7 @@ def test_patterns_and_reasons(caplog: pytest.LogCaptureFixture) -> None:
 def test_what_is_left_to_xla(caplog: pytest.LogCaptureFixture) -> None:
     left = Fallback(("a", "b"), "No C++ compiler."), Fallback((), "Everything is broken.")
     with caplog.at_level(logging.INFO, "fusionstitch"):
-        tell(Stitched("f", b"", device("h200"), fallbacks=left), logging.getLogger("fusionstitch"))
+        log(Stitched("f", b"", device("h200"), fallbacks=left))
     assert caplog.messages == [
         "f for h200: 0 patterns in 0 kernels; nothing was done",
         "  left to XLA: 2 ops: No C++ compiler.",
