@@ -6,6 +6,7 @@ axis, read from the inputs from the block's first row on. What it gives is that 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,13 +47,14 @@ def deal(flat: Flat, device: Device) -> Dealt:
         rows = next(n for n in range(1, extent + 1) if extent % n == 0 and extent // n <= most)
         if rows == extent:
             continue
-        return _Dealer(flat, Rows(axes.named, ((axis, extent),)), rows, extent // rows).dealt()
+        chosen = Rows(axes.named, ((axis, extent),), axes.before)
+        return _Dealer(flat, chosen, axes.cut, rows, extent // rows).dealt()
     raise CodegenError("No axis survives the loop.")
 
 
 class _Dealer:
-    def __init__(self, flat: Flat, chosen: Rows, rows: int, blocks: int):
-        self.flat, self.chosen, self.rows, self.blocks = flat, chosen, rows, blocks
+    def __init__(self, flat: Flat, chosen: Rows, cut: Set[int], rows: int, blocks: int):
+        self.flat, self.chosen, self.cut, self.rows, self.blocks = flat, chosen, cut, rows, blocks
         self.first = variable(BLOCK.name, blocks) * rows
         self.number = Op(
             "parameter",
@@ -63,6 +65,8 @@ class _Dealer:
         self.zero = Op("constant", Shape("s32"), attrs={"value": np.asarray(0, np.int32)})
         self.ops: list[Op] = [self.number, self.zero]
         self.copies: dict[int, Op] = {}
+        #: what is there for all blocks, by op id
+        self.wholes: dict[int, Op] = {}
 
     def dealt(self) -> Dealt:
         flat = self.flat
@@ -98,23 +102,29 @@ class _Dealer:
         """What a block has of an op."""
         dealt = self.chosen.dealt(op)
         shape = replace_dims(op.shape, dealt, self.rows)
-        if op.opcode == "parameter" and op.attrs["index"] < self.flat.inputs:
-            whole = Op("parameter", op.shape, (), op.attrs, op.name, op.origin, (), op.source)
-            self.ops.append(whole)
+        is_input = op.opcode == "parameter" and op.attrs["index"] < self.flat.inputs
+        if is_input or (any(dealt) and (op.opcode == "constant" or op.id in self.cut)):
+            whole = self.whole(op)
             return self.part(whole, shape, dealt) if any(dealt) else whole
         operands = tuple(self.copies[o.id] for o in op.operands)
         attrs = dict(op.attrs)
         if any(dealt):
-            if op.opcode == "constant":
-                whole = Op("constant", op.shape, (), op.attrs, op.name)
-                self.ops.append(whole)
-                return self.part(whole, shape, dealt)
             if op.opcode == "iota":
                 return self.counted(op, shape, dealt)
             self.shorten(op, attrs, dealt)
         new = Op(op.opcode, shape, operands, attrs, op.name, op.origin, op.called, op.source)
         self.ops.append(new)
         return new
+
+    def whole(self, op: Op) -> Op:
+        """An op before the loops with the rows of all blocks."""
+        if op.id not in self.wholes:
+            operands = tuple(map(self.whole, op.operands))
+            new = Op(op.opcode, op.shape, operands, op.attrs, op.name, op.origin, op.called)
+            new.source = op.source
+            self.ops.append(new)
+            self.wholes[op.id] = new
+        return self.wholes[op.id]
 
     def part(self, whole: Op, shape: Shape, dealt: tuple[bool, ...]) -> Op:
         """The block's rows of an array that is there as a whole."""

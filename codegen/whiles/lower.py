@@ -134,25 +134,8 @@ class Lowering(Elementwise):
         for c, parts in stacked.items():
             if count is None or not is_whole(flat, c, parts, count, step):
                 self.filled(c)
-        with writer.nested(frame, pinned=self.reads_much(), ordered=True):
-            depth = writer.depth
-            if step:
-                writer.declare(step)
-            for c, name in arrays.items():
-                self.homes[c.inside] = _Home(depth, name)
-            if count is None:
-                op = flat.root(loop.condition)
-                go = self.value(op, self.index(op))
-                writer.add(Leave(apply("!", go)))
-            for inner in loop.inner:
-                self.loop(inner)
-            new = {c: list(self.elements(flat.root(c.next))) for c in kept}
-            parts_ = [s for c, parts in stacked.items() for s in self.replaced(c, parts)]
-            for c, values in new.items():
-                for at, value in enumerate(values):
-                    writer.add(Assign(element(arrays[c], constant(at)), value))
-            for condition, store in parts_:
-                self.guarded(condition, [store])
+        if count is None or count.trips:
+            self.iteration(loop, frame, stacked, arrays)
         depth = writer.depth
         for c, name in arrays.items():
             self.homes[c.after] = _Home(depth, name)
@@ -160,6 +143,35 @@ class Lowering(Elementwise):
             last = count.start + count.trips * count.step
             dtype = flat.parameter(count.carried.inside).dtype
             self.homes[count.carried.after] = _Home(0, value=Number(literal(last, dtype)))
+
+    def iteration(
+        self,
+        loop: Loop,
+        frame: For | While,
+        stacked: Mapping[Carried, tuple[Update, ...]],
+        arrays: Mapping[Carried, str],
+    ) -> None:
+        """What a loop repeats: new values for `arrays`, and parts of what is `stacked`."""
+        flat, writer = self.flat, self.writer
+        with writer.nested(frame, pinned=self.reads_much(), ordered=True):
+            depth = writer.depth
+            if isinstance(frame, For):
+                writer.declare(frame.variable)
+            for c, name in arrays.items():
+                self.homes[c.inside] = _Home(depth, name)
+            if isinstance(frame, While):
+                op = flat.root(loop.condition)
+                go = self.value(op, self.index(op))
+                writer.add(Leave(apply("!", go)))
+            for inner in loop.inner:
+                self.loop(inner)
+            new = {c: list(self.elements(flat.root(c.next))) for c in arrays}
+            parts_ = [s for c, parts in stacked.items() for s in self.replaced(c, parts)]
+            for c, values in new.items():
+                for at, value in enumerate(values):
+                    writer.add(Assign(element(arrays[c], constant(at)), value))
+            for condition, store in parts_:
+                self.guarded(condition, [store])
 
     def declared(self, c: Carried) -> str:
         """Declares the registers of a carried value, with what they hold first."""

@@ -3,14 +3,15 @@ iterations of its own (the design's loop scope, form "independent").
 
 Every dim of every op belongs to an axis: dims are of one axis where elements of one follow elements
 of the other, over the back edge too, since what an iteration makes has the axes of what it carries.
-An axis along which any op mixes elements, or picks them, does not survive.
+An axis along which any op mixes elements, or picks them, does not survive. What is computed before
+all loops may: each thread can have any element of it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from fusionstitch.codegen.loops.stages import body_reads, inner_extents
@@ -35,6 +36,8 @@ class Rows:
 
     axes: Mapping[Dim, Dim]
     chosen: tuple[tuple[Dim, int], ...]
+    #: ops that come before all loops, of which threads take what they need
+    before: Set[int] = frozenset()
 
     @property
     def count(self) -> int:
@@ -52,7 +55,7 @@ class Rows:
 
     def work(self, op: Op) -> int:
         """Instructions that one thread spends on `op`, about."""
-        return _work(op, math.prod(self.own(op)))
+        return _work(op, 1 if op.id in self.before else math.prod(self.own(op)))
 
     def total(self, flat: Flat) -> int:
         """Instructions that one thread spends on all ops, about, each loop taken once."""
@@ -63,9 +66,9 @@ def find_rows(flat: Flat, sm_count: int) -> Rows:
     """The rows that make an iteration of all threads take least: few threads wait for every
     instruction of theirs, many share the lanes."""
     axes = Axes(flat)
-    best = Rows(axes.named, ())
+    best = Rows(axes.named, (), axes.before)
     for some in _subsets(axes.surviving(flat)):
-        rows = Rows(axes.named, some)
+        rows = Rows(axes.named, some, axes.before)
         if _cost(flat, rows, sm_count) < _cost(flat, best, sm_count):
             best = rows
     return best
@@ -95,6 +98,9 @@ class Axes:
 
     def __init__(self, flat: Flat):
         ops = flat.graph.ops[:-1]
+        self.before = _before_loops(flat)
+        #: those of them whose rows are made of others
+        self.cut: set[int] = set()
         self.extents = {(op.id, d): n for op in ops for d, n in enumerate(op.dims)}
         self.parent = {dim: dim for dim in self.extents}
         self._mixed: set[Dim] = set()
@@ -152,6 +158,9 @@ class Axes:
                 if follows in own and op.dims[own[follows]] == extent:
                     self._join((operand.id, d), (op.id, own[follows]))
                     continue
+                if op.id in self.before:
+                    self.cut.add(op.id)
+                    continue
                 self._mixed.add((operand.id, d))
                 self._mixed |= {(op.id, own[v]) for v in at.variables if v in own}
         if op.opcode == "gather":  # places that are all alike are read as one
@@ -160,10 +169,23 @@ class Axes:
             own_rows = [d for d in range(op.shape.rank) if d not in op.attrs["offset_dims"]]
             for d, row in zip(own_rows, rows, strict=True):
                 self._join((places.id, row), (op.id, d))
-        if is_branching(op):
+        if is_branching(op) and op.id not in self.before:
             for read in reads(op, dims):
                 for guard in read.guards:
                     self._mixed |= {(op.id, own[v]) for v in guard.index.variables if v in own}
+
+
+def _before_loops(flat: Flat) -> frozenset[int]:
+    """The ops that are made of inputs and constants alone."""
+    found: set[int] = set()
+    for op in flat.graph.ops[:-1]:
+        if op.opcode == "parameter":
+            known = op.attrs["index"] < flat.inputs
+        else:
+            known = all(operand.id in found for operand in op.operands)
+        if known:
+            found.add(op.id)
+    return frozenset(found)
 
 
 def _variable(index: Index) -> Var | None:

@@ -246,6 +246,12 @@ def numbered(x: jax.Array, w: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 5, step, x)
 
 
+def spaced(x: jax.Array, w: jax.Array) -> jax.Array:
+    """What rows have of their own is joined before the loop."""
+    places = jnp.linspace(0.1, x[0, 0], 8)[::-1, None]
+    return lax.fori_loop(0, 5, lambda i, x: jnp.tanh(x @ w) + places * i, x)
+
+
 def picked(x: jax.Array) -> Any:
     """Gathers and updates inside of rows."""
 
@@ -261,6 +267,7 @@ DEALT: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "recurrent": PROGRAMS["recurrent"],
     "stopping": (stopping, (FIELD[:8, :24], MATRIX)),
     "numbered": (numbered, (FIELD[:8, :24], MATRIX)),
+    "spaced": (spaced, (FIELD[:8, :24], MATRIX)),
 }
 #: Rows that are not dealt.
 PROGRAMS["adaptive"] = adaptive, (FIELD[:8, :24], MATRIX)

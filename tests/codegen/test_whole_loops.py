@@ -119,6 +119,45 @@ def down(x: jax.Array) -> jax.Array:
     return lax.while_loop(lambda s: s[0] > 2, lambda s: (s[0] - jnp.int8(3), s[1] * 2), start)[1]
 
 
+def escapes(x: jax.Array) -> Any:
+    """Rows are masked by hand, for a number of iterations at most, and begin on a grid."""
+    at = jnp.linspace(-1.5, 0.5, x.shape[0]) + 0.01 * x
+
+    def step(s: Any) -> Any:
+        z, count, left, i = s
+        going = jnp.abs(z) < 2
+        z = jnp.where(going & (count < 7), z * z + at, z)
+        left = jnp.where(~going, left, left * 0.5)
+        return z, count + going.astype(jnp.int32), left, i + 1
+
+    start = (jnp.zeros_like(x), jnp.zeros(x.shape, jnp.int32), x, 0)
+    going = lambda s: jnp.any(jnp.abs(s[0]) < 2) & (s[3] < 9)  # noqa: E731
+    return lax.while_loop(going, step, start)[:3]
+
+
+def together(x: jax.Array) -> Any:
+    """Rows change as long as one of them is large: none may stop on its own."""
+    going = lambda s: jnp.any(s[0] > 0.5) & (s[1] < 6)  # noqa: E731
+    return lax.while_loop(going, lambda s: (s[0] * 0.7, s[1] + 1), (x, 0))[0]
+
+
+def later(x: jax.Array) -> Any:
+    """What a row asks depends on the number of the iteration: one that stopped may go on."""
+    mask = lambda s: (s[1] % 2 == 0) | (s[0] > 1)  # noqa: E731
+
+    def step(s: Any) -> Any:
+        return jnp.where(mask(s), s[0] + 0.5, s[0]), s[1] + 1
+
+    return lax.while_loop(lambda s: jnp.any(mask(s)) & (s[1] < 4), step, (x, 0))[0]
+
+
+def counted_too(x: jax.Array) -> Any:
+    """How often all of them went on is asked for behind the loop."""
+    going = lambda s: jnp.any(s[0] > 0.5) & (s[1] < 6)  # noqa: E731
+    step = lambda s: (jnp.where(s[0] > 0.5, s[0] * 0.7, s[0]), s[1] + 1)  # noqa: E731
+    return lax.while_loop(going, step, (x, 0))
+
+
 #: Programs, and the rows of each loop of theirs, which all become kernels.
 PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]] = {
     "lorenz": (lorenz, draw.standard_normal((3, 64), np.float32), [64]),
@@ -134,6 +173,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "never": (never, ROWS[0, 0], [1]),
     "bfloat": (bfloat, ROWS[0] * 0.1, [40]),
     "down": (down, ROWS[0], [40]),
+    "escapes": (escapes, ROWS[0], [40]),
+    "together": (together, np.abs(ROWS[0]), [1]),
+    "later": (later, ROWS[0], [1]),
+    "counted too": (counted_too, np.abs(ROWS[0]), [1]),
 }
 
 
