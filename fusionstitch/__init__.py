@@ -8,6 +8,7 @@ from fusionstitch.api import tune as tune
 from fusionstitch.api import uninstall as uninstall
 from fusionstitch.errors import FusionStitchError as FusionStitchError
 from fusionstitch.errors import FusionStitchWarning as FusionStitchWarning
+from fusionstitch.leaving import leave as leave
 from fusionstitch.options import Options as Options
 from fusionstitch.reports.report import Report as Report
 from fusionstitch.version import __version__ as __version__

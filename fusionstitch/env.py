@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,13 @@ def _folder(text: str) -> Path:
     return path
 
 
+def _existing_folder(text: str) -> Path:
+    path = _expanded(text)
+    if not path.is_dir():
+        raise ValueError(text)
+    return path
+
+
 def _file(text: str) -> Path:
     path = _expanded(text)
     if not path.is_file():
@@ -88,6 +96,20 @@ def _file(text: str) -> Path:
 
 def _path(name: str, doc: str) -> Variable[Path | None]:
     return Variable(PREFIX + name, None, _folder, "a folder", doc)
+
+
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}) ?([KMGT]?B)?", re.IGNORECASE | re.ASCII)
+
+
+def _size(text: str) -> int | None:
+    """Bytes; None for no bound."""
+    if text.lower() == "none":
+        return None
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]) * _UNITS[(found[2] or "").upper()]
 
 
 BACKENDS = ("auto", "cuda", "emulate")
@@ -100,7 +122,9 @@ BACKEND = _choice("BACKEND", "auto", BACKENDS, "Default of Options.backend.")
 SCORER = _choice("SCORER", "guarded", SCORERS, "Default of Options.scorer.")
 FALLBACK = _choice("FALLBACK", "xla", FALLBACKS, "Default of Options.fallback.")
 NUMERIC = _choice("NUMERICS", "default", NUMERICS, "Default of Options.numerics.")
-LOG = _choice("LOG", "off", LOG_LEVELS, "Level of the log on stderr, read at import.")
+LOG = _choice(
+    "LOG", "off", LOG_LEVELS, "Level of the log on stderr, read at import; unset: warnings."
+)
 PROGRESS: Variable[bool | None] = Variable(
     PREFIX + "PROGRESS",
     None,
@@ -116,6 +140,13 @@ CHECK: Variable[bool] = Variable(
     "Emulated kernels fail at races and at reads of what nothing wrote; they run slower.",
 )
 CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, programs and timings.")
+CACHE_LIMIT: Variable[int | None] = Variable(
+    PREFIX + "CACHE_LIMIT",
+    2 << 30,
+    _size,
+    "a size such as 500MB or 2GB, or none",
+    "Bytes of compiled kernels and programs that the cache keeps; unset: 2GB.",
+)
 PROFILE: Variable[Path | None] = Variable(
     PREFIX + "PROFILE",
     None,
@@ -126,12 +157,24 @@ PROFILE: Variable[Path | None] = Variable(
 DUMP_DIR = _path(
     "DUMP_DIR", "Folder that generated kernels are written to, step by step, before they are built."
 )
+OVERRIDE_DIR: Variable[Path | None] = Variable(
+    PREFIX + "OVERRIDE_DIR",
+    None,
+    _existing_folder,
+    "a folder that is there",
+    "Folder of kernels that run instead of generated ones of the same names.",
+)
 EXAMPLE_SCALE = _choice(
     "EXAMPLE_SCALE", "", ("full", "small"), "Size of the programs in examples/; unset: by device."
 )
 
 VARIABLES: tuple[
-    Variable[str] | Variable[bool] | Variable[bool | None] | Variable[Path | None], ...
+    Variable[str]
+    | Variable[bool]
+    | Variable[bool | None]
+    | Variable[int | None]
+    | Variable[Path | None],
+    ...,
 ] = (
     BACKEND,
     SCORER,
@@ -141,8 +184,10 @@ VARIABLES: tuple[
     PROGRESS,
     CHECK,
     CACHE_DIR,
+    CACHE_LIMIT,
     PROFILE,
     DUMP_DIR,
+    OVERRIDE_DIR,
     EXAMPLE_SCALE,
 )
 
@@ -176,10 +221,12 @@ def configure_logging() -> None:
         level = LOG.get()
     except OptionError:
         return
+    logger = logging.getLogger("fusionstitch")
     if level == "off":
+        if LOG.text is not None:  # Python prints warnings that nobody handles
+            logger.addHandler(logging.NullHandler())
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter("%(name)s %(levelname)s: %(message)s"))
-    logger = logging.getLogger("fusionstitch")
     logger.setLevel(level.upper())
     logger.addHandler(handler)

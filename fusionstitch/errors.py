@@ -16,6 +16,7 @@ from fusionstitch.hlo.errors import (
     ToolchainError,
     VerifyError,
 )
+from fusionstitch.supported import missing
 
 
 class TargetError(FusionStitchError):
@@ -30,6 +31,8 @@ def reason(error: BaseException) -> str:
     """An error as a reason: its message when it is ours, else with its type and what to do."""
     if isinstance(error, FusionStitchError):
         return str(error)
+    if lacking := missing(error):
+        return lacking
     what = foreign.lines(f"{type(error).__name__}: {error}").rstrip(".")
     return f"Defect in fusionstitch: {what}. Please report it; FUSIONSTITCH_LOG=debug shows where."
 

@@ -1,13 +1,37 @@
-"""The versions of JAX that this package works with."""
+"""What this package needs: the versions of JAX that it works with, and modules of others."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: The first that it works with, and the first that it does not (as pyproject.toml says).
 SINCE, BEFORE = (0, 10, 2), (0, 13)
+
+#: Modules that stitching cannot do without, and the packages that have them.
+NEEDED: Mapping[str, str] = {
+    "jax": "jax",
+    "jaxlib": "jaxlib",
+    "numpy": "numpy",
+    "networkx": "networkx",
+    "google.protobuf": "protobuf",
+    "pulp": "pulp",
+    "highspy": "highspy",
+}
+
+
+def missing(error: BaseException) -> str:
+    """What to do about a module that is not installed, "" for any other error."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    for module, package in NEEDED.items():
+        if name is not None and (name == module or module.startswith(f"{name}.")):
+            return (
+                f"The Python package {package} is missing: pip install {package}. "
+                "`fusionstitch doctor` lists all that is."
+            )
+    return ""
 
 
 def jax_version() -> Verdict:

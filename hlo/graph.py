@@ -97,11 +97,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an op comes from in the user's program: the scoped name and the line."""
+    """Where an op comes from in the user's program: the scoped name and the line. What is `left` is
+    kept to XLA, as the program asks by a scope of the name (`hlo/marks.py`)."""
 
     op_name: str = ""
     file: str = ""
     line: int = 0
+    left: bool = False
 
     def __repr__(self) -> str:
         return brief(f"Source {self.file}:{self.line} {foreign.line(self.op_name, MOST // 2)}")

@@ -14,6 +14,7 @@ from fusionstitch.hlo.errors import ImportModuleError
 from fusionstitch.hlo.frames import Frames
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape, Source, topological
 from fusionstitch.hlo.literals import to_numpy
+from fusionstitch.hlo.marks import is_left, leave_called
 from fusionstitch.hlo.semantics import has_effect
 
 #: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit places.
@@ -59,6 +60,7 @@ def from_message(proto: Any) -> Module:
         raise ImportModuleError(
             f"The entry computation {proto.entry_computation_id} is missing. {_REEXPORT}"
         )
+    leave_called(reader.graphs.values())
     return Module(foreign.name(proto.name), tuple(reader.graphs.values()), entry, proto)
 
 
@@ -169,7 +171,9 @@ class _Reader:
         key = (metadata.op_name, file, line)
         found = self.sources.get(key)
         if found is None:
-            found = self.sources[key] = Source(foreign.line(key[0]), foreign.line(file), line)
+            found = self.sources[key] = Source(
+                foreign.line(key[0]), foreign.line(file), line, is_left(key[0])
+            )
         return found
 
 

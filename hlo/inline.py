@@ -8,6 +8,7 @@ from fusionstitch.hlo.calls import callees_first
 from fusionstitch.hlo.edit import FreshIds, FreshNames, drop_uncalled, entry_of, sort_instructions
 from fusionstitch.hlo.errors import ImportModuleError, VerifyError
 from fusionstitch.hlo.importer import parse
+from fusionstitch.hlo.marks import LEAVE, is_left
 
 
 def inline_calls(data: bytes) -> bytes:
@@ -73,7 +74,7 @@ class _Inliner:
                 for i in callee.instructions
             }
             bodies[call.id] = [
-                self.copy(computation, inner, call, copied)
+                self.copy(computation, inner, call, callee, copied)
                 for inner in callee.instructions
                 if inner.opcode != "parameter"
             ]
@@ -82,7 +83,9 @@ class _Inliner:
         _rewire(computation, instead, bodies)
         sort_instructions(computation)
 
-    def copy(self, computation: Any, inner: Any, call: Any, copied: dict[int, int]) -> int:
+    def copy(
+        self, computation: Any, inner: Any, call: Any, callee: Any, copied: dict[int, int]
+    ) -> int:
         """Adds a copy of a callee's instruction to the caller; returns its id."""
         new = computation.instructions.add()
         new.CopyFrom(inner)
@@ -92,6 +95,8 @@ class _Inliner:
         before = [copied[i] for i in inner.control_predecessor_ids]
         _replace(new.control_predecessor_ids, [*before, *call.control_predecessor_ids])
         prefix = call.metadata.op_name
+        if is_left(callee.name) and not is_left(prefix):  # a text may come without metadata
+            prefix = "/".join(filter(None, (prefix, LEAVE)))
         if prefix and not new.metadata.op_name.startswith(prefix):
             new.metadata.op_name = "/".join(filter(None, (prefix, new.metadata.op_name)))
         return new.id

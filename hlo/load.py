@@ -37,6 +37,8 @@ def load(source: str | bytes | os.PathLike[str]) -> bytes:
         return _read_text(source)
     if not isinstance(source, bytes):
         source = _read_file(source)
+    if not source.strip():
+        raise ImportModuleError(f"There is nothing in it. {_ACCEPTED}")
     if source.startswith(BYTECODE_MAGIC):
         return stablehlo_to_proto(source)
     try:

@@ -139,7 +139,7 @@ class _Rewriter:
         if op.opcode in _COMMUTATIVE:
             operands.sort()
         bodies = () if op.attrs.get("reducer") else tuple(map(id, op.called))
-        key = (op.opcode, op.shape, *operands, attrs, bodies)
+        key = (op.opcode, op.shape, op.source.left, *operands, attrs, bodies)
         first = seen.setdefault(key, op)
         return None if first is op else first
 

@@ -14,6 +14,10 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.commands import cli
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.reports import trial
+from fusionstitch.reports.answers import ALONE, Answers
 from tests.cli.test_cli import assert_keys
 from tests.examples.test_examples import TARGETS, load
 
@@ -72,13 +76,33 @@ def check(data: dict[str, Any]) -> None:
     assert all(one["reason"] for one in data["rejected"])
 
 
+def explained(one: trial.Trial) -> None:
+    """Each op is in a kernel or has a reason, those that the simplifier took out included."""
+    given = from_proto(inline_calls(one.stitched.given))
+    asked = {(graph.name, op.name) for graph in given.stitchable for op in graph}
+    answers = list(Answers(one.stitched))
+    assert asked <= {(answer.graph, answer.name) for answer in answers}
+    known = {kernel.name for kernel in one.stitched.kernels}
+    assert {name for answer in answers for name in answer.kernels} == known
+    assert all(bool(answer.kernels) != bool(answer.reason) for answer in answers)
+    assert all(answer.reason != ALONE for answer in answers)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_command(
-    host_compiler: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    host_compiler: str,
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "report.json"
+    trials: list[trial.Trial] = []
+    run = trial.run
+    monkeypatch.setattr(trial, "run", lambda *call: trials.append(run(*call)) or trials[-1])
     command = ["report", str(FOLDER / target), "--backend", "emulate", "--json", str(path)]
     assert cli.main([*command, "--fallback", "error"]) == 0
+    explained(trials[0])
     text, data = capsys.readouterr().out, json.loads(path.read_text())
     check(data)
     assert data["workload"] == target.replace(".py", "")

@@ -53,7 +53,7 @@ def program(number: int, folder: Path, **environment: str) -> str:
 
 def test_there_is_something_to_run() -> None:
     assert PROGRAMS
-    assert {line.split()[1] for line in COMMANDS} == {"report", "explain", "emit", "doctor"}
+    assert {line.split()[1] for line in COMMANDS} == {"report", "explain", "diff", "emit", "doctor"}
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))

@@ -28,13 +28,14 @@ MOST_BLOCKS = 2
 
 @dataclass(frozen=True, eq=False)
 class Dealt:
-    """The region of one of `blocks`, and by output its whole shape and where the block's part of it
-    begins."""
+    """The region of one of `blocks`, by output its whole shape and where the block's part of it
+    begins, and the `rows` that each block has."""
 
     flat: Flat
     blocks: int
     shapes: tuple[Shape, ...]
     starts: tuple[tuple[Index, ...], ...]
+    rows: int
 
 
 def deal(flat: Flat, device: Device) -> Dealt:
@@ -86,7 +87,7 @@ class _Dealer:
         graph = with_root(flat.graph.name, self.ops, roots)
         check_ops(graph)
         own = Flat(graph, flat.inputs, flat.outputs, flat.loops)
-        return Dealt(own, self.blocks, tuple(shapes), tuple(starts))
+        return Dealt(own, self.blocks, tuple(shapes), tuple(starts), self.rows)
 
     def any_of(self, own: Op) -> Op:
         no = self.made("constant", Shape("pred"), value=np.asarray(False))

@@ -226,7 +226,7 @@ class _Flattener:
         if not all(isinstance(x, Op) for x in values):
             raise CodegenError(f"{op.name} carries tuples in tuples: it is left to XLA.")
         condition, body = op.called
-        kept = _kept(body)
+        kept = kept_elements(body)
         first = [x for x in values if isinstance(x, Op)]
         names = [f"carried_{number}" for number in range(len(first))]
         inside = [
@@ -261,7 +261,7 @@ class _Flattener:
         return results[0] if alone else tuple(results)
 
 
-def _kept(body: Graph) -> set[int]:
+def kept_elements(body: Graph) -> set[int]:
     """The elements of a body's tuple that it hands on as they came."""
     if body.root.opcode != "tuple":
         return set()

@@ -17,6 +17,7 @@ from fusionstitch.codegen.whiles.in_rows import InRows, in_rows, write_rows
 from fusionstitch.codegen.whiles.lower_phased import write_phased
 from fusionstitch.codegen.whiles.phased import Phased, dealt_to_blocks, in_one_block, on_the_grid
 from fusionstitch.codegen.whiles.price import turns
+from fusionstitch.codegen.whiles.told import facts
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.work import Work
@@ -123,7 +124,11 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
         shared_bytes=lowered.shared,
         cooperative=written.meet,
         template=form.template,
-        facts=(*looped.facts.facts, ("scope", "loop")),
+        facts=(
+            *looped.facts.facts,
+            ("scope", "loop"),
+            *facts(region, form, written, settings),
+        ),
     )
     if not (verdict := launchable(kernel, settings.device)):
         raise CodegenError(f"{verdict}.")

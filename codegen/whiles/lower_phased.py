@@ -51,7 +51,7 @@ def write_phased(form: Phased, settings: Settings) -> Written:
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
     lowered = lowering.lowered()
     resident, meet = form.threads.resident, not form.alone
-    return Written(lowered, lowering.graphs, lowering.scratch, resident, meet)
+    return Written(lowered, lowering.graphs, lowering.scratch, resident, meet, names=lowering.names)
 
 
 class PhasedLowering:

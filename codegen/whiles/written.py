@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.whiles.pieces import Slot
 from fusionstitch.hlo.graph import Graph, Shape
 
 
@@ -17,6 +18,8 @@ class Written:
 
     lowered: Lowered
     graphs: Sequence[Graph]
+    #: of the buffers that slots of memory are (`pieces.py`)
+    names: Mapping[Slot, str] = field(kw_only=True, default_factory=dict)
     scratch: Sequence[Shape] = ()
     per_sm: int = 0
     meet: bool = False

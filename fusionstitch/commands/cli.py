@@ -1,4 +1,4 @@
-"""The command `fusionstitch`: report, explain, emit, tune, calibrate, doctor, cache."""
+"""The command `fusionstitch`: report, explain, diff, emit, tune, calibrate, doctor, cache."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fusionstitch.commands.interrupts import heard
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.hlo import foreign
 from fusionstitch.options import Options
+from fusionstitch.supported import missing
 
 if TYPE_CHECKING:
     from fusionstitch.roads.call import Call
@@ -50,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         logger.debug("the command failed", exc_info=True)
+        if lacking := missing(error):
+            _say(f"fusionstitch: {lacking}", "stderr")
+            return _EXIT_USER_ERROR
         _say(
             f"fusionstitch: {type(error).__name__}: {error}\n"
             "FUSIONSTITCH_LOG=debug shows where this comes from.",
@@ -74,6 +78,19 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(_EXIT_USER_ERROR)
 
 
+def _count(text: str) -> int:
+    """A number of things."""
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
+
+
+def _seconds(text: str) -> float:
+    if not 0 < (seconds := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no time to work in")
+    return seconds
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="fusionstitch",
@@ -88,11 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     target = _Parser(add_help=False)
     target.add_argument("target", metavar="TARGET", help=what)
-    target.add_argument("--device", help="profile to plan for, such as h200; need not be here")
-    target.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
-    target.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
-    target.add_argument("--scorer", choices=env.SCORERS, help="what a pattern is worth")
-    target.add_argument("--fallback", choices=env.FALLBACKS, help="what a failure does")
+    _planning(target)
 
     report = commands.add_parser(
         "report", parents=[target], help="kernels, traffic, times and errors against XLA"
@@ -109,9 +122,28 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(run=_report)
 
     explain = commands.add_parser(
-        "explain", parents=[target], help="every pattern and every rejection, with the reason"
+        "explain",
+        parents=[target],
+        help="every pattern and every rejection, with the reason; or what became of some ops",
     )
+    explain.add_argument(
+        "--op", metavar="NAME", help="the ops of this HLO name, JAX scope or Python function"
+    )
+    explain.add_argument("--line", metavar="FILE:LINE", help="the ops that this line called")
+    explain.add_argument("--kernel", metavar="NAME", help="the ops in this kernel")
+    _as_json(explain)
     explain.set_defaults(run=_explain)
+
+    diff = commands.add_parser("diff", help="what two plans differ in")
+    for name in ("before", "after"):
+        diff.add_argument(
+            name,
+            metavar=name.upper(),
+            help="a target as for report, or a JSON file that explain or report wrote",
+        )
+    _planning(diff)
+    _as_json(diff)
+    diff.set_defaults(run=_diff)
 
     emit = commands.add_parser("emit", parents=[target], help="write the generated kernels")
     emit.add_argument(
@@ -129,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     emit.add_argument(
         "--variants",
-        type=int,
+        type=_count,
         default=0,
         metavar="N",
         help="also write the N neighbours of each kernel's template that the model calls fastest",
@@ -141,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     tune.add_argument("targets", metavar="TARGET", nargs="*", help=what)
     tune.add_argument(
-        "--budget", type=float, default=60.0, metavar="S", help="seconds per target; default: 60"
+        "--budget", type=_seconds, default=60.0, metavar="S", help="seconds per target; default: 60"
     )
     tune.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
     tune.add_argument("--json", type=Path, metavar="FILE", help="also write the reports as JSON")
@@ -170,17 +202,46 @@ def _parser() -> argparse.ArgumentParser:
         "--reductions", type=Path, metavar="FILE", help="measure XLA's reductions instead"
     )
     calibrate.add_argument(
-        "--budget", type=float, default=120.0, metavar="S", help="seconds for a table; default: 120"
+        "--budget",
+        type=_seconds,
+        default=120.0,
+        metavar="S",
+        help="seconds for a table; default: 120",
     )
     calibrate.set_defaults(run=_calibrate)
 
     doctor = commands.add_parser("doctor", help="what this machine has and what is missing")
+    _as_json(doctor)
     doctor.set_defaults(run=_doctor)
 
     cache = commands.add_parser("cache", help="the cache of compiled kernels, programs and timings")
-    cache.add_argument("action", choices=("status", "clear"))
+    cache.add_argument(
+        "action",
+        choices=("status", "trim", "clear"),
+        help="trim: forget what was used least recently, down to FUSIONSTITCH_CACHE_LIMIT",
+    )
     cache.set_defaults(run=_cache)
     return parser
+
+
+def _planning(parser: argparse.ArgumentParser) -> None:
+    """What a target is planned for, and how."""
+    parser.add_argument("--device", help="profile to plan for, such as h200; need not be here")
+    parser.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
+    parser.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
+    parser.add_argument("--scorer", choices=env.SCORERS, help="what a pattern is worth")
+    parser.add_argument("--fallback", choices=env.FALLBACKS, help="what a failure does")
+
+
+def _as_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=Path("-"),
+        metavar="FILE",
+        help="as JSON instead, into a file or onto stdout",
+    )
 
 
 def _version() -> str:
@@ -196,10 +257,14 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 def _call(parsed: argparse.Namespace) -> Call:
     from fusionstitch.api import call_of
     from fusionstitch.commands import targets
+    from fusionstitch.runtime.outcome import Failed
     from fusionstitch.runtime.signals import held
 
+    env.check()
     # extensions of JAX make an ImportError of an interrupt; where there is no JAX is said later
-    held(lambda: importlib.import_module("jax"))
+    found = held(lambda: importlib.import_module("jax"))
+    if isinstance(found, Failed) and missing(found.error):
+        raise found.error
     chosen = ("device", "backend", "numerics", "scorer", "fallback")
     given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
     fun, args = targets.load(parsed.target)
@@ -211,6 +276,7 @@ def _call(parsed: argparse.Namespace) -> Call:
 def _report(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.report import report_call
 
+    _place(parsed.json)
     report = report_call(_call(parsed), _workload(parsed.target))
     data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
     if parsed.json == Path("-"):
@@ -233,10 +299,47 @@ def _workload(target: str) -> str:
 
 def _explain(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports import trial
+    from fusionstitch.reports.answered import answered, to_dict
     from fusionstitch.reports.explain import explain
+    from fusionstitch.reports.questions import Question
 
-    _say(explain(trial.plan(_call(parsed))))
+    _place(parsed.json)
+    question = Question(parsed.op, parsed.line, parsed.kernel)  # a wrong one is told before all
+    stitched = trial.plan(_call(parsed))
+    if parsed.json is not None:
+        data = {"workload": _workload(parsed.target), **to_dict(stitched, question)}
+        _json(parsed.json, data)
+        return 0
+    _say(answered(stitched, question) if question else explain(stitched))
     return 0
+
+
+def _diff(parsed: argparse.Namespace) -> int:
+    from fusionstitch.reports import differences, sides, trial
+
+    _place(parsed.json)
+    found = []
+    for target in (parsed.before, parsed.after):
+        if target.endswith(".json"):
+            found.append(sides.of_file(Path(target)))
+        else:
+            call = _call(argparse.Namespace(**{**vars(parsed), "target": target}))
+            found.append(sides.of_program(_workload(target), trial.plan(call)))
+    difference = differences.compare(*found)
+    if parsed.json is not None:
+        _json(parsed.json, difference.to_dict())
+    else:
+        _say(differences.text(difference))
+    return 0
+
+
+def _json(path: Path, data: object) -> None:
+    """Writes data as JSON into a file, or onto stdout for "-"."""
+    text = json.dumps(data, indent=2, allow_nan=False)
+    if path == Path("-"):
+        print(text)
+    else:
+        _written(path, text + "\n")
 
 
 def _emit(parsed: argparse.Namespace) -> int:
@@ -285,6 +388,8 @@ def _tune(parsed: argparse.Namespace) -> int:
 
     if not (parsed.targets or parsed.taken or parsed.export):
         raise FusionStitchError("Name a target to tune, or use --import or --export.")
+    for path in (parsed.json, parsed.export):
+        _place(path)
     if parsed.device is not None:
         devices.device(parsed.device)  # a wrong name is not to be found out after all the tuning
     if parsed.taken is not None:
@@ -349,6 +454,12 @@ def _tables(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _place(path: Path | None) -> None:
+    """Raises for a file that nothing can be written to: not only after all the work."""
+    if path is not None and path != Path("-") and not path.parent.is_dir():
+        raise FusionStitchError(f"{path} cannot be written: there is no folder {path.parent}.")
+
+
 def _written(path: Path, text: str) -> None:
     try:
         path.write_text(text)
@@ -360,7 +471,10 @@ def _doctor(parsed: argparse.Namespace) -> int:
     from fusionstitch.commands.doctor import examine
 
     found = examine()
-    _say(found.text)
+    if parsed.json is not None:
+        _json(parsed.json, found.to_dict())
+    else:
+        _say(found.text)
     return _EXIT_USER_ERROR if found.wrong else 0
 
 
@@ -371,8 +485,11 @@ def _cache(parsed: argparse.Namespace) -> int:
     if parsed.action == "clear":
         store.clear()
         database.clear()
+    if parsed.action == "trim" and store.limit is not None:
+        store.trim(store.limit)
     entries, size = store.usage()
     _say(f"folder   {store.folder}{'' if store.persistent else ' (not usable, see the log)'}")
     _say(f"objects  {entries}, {size / 1e6:.1f} MB")
+    _say(f"limit    {'none' if store.limit is None else f'{store.limit / 1e6:.1f} MB'}")
     database.close()
-    return 0
+    return 0 if store.persistent else _EXIT_USER_ERROR

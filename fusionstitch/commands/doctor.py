@@ -12,25 +12,16 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fusionstitch import env
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.hlo.verdict import Verdict
+from fusionstitch.supported import NEEDED
 
 if TYPE_CHECKING:
     from fusionstitch.costmodel.devices import Device
 
-#: Modules that stitching cannot do without, and the packages that have them.
-_NEEDED: Mapping[str, str] = {
-    "jax": "jax",
-    "jaxlib": "jaxlib",
-    "numpy": "numpy",
-    "networkx": "networkx",
-    "google.protobuf": "protobuf",
-    "pulp": "pulp",
-    "highspy": "highspy",
-}
 #: CuPy brings NVRTC, which only GPUs need.
 _OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x")
 
@@ -46,10 +37,33 @@ class Line:
 
 @dataclass(frozen=True)
 class Examination:
-    """The whole text, and the names of what is wrong."""
+    """What was looked at, section by section."""
 
-    text: str
-    wrong: tuple[str, ...]
+    sections: Mapping[str, tuple[Line, ...]]
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """The names of what is wrong."""
+        return tuple(line.name for lines in self.sections.values() for line in lines if line.wrong)
+
+    @property
+    def text(self) -> str:
+        """For people; what is wrong is marked."""
+        texts: list[str] = []
+        for title, lines in self.sections.items():
+            texts.append(title)
+            texts += [f"{'!' if one.wrong else ' '} {one.name:<26} {one.value}" for one in lines]
+        wrong = ", ".join(self.wrong)
+        texts.append(f"to mend: {wrong} (marked !)" if wrong else "nothing is missing")
+        return "\n".join(texts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, ready for JSON."""
+        found: dict[str, Any] = {
+            title: {one.name: {"value": one.value, "wrong": one.wrong} for one in lines}
+            for title, lines in self.sections.items()
+        }
+        return {**found, "wrong": list(self.wrong)}
 
 
 def examine() -> Examination:
@@ -60,15 +74,7 @@ def examine() -> Examination:
         "cache": _cache,
         "environment": _environment,
     }
-    texts: list[str] = []
-    wrong: list[str] = []
-    for title, section in sections.items():
-        texts.append(title)
-        for line in section():
-            texts.append(f"{'!' if line.wrong else ' '} {line.name:<26} {line.value}")
-            wrong += [line.name] * line.wrong
-    texts.append(f"to mend: {', '.join(wrong)} (marked !)" if wrong else "nothing is missing")
-    return Examination("\n".join(texts), tuple(wrong))
+    return Examination({title: tuple(section()) for title, section in sections.items()})
 
 
 def _versions() -> Iterator[Line]:
@@ -76,7 +82,7 @@ def _versions() -> Iterator[Line]:
 
     yield Line("fusionstitch", __version__)
     yield Line("python", platform.python_version())
-    for module, package in _NEEDED.items():
+    for module, package in NEEDED.items():
         version = _version(package)
         try:
             importlib.import_module(module)
@@ -199,6 +205,8 @@ def _cache() -> Iterator[Line]:
         return
     yield Line("folder", str(store.folder))
     yield Line("objects", f"{entries}, {size / 1e6:.1f} MB")
+    limit = "no limit" if store.limit is None else f"{store.limit / 1e6:.1f} MB"
+    yield Line("limit", f"{limit} (FUSIONSTITCH_CACHE_LIMIT)")
     yield Line("persistent", "yes" if store.persistent else "no: kernels are kept in memory only")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -57,7 +58,12 @@ def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise TargetError(f"{target!r} names no function. {HOW}")
-    made = _call(getattr(_python(place), name, None), target)
+    module = _python(place)
+    if not hasattr(module, name):
+        close = difflib.get_close_matches(name, [n for n in vars(module) if n[0] != "_"])
+        nearest = f" Close to it: {', '.join(close)}." if close else ""
+        raise TargetError(f"{target}: its module has no such name.{nearest} {HOW}")
+    made = _call(getattr(module, name), target)
     if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
         raise TargetError(f"{target} returned {type(made).__name__}. {HOW}")
     fun, args = made
@@ -76,8 +82,6 @@ def trace(call: Call, target: str) -> None:
 
 
 def _call(maker: Any, target: str) -> Any:
-    if maker is None:
-        raise TargetError(f"{target}: its module has no such name. {HOW}")
     if not callable(maker):
         raise TargetError(f"{target} is a {type(maker).__name__}, not a function. {HOW}")
     if required := _required(maker):

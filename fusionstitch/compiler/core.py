@@ -16,12 +16,13 @@ from fusionstitch.codegen.generate import CodegenOptions, Draft, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
-from fusionstitch.compiler import dump
+from fusionstitch.compiler import dump, override
 from fusionstitch.compiler.built import Builder, Built
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.compiler.reuse import in_place, overwrites
+from fusionstitch.compiler.told import Told, tell
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import reason
 from fusionstitch.hlo.brief import Listed, brief, count, listed
@@ -174,6 +175,7 @@ def stitch(
     run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge, ahead)
     found = apart(run.stitch)
     if not isinstance(found, Failed):
+        log(found)
         return found
     # rule 1: whatever goes wrong, the program still runs
     error = found.error
@@ -186,7 +188,18 @@ def stitch(
             f"{run.name or 'The program'} could not be stitched: {why} "
             'Use fallback="xla" to leave it to XLA.'
         ) from error
-    return Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
+    left = Stitched(run.name, data, device, fallbacks=(Fallback((), why),), timings=run.timings)
+    log(left)
+    return left
+
+
+def log(result: Stitched) -> None:
+    """Logs what became of a program, for who asks for that."""
+    if logger.isEnabledFor(logging.INFO):
+        kernels = {id(one.chosen): one.kernel.name for one in result.stitches}
+        left = [(one.ops, one.reason) for one in result.fallbacks]
+        program = Told(result.name, result.device.name, result.timings, result.plans, kernels, left)
+        tell(program, logger)
 
 
 @dataclass(eq=False)
@@ -358,8 +371,10 @@ class _Run:
             if self.builder is not None:
                 self.ahead()
             part, settings = self.part(kernel_name(pattern.ops, key), pattern, over)
-            drafted = self.drafted(pattern, settings)
-            self.kernels[key] = drafted or _generated(part, self.device, settings)
+            made = self.drafted(pattern, settings) or _generated(part, self.device, settings)
+            if isinstance(made, Kernel):
+                made = override.overridden(made, self.device)
+            self.kernels[key] = made
         return self.kernels[key]
 
     def drafted(self, pattern: Pattern, settings: CodegenOptions) -> Kernel | None:
@@ -403,6 +418,8 @@ class _Run:
             if isinstance(built, Built):
                 stitches.append(Stitch(one, kernel, built))
             else:
+                if (file := override.file_of(kernel)) is not None:
+                    raise override.wrong(file, f"it cannot be built: {built}")
                 self.leave(one, str(built))
         return tuple(stitches)
 

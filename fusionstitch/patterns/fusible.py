@@ -80,6 +80,13 @@ def _has_few_rows(dot: Op) -> bool:
     return few <= FEW_ROWS and depth <= LONG_SUM * many
 
 
+LEFT = "The program leaves it to XLA (fusionstitch.leave)."
+
+
+def _left(op: Op, device: Device) -> Verdict:
+    return forbid(LEFT) if op.source.left else allow()
+
+
 def _kind(op: Op, device: Device) -> Verdict:
     if kind_of(op.opcode) in KINDS:
         return allow()
@@ -154,6 +161,7 @@ def is_part(op: Op) -> bool:
 
 #: Checked in this order; the first refusal is the op's verdict.
 CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
+    _left,
     _kind,
     _control,
     _dtypes,

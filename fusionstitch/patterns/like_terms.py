@@ -67,7 +67,9 @@ class _Terms:
         return [
             op
             for op in self.terms
-            if _read_once(graph, op) and not op.control and op.origin not in self.awaited
+            if _read_once(graph, op)
+            and not (op.control or op.source.left)
+            and op.origin not in self.awaited
         ]
 
     def joined(self, joints: Sequence[Joint]) -> Sum:
@@ -98,7 +100,7 @@ def _sums(graph: Graph) -> Iterator[_Terms]:
 
 
 def _is_add(op: Op) -> bool:
-    return op.opcode == "add" and op.dtype in FLOATS and not op.control
+    return op.opcode == "add" and op.dtype in FLOATS and not (op.control or op.source.left)
 
 
 def _read_once(graph: Graph, op: Op) -> bool:

@@ -33,6 +33,9 @@ def loop_sums(module: Module) -> list[LoopSums]:
     runs = [g for graph in module.graphs for op in graph if op.opcode == "while" for g in op.called]
     for graph in module.graphs:
         for loop in graph:
+            # what is left to XLA stays in its loop
+            if any(op.source.left for called in loop.called for op in called):
+                continue
             if loop.opcode == "while" and all(runs.count(g) == 1 for g in loop.called):
                 one = _Finder(graph, loop).sums() if loop.operands[0].opcode == "tuple" else None
                 if one is not None:

@@ -100,7 +100,9 @@ SPREAD = 8
 
 def spreads(op: Op) -> bool:
     """Whether `op` is the broadcast of a much smaller value, or index vectors that join a value
-    with positions: cheaper to compute again than to read."""
+    with positions: cheaper to compute again than to read. What is left to XLA is read."""
+    if op.source.left:
+        return False
     if op.opcode == "broadcast":
         return op.shape.size >= SPREAD * op.operands[0].shape.size
     if op.opcode == "reshape" and op.operands[0].opcode == "concatenate":
@@ -149,12 +151,12 @@ _FREE_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
 @of_graph
 def free_bits(graph: Graph) -> int:
     """Bitset of the ops that depend on no parameter and cost no traffic: constants, iotas, and
-    elementwise or index-map ops of them. They are duplicated into every pattern that reads them."""
+    elementwise or index-map ops of them that are not left to XLA. They are duplicated into every
+    pattern that reads them."""
     bits = 0
     for op in graph:
         kind = kind_of(op.opcode)
-        if kind is Kind.SOURCE or (
-            kind in _FREE_KINDS and all(bits >> o.id & 1 for o in op.operands)
-        ):
+        follows = kind in _FREE_KINDS and not op.source.left
+        if kind is Kind.SOURCE or (follows and all(bits >> o.id & 1 for o in op.operands)):
             bits |= 1 << op.id
     return bits

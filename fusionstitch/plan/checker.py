@@ -19,9 +19,9 @@ _NEVER_MEMBERS = frozenset({Kind.STRUCTURE, Kind.PARTITION, Kind.SOURCE})
 
 
 def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float]) -> Verdict:
-    """Whether `patterns` with `scores` are a legal plan of `graph`: members of legal kinds,
-    disjoint, each convex, the contracted graph acyclic (control dependences too), every score
-    finite and not negative, every border value one that the module has a name for."""
+    """Whether `patterns` with `scores` are a legal plan of `graph`: members of legal kinds, none of
+    them left to XLA, disjoint, each convex, the contracted graph acyclic (control dependences too),
+    every score finite and not negative, every border value one that the module has a name for."""
     if len(patterns) != len(scores):
         return forbid("Patterns and scores differ in number.")
     owner: dict[int, int] = {}
@@ -37,6 +37,8 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
             outsider = kind_of(op.opcode) in _NEVER_MEMBERS and not _is_of_loop(graph, op, members)
             if outsider and not _is_part(op, pattern.bits):
                 return forbid(f"A {op.opcode} can be no member.", pattern=number, op=op.name)
+            if op.source.left:
+                return forbid("An op that is left to XLA is a member.", pattern=number, op=op.name)
             if op.id in owner:
                 return forbid(
                     "Two patterns overlap.", first=owner[op.id], second=number, op=op.name

@@ -6,7 +6,7 @@ the kernels of its body and its condition, as often as it turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fusionstitch.costmodel.devices import Device
@@ -98,6 +98,15 @@ def _bits(graph: Graph, loop: Op) -> int:
     return bits
 
 
+def inside(loop: Op) -> Iterator[Op]:
+    """The ops that a loop runs, those of the loops and branches in it included."""
+    for graph in loop.called:
+        for op in graph:
+            yield op
+            if op.opcode in ("while", "conditional", "call"):
+                yield from inside(op)
+
+
 def _legal(
     graph: Graph, loop: Op, bits: int, awaited: set[int], device: Device
 ) -> Pattern | Verdict:
@@ -108,6 +117,8 @@ def _legal(
     whole = loop is graph.root or any(u.opcode != "get-tuple-element" for u in users)
     if loop.shape.is_tuple and whole:
         return forbid("Its result is handed on as a tuple.")
+    if any(op.source.left for op in (loop, *inside(loop))):
+        return forbid("The program leaves a part of it to XLA (fusionstitch.leave).")
     if loop.control or loop.origin in awaited:
         return forbid("It has control dependences.")
     pattern = Pattern(graph, bits, "loop")

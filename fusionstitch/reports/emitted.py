@@ -1,4 +1,4 @@
-"""Generated kernels as files that nvcc compiles as they are."""
+"""Generated kernels as files that nvcc compiles as they are, and as programs that check them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.compiler.core import Stitch, Stitched
 from fusionstitch.hlo.errors import FusionStitchError
+from fusionstitch.reports import harness
 from fusionstitch.reports.explain import names
 from fusionstitch.reports.lines import source_lines
 from fusionstitch.runtime import files
@@ -19,8 +20,8 @@ _SHOWN_OPS = 16
 
 def write(stitched: Stitched, folder: Path) -> list[Path]:
     """One .cu per distinct kernel, headed by what it is and how to launch it, its template beside
-    it, and the device headers they include. Returns the paths of the kernels; without a kernel
-    nothing is written."""
+    it, the device headers they include, and a folder per kernel with a `main` for it
+    (`harness.py`). Returns the paths of the kernels; without a kernel nothing is written."""
     if not stitched.kernels:
         return []
     first = {one.kernel.name: one for one in reversed(stitched.stitches)}
@@ -36,6 +37,9 @@ def write(stitched: Stitched, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in (copied | texts | own).items():
             files.replace(folder / name, text)
+        harness.write_headers(folder)
+        for name in dict.fromkeys(kernel.name for kernel in stitched.kernels):
+            harness.write(first[name], stitched.device, folder)
     except OSError as error:
         raise FusionStitchError(f"{folder} cannot be written: {error.strerror}.") from None
     return [folder / name for name in texts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fusionstitch.compiler import override
 from fusionstitch.compiler.core import Fallback, Stitch, Stitched
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
@@ -12,6 +13,7 @@ from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
 from fusionstitch.reports.lines import source_lines
+from fusionstitch.reports.looped import loop_lines, loops_of
 from fusionstitch.supported import jax_version
 
 #: Ops and source lines named per pattern; the rest is counted.
@@ -57,9 +59,12 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
         f"solved, {plan.cuts} cycle cuts{'' if stats.optimal else ', not proven optimal'}"
     )
     for number, chosen in enumerate(plan.chosen):
-        yield from _chosen(number, chosen, carried.get(id(chosen)))
+        yield from chosen_lines(number, chosen, carried.get(id(chosen)))
     reasons: dict[str, list[Rejected]] = {}
+    covered = {op for chosen in plan.chosen for op in chosen.pattern.ops}
     for rejected in plan.rejected:
+        if rejected.rule == "op" and covered.issuperset(rejected.ops):
+            continue  # a loop, of which a kernel holds the whole
         reasons.setdefault(rejected.reason, []).append(rejected)
     for reason, group in reasons.items():
         yield f"  rejected {len(group)}: {reason}"
@@ -69,7 +74,8 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
             yield f"    and {len(group) - _SHOWN_REJECTED} more"
 
 
-def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]:
+def chosen_lines(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]:
+    """A chosen pattern: its kernel, what it wins, its ops, lines and template."""
     pattern, facts = chosen.pattern, chosen.facts
     kernel = stitch.kernel.name if stitch else "not carried out, see below"
     yield (
@@ -90,8 +96,12 @@ def _chosen(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]
     if places := source_lines(pattern.ops):
         more = len(places) - _SHOWN_LINES
         yield f"    from: {', '.join(places[:_SHOWN_LINES])}{f' and {more} more' * (more > 0)}"
+    if stitch and (file := override.file_of(stitch.kernel)) is not None:
+        yield f"    its text is that of {foreign.line(str(file))}"
     for line in stitch.kernel.template.splitlines() if stitch else ():
         yield f"    {line}"
+    if stitch and (loops := loops_of(stitch.kernel)) is not None:
+        yield from (f"    {line}" for line in loop_lines(loops))
 
 
 def _rejected(rejected: Rejected) -> str:

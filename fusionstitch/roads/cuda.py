@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from fusionstitch import env
 from fusionstitch.compiler import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
@@ -102,6 +103,10 @@ def prepare(options: Options) -> Prepared:
     device = builders.profile(options)
     results = tuned.load(device)
     content = f"{__version__} {CALL_FORMAT} {options.token} {device} {results.token}".rstrip()
+    if env.OVERRIDE_DIR.get() is not None:
+        from fusionstitch.compiler import override
+
+        content += override.token()
     token = hashlib.sha256(content.encode()).hexdigest()[:16]
     for verdict in (
         cuda.register_launcher(builders.store()),
@@ -214,6 +219,7 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
     from fusionstitch.runtime import xla_pass
 
     if (kept := _kept(module, token)) is not None:
+        logger.info("%s is known: what became of it is taken from the cache", name)
         xla_pass.publish(kept)
         return kept.module
     from fusionstitch.compiler import builders, core

@@ -116,12 +116,22 @@ class Compiled(_Program):
         """What was left to XLA although it was to be stitched, with the reasons."""
         return self.stitched.fallbacks if self.stitched else ()
 
-    def explain(self) -> str:
-        """Each pattern and each rejected candidate, with its ops, score and reason, as text."""
+    def explain(self, what: str | None = None) -> str:
+        """Each pattern and each rejected candidate, with its ops, score and reason, as text.
+
+        With `what` only the ops that it names, and what became of each: by the name of an HLO op, a
+        JAX name scope or function, a Python function of yours, a line ("model.py:12") or a kernel;
+        `*` and `?` stand for other characters. Raises TargetError where nothing matches.
+        """
         from fusionstitch.reports.explain import explain
         from fusionstitch.reports.explained import Explained
 
-        return Explained(explain(self.stitched))
+        if what is None or self.stitched is None:
+            return Explained(explain(self.stitched))
+        from fusionstitch.reports.answered import answered
+        from fusionstitch.reports.questions import Question
+
+        return Explained(answered(self.stitched, Question(what=what)))
 
     def report(self) -> Report:
         """Kernels, traffic, times and errors against XLA: see `fs.report`."""

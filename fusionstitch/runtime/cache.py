@@ -23,7 +23,7 @@ from typing import Any
 
 from fusionstitch import env
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
-from fusionstitch.runtime import trust
+from fusionstitch.runtime import eviction, trust
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +80,16 @@ class Store:
 
     Safe for several threads and processes: files appear whole through a rename. What could have
     been written by another user is not read. Where the folder cannot be trusted or written, values
-    live in this object's memory instead.
+    live in this object's memory instead. There are at most `limit` bytes (None: any number), and a
+    little more while processes write at once.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = default_folder() if folder is None else folder
+        self.limit = env.CACHE_LIMIT.get()
         self._objects = self.folder / "objects"
         self._memory: dict[str, bytes] | None = None
+        self._watch = eviction.Watch()
         verdict = prepare_folder(self.folder)
         self._trusted = bool(verdict)
         if not verdict:
@@ -117,14 +120,17 @@ class Store:
             return None
         value = data[_DIGEST_BYTES:]
         if data[:_DIGEST_BYTES] == _digest(key, value):
+            eviction.used(path)
             return value
         with contextlib.suppress(OSError):
             path.unlink()
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep `value` under `key`, replacing what was there. Very large ones are not kept."""
-        if len(value) + _DIGEST_BYTES > trust.MOST_BYTES:
+        """Keep `value` under `key`, replacing what was there. Very large ones are not kept. Where
+        there is more than FUSIONSTITCH_CACHE_LIMIT allows, what was not used for longest goes."""
+        size, limit = len(value) + _DIGEST_BYTES, self.limit
+        if size > trust.MOST_BYTES or (limit is not None and size > limit):
             return
         if self._memory is None:
             try:
@@ -133,6 +139,8 @@ class Store:
                 if not self._ours(path):
                     raise PermissionError(f"{path.parent} is writable for other users")
                 _write(path, _digest(key, value) + value)
+                if limit is not None and self._watch.wrote(size, limit):
+                    self.trim(limit)
                 return
             except OSError as error:
                 self._use_memory(f"The cache folder {self.folder} cannot be written: {error}.")
@@ -147,6 +155,30 @@ class Store:
                 size = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_size
                 sizes += [size] * (not path.name.startswith("."))
         return len(sizes), sum(sizes)
+
+    def trim(self, limit: int) -> int:
+        """Makes room: forgets what was not used for longest, until there are no more than `limit`
+        bytes. How many entries went: none where another process is at it, or where one was used
+        meanwhile."""
+        gone = 0
+        with eviction.alone(self.folder) as ours:
+            if not (ours and self._trusted):
+                return gone
+            doomed = {one.path: one.used for one in eviction.doomed(self._entries(), limit)}
+            for path, folder in self._files() if doomed else ():
+                with contextlib.suppress(OSError):
+                    if path in doomed and _used(path, folder) <= doomed[path]:
+                        os.unlink(path.name, dir_fd=folder)
+                        gone += 1
+        if gone:
+            logger.info("%s was full: %d entries went", self.folder, gone)
+        return gone
+
+    def _entries(self) -> Iterator[eviction.Entry]:
+        for path, folder in self._files():
+            with contextlib.suppress(OSError):
+                facts = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+                yield eviction.Entry(facts.st_mtime, facts.st_size, path)
 
     def corrupt(self) -> list[Path]:
         """The files that hold something else than what was kept under their names."""
@@ -171,6 +203,9 @@ class Store:
         for path, folder in self._files():
             with contextlib.suppress(OSError):
                 os.unlink(path.name, dir_fd=folder)
+        if self._trusted:
+            with contextlib.suppress(OSError):
+                os.unlink(self.folder / eviction.LOCK)
 
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
@@ -197,6 +232,10 @@ class Store:
     def _use_memory(self, reason: str) -> None:
         _complain(self.folder, f"{reason} {_IN_MEMORY}")
         self._memory = {}
+
+
+def _used(path: Path, folder: int) -> float:
+    return os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mtime
 
 
 def _digest(key: str, value: bytes) -> bytes:

@@ -16,7 +16,12 @@ def folder(path: Path) -> None:
 
 
 def replace(path: Path, text: str, linked: bool = True) -> None:
-    """Puts a file of UTF-8 text at `path`, whole or not at all.
+    """Puts a file of UTF-8 text at `path`, as `replace_bytes` does."""
+    replace_bytes(path, text.encode("utf-8", "backslashreplace"), linked)
+
+
+def replace_bytes(path: Path, data: bytes, linked: bool = True) -> None:
+    """Puts a file at `path`, whole or not at all.
 
     What was there is replaced and not written to: a link leads nowhere, and a file that has other
     names keeps its content under those. Its folder may be `linked`. Raises OSError.
@@ -29,7 +34,7 @@ def replace(path: Path, text: str, linked: bool = True) -> None:
         handle = os.open(temporary, flags, 0o666, dir_fd=folder)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(text.encode("utf-8", "backslashreplace"))
+                file.write(data)
             os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -208,7 +208,10 @@ def compile_shared(
         key = _key("host-", *content, version, *command, own)
         if (kept := _kept(store, key, accept)) is not None:
             return kept
+        start = time.monotonic()
         image = build(source, command, all_flags, include)
+        seconds = time.monotonic() - start
+        logger.info("%s compiled %d lines in %.1f s", command[0], source.count("\n"), seconds)
         if accept is not None:
             accept(image)
     except ToolchainError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from fusionstitch.compiler import builders
 from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.runtime import nvrtc, prebuilt, toolchain, xla_pass
+from fusionstitch.supported import NEEDED
 
 #: Runs the command where modules named as the arguments are not installed.
 WITHOUT = """
@@ -53,12 +55,27 @@ def test_nothing_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == text
 
 
+def test_the_json_says_what_the_text_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_SCORER", "best")
+    assert cli.main(["doctor", "--json"]) == 2
+    data = json.loads(capsys.readouterr().out)
+    assert list(data) == ["versions", "backends", "cache", "environment", "wrong"]
+    assert data["wrong"] == ["FUSIONSTITCH_SCORER"]
+    assert data["versions"]["jax"] == {"value": jax.__version__, "wrong": False}
+    text = examined("FUSIONSTITCH_SCORER")
+    for section in list(data)[:-1]:
+        for name, found in data[section].items():
+            assert f"{'!' if found['wrong'] else ' '} {name:<26} {found['value']}" in text
+
+
 @pytest.mark.parametrize("module", ["networkx", "google.protobuf", "jax"])
 def test_a_missing_module_is_named_and_the_rest_told(module: str) -> None:
     command = [sys.executable, "-c", WITHOUT, module]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "")
-    package = doctor._NEEDED[module]
+    package = NEEDED[module]
     assert f"! {package:<26} missing: pip install {package}\n" in done.stdout
     for told in ("python ", "numpy ", "FUSIONSTITCH_BACKEND ", "C++ (emulate", "objects "):
         assert f"  {told}" in done.stdout, told

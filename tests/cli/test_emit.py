@@ -25,6 +25,8 @@ def target(function, *args):
 
 halves = target(norms, jnp.ones((512, 256), jnp.bfloat16), jnp.ones(256, jnp.bfloat16))
 
+narrow = target(norms, jnp.ones((16, 64), jnp.bfloat16), jnp.ones(64, jnp.bfloat16))
+
 def grid():
     def fun(x, w):
         s = jax.nn.softmax(x @ w)
@@ -177,3 +179,127 @@ def test_nvcc_takes_a_file_within_a_host_program(program: str, tmp_path: Path) -
 def nvcc(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# ---- the programs beside them --------------------------------------------------------------------
+
+#: What the harness calls of CUDA's runtime, for a compiler that has none of it.
+CUDA = """
+#include <stddef.h>
+typedef int cudaError_t;
+typedef struct Event* cudaEvent_t;
+struct dim3 { dim3(unsigned); };
+enum { cudaSuccess, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+enum { cudaFuncAttributeMaxDynamicSharedMemorySize };
+const char* cudaGetErrorString(cudaError_t);
+cudaError_t cudaMalloc(void**, size_t);
+cudaError_t cudaMemcpy(void*, const void*, size_t, int);
+cudaError_t cudaFuncSetAttribute(const void*, int, int);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaEventCreate(cudaEvent_t*);
+cudaError_t cudaEventRecord(cudaEvent_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
+cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t);
+cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, void*);
+cudaError_t cudaLaunchCooperativeKernel(const void*, dim3, dim3, void**, size_t, void*);
+"""
+ON_THE_GPU = """
+#include "harness.h"
+static const FsBuffer buffers[] = {{"in0", FsUse::kInput, FsElement::kF32, 4, 4, 0.0, nullptr}};
+static const FsLaunch launch = {"k", 1, 32, 1, 0, false};
+int main() { return fs_harness::check(launch, (const void*)nullptr, buffers, 1, "."); }
+"""
+
+
+def built(folder: Path) -> subprocess.CompletedProcess[str]:
+    """By the command that a main names for the host."""
+    command = re.search(r"//   (g\+\+ .*) && ./main", (folder / "main.cu").read_text())
+    assert command is not None
+    words = [*command[1].split(), "-Wall", "-Wno-unused"]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def ran(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["./main"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
+@pytest.mark.parametrize("name", ["narrow", "integers"])
+def test_each_kernel_has_a_main_that_checks_it(program: str, name: str, tmp_path: Path) -> None:
+    for path in emit(program, name, tmp_path / "out"):
+        folder = path.with_suffix("")
+        done = built(folder)
+        assert done.returncode == 0, done.stderr
+        found = ran(folder)
+        assert found.returncode == 0, found.stdout + found.stderr
+        outputs = sorted(path.stem for path in folder.glob("out*.bin"))
+        assert outputs
+        assert all(re.search(rf"^{output}  ", found.stdout, re.MULTILINE) for output in outputs)
+        assert "WRONG" not in found.stdout
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="there is no g++")
+def test_a_main_tells_what_is_wrong(program: str, tmp_path: Path) -> None:
+    folder = emit(program, "integers", tmp_path / "out")[0].with_suffix("")
+    assert built(folder).returncode == 0
+    right = max(folder.glob("out*.bin"))
+    data = bytearray(right.read_bytes())
+    data[-1] ^= 0x40  # of a float, the exponent
+    right.write_bytes(data)
+    found = ran(folder)
+    assert found.returncode == 1
+    assert re.search(rf"^{right.stem}  .*WRONG$", found.stdout, re.MULTILINE)
+    right.write_bytes(data[:-1])
+    found = ran(folder)
+    assert found.returncode == 2
+    assert "should be: emit it again" in found.stderr
+    (folder / "in0.bin").unlink()
+    found = ran(folder)
+    assert found.returncode == 0
+    assert found.stdout.startswith("inputs are zeros")
+
+
+def test_a_kernel_that_is_too_large_has_no_files_of_arrays(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fusionstitch.reports import harness
+
+    folder = tmp_path / "out"
+    [path] = emit(program, "narrow", folder)
+    assert list(path.with_suffix("").glob("*.bin"))
+    monkeypatch.setattr(harness, "MOST_BYTES", 1000)
+    [path] = emit(program, "narrow", folder)
+    assert [one.name for one in path.with_suffix("").iterdir()] == ["main.cu"]
+
+
+def test_the_part_for_the_gpu_is_c(tmp_path: Path, host_compiler: str) -> None:
+    from importlib import resources
+
+    (tmp_path / "cuda_runtime.h").write_text(CUDA)
+    (tmp_path / "main.cc").write_text(ON_THE_GPU)
+    runtime = str(resources.files("fusionstitch.runtime"))
+    command = [host_compiler, "-std=c++17", "-Wall", "-fsyntax-only", "-I.", "-I", runtime]
+    done = subprocess.run(
+        [*command, "main.cc"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_nvcc
+def test_nvcc_takes_a_main(program: str, tmp_path: Path) -> None:
+    [path, *_] = emit(program, "grid", tmp_path / "out")
+    command = re.search(r"//   (nvcc .*) && ./main", (path.with_suffix("") / "main.cu").read_text())
+    assert command is not None
+    nvcc(command[1].split(), path.with_suffix(""))
+
+
+@needs_nvcc
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_mains_check_and_time_kernels_on_the_gpu(program: str, name: str, tmp_path: Path) -> None:
+    for path in emit(program, name, tmp_path / "out"):
+        folder = path.with_suffix("")
+        nvcc(["nvcc", "-std=c++17", "-O3", "-arch=native", "-I..", "main.cu", "-o", "main"], folder)
+        found = ran(folder)
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert re.search(rf"^{path.stem}  [\d.]+ us", found.stdout, re.MULTILINE)

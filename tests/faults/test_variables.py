@@ -23,7 +23,9 @@ WRONG = {
     "FUSIONSTITCH_PROGRESS": ["yes", "2", "-1", "None"],
     "FUSIONSTITCH_CHECK": ["yes", "all"],
     "FUSIONSTITCH_CACHE_DIR": ["FILE", "~nobody-of-that-name/x", "/" + "x" * 5000],
+    "FUSIONSTITCH_CACHE_LIMIT": ["much", "-1", "1.5GB", "2 apples", "GB", "9" * 20],
     "FUSIONSTITCH_PROFILE": ["FOLDER", "missing.json", "~nobody-of-that-name", "/" + "x" * 5000],
+    "FUSIONSTITCH_OVERRIDE_DIR": ["FILE", "missing", "~nobody-of-that-name"],
     "FUSIONSTITCH_DUMP_DIR": ["FILE", "~nobody-of-that-name/x"],
     "FUSIONSTITCH_EXAMPLE_SCALE": ["tiny", "1", "fullest"],
 }

@@ -1,0 +1,132 @@
+"""Kernels of the user's own in the place of generated ones: the files in FUSIONSTITCH_OVERRIDE_DIR.
+
+`fs_reduce_1a2b3c4d.cu` there takes the place of the kernel of that name, which follows from the
+kernel's ops and types alone. The folder that `fusionstitch emit` writes is such a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from fusionstitch import env
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.launchable import launchable
+from fusionstitch.codegen.text.source import uncommented
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import StitchError
+from fusionstitch.runtime import trust
+
+logger = logging.getLogger(__name__)
+
+#: The fact of a kernel whose text is another's: the file.
+FACT = "override"
+#: How it is launched, as `fusionstitch emit` writes it.
+_LAUNCH = re.compile(r"^// launch <<<(\d+), (\d+), (\d+)>>>( cooperatively)?", re.MULTILINE)
+#: What was said already: files with their texts.
+_said: set[tuple[str, str]] = set()
+
+
+def token() -> str:
+    """What the folder holds, as a hash; "" without one. It decides what becomes of programs."""
+    folder = env.OVERRIDE_DIR.get()
+    if folder is None:
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.cu")):
+        try:
+            text = _read(path)
+        except StitchError:  # which is told of where the file is wanted
+            text = ""
+        digest.update(f"{path.name}\0{text}\0".encode())
+    return digest.hexdigest()
+
+
+def overridden(kernel: Kernel, device: Device) -> Kernel:
+    """The kernel with the text of the file that is named after it, and launched as that says; the
+    kernel itself where there is none. Raises StitchError for a file that cannot take its place."""
+    folder = env.OVERRIDE_DIR.get()
+    if folder is None:
+        return kernel
+    path = folder / f"{kernel.name}.cu"
+    if not path.exists():
+        logger.debug("%s: no file overrides it", path)
+        return kernel
+    source = _read(path)
+    launch = _LAUNCH.search(source)
+    if _code(source) == _code(kernel.source) and (launch is None or launch[0] == _launch(kernel)):
+        return kernel  # as it was emitted
+    wanted, found = (_parameters(text, kernel.name) for text in (kernel.source, source))
+    if found is None:
+        raise wrong(path, f"it has no function {kernel.name}")
+    if found != wanted:
+        raise wrong(
+            path, f"{kernel.name} takes ({', '.join(wanted or ())}), not ({', '.join(found)})"
+        )
+    own = replace(kernel, source=source, facts=(*kernel.facts, (FACT, str(path))))
+    if launch is not None:
+        grid, block, shared = (int(number) for number in launch.groups()[:3])
+        together = launch[4] is not None
+        own = replace(own, grid=grid, block=block, shared_bytes=shared, cooperative=together)
+        verdict = launchable(own, device) if grid > 0 and block > 0 else False
+        if not verdict:
+            raise wrong(path, f"{device.name} cannot launch it: {launch[0].removeprefix('// ')}")
+    if (str(path), source) not in _said:
+        _said.add((str(path), source))
+        logger.warning("%s runs instead of the kernel of its name.", path)
+    return own
+
+
+def file_of(kernel: Kernel) -> Path | None:
+    """The file whose text a kernel has."""
+    found = dict(kernel.facts).get(FACT)
+    return None if found is None else Path(str(found))
+
+
+def wrong(path: Path, why: str) -> StitchError:
+    """Why a file cannot take the place of a kernel, and what to do."""
+    return StitchError(
+        f"{path} overrides a kernel, but {why}. Correct it, or take it out of "
+        f"{env.OVERRIDE_DIR.name}."
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        data = trust.read(path)
+        if data is None:
+            raise wrong(path, "another user could have written it")
+        return data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise wrong(path, f"it cannot be read: {error}") from None
+
+
+def _launch(kernel: Kernel) -> str:
+    together = " cooperatively" if kernel.cooperative else ""
+    return f"// launch <<<{kernel.grid}, {kernel.block}, {kernel.shared_bytes}>>>{together}"
+
+
+def _code(source: str) -> list[str]:
+    """The lines that a compiler reads."""
+    return [line for line in uncommented(source).splitlines() if line.strip()]
+
+
+def _parameters(source: str, name: str) -> list[str] | None:
+    """The types of a kernel's parameters; None where it is not defined."""
+    found = re.search(
+        rf"\b{re.escape(name)}\s*\(([^()]*)\)\s*\{{", uncommented(source), re.MULTILINE
+    )
+    if found is None:
+        return None
+    parameters = [" ".join(one.split()) for one in found[1].split(",") if one.strip()]
+    return [_type(one) for one in parameters]
+
+
+def _type(parameter: str) -> str:
+    """Such as "const float*": what says only how it is used is left out."""
+    words = re.sub(r"\b(__restrict__|__restrict|restrict)\b", " ", parameter)
+    words = re.sub(r"\b\w+\s*$", "", words) if re.search(r"[*\s]\w+\s*$", words) else words
+    return re.sub(r"\s*\*\s*", "*", " ".join(words.split()))

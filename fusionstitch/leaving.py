@@ -1,0 +1,68 @@
+"""`fs.leave`: a part of a program that stays XLA's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fusionstitch.hlo.marks import LEAVE
+from fusionstitch.roads.original import plain_jit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def leave(fun: F, /) -> F:
+    """`fun`, whose ops `fs.jit` never stitches: they are XLA's, as are their derivatives.
+
+    It gives what `fun` gives, and costs nothing when the program runs: where JAX traces it, the
+    names of its ops say that they are left. It works under jit, grad, vmap, scan and checkpoint,
+    and inside of itself; a loop with such a part stays a loop of XLA's. Called op by op it is
+    `fun`. Raises TypeError for what is no function.
+    """
+    if not callable(fun):
+        raise TypeError(f"fs.leave takes a function, not {type(fun).__name__}.")
+
+    @functools.wraps(fun)
+    def left(*args: Any, **kwargs: Any) -> Any:
+        return _marked(fun, args, kwargs) if _is_traced() else fun(*args, **kwargs)
+
+    return left  # type: ignore[return-value]
+
+
+def _is_traced() -> bool:
+    """Whether ops are written down here instead of being run. That may be so although nothing
+    shows it to be: all that `fun` works on may be what it closes over."""
+    import jax
+    import numpy as np
+
+    return isinstance(jax.lax.neg(np.float32(0)), jax.core.Tracer)
+
+
+def _marked(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What `fun` gives, inside of a jitted function with the name that the compiler looks for.
+
+    Only arrays that are being traced are arguments and results of it: all else is handed on as it
+    is, be it a number, a string or an array that is there.
+    """
+    import jax
+
+    given, tree = jax.tree.flatten((args, kwargs))
+    traced = [number for number, leaf in enumerate(given) if isinstance(leaf, jax.core.Tracer)]
+    kept: list[Any] = []
+
+    def inside(*values: Any) -> list[Any]:
+        leaves = [*given]
+        for number, value in zip(traced, values, strict=True):
+            leaves[number] = value
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        made, shape = jax.tree.flatten(fun(*args, **kwargs))
+        arrays = [leaf for leaf in made if isinstance(leaf, jax.core.Tracer)]
+        rest = [None if isinstance(leaf, jax.core.Tracer) else (leaf,) for leaf in made]
+        kept[:] = [shape, rest]
+        return arrays
+
+    inside.__name__ = inside.__qualname__ = LEAVE
+    arrays = iter(plain_jit()(inside)(*(given[number] for number in traced)))
+    shape, rest = kept
+    return jax.tree.unflatten(shape, [next(arrays) if one is None else one[0] for one in rest])

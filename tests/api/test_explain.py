@@ -1,0 +1,238 @@
+"""Questions about a program: what matches, and what is answered for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from fusionstitch.api import call_of
+from fusionstitch.codegen.settings import CodegenOptions, Settings
+from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
+from fusionstitch.codegen.whiles.told import INPUT, REGISTERS, SCRATCH, SHARED, VARIABLE
+from fusionstitch.commands import cli
+from fusionstitch.compiler.core import Fallback, Stitched
+from fusionstitch.costmodel.devices import device
+from fusionstitch.errors import TargetError
+from fusionstitch.reports import trial
+from fusionstitch.reports.answered import answered, to_dict
+from fusionstitch.reports.answers import FREE, SIMPLIFIED, STRUCTURE, Answers
+from fusionstitch.reports.looped import loop_lines, loops_of
+from fusionstitch.reports.questions import Question
+from tests.loops.forms import wholes
+from tests.loops.growth import Grown
+
+OPTIONS = fs.Options(backend="emulate", device="h200")
+X = jax.ShapeDtypeStruct((64, 96), jnp.float32)
+
+
+def softened(x: jax.Array) -> jax.Array:
+    with jax.named_scope("soften"):
+        e = jnp.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+
+def program(x: jax.Array) -> Any:
+    """A kernel, a loop that is one, a sort and a complex number that are none."""
+    s = softened(x)
+    table = s * (s * x).sum(0)
+    steps = jax.lax.fori_loop(0, 9, lambda i, y: y + 0.1 * jnp.sin(y - i), x)
+    turned = jnp.abs(jax.lax.complex(x, x))
+    return table, steps, jnp.sort(table), turned, (x + 0) * jnp.ones(())
+
+
+@pytest.fixture(scope="module")
+def stitched() -> Stitched:
+    return trial.plan(call_of(program, (X,), {}, OPTIONS))
+
+
+@pytest.fixture(scope="module")
+def answers(stitched: Stitched) -> Answers:
+    return Answers(stitched)
+
+
+def line_of(text: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("question", "some", "none"),
+    [
+        (Question(op="soften"), "exponential", "sort"),
+        (Question(op="jit(program)/soften/exp"), "exponential", "divide"),
+        (Question(op="softened"), "exponential", "sine"),  # the Python function
+        (Question(op="exponential"), "exponential", "divide"),  # the opcode
+        (Question(op="exp*"), "exponential", "divide"),
+        (Question(line=f"test_explain.py:{line_of('return e / e.sum')}"), "divide", "exponential"),
+        (Question(line=f"api/test_explain.py:{line_of('s = softened(x)')}"), "divide", "sine"),
+        (Question(op="soften", line=f"{__file__}:{line_of('return e / e.sum')}"), "divide", "sine"),
+        (Question(line=f"test_explain.py:{line_of('steps = jax')}"), "sine", "divide"),
+        (Question(what="sine"), "sine", "sort"),
+        (Question(what=f"test_explain.py:{line_of('steps = jax')}"), "sine", "divide"),
+    ],
+)
+def test_what_matches(answers: Answers, question: Question, some: str, none: str) -> None:
+    opcodes = {answer.opcode for answer in question.chosen(answers)}
+    assert some in opcodes
+    assert none not in opcodes
+
+
+def test_kernels_match_by_their_names(stitched: Stitched, answers: Answers) -> None:
+    name = stitched.kernels[0].name
+    found = Question(kernel=name).chosen(answers)
+    assert found == Question(what=name).chosen(answers)
+    assert {name} == {kernel for answer in found for kernel in answer.kernels}
+    assert len(Question(kernel="fs_*").chosen(answers)) > len(found)
+
+
+def test_nothing_matches(answers: Answers) -> None:
+    with pytest.raises(TargetError, match=r"matches op sofden\. Close to it: soften"):
+        Question(op="sofden").chosen(answers)
+    with pytest.raises(TargetError, match=r"'norms\.py' names no line: write it as FILE:LINE"):
+        Question(line="norms.py")
+
+
+def test_every_op_is_in_a_kernel_or_has_a_reason(answers: Answers) -> None:
+    found = {answer.opcode: answer for answer in answers}
+    assert all(bool(answer.kernels) != bool(answer.reason) for answer in answers)
+    assert found["exponential"].kernels != found["sine"].kernels != ()
+    assert found["while"].kernels == found["sine"].kernels
+    assert found["sort"].reason == "XLA keeps sort for itself."
+    assert found["complex"].reason == "XLA keeps complex for itself."
+    assert found["abs"].facts == {"dtype": "c64"}
+    xla = found["complex"].xla
+    assert xla is not None
+    assert xla.us > 0
+    reasons = {answer.reason for answer in answers}
+    assert {STRUCTURE, SIMPLIFIED} <= reasons
+
+
+def test_costs_and_candidates_of_what_was_turned_down() -> None:
+    plan = trial.plan(call_of(lambda x: jnp.exp(x) * jnp.arange(96.0), (X,), {}, OPTIONS))
+    found = {answer.opcode: answer for answer in Answers(plan)}
+    one = found["exponential"]
+    assert one.reason == one.candidates[0].reason
+    assert one.xla is not None
+    assert one.xla.ops > 1
+    assert found["iota"].reason == FREE
+    text = answered(plan, Question(op="exponential"))
+    assert f"in no kernel: {one.reason}" in text
+    assert f"is modelled to take {one.xla.us:.2f} us" in text
+    assert "candidate" in text
+
+
+def test_what_was_planned_and_left_to_xla_says_why(stitched: Stitched) -> None:
+    whole = Stitched(
+        "f", b"", stitched.device, given=stitched.given, fallbacks=(Fallback((), "No GPU."),)
+    )
+    assert {answer.reason for answer in Answers(whole)} == {"No GPU."}
+    chosen = stitched.stitches[0].chosen
+    ops = tuple(op.name for op in chosen.pattern.ops)
+    part = Stitched(
+        *("f", b"", stitched.device, stitched.plans, stitched.stitches[1:]),
+        fallbacks=(Fallback(ops, "It does not compile."),),
+    )
+    left = {answer.name for answer in Answers(part) if answer.reason == "It does not compile."}
+    kept = {answer.name for answer in Answers(part) if answer.kernels}
+    assert left >= set(ops) - kept != set()
+
+
+def test_as_text_and_as_json(stitched: Stitched) -> None:
+    text = answered(stitched, Question(op="sine"))
+    [loop] = [one.kernel for one in stitched.stitches if loops_of(one.kernel)]
+    assert f"{loop.name} (elemwise, loop scope" in text
+    assert "loops in the form rows, dealt along an axis of" in text
+    data = to_dict(stitched, Question(op="sine"))
+    assert json.loads(json.dumps(data, allow_nan=False)) == json.loads(json.dumps(data))
+    [op] = data["ops"]
+    assert op["kernels"] == [loop.name]
+    assert op["functions"][0].endswith("<lambda>")
+    [kernel] = data["kernels"]
+    roles = [element["role"] for element in kernel["loops"]["loops"][0]["elements"]]
+    assert roles == ["counter", "state", "state"]
+
+
+def test_of_compiled_programs() -> None:
+    def plain(x: jax.Array) -> jax.Array:
+        return softened(x) + 1
+
+    compiled = fs.jit(plain, options=fs.Options(backend="auto")).lower(jnp.ones((4, 8))).compile()
+    if compiled.stitched is None:
+        assert compiled.explain("soften") == compiled.explain()
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "def loop():\n"
+        "    return lambda x: jax.lax.fori_loop(0, 9, lambda i, y: y + jnp.sin(y), x), "
+        "(jnp.ones(64),)\n"
+    )
+    command = ["explain", f"{file}:loop", "--device", "h200"]
+    assert cli.main([*command, "--line", "mine.py:3", "--op", "sin"]) == 0
+    assert "f32[64]: state, registers" in capsys.readouterr().out
+    path = tmp_path / "out.json"
+    assert cli.main([*command, "--json", str(path)]) == 0
+    data = json.loads(path.read_text())
+    assert (data["workload"], data["device"]) == ("mine:loop", "h200")
+    assert all(op["kernels"] or op["reason"] for op in data["ops"])
+    assert cli.main([*command, "--kernel", "no"]) == 2
+    assert "No op of the program matches kernel no" in capsys.readouterr().err
+
+
+def test_what_loops_carry_and_where_in_each_form() -> None:
+    """A counter, an invariant, an input and outputs by iteration, a sum and a state."""
+
+    def fun(xs: jax.Array, scale: jax.Array) -> Any:
+        def step(carry: Any, x: jax.Array) -> Any:
+            state, total = carry
+            state = jnp.tanh(state * scale + x)
+            return (state, total + state), state * 2
+
+        return jax.lax.scan(step, (jnp.zeros(64), jnp.zeros(64)), xs)
+
+    args = (np.ones((5, 64), np.float32), np.ones(64, np.float32))
+    [whole] = wholes(Grown(fun, args, "carried"))
+    settings = Settings(device("h200"), CodegenOptions())
+    places = {}
+    for form in ("rows", "dealt", "block", "grid"):
+        looped = plan_loops(whole.region, settings, asked=f"loop {form}")
+        found = loops_of(write_loops(looped, settings))
+        assert found is not None
+        assert found.form == form
+        assert found.iteration_us > 0
+        [loop] = found.loops
+        assert loop.iterations == 5
+        roles = sorted(element.role for element in loop.elements)
+        assert roles == [
+            *("accumulator", "counter", "invariant", "stacked input", "stacked output", "state"),
+        ]
+        places[form] = {element.role: element.place for element in loop.elements}
+        assert places[form]["counter"] == VARIABLE
+        assert places[form]["invariant"] == places[form]["stacked input"] == INPUT
+        assert places[form]["stacked output"].startswith("output ")
+        assert f"in the form {form}" in "\n".join(loop_lines(found))
+    assert (places["rows"]["state"], places["dealt"]["state"]) == (REGISTERS, SHARED)
+    assert places["block"]["state"] == SHARED
+    assert places["grid"]["accumulator"] in (SCRATCH, "output 0", "output 1", "output 2")
+
+
+def test_kernels_of_loops_bodies_say_how_often_they_run() -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        def step(_: Any, y: jax.Array) -> jax.Array:
+            s = softened(jnp.sort(y))
+            return s * (s * y).sum(0)
+
+        return jax.lax.fori_loop(0, 7, step, x)
+
+    plan = trial.plan(call_of(fun, (X,), {}, OPTIONS.replace(scorer="paper")))
+    assert "    runs 7 times a call: times are those of one" in answered(plan, Question(op="exp"))
+    assert {one["runs"] for one in to_dict(plan, Question(op="exp"))["kernels"]} == {7}
