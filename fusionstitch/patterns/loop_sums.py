@@ -148,6 +148,7 @@ class _Finder:
         return self._read(op) or self.stacks.setdefault(op.id, Stacked(op, len(self.stacks)))
 
     def _read(self, op: Op) -> Lifted | None:
+        op = _unhindered(op)
         if op.opcode == "concatenate":
             parts = [self._read(_resolved(operand)) for operand in op.operands]
             known = tuple(part for part in parts if part is not None)
@@ -178,6 +179,18 @@ def _resolved(op: Op) -> Op:
     return op
 
 
+def _unhindered(op: Op) -> Op:
+    """What an op is before the barriers that keep XLA from computing it only once: what
+    `jax.checkpoint` computes again reads behind them."""
+    op = _resolved(op)
+    while op.opcode == "get-tuple-element" and op.operands[0].opcode == "opt-barrier":
+        given = op.operands[0].operands[0]
+        if given.opcode != "tuple":
+            break
+        op = _resolved(given.operands[op.attrs["index"]])
+    return op
+
+
 def _is_taken_apart(graph: Graph, op: Op) -> bool:
     """Whether a tuple is only read element by element."""
     return all(user.opcode == "get-tuple-element" for user in graph.users[op.id])
@@ -203,7 +216,7 @@ def _adds_up(op: Op) -> bool:
 
 def _back(op: Op) -> Iterator[Op]:
     """An op, and through joins and reshapes what it is made of."""
-    op = _resolved(op)
+    op = _unhindered(op)
     yield op
     if op.opcode in ("concatenate", "reshape"):
         for operand in op.operands:

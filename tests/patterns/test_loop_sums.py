@@ -76,6 +76,26 @@ def test_gradients_of_weights_and_biases_leave_the_loop(reverse: bool) -> None:
     assert taken_out(gradient, WEIGHTS, XS) == ["dot", "dot", "reduce"]
 
 
+def computed_again(params: Any, xs: Any) -> Any:
+    """The loss of a loop whose gradient computes each step again."""
+
+    @jax.checkpoint
+    def step(h: Any, x: Any) -> tuple[Any, Any]:
+        h = jnp.tanh(x @ params["w"] + h @ params["u"] + params["b"])
+        return h, h
+
+    first = jnp.zeros((xs.shape[1], params["u"].shape[0]))
+    return jnp.sum(lax.scan(step, first, xs)[1] ** 2)
+
+
+def test_what_is_computed_again_is_read_where_the_loop_read_it(host_compiler: str) -> None:
+    gradient = jax.grad(computed_again)
+    [found] = loop_sums(module_of(gradient, WEIGHTS, XS))
+    assert (len(found.sums), len(found.stacks)) == (3, 1)
+    ours = fs.jit(gradient, options=fs.Options(backend="emulate", fallback="error"))(WEIGHTS, XS)
+    assert_near(ours, jax.jit(gradient)(WEIGHTS, XS), 2e-6, rough=2e-6)
+
+
 def test_what_is_joined_in_an_iteration_is_joined_behind_the_loop() -> None:
     """As XLA merges the products of one operand before the pass gets them."""
 
