@@ -109,8 +109,9 @@ class _Editor:
         made = self.computation.instructions.add()
         made.CopyFrom(source)
         made.name, made.id = self.names(source.name), self.fresh()
-        del made.operand_ids[:]
-        made.operand_ids.extend(operands)
+        _replace(made.operand_ids, operands)
+        # they are of the source's computation, which may be another one
+        _replace(made.control_predecessor_ids, [])
         self.by_id[made.id] = made
         return made
 

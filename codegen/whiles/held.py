@@ -65,6 +65,8 @@ from fusionstitch.codegen.text.source import comment
 #: Elements that one load gives over all turns of the loops around it, at most: they are written
 #: out in the code, too.
 MOST_ELEMENTS = 128
+#: Copies of a statement, over all loops around it that are written out.
+MOST_COPIES = 1024
 #: No integer of a kernel's addresses is as large, as far as nothing else is known.
 _ANY = 1 << 62
 
@@ -156,12 +158,19 @@ def hold(
 
 def _chosen(sites: Sequence[Site | None], room: int) -> list[Site]:
     """The sites that fit, those that save most loads first."""
-    chosen = []
+    chosen: list[Site] = []
     for site in sorted(filter(None, sites), key=lambda site: (-site.saved, site.words)):
-        if site.words <= room and site.elements <= MOST_ELEMENTS:
+        few = site.elements <= MOST_ELEMENTS and _copies([*chosen, site]) <= MOST_COPIES
+        if site.words <= room and few:
             room -= site.words
             chosen.append(site)
     return [site for site in sites if site in chosen and site is not None]
+
+
+def _copies(sites: Sequence[Site]) -> int:
+    """How often the code has what reads one of the sites, where all of them are held."""
+    written = {turns for site in sites for turns in site.along}
+    return max(math.prod(turns.count for turns in site.loops if turns in written) for site in sites)
 
 
 def _loaded(site: Site) -> list[Statement]:

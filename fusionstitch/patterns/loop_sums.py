@@ -56,14 +56,12 @@ class _Finder:
         self.asked = {carried(op) for op in condition}
         self.readers = Counter(self.results)
         for op in self.body.ops:
-            if op is not self.body.root and op.opcode != "tuple" and _resolved(op) is op:
+            if op is not self.body.root and not self._is_seen_through(op):
                 self.readers.update({_resolved(operand) for operand in op.operands})
 
     def sums(self) -> LoopSums | None:
-        count, results = counted(self.loop), self.graph.users[self.loop.id]
-        if count is None or count.trips < 2 or self.body.root.opcode != "tuple":
-            return None
-        if any(result.opcode != "get-tuple-element" for result in results):
+        count = counted(self.loop)
+        if count is None or count.trips < 2 or not self._is_open() or not self._streamed(count):
             return None
         terms = list(self._terms())
         order = self._order(count, terms)
@@ -73,11 +71,24 @@ class _Finder:
         self.stacks: dict[int, Stacked] = {}
         summed = [self._summed(*term) for term in terms]
         added = sum(one.value.shape.bytes * count.trips for one in self.stacks.values())
-        if not summed or added > self._streamed():
+        if not summed or added > self._streamed(count):
             return None
         return LoopSums(
             self.graph, self.loop, count.trips, order, tuple(self.stacks.values()), tuple(summed)
         )
+
+    def _is_open(self) -> bool:
+        """Whether what the loop carries is made and read element by element, so that there can be
+        more of it."""
+        wholes = [(self.graph, self.loop)]
+        wholes += [(graph, p) for graph in self.loop.called for p in graph.parameters]
+        return self.body.root.opcode == "tuple" and all(
+            graph.root is not whole and _is_taken_apart(graph, whole) for graph, whole in wholes
+        )
+
+    def _is_seen_through(self, op: Op) -> bool:
+        """Whether an op of the body is a tuple of which elements are taken, or one of those."""
+        return _resolved(op) is not op or (op.opcode == "tuple" and _is_taken_apart(self.body, op))
 
     def _terms(self) -> Iterator[tuple[Op, tuple[Op, ...], Op]]:
         """What is only added to: its element of what is carried, the moves of what is added, and
@@ -140,6 +151,7 @@ class _Finder:
         return self._read(op) or self.stacks.setdefault(op.id, Stacked(op, len(self.stacks)))
 
     def _read(self, op: Op) -> Lifted | None:
+        op = _unhindered(op)
         if op.opcode == "concatenate":
             parts = [self._read(_resolved(operand)) for operand in op.operands]
             known = tuple(part for part in parts if part is not None)
@@ -156,10 +168,10 @@ class _Finder:
             return None
         return StackedInput(op, index)
 
-    def _streamed(self) -> int:
+    def _streamed(self, count: Counted) -> int:
         """Bytes of the stacks that the loop reads and writes."""
         return sum(
-            op.shape.bytes for op in self.results if op.shape.rank > 1 and op.dims[0] == self.trips
+            op.shape.bytes for op in self.results if op.shape.rank > 1 and op.dims[0] == count.trips
         )
 
 
@@ -168,6 +180,23 @@ def _resolved(op: Op) -> Op:
     while op.opcode == "get-tuple-element" and op.operands[0].opcode == "tuple":
         op = op.operands[0].operands[op.attrs["index"]]
     return op
+
+
+def _unhindered(op: Op) -> Op:
+    """What an op is before the barriers that keep XLA from computing it only once: what
+    `jax.checkpoint` computes again reads behind them."""
+    op = _resolved(op)
+    while op.opcode == "get-tuple-element" and op.operands[0].opcode == "opt-barrier":
+        given = op.operands[0].operands[0]
+        if given.opcode != "tuple":
+            break
+        op = _resolved(given.operands[op.attrs["index"]])
+    return op
+
+
+def _is_taken_apart(graph: Graph, op: Op) -> bool:
+    """Whether a tuple is only read element by element."""
+    return all(user.opcode == "get-tuple-element" for user in graph.users[op.id])
 
 
 def _is_move(op: Op) -> bool:
@@ -182,15 +211,15 @@ def _adds_up(op: Op) -> bool:
     """Whether an op is a sum: of products, or of elements."""
     if op.opcode == "dot":
         return bool(op.attrs["lhs_contract"])
-    if op.opcode != "reduce" or len(op.operands) != 2:
+    if op.opcode != "reduce" or op.attrs["reducer"] != "add":
         return False
     start = splat(op.operands[1])
-    return op.called[0].root.opcode == "add" and start is not None and is_positive_zero(start)
+    return start is not None and is_positive_zero(start)
 
 
 def _back(op: Op) -> Iterator[Op]:
     """An op, and through joins and reshapes what it is made of."""
-    op = _resolved(op)
+    op = _unhindered(op)
     yield op
     if op.opcode in ("concatenate", "reshape"):
         for operand in op.operands:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -144,6 +145,16 @@ def test_those_that_fit_are_held_and_those_read_most_come_first() -> None:
     before, after = held([columns(used(load(COLUMN)), start=number(0), step=1), often], room=4)
     assert "w_held_0 = w[5];" in before
     assert "sum += w[column];" in after
+
+
+def test_loops_in_each_other_are_not_all_written_out() -> None:
+    """64 rows and 32 columns would be the same statement 2048 times."""
+    rows = variable("row", 64)
+    product = columns(used(load(COLUMN)), used(load(rows, "h")), start=number(0), step=1)
+    inner = replace(product, stop=number(32))
+    before, _ = held([For("int", "row", number(0), number(64), body=(inner,))], room=128)
+    assert "w_held" in before
+    assert "h_held" not in before
 
 
 TURN = variable("turn", 9)

@@ -12,11 +12,13 @@ import pytest
 from jax import lax
 
 import fusionstitch as fs
+from fusionstitch.hlo.edit import sort_instructions
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Module
 from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.stacking import take_out
+from fusionstitch.hlo.trips import carried
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.patterns.loop_sums import loop_sums
 from tests.nearness import assert_near
@@ -74,6 +76,26 @@ def test_gradients_of_weights_and_biases_leave_the_loop(reverse: bool) -> None:
     assert taken_out(gradient, WEIGHTS, XS) == ["dot", "dot", "reduce"]
 
 
+def computed_again(params: Any, xs: Any) -> Any:
+    """The loss of a loop whose gradient computes each step again."""
+
+    @jax.checkpoint
+    def step(h: Any, x: Any) -> tuple[Any, Any]:
+        h = jnp.tanh(x @ params["w"] + h @ params["u"] + params["b"])
+        return h, h
+
+    first = jnp.zeros((xs.shape[1], params["u"].shape[0]))
+    return jnp.sum(lax.scan(step, first, xs)[1] ** 2)
+
+
+def test_what_is_computed_again_is_read_where_the_loop_read_it(host_compiler: str) -> None:
+    gradient = jax.grad(computed_again)
+    [found] = loop_sums(module_of(gradient, WEIGHTS, XS))
+    assert (len(found.sums), len(found.stacks)) == (3, 1)
+    ours = fs.jit(gradient, options=fs.Options(backend="emulate", fallback="error"))(WEIGHTS, XS)
+    assert_near(ours, jax.jit(gradient)(WEIGHTS, XS), 2e-6, rough=2e-6)
+
+
 def test_what_is_joined_in_an_iteration_is_joined_behind_the_loop() -> None:
     """As XLA merges the products of one operand before the pass gets them."""
 
@@ -119,6 +141,35 @@ def _read_meanwhile(xs: Any) -> Any:
     return lax.scan(step, jnp.zeros((WIDTH, WIDTH)), xs)
 
 
+def _read_by_a_loop(xs: Any) -> Any:
+    """A loop inside gets it in a tuple."""
+
+    def step(total: Any, x: Any) -> tuple[Any, Any]:
+        return total + x.T @ x, lax.fori_loop(0, 2, lambda _, y: y * 0.5 + total[0], x)
+
+    return lax.scan(step, jnp.zeros((WIDTH, WIDTH)), xs)
+
+
+def _handed_to_a_loop(xs: Any) -> Any:
+    """The same of the sum that an iteration ends with."""
+
+    def step(total: Any, x: Any) -> tuple[Any, Any]:
+        total = total + x.T @ x
+        return total, lax.fori_loop(0, 2, lambda _, y: y * 0.5 + total[0], x)
+
+    return lax.scan(step, jnp.zeros((WIDTH, WIDTH)), xs)
+
+
+def _of_squares(xs: Any) -> Any:
+    """What a reduction adds up are no elements."""
+
+    def step(total: Any, x: Any) -> tuple[Any, Any]:
+        row = lax.reduce(x.sum(0)[None], np.float32(0), lambda a, b: a + b * b, (0,))
+        return total + row, jnp.tanh(x)
+
+    return lax.scan(step, jnp.zeros(WIDTH), xs)
+
+
 def _asked_for(xs: Any) -> Any:
     def step(s: Any) -> Any:
         return s[0] + 1, s[1] + jnp.sum(jnp.sin(xs[s[0]]))
@@ -147,15 +198,54 @@ def _of_unknown_length(xs: Any) -> Any:
     return lax.while_loop(lambda s: xs[s[0], 0, 0] < 9, step, (0, jnp.zeros((WIDTH, WIDTH))))
 
 
-@pytest.mark.parametrize(
-    "fun", [_read_meanwhile, _asked_for, _of_integers, _of_much], ids=lambda f: f.__name__
-)
+STAYING = [
+    _read_meanwhile,
+    _read_by_a_loop,
+    _handed_to_a_loop,
+    _of_squares,
+    _asked_for,
+    _of_integers,
+    _of_much,
+]
+
+
+@pytest.mark.parametrize("fun", STAYING, ids=lambda f: f.__name__)
 def test_what_stays_in_its_loop(fun: Callable[..., Any]) -> None:
     assert taken_out(fun, XS) == []
 
 
 def test_a_loop_that_the_data_ends_keeps_its_sums() -> None:
     assert not loop_sums(module_of(_of_unknown_length, XS))
+
+
+def test_iterations_without_end_are_not_listed() -> None:
+    """Their numbers alone would fill the memory."""
+    step = lambda _, total: total + jnp.sum(jnp.sin(total.mean() + XS), axis=(0, 1))  # noqa: E731
+    run = lambda xs: lax.fori_loop(0, (1 << 31) - 1, step, xs[0, 0])  # noqa: E731
+    assert not loop_sums(module_of(run, XS))
+
+
+@pytest.mark.parametrize("where", ["around", "body"])
+def test_what_is_read_as_a_whole_gets_no_more_elements(where: str) -> None:
+    """A loop that is what its computation gives, or a tuple in it that another op reads."""
+    module = module_of(jax.grad(loss), WEIGHTS, XS)
+    [sums] = loop_sums(module)
+    graph = {"around": module.entry, "body": sums.loop.called[1]}[where]
+    [computation] = [c for c in module.proto.computations if c.id == graph.proto_id]
+    if where == "around":
+        computation.root_id = sums.loop.origin
+    else:
+        [whole] = [i for i in computation.instructions if i.opcode == "parameter"]
+        state = next(op for op in graph if op.dims == (BATCH, HIDDEN) and carried(op))
+        [reader] = [i for i in computation.instructions if i.id == state.origin]
+        copy = computation.instructions.add()
+        copy.CopyFrom(whole)
+        copy.name, copy.opcode = "whole", "copy"
+        copy.id = 1 + max(i.id for i in computation.instructions)
+        copy.operand_ids.append(whole.id)
+        reader.operand_ids[0] = copy.id
+        sort_instructions(computation)
+    assert not loop_sums(from_message(module.proto))
 
 
 @pytest.mark.parametrize(("numerics", "products"), [("strict", 0), ("default", 2)])
