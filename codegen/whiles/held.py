@@ -153,7 +153,11 @@ def hold(
     for site in _chosen(walk.sites, room):
         site.name = named(f"{_buffer(site.load)}_held")
         before += [one for one in _loaded(site) if not isinstance(one, Let) or one not in before]
-    return before, walk.once() if before else loop
+    if not before:
+        return [], loop
+    named_before = {name for one in before for name in names(one)}
+    places = [place for place in walk.places if place.name in named_before]
+    return [*places, *before], walk.once()
 
 
 def _chosen(sites: Sequence[Site | None], room: int) -> list[Site]:
@@ -284,9 +288,15 @@ class _Walk:
     ):
         self.loop, self.kinds, self.named = loop, kinds, named
         nodes = list(every(loop.body))
+        #: the numbers of the thread and its block as integers that may become negative: those of
+        #: the hardware have no sign
+        self.places = [
+            Let("int", named(name), hardware)
+            for name, hardware in (("thread", THREAD), ("block", BLOCK))
+        ]
         self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes))
-        for name, extent in zip((THREAD.name, BLOCK.name), threads, strict=True):
-            self.start[name] = variable(name, extent)
+        for own, hardware, extent in zip(self.places, (THREAD, BLOCK), threads, strict=True):
+            self.start[hardware.name] = variable(own.name, extent)
         self.read_only = _read_only(loop)
         self.sites: list[Site | None] = []
         self.turns: dict[int, Turns] = {}

@@ -35,6 +35,7 @@ from fusionstitch.codegen.whiles.price import UNKNOWN_TRIPS
 from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.codegen.whiles.threads import (
     Threads,
+    bytes_outside,
     free_registers,
     read_as_they_are,
     threads_alone,
@@ -206,14 +207,18 @@ def _us(
 
 
 def _near(phases: Sequence[Work], piece: Straight, threads: Threads) -> Iterator[Work]:
-    """The phases of one block, which find near what they do not read out of arrays of the region:
-    in the memory of the block. What all iterations read may be held, too."""
+    """The phases of one block, which has near what it neither reads out of inputs of the region nor
+    writes into outputs: in its own memory. What all iterations read may be held, too."""
     share = HELD_STEPS if threads.holds else NEAR_STEPS
     again = sum(p.shape.bytes for p in read_as_they_are(piece))
+    outside = bytes_outside(piece)
     for phase in phases:
         far = min(again, phase.l2_bytes)
         again -= far
-        moved = (0 if threads.holds else far) + int(NEAR_BYTES * (phase.l2_bytes - far))
+        rest = phase.l2_bytes - far
+        apart = min(outside, rest)
+        outside -= apart
+        moved = (0 if threads.holds else far) + apart + int(NEAR_BYTES * (rest - apart))
         steps, chain = int(share * phase.dot_steps), int(share * phase.dot_chain)
         yield replace(phase, l2_bytes=moved, dot_steps=steps, dot_chain=chain)
 

@@ -86,6 +86,17 @@ def read_as_they_are(piece: Straight) -> Iterator[Op]:
             yield p
 
 
+def bytes_outside(piece: Straight) -> int:
+    """What a piece picks out of arrays, and writes into outputs or into parts of arrays."""
+    picked = sum(op.shape.bytes for op in piece.graph if op.opcode in _CUTTING)
+    targets = zip(piece.graph.root.operands, piece.targets, strict=True)
+    return picked + sum(
+        op.shape.bytes
+        for op, own in targets
+        if any(t.starts is not None or t.slot.output is not None for t in own)
+    )
+
+
 def _steps(op: Op) -> int:
     """Threads that an op keeps busy, each with a few elements that it sums."""
     if op.opcode == "parameter":

@@ -251,9 +251,10 @@ def test_options_are_those_of_the_call_site_and_of_the_outermost_function() -> N
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "jitted"])
 def test_on_a_gpu(name: str) -> None:
-    """Where XLA has inlined and simplified the program before we see it."""
+    """Where XLA has inlined and simplified the program before we see it. What is lowered once for
+    calls inside and outside has the names of one of them there (docs/control.md)."""
     fun = PROGRAMS[name]
     compiled = fs.jit(lambda x: fun(x), options=fs.Options(scorer="paper")).lower(X).compile()
     assert compiled.stitched is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -9,6 +10,7 @@ from itertools import count
 import pytest
 
 from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
     THREAD,
     Apply,
     Choice,
@@ -57,20 +59,21 @@ def columns(*body: Statement, start: Expr = LANE.value, step: int = 4) -> For:
 
 def held(body: Sequence[Statement], room: int = 64) -> tuple[str, str]:
     """What comes before a loop of these statements, and the loop."""
-    numbers: Iterator[int] = count()
+    numbers: dict[str, Iterator[int]] = defaultdict(count)
     loop = For("int", "turn", number(0), number(9), body=tuple(body))
     kinds = {"w": "float", "h": "bf16"}
-    before, after = hold(loop, kinds, room, (64, 8), lambda name: f"{name}_{next(numbers)}")
+    before, after = hold(loop, kinds, room, (64, 8), lambda name: f"{name}_{next(numbers[name])}")
     return text(before), text([after])
 
 
 def test_each_element_has_a_register_of_its_own() -> None:
     before, after = held([LANE, columns(used(load(COLUMN)), start=Name("lane"))])
     assert before.splitlines() == [
+        "const int thread_0 = threadIdx.x;",
         "// w: what a thread reads of it in every iteration",
-        "float w_held_1[4];",
+        "float w_held_0[4];",
         "FS_UNROLL for (int column_turn_0 = 0; column_turn_0 < 4; ++column_turn_0) {",
-        "  w_held_1[column_turn_0] = w[column_turn_0 * 4 + (threadIdx.x % 4)];",
+        "  w_held_0[column_turn_0] = w[column_turn_0 * 4 + (thread_0 % 4)];",
         "}",
     ]
     assert after.splitlines() == [
@@ -78,7 +81,7 @@ def test_each_element_has_a_register_of_its_own() -> None:
         "  const int lane = threadIdx.x % 4;",
         "  FS_UNROLL for (int column_turn_0 = 0; column_turn_0 < 4; ++column_turn_0) {",
         "    const int column = lane + column_turn_0 * 4;",
-        "    sum += w_held_1[column_turn_0];",
+        "    sum += w_held_0[column_turn_0];",
         "  }",
         "}",
     ]
@@ -86,15 +89,15 @@ def test_each_element_has_a_register_of_its_own() -> None:
 
 def test_threads_that_have_fewer_elements_skip_the_rest() -> None:
     before, after = held([columns(used(load(COLUMN)), start=infix("%", THREAD, 8), step=12)])
-    assert "if (column_turn_0 * 12 + (threadIdx.x % 8) < 16) {\n" in before
+    assert "if (column_turn_0 * 12 + (thread_0 % 8) < 16) {\n" in before
     assert "if (!(column < 16)) continue;" in after
 
 
 def test_a_loop_that_counts_down() -> None:
     loop = For("int", "column", number(7), number(0), down=True, body=(used(load(COLUMN)),))
     before, after = held([loop])
-    assert "float w_held_1[8];" in before
-    assert "w_held_1[column_turn_0] = w[-column_turn_0 + 7];" in before
+    assert "float w_held_0[8];" in before
+    assert "w_held_0[column_turn_0] = w[-column_turn_0 + 7];" in before
     assert "const int column = 7 + -column_turn_0;" in after
 
 
@@ -122,9 +125,18 @@ def test_the_branch_of_a_load_is_asked_before() -> None:
         ),
     )
     before, _ = held([body])
-    assert "if (threadIdx.x < 3) {\n  w_held_0 = w[0];" in before
-    assert "if (!(threadIdx.x < 3) && threadIdx.x < 5) {\n  w_held_1 = w[1];" in before
-    assert "if (!(threadIdx.x < 3) && !(threadIdx.x < 5)) {\n  w_held_2 = w[2];" in before
+    assert "if (thread_0 < 3) {\n  w_held_0 = w[0];" in before
+    assert "if (!(thread_0 < 3) && thread_0 < 5) {\n  w_held_1 = w[1];" in before
+    assert "if (!(thread_0 < 3) && !(thread_0 < 5)) {\n  w_held_2 = w[2];" in before
+
+
+def test_numbers_of_blocks_may_become_negative() -> None:
+    """Those of the hardware have no sign: 0 - 1 >= 0 would hold."""
+    there = infix(">=", infix("-", infix("/", BLOCK, 2), 1), 0)
+    before, _ = held([If(there, body=(used(load(variable("blockIdx.x", 8) * 4 - 8)),))])
+    assert before.startswith("const int block_0 = blockIdx.x;\n")
+    assert "if (block_0 / 2 - 1 >= 0) {\n  w_held_0 = w[block_0 * 4 - 8];" in before
+    assert "blockIdx.x" not in before[len("const int block_0 = blockIdx.x;") :]
 
 
 def test_what_is_skipped_is_not_loaded() -> None:
@@ -136,8 +148,8 @@ def test_what_is_skipped_is_not_loaded() -> None:
 def test_a_place_that_is_the_lesser_of_two() -> None:
     row = Let("int", "row", Apply("fs_min<int>", (infix("/", THREAD, 2), Number("20"))))
     before, _ = held([row, used(load(variable("row", 21) * 3)), used(load(variable("row", 21)))])
-    assert before.count("const int row_0 = fs_min<int>((threadIdx.x / 2), 20);") == 1
-    assert "w_held_1 = w[row_0 * 3];" in before
+    assert before.count("const int row_0 = fs_min<int>((thread_0 / 2), 20);") == 1
+    assert "w_held_0 = w[row_0 * 3];" in before
 
 
 def test_those_that_fit_are_held_and_those_read_most_come_first() -> None:

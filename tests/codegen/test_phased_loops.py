@@ -191,6 +191,15 @@ def over_itself(x: jax.Array, at: jax.Array) -> Any:
     return lax.scan(step, x, None, length=3)[0]
 
 
+def sources(x: jax.Array, f: jax.Array) -> Any:
+    """Every iteration reads neighbours of an array that stays as it is, borders left out."""
+
+    def step(_: Any, u: jax.Array) -> jax.Array:
+        return 0.5 * u + jnp.pad(f[1:], ((0, 1), (0, 0))) - jnp.pad(f[:-1], ((1, 0), (0, 0)))
+
+    return lax.fori_loop(0, 4, step, x)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diffusion": (diffusion, (FIELD,)),
     "conjugate gradients": (conjugate_gradients, (SPD, FIELD[:, 0])),
@@ -212,6 +221,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "selected addresses": (selected_addresses, (ROW,)),
     "three deep": (three_deep, (ROW,)),
     "over itself": (over_itself, (ROW, np.int32(2))),
+    "sources": (sources, (FIELD.repeat(4, 0), FIELD.repeat(4, 0) + 1)),
 }
 
 
