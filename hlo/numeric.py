@@ -188,5 +188,4 @@ ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "imag": np.imag,
     "complex": lambda real, imag: real + 1j * imag,
     "copy": lambda x: x,
-    "optimization-barrier": lambda x: x,
 }

@@ -28,7 +28,7 @@ _VIEWS = frozenset({"reshape", "bitcast"})
 #: Ops that run other graphs, or nothing at all.
 _CONTROL = frozenset(
     {
-        *("while", "conditional", "call", "optimization-barrier", "add-dependency", "domain"),
+        *("while", "conditional", "call", "opt-barrier", "add-dependency", "domain"),
         *("async-start", "async-update", "async-done", "copy-done", "send-done", "recv-done"),
         *("all-reduce-done", "all-gather-done", "collective-permute-done"),
         *("partition-id", "replica-id", "layout-bitcast"),
