@@ -42,6 +42,7 @@ from fusionstitch.patterns.loop_sums import loop_sums
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan.findings import Evidence
+from fusionstitch.plan.loops import become_kernels
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import Measure
 from fusionstitch.runtime import xla_pass
@@ -260,8 +261,8 @@ class _Run:
 
     def take_out_sums(self, module: Module) -> Module:
         """The module whose loops stack what they would add up over a batch."""
-        if self.options.numerics == "strict":
-            return module  # terms are added in another order
+        if self.options.numerics == "strict" or not become_kernels(self.options):
+            return module  # terms would be added in another order, or rows gain nothing by it
         with self.timed("simplify"):
             found = loop_sums(module)
             take_out(module, found)

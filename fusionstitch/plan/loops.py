@@ -35,6 +35,11 @@ class Loops:
     refused: tuple[tuple[int, str, Verdict], ...] = ()
 
 
+def become_kernels(options: Options) -> bool:
+    """Whether loops may become kernels at all."""
+    return options.scorer != "paper" and options.scope == "loop"
+
+
 def stitchable_loops(
     graph: Graph,
     works: GraphWork,
@@ -42,7 +47,7 @@ def stitchable_loops(
     inspect: Callable[[Pattern], KernelFacts | Verdict],
 ) -> Loops:
     """The loops of `graph`, outermost ones, of which code generation makes kernels."""
-    if options.scorer == "paper" or options.scope != "loop":
+    if not become_kernels(options):
         return Loops()
     priced, refused = [], []
     known: dict[str, KernelFacts | Verdict] = {}
