@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fusionstitch.hlo import schema
@@ -47,6 +47,40 @@ class FreshNames:
             name = f"{wish}.{count}"
         self._taken.add(name)
         return name
+
+
+class Editor:
+    """New instructions of one computation, whose `names` are new in the module."""
+
+    def __init__(self, module: Any, computation: Any, names: FreshNames):
+        self.computation, self.names = computation, names
+        self.fresh = FreshIds(module, computation)
+        self.by_id = {i.id: i for i in computation.instructions}
+
+    def add(self, opcode: str, shape: Shape, operands: Sequence[int], source: Any) -> Any:
+        """One that stands for what `source` did."""
+        made = self.computation.instructions.add(
+            name=self.names(opcode), opcode=opcode, id=self.fresh(), operand_ids=operands
+        )
+        made.metadata.CopyFrom(source.metadata)
+        fill_shape(made.shape, shape)
+        self.by_id[made.id] = made
+        return made
+
+    def copy(self, source: Any, operands: Sequence[int]) -> Any:
+        """One like `source` that reads other operands."""
+        made = self.computation.instructions.add()
+        made.CopyFrom(source)
+        made.name, made.id = self.names(source.name), self.fresh()
+        put(made.operand_ids, operands)
+        self.by_id[made.id] = made
+        return made
+
+
+def put(repeated: Any, values: Sequence[int]) -> None:
+    """Has a repeated field hold these values."""
+    del repeated[:]
+    repeated.extend(values)
 
 
 def fill_shape(proto: Any, shape: Shape) -> None:

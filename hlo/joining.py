@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionstitch.hlo.edit import FreshIds, FreshNames, fill_shape, sort_instructions
+from fusionstitch.hlo.edit import Editor, FreshNames, put, sort_instructions
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 
 
@@ -42,12 +42,9 @@ def join(module: Module, graph: Graph, sums: Sequence[Sum]) -> None:
     module.proto.ClearField("schedule")
 
 
-class _Editor:
+class _Editor(Editor):
     def __init__(self, module: Any, computation: Any):
-        self.computation = computation
-        self.names = FreshNames(module)
-        self.fresh = FreshIds(module, computation)
-        self.by_id = {i.id: i for i in computation.instructions}
+        super().__init__(module, computation, FreshNames(module))
         #: operands and the dim along which they are joined -> the instruction that does
         self.concatenated: dict[tuple[tuple[Op, ...], int], Any] = {}
         #: instructions that may have lost their readers
@@ -62,11 +59,9 @@ class _Editor:
         self.left += [op.origin for joint in one.joints for op in joint.terms if op.origin]
         self.left += [op.origin for op in one.adds if op.origin]
         while len(terms) > 2:
-            add = self.copy(root)
-            _replace(add.operand_ids, [term.id for term in terms[:2]])
-            terms[:2] = [add]
+            terms[:2] = [self.copy(root, [term.id for term in terms[:2]])]
         if len(terms) == 2:
-            _replace(root.operand_ids, [term.id for term in terms])
+            put(root.operand_ids, [term.id for term in terms])
             return
         name, ident = root.name, root.id
         root.CopyFrom(terms[0])
@@ -80,16 +75,13 @@ class _Editor:
         for side, dim in joint.sides:
             operands[side] = self.concatenate([op.operands[side] for op in joint.terms], dim).id
         if first.opcode != "pad":
-            made = self.copy(self.by_id[first.origin])
-            _replace(made.operand_ids, operands)
-            return made
+            return self.copy(self.by_id[first.origin], operands)
         [(_, dim)] = joint.sides
         low, high = first.attrs["low"][dim], last.attrs["high"][dim]
         if not low and not high:
             return self.by_id[operands[0]]
-        made = self.copy(self.by_id[first.origin])
+        made = self.copy(self.by_id[first.origin], operands)
         made.padding_config.dimensions[dim].edge_padding_high = high
-        _replace(made.operand_ids, operands)
         return made
 
     def concatenate(self, parts: Sequence[Op], dim: int) -> Any:
@@ -97,22 +89,12 @@ class _Editor:
         if key not in self.concatenated:
             dims = list(parts[0].dims)
             dims[dim] = sum(part.dims[dim] for part in parts)
-            made = self.computation.instructions.add(
-                name=self.names("concatenate"), opcode="concatenate", id=self.fresh()
-            )
-            fill_shape(made.shape, Shape(parts[0].dtype, tuple(dims)))
+            given = [self.by_id[part.origin] for part in parts]
+            shape = Shape(parts[0].dtype, tuple(dims))
+            made = self.add("concatenate", shape, [one.id for one in given], given[0])
             made.dimensions.append(dim)
-            made.operand_ids.extend(self.by_id[part.origin].id for part in parts)
-            made.metadata.CopyFrom(self.by_id[parts[0].origin].metadata)
-            self.by_id[made.id] = self.concatenated[key] = made
+            self.concatenated[key] = made
         return self.concatenated[key]
-
-    def copy(self, source: Any) -> Any:
-        made = self.computation.instructions.add()
-        made.CopyFrom(source)
-        made.name, made.id = self.names(source.name), self.fresh()
-        self.by_id[made.id] = made
-        return made
 
     def delete_unread(self) -> None:
         """Deletes the instructions of `left` that nothing reads."""
@@ -134,8 +116,3 @@ class _Editor:
         for index in reversed(range(len(self.computation.instructions))):
             if self.computation.instructions[index].id in gone:
                 del self.computation.instructions[index]
-
-
-def _replace(repeated: Any, values: Sequence[int]) -> None:
-    del repeated[:]
-    repeated.extend(values)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.hlo.edit import FreshIds, FreshNames, fill_shape, sort_instructions
+from fusionstitch.hlo.edit import Editor, FreshNames, fill_shape, put, sort_instructions
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES, fill_literal
 
@@ -86,33 +86,11 @@ def take_out(module: Module, found: Sequence[LoopSums]) -> None:
     module.proto.ClearField("schedule")
 
 
-class _Editor:
-    """New instructions of one computation."""
-
-    def __init__(self, module: Any, names: FreshNames, computation: Any):
-        self.computation = computation
-        self.names, self.fresh = names, FreshIds(module, computation)
-        self.by_id = {i.id: i for i in computation.instructions}
-
-    def add(self, opcode: str, shape: Shape, operands: Sequence[int], source: Any) -> Any:
-        """One that stands for what `source` did."""
-        made = self.computation.instructions.add(name=self.names(opcode), opcode=opcode)
-        made.id = self.fresh()
-        made.operand_ids.extend(operands)
-        made.metadata.CopyFrom(source.metadata)
-        fill_shape(made.shape, shape)
-        self.by_id[made.id] = made
-        return made
-
-    def copy(self, source: Any, operands: Sequence[int]) -> Any:
-        """One like `source` that reads other operands."""
-        made = self.computation.instructions.add()
-        made.CopyFrom(source)
-        made.name, made.id = self.names(source.name), self.fresh()
-        _replace(made.operand_ids, operands)
-        # they are of the source's computation, which may be another one
-        _replace(made.control_predecessor_ids, [])
-        self.by_id[made.id] = made
+class _Editor(Editor):
+    def bring(self, source: Any, operands: Sequence[int]) -> Any:
+        """A copy of what may be of another computation, as what it has to wait for is."""
+        made = self.copy(source, operands)
+        put(made.control_predecessor_ids, [])
         return made
 
     def zero(self, dtype: str, source: Any) -> Any:
@@ -153,7 +131,7 @@ class _Edit:
 
     def inside(self) -> None:
         """An iteration writes its values into stacks, and adds nothing up any more."""
-        self.inner = inner = _Editor(self.module, self.names, self.body)
+        self.inner = inner = _Editor(self.module, self.body, self.names)
         at = self.sums.at
         for stack in self.sums.stacks:
             value, shape = stack.value, self.shape(stack.value)
@@ -168,17 +146,17 @@ class _Edit:
             for one in (self.root, *self.parameters):
                 fill_shape(one.shape.tuple_shapes.add(), shape)
             for computation in (self.condition, self.body):
-                whole = computation.program_shape
-                tuples = [s for s in (*whole.parameters, whole.result) if s.tuple_shapes]
-                for one in tuples:
-                    fill_shape(one.tuple_shapes.add(), shape)
+                said = computation.program_shape
+                for one in (*said.parameters, said.result):
+                    if one.tuple_shapes:
+                        fill_shape(one.tuple_shapes.add(), shape)
         for summed in self.sums.sums:
             self.root.operand_ids[summed.inside.attrs["index"]] = summed.inside.origin
 
     def behind(self) -> None:
         """The loop carries the stacks, and what it wrote is added up behind it."""
-        self.outer = outer = _Editor(self.module, self.names, self.around)
-        self.given = outer.copy(self.given, self.given.operand_ids)
+        self.outer = outer = _Editor(self.module, self.around, self.names)
+        self.given = outer.bring(self.given, self.given.operand_ids)
         self.loop.operand_ids[0] = self.given.id
         for stack in self.sums.stacks:
             shape = self.shape(stack.value)
@@ -196,7 +174,7 @@ class _Edit:
         operands = [self._stack(operand).id for operand in one.operands]
         if term.opcode == "reduce":
             operands.append(outer.zero(one.term.dtype, self.loop).id)
-        made = outer.copy(term, operands)
+        made = outer.bring(term, operands)
         if term.opcode == "reduce":
             _deepen(made.dimensions)
         else:
@@ -207,7 +185,7 @@ class _Edit:
                 _shift(dims)
         for move in reversed(one.moves):
             rest = [outer.zero(move.dtype, self.loop).id] if move.opcode == "reduce" else []
-            made = outer.copy(inner.by_id[move.origin], [made.id, *rest])
+            made = outer.bring(inner.by_id[move.origin], [made.id, *rest])
         index = one.inside.attrs["index"]
         for result in self.around.instructions:
             if (
@@ -216,14 +194,14 @@ class _Edit:
                 and result.operand_ids[0] == self.loop.id
             ):
                 result.opcode, result.tuple_index = "add", 0
-                _replace(result.operand_ids, [self.given.operand_ids[index], made.id])
+                put(result.operand_ids, [self.given.operand_ids[index], made.id])
 
     def _stack(self, lifted: Lifted) -> Any:
         """What all iterations had, behind the loop."""
         outer = self.outer
         if isinstance(lifted, Joined):
             source = self.inner.by_id[lifted.op.origin]
-            made = outer.copy(source, [self._stack(part).id for part in lifted.parts])
+            made = outer.bring(source, [self._stack(part).id for part in lifted.parts])
             made.shape.Clear()
             fill_shape(made.shape, self.shape(lifted.op))
             _shift(made.dimensions)
@@ -240,14 +218,9 @@ class _Edit:
 
 def _deepen(dims: Any) -> None:
     """The dims that an op goes along, and that of the iterations before them."""
-    _replace(dims, [0, *(dim + 1 for dim in dims)])
+    put(dims, [0, *(dim + 1 for dim in dims)])
 
 
 def _shift(dims: Any) -> None:
     """Dims behind that of the iterations."""
-    _replace(dims, [dim + 1 for dim in dims])
-
-
-def _replace(repeated: Any, values: Sequence[int]) -> None:
-    del repeated[:]
-    repeated.extend(values)
+    put(dims, [dim + 1 for dim in dims])
