@@ -27,9 +27,10 @@ from typing import Any
 from benchmarks import environment
 from benchmarks.loops.forced import taken
 from benchmarks.loops.table import Loop, find
+from fusionstitch.codegen.whiles import generate
 
 #: Whose loops they are: XLA's, or ours in a form.
-FORMS = ("xla", "rows", "dealt", "block", "grid")
+FORMS = ("xla", *generate.FORMS)
 #: Runs of which the median counts.
 RUNS = 7
 
@@ -50,6 +51,7 @@ def measured_form(loop: Loop, name: str, lock: Path) -> dict[str, Any]:
     import fusionstitch as fs
     from benchmarks.loops.spans import spans_us
     from benchmarks.loops.worker import Side, reasons, stitched_loops
+    from fusionstitch.accuracy import relative_error
 
     leaves = jax.tree.leaves(loop.program(loop.xla)[1])
     xla = Side(loop, jax.jit, loop.xla)
@@ -66,21 +68,12 @@ def measured_form(loop: Loop, name: str, lock: Path) -> dict[str, Any]:
     if not row["loops"]:
         return {**row, "left": reasons(ours.run)}
     row["kernels"] = [k.template for k in ours.run.stitched.kernels]
-    row["error"] = max(map(_error, ours.result(), xla.result()))
+    row["error"] = max(map(relative_error, ours.result(), xla.result()))
     if row["loops"] == 1:
         row["modelled_us"] = modelled[-1]
     with turn(lock):
         row["span_us"] = statistics.median(spans_us(ours.module(), leaves, RUNS))
     return row
-
-
-def _error(ours: Any, right: Any) -> float:
-    import numpy as np
-
-    if not np.issubdtype(right.dtype, np.inexact):
-        return float(np.any(ours != right))
-    scale = np.nanmax(np.abs(right), initial=1e-30)
-    return float(np.nanmax(np.abs(ours - right), initial=0.0) / scale)
 
 
 def measured(case: tuple[Loop, str], folder: Path, limit: float) -> dict[str, Any]:

@@ -19,10 +19,10 @@ def let_rows_stop(flat: Flat) -> Flat:
     """The same loops, whose conditions are those of rows where rows may stop on their own."""
     roots, ops = list(flat.graph.root.operands), list(flat.graph.ops[:-1])
     for loop in flat.every:
-        own = _own_condition(flat, loop)
-        if own is not None:
-            roots[loop.condition] = own[-1]
-            ops += own[1:]
+        found = _own_condition(flat, loop)
+        if found is not None:
+            roots[loop.condition], made = found
+            ops += made
     if roots == list(flat.graph.root.operands):
         return flat
     kept = _needed(ops, roots)
@@ -39,9 +39,8 @@ def _needed(ops: Sequence[Op], roots: Sequence[Op]) -> list[Op]:
     return [op for op in ops if op in found or op.opcode == "parameter"]
 
 
-def _own_condition(flat: Flat, loop: Loop) -> list[Op] | None:
-    """What each row asks, if rows that stop keep what they have: the last of these ops, which are
-    new but for one."""
+def _own_condition(flat: Flat, loop: Loop) -> tuple[Op, list[Op]] | None:
+    """What each row asks, and the ops made for that, if rows that stop keep what they have."""
     asked, *others = _conjuncts(flat.root(loop.condition))
     if asked.opcode != "reduce" or asked.attrs["reducer"] != "or":
         return None
@@ -59,11 +58,12 @@ def _own_condition(flat: Flat, loop: Loop) -> list[Op] | None:
             return None
     if _reads(own, changing) or any(flat.graph.users[flat.parameter(c.after).id] for c in alike):
         return None
-    ops = [own]
+    asks, made = own, list[Op]()
     for other in others:
         spread = Op("broadcast", own.shape, (other,), {"dimensions": ()}, "both")
-        ops += [spread, Op("and", own.shape, (ops[-1], spread), name="goes_on")]
-    return ops
+        asks = Op("and", own.shape, (asks, spread), name="goes_on")
+        made += [spread, asks]
+    return asks, made
 
 
 def _conjuncts(condition: Op) -> list[Op]:

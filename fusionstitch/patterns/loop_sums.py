@@ -29,17 +29,17 @@ _MOVES = frozenset({"transpose", "slice", "reshape", "copy"})
 def loop_sums(module: Module) -> list[LoopSums]:
     """The sums worth taking out of loops: of floats, over as many iterations as the program says,
     where what has to be kept for that is no more than what the loop reads and writes anyway."""
+    loops = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "while"]
+    runs = Counter(called for _, loop in loops for called in loop.called)
     found = []
-    runs = [g for graph in module.graphs for op in graph if op.opcode == "while" for g in op.called]
-    for graph in module.graphs:
-        for loop in graph:
-            # what is left to XLA stays in its loop
-            if any(op.source.left for called in loop.called for op in called):
-                continue
-            if loop.opcode == "while" and all(runs.count(g) == 1 for g in loop.called):
-                one = _Finder(graph, loop).sums() if loop.operands[0].opcode == "tuple" else None
-                if one is not None:
-                    found.append(one)
+    for graph, loop in loops:
+        alone = all(runs[called] == 1 for called in loop.called)
+        # what is left to XLA stays in its loop
+        left = any(op.source.left for called in loop.called for op in called)
+        if alone and not left and loop.operands[0].opcode == "tuple":
+            one = _Finder(graph, loop).sums()
+            if one is not None:
+                found.append(one)
     return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import jax
@@ -12,8 +13,7 @@ import pytest
 from jax import lax
 
 import fusionstitch as fs
-from fusionstitch.codegen.whiles import generate
-from fusionstitch.plan import loops
+from benchmarks.loops.forced import taken
 from tests.codegen.test_whole_loops import from_text, stitched
 from tests.conftest import Golden
 from tests.nearness import assert_near
@@ -285,15 +285,11 @@ PROGRAMS["picked"] = picked, (FIELD[:8],)
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def only(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Leaves one form of loops: "block", "grid" or "dealt". Races are looked for."""
     monkeypatch.setenv("FUSIONSTITCH_CHECK", "1")
-
-    def keep(form: str) -> None:
-        monkeypatch.setattr(generate, "FORMS", {form: generate.FORMS[form]})
-        monkeypatch.setattr(loops, "xla_loop_us", lambda *_: 1e6)
-
-    return keep
+    with ExitStack() as stack:
+        yield lambda form: stack.enter_context(taken(form))
 
 
 @pytest.mark.parametrize("form", ["block", "grid"])

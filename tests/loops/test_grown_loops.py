@@ -13,7 +13,7 @@ import jax
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.plan import loops
+from benchmarks.loops.forced import taken
 from fusionstitch.runtime import emulate
 from tests.loops.forms import DEVICES, FORMS, cases, run, wholes
 from tests.loops.growth import from_seed
@@ -48,9 +48,10 @@ def test_every_form_of_a_grown_loop_gives_what_numpy_gives() -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, PROGRAMS, WHOLE))
-def test_a_grown_program_gives_what_jax_gives(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "xla_loop_us", lambda *_: 1e6)
+def test_a_grown_program_gives_what_jax_gives(seed: int) -> None:
     grown = from_seed(seed)
-    ours = fs.jit(grown.fun, options=fs.Options(backend="emulate", fallback="error"))(*grown.args)
+    options = fs.Options(backend="emulate", fallback="error")
+    with taken():
+        ours = fs.jit(grown.fun, options=options)(*grown.args)
     theirs = jax.jit(grown.fun)(*grown.args)
     assert_near(ours, theirs, 5e-6, rough=2e-2)
