@@ -18,11 +18,11 @@ from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.compiler import dump, override
 from fusionstitch.compiler.built import Builder, Built
-from fusionstitch.compiler.naming import graph_key, kernel_name
-from fusionstitch.compiler.planning import GraphPlanner
+from fusionstitch.compiler.naming import kernel_name
+from fusionstitch.compiler.planning import GraphPlanner, moved, plan_graphs
 from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.compiler.reuse import in_place, overwrites
-from fusionstitch.compiler.told import Told, tell
+from fusionstitch.compiler.summary import Summary, log_summary
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import reason
 from fusionstitch.hlo.brief import Listed, brief, count, listed
@@ -40,7 +40,6 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.like_terms import joined_sums
 from fusionstitch.patterns.loop_sums import loop_sums
 from fusionstitch.patterns.pattern import Pattern
-from fusionstitch.patterns.recompute import recomputed
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.loops import become_kernels
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
@@ -199,8 +198,10 @@ def log(result: Stitched) -> None:
     if logger.isEnabledFor(logging.INFO):
         kernels = {id(one.chosen): one.kernel.name for one in result.stitches}
         left = [(one.ops, one.reason) for one in result.fallbacks]
-        program = Told(result.name, result.device.name, result.timings, result.plans, kernels, left)
-        tell(program, logger)
+        program = Summary(
+            result.name, result.device.name, result.timings, result.plans, kernels, left
+        )
+        log_summary(program, logger)
 
 
 @dataclass(eq=False)
@@ -285,38 +286,19 @@ class _Run:
 
     def plan(self, module: Module) -> tuple[Plan, ...]:
         """One plan per graph; graphs that are equal but for names are planned once."""
-        known: dict[tuple[str, bool], GraphPlanner] = {}
-        planners = []
         with self.timed("plan"):
-            repeated = _repeated(module)
-            waiting = [module.entry]
-            reached: dict[Graph, None] = {}
-            while waiting:
-                graph = waiting.pop()
-                if graph in reached:
-                    continue
-                reached[graph] = None
-                in_loop = graph in repeated
-                key = graph_key(graph), in_loop
-                if key not in known:
-                    known[key] = GraphPlanner(
-                        graph,
-                        self.device,
-                        self.options,
-                        in_loop,
-                        self.tuned,
-                        self.measure,
-                        self.drafts,
-                    )
-                planners.append((graph, known[key]))
-                waiting += _called(graph, known[key].plan)
-        order = {graph: number for number, graph in enumerate(module.stitchable)}
-        planners.sort(key=lambda one: order[one[0]])
+            planned = plan_graphs(module, self.planner)
         if self.judge is not None:
             with self.timed("measure"):
                 work = Workpiece(module, self.literals, partial(self.make, module))
-                self.evidence = self.judge(work, list(known.values()))
-        return tuple(_moved(planner.plan, graph, self.device) for graph, planner in planners)
+                self.evidence = self.judge(work, list(dict.fromkeys(planned.values())))
+        reached = (graph for graph in module.stitchable if graph in planned)
+        return tuple(moved(planned[graph].plan, graph, self.device) for graph in reached)
+
+    def planner(self, graph: Graph, in_loop: bool) -> GraphPlanner:
+        return GraphPlanner(
+            graph, self.device, self.options, in_loop, self.tuned, self.measure, self.drafts
+        )
 
     def make(
         self, module: Module, patterns: Sequence[Pattern]
@@ -506,44 +488,3 @@ def _tuned_or_not(
             raise
         # tuned with other versions
         return make(part, device, dataclasses.replace(settings, tuning=DEFAULT))
-
-
-def _called(graph: Graph, plan: Plan) -> list[Graph]:
-    """The graphs that run as kernels of their own in the course of `graph`: those in loops that
-    become one kernel do not. The plan may be that of an equal graph."""
-    whole = 0
-    for one in plan.chosen:
-        whole |= one.pattern.bits
-    calls = (op for op in graph if op.opcode in ("while", "conditional", "call"))
-    return [called for op in calls if not whole >> op.id & 1 for called in op.called]
-
-
-def _repeated(module: Module) -> set[Graph]:
-    """The graphs that run once per iteration of a loop, what they call included."""
-    found: set[Graph] = set()
-    stack = [
-        g for graph in module.graphs for op in graph if op.opcode == "while" for g in op.called
-    ]
-    while stack:
-        graph = stack.pop()
-        if graph not in found:
-            found.add(graph)
-            stack += [g for op in graph for g in op.called]
-    return found
-
-
-def _moved(plan: Plan, graph: Graph, device: Device) -> Plan:
-    """The plan of an equal graph, for this one: positions agree, so bitsets carry over."""
-    if plan.program is graph:
-        return plan
-    given = None
-    if plan.given is not None:
-        copies = recomputed(graph, device)
-        assert copies is not None  # as it was for an equal graph
-        given, graph = graph, copies.graph
-    chosen = tuple(
-        dataclasses.replace(c, pattern=dataclasses.replace(c.pattern, graph=graph))
-        for c in plan.chosen
-    )
-    rejected = tuple(dataclasses.replace(r, graph=graph) for r in plan.rejected)
-    return dataclasses.replace(plan, graph=graph, given=given, chosen=chosen, rejected=rejected)

@@ -1,4 +1,4 @@
-"""The planner's door to code generation: what the kernel of a pattern would be."""
+"""Plans of a module's graphs, with what code generation says of the kernels of patterns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fusionstitch.codegen.generate import Draft, draft, inspect
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.settings import CodegenOptions
-from fusionstitch.compiler.naming import kernel_name
+from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import SCOPES, KernelFacts
 from fusionstitch.errors import reason
 from fusionstitch.hlo.errors import CodegenError
-from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.graph import Graph, Module
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
@@ -137,3 +137,63 @@ class GraphPlanner:
         if isinstance(found, KernelFacts) and SCOPES.index(found.scope) > widest:
             return forbid("Its values cross a wider scope than Options.scope.", scope=found.scope)
         return found
+
+
+def plan_graphs(
+    module: Module, planner: Callable[[Graph, bool], GraphPlanner]
+) -> dict[Graph, GraphPlanner]:
+    """The graphs that run as kernels of their own and what plans each: one for all that are equal
+    but for names. `planner` is asked with whether they run in a loop."""
+    known: dict[tuple[str, bool], GraphPlanner] = {}
+    planned: dict[Graph, GraphPlanner] = {}
+    repeated = _repeated(module)
+    waiting = [module.entry]
+    while waiting:
+        graph = waiting.pop()
+        if graph in planned:
+            continue
+        in_loop = graph in repeated
+        key = graph_key(graph), in_loop
+        if key not in known:
+            known[key] = planner(graph, in_loop)
+        planned[graph] = known[key]
+        waiting += _called(graph, known[key].plan)
+    return planned
+
+
+def _called(graph: Graph, plan: Plan) -> list[Graph]:
+    """The graphs that run as kernels of their own in the course of `graph`: those in loops that
+    become one kernel do not. The plan may be that of an equal graph."""
+    whole = 0
+    for one in plan.chosen:
+        whole |= one.pattern.bits
+    calls = (op for op in graph if op.opcode in ("while", "conditional", "call"))
+    return [called for op in calls if not whole >> op.id & 1 for called in op.called]
+
+
+def _repeated(module: Module) -> set[Graph]:
+    """The graphs that run once per iteration of a loop, what they call included."""
+    found: set[Graph] = set()
+    stack = [
+        g for graph in module.graphs for op in graph if op.opcode == "while" for g in op.called
+    ]
+    while stack:
+        graph = stack.pop()
+        if graph not in found:
+            found.add(graph)
+            stack += [g for op in graph for g in op.called]
+    return found
+
+
+def moved(plan: Plan, graph: Graph, device: Device) -> Plan:
+    """The plan of an equal graph, for this one: positions agree, so bitsets carry over."""
+    if plan.program is graph:
+        return plan
+    given = None
+    if plan.given is not None:
+        copies = recomputed(graph, device)
+        assert copies is not None  # as it was for an equal graph
+        given, graph = graph, copies.graph
+    chosen = tuple(replace(c, pattern=replace(c.pattern, graph=graph)) for c in plan.chosen)
+    rejected = tuple(replace(r, graph=graph) for r in plan.rejected)
+    return replace(plan, graph=graph, given=given, chosen=chosen, rejected=rejected)

@@ -445,7 +445,7 @@ _PASSES = (
         "compiler.core.simplify_module",
     ),
     *(
-        "compiler.core.graph_key",
+        "compiler.planning.graph_key",
         "compiler.core.GraphPlanner",
         "patterns.pattern.order_key",
         "compiler.core.kernel_name",
@@ -455,7 +455,7 @@ _PASSES = (
         "compiler.core.generate",
         "compiler.core.export",
         "compiler.core.verify_module",
-        "compiler.core._repeated",
+        "compiler.planning._repeated",
     ),
     *(
         "compiler.planning.Planner",

@@ -16,7 +16,7 @@ _LINES = 3
 
 
 @dataclass(frozen=True)
-class Told:
+class Summary:
     """What the log is told of a program: seconds of its passes, its plans, the kernels of patterns
     by the identity of what was chosen, and what was left to XLA with the reasons."""
 
@@ -28,7 +28,7 @@ class Told:
     left: Sequence[tuple[Sequence[str], str]]
 
 
-def tell(program: Told, logger: logging.Logger) -> None:
+def log_summary(program: Summary, logger: logging.Logger) -> None:
     """Logs what became of a program."""
     times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in program.seconds.items())
     logger.info(
