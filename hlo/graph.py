@@ -289,6 +289,15 @@ class Module:
         return tuple(order.values())
 
 
+def inside(loop: Op) -> Iterator[Op]:
+    """The ops that a loop runs, those of the loops and branches in it included."""
+    for graph in loop.called:
+        for op in graph:
+            yield op
+            if op.opcode in ("while", "conditional", "call"):
+                yield from inside(op)
+
+
 def topological(root: Op, others: Iterable[Op]) -> list[Op]:
     """The ops that `root` and then `others` need, in the order that `Graph` documents.
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fusionstitch.hlo.evaluate import evaluate_op
-from fusionstitch.hlo.graph import FLOATS, Graph, Module, Op
+from fusionstitch.hlo.graph import FLOATS, Graph, Module, Op, inside
 from fusionstitch.hlo.rewrite import is_positive_zero, splat
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.stacking import Joined, Lifted, LoopSums, Stacked, StackedInput, Summed
@@ -35,7 +35,7 @@ def loop_sums(module: Module) -> list[LoopSums]:
     for graph, loop in loops:
         alone = all(runs[called] == 1 for called in loop.called)
         # what is left to XLA stays in its loop
-        left = any(op.source.left for called in loop.called for op in called)
+        left = any(op.source.left for op in (loop, *inside(loop)))
         if alone and not left and loop.operands[0].opcode == "tuple":
             one = _Finder(graph, loop).sums()
             if one is not None:

@@ -6,14 +6,14 @@ the kernels of its body and its condition, as often as it turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
-from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.graph import Graph, Op, inside
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES
@@ -101,15 +101,6 @@ def _bits(graph: Graph, loop: Op) -> int:
     if start.opcode == "tuple" and graph.users[start.id] == (loop,):
         bits |= 1 << start.id
     return bits
-
-
-def inside(loop: Op) -> Iterator[Op]:
-    """The ops that a loop runs, those of the loops and branches in it included."""
-    for graph in loop.called:
-        for op in graph:
-            yield op
-            if op.opcode in ("while", "conditional", "call"):
-                yield from inside(op)
 
 
 def _legal(

@@ -248,6 +248,20 @@ def test_what_is_read_as_a_whole_gets_no_more_elements(where: str) -> None:
     assert not loop_sums(from_message(module.proto))
 
 
+@pytest.mark.parametrize(("inner", "sums"), [(jnp.tanh, ["dot"]), (fs.leave(jnp.tanh), [])])
+def test_sums_stay_beside_what_is_left_to_xla(inner: Callable[..., Any], sums: list[str]) -> None:
+    """In a loop inside, too: the loop around it stays XLA's as a whole."""
+
+    def step(total: Any, x: Any) -> tuple[Any, None]:
+        y = lax.fori_loop(0, 2, lambda _, y: inner(y), x)
+        return total + jnp.tensordot(x, y, (0, 0)), None
+
+    def run(xs: Any) -> Any:
+        return lax.scan(step, jnp.zeros((WIDTH, WIDTH)), xs)[0]
+
+    assert taken_out(run, XS) == sums
+
+
 @pytest.mark.parametrize(("numerics", "products"), [("strict", 0), ("default", 2)])
 def test_strict_numbers_are_added_one_by_one(numerics: str, products: int) -> None:
     options = fs.Options(backend="emulate", numerics=numerics)
