@@ -51,12 +51,15 @@ format: $(STAMP) ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-check-people: $(STAMP) ## the tests of what people look at, in a browser (needs chromium and chromium-driver)
-	-@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --quiet selenium
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -m browser -rs $(PYTEST_ARGS) tests/people
+PEOPLE := $(VENV)/.people
+$(PEOPLE): $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[people]'
+	@touch $@
 
-screenshots: $(STAMP) ## take the pictures of docs/figures that show reports
-	@$(BIN)/python -c 'import selenium' 2>/dev/null || $(BIN)/python -m pip install --quiet selenium
+check-people: $(PEOPLE) ## the tests of pages, documentation, notebooks and packages (pages need chromium and chromium-driver)
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -m people -rs -n $(WORKERS) --dist loadfile --durations=30 $(PYTEST_ARGS) tests/people
+
+screenshots: $(PEOPLE) ## take the pictures of docs/figures that show reports
 	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.screenshots
 
 gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU

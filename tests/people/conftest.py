@@ -1,4 +1,4 @@
-"""A browser and the pages it opens; `make check-people` asks for these tests."""
+"""What people look at and follow; `make check-people` asks for these tests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    asked = "browser" in config.getoption("markexpr")
-    able = browser.found()
-    reason = able.reason if asked else "needs a browser: make check-people"
+    asked = "people" in config.getoption("markexpr")
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.browser)
-            if not (asked and able):
-                item.add_marker(pytest.mark.skip(reason=reason))
+            item.add_marker(pytest.mark.people)
+            if not asked:
+                item.add_marker(pytest.mark.skip(reason="run by make check-people"))
+
+
+def open_browser(dark: bool = False) -> Iterator[Any]:
+    found = browser.found()
+    if not found:
+        pytest.skip(found.reason)
+    with browser.opened(dark=dark) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +45,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", params=["light", "dark"])
 def themed(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with browser.opened(dark=request.param == "dark") as driver:
-        yield driver
+    yield from open_browser(dark=request.param == "dark")
 
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[Any]:
-    with browser.opened() as driver:
-        yield driver
+    yield from open_browser()
 
 
 @pytest.fixture
