@@ -67,8 +67,9 @@ def _pieces(graph: Graph, unit: int, fusible: int) -> list[int]:
     pieces = [unit & fusible]
     for i in ids(unit & ~fusible):
         above = graph.reach[i]
-        pieces = [part for piece in pieces for part in (piece & above, piece & ~above)]
-    return [piece for piece in pieces if piece]
+        parts = (part for piece in pieces for part in (piece & above, piece & ~above))
+        pieces = [part for part in parts if part]  # at most as many as ops, whatever is not
+    return pieces
 
 
 def collect(

@@ -250,6 +250,20 @@ def test_options_are_those_of_the_call_site_and_of_the_outermost_function() -> N
     assert "grid" not in scopes(lowered(lambda x: inner(x), narrow))
 
 
+def test_many_ops_that_are_left_between_those_that_are_not() -> None:
+    """A kernel of XLA's with them falls into pieces, as many as there are ops at most."""
+
+    def chain(x: jax.Array) -> jax.Array:
+        for _ in range(60):
+            x = fs.leave(jnp.sin)(x) * 2 - x
+        return table(x)
+
+    compiled = fs.jit(chain, options=EMULATE).lower(X).compile()
+    assert compiled.stitched is not None
+    assert compiled.kernels
+    assert len(left(list(Answers(compiled.stitched)))) == 60
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "jitted"])
 def test_on_a_gpu(name: str) -> None:
