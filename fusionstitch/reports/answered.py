@@ -34,9 +34,10 @@ def answered(stitched: Stitched, question: Question) -> str:
     for one in stitched.stitches:
         name = one.kernel.name
         held = [answer for answer in found if name in answer.kernels]
-        if held and name not in told:
+        if held and name not in told and question.tells(name):
             told.add(name)
-            lines += ["", *chosen_lines(numbers[id(one.chosen)], one.chosen, one)]
+            whole = question.names(name)
+            lines += ["", *chosen_lines(numbers[id(one.chosen)], one.chosen, one, whole)]
             if (often := runs[id(one.chosen)]) != 1:
                 lines.append(f"    runs {often} times a call: times are those of one")
             lines += _listed(held)
@@ -103,7 +104,8 @@ def to_dict(stitched: Stitched, question: Question) -> dict[str, Any]:
     that hold them, as plain data ready for JSON. Raises TargetError where there are none."""
     answers = Answers(stitched)
     found = question.chosen(answers) if question else list(answers)
-    wanted = {name for answer in found for name in answer.kernels}
+    held = {name for answer in found for name in answer.kernels}
+    wanted = set(filter(question.tells, held))
     ours = [one for one in stitched.stitches if one.kernel.name in wanted]
     xla_us, modelled_us = modelled_times(stitched)
     runs = _runs(stitched)

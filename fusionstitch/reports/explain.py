@@ -16,9 +16,10 @@ from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.looped import loop_lines, loops_of
 from fusionstitch.supported import jax_version
 
-#: Ops and source lines named per pattern; the rest is counted.
+#: Ops, source lines and lines of the template shown per pattern; the rest is counted.
 _SHOWN_OPS = 12
 _SHOWN_LINES = 4
+_SHOWN_TEMPLATE = 40
 _SHOWN_REJECTED = 40
 
 NOTHING = (
@@ -74,8 +75,11 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
             yield f"    and {len(group) - _SHOWN_REJECTED} more"
 
 
-def chosen_lines(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable[str]:
-    """A chosen pattern: its kernel, what it wins, its ops, lines and template."""
+def chosen_lines(
+    number: int, chosen: Chosen, stitch: Stitch | None, whole: bool = False
+) -> Iterable[str]:
+    """A chosen pattern: its kernel, what it wins, its ops, lines and template, of which the `whole`
+    may be asked for."""
     pattern, facts = chosen.pattern, chosen.facts
     kernel = stitch.kernel.name if stitch else "not carried out, see below"
     yield (
@@ -98,8 +102,11 @@ def chosen_lines(number: int, chosen: Chosen, stitch: Stitch | None) -> Iterable
         yield f"    from: {', '.join(places[:_SHOWN_LINES])}{f' and {more} more' * (more > 0)}"
     if stitch and (file := override.file_of(stitch.kernel)) is not None:
         yield f"    its text is that of {foreign.line(str(file))}"
-    for line in stitch.kernel.template.splitlines() if stitch else ():
-        yield f"    {line}"
+    template = stitch.kernel.template.splitlines() if stitch else []
+    shown = len(template) if whole else _SHOWN_TEMPLATE
+    yield from (f"    {line}" for line in template[:shown])
+    if len(template) > shown:
+        yield f"    and {len(template) - shown} more of its template: ask for it by name"
     if stitch and (loops := loops_of(stitch.kernel)) is not None:
         yield from (f"    {line}" for line in loop_lines(loops))
 

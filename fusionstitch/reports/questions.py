@@ -45,6 +45,16 @@ class Question:
                 return False
         return self.what is None or any(one(self.what, answer) for one in MATCHES.values())
 
+    def names(self, kernel: str) -> bool:
+        """Whether a kernel is asked for by its name."""
+        return any(
+            text is not None and _is_called(kernel, text) for text in (self.kernel, self.what)
+        )
+
+    def tells(self, kernel: str) -> bool:
+        """Whether a kernel with ops that are asked for is told of: not if others are asked for."""
+        return self.kernel is None or _is_called(kernel, self.kernel)
+
     def chosen(self, answers: Answers) -> list[Answer]:
         """What is asked for. Raises TargetError, with names that are close, where nothing is."""
         every = list(answers)
@@ -76,7 +86,11 @@ def of_line(text: str, answer: Answer) -> bool:
 
 def of_kernel(text: str, answer: Answer) -> bool:
     """By a kernel that computes it."""
-    return any(name.startswith(text) or fnmatch.fnmatchcase(name, text) for name in answer.kernels)
+    return any(_is_called(name, text) for name in answer.kernels)
+
+
+def _is_called(kernel: str, text: str) -> bool:
+    return kernel.startswith(text) or fnmatch.fnmatchcase(kernel, text)
 
 
 #: By the field of a question, whether an op matches its text.

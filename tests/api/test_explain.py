@@ -20,7 +20,7 @@ from fusionstitch.commands import cli
 from fusionstitch.compiler.core import Fallback, Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import TargetError
-from fusionstitch.reports import trial
+from fusionstitch.reports import explain, trial
 from fusionstitch.reports.answered import answered, to_dict
 from fusionstitch.reports.answers import FREE, SIMPLIFIED, STRUCTURE, Answers
 from fusionstitch.reports.looped import loop_lines, loops_of
@@ -157,6 +157,34 @@ def test_as_text_and_as_json(stitched: Stitched) -> None:
     [kernel] = data["kernels"]
     roles = [element["role"] for element in kernel["loops"]["loops"][0]["elements"]]
     assert roles == ["counter", "state", "state"]
+
+
+def test_a_kernel_that_is_asked_for_is_told_alone_and_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where others compute some of its ops, too; of long templates the others show a part."""
+
+    def shared(x: jax.Array) -> Any:
+        for fun in (jnp.sin, jnp.tanh):  # each with the constants of the other
+            s = jax.nn.standardize(jax.lax.optimization_barrier(x))
+            x = s * (s * fun(x)).sum(0)
+        return x
+
+    stitched = trial.plan(call_of(shared, (X,), {}, OPTIONS))
+    held = [set(answer.kernels) for answer in Answers(stitched)]
+    one, *others = next(sorted(names) for names in held if len(names) > 1)
+    template = next(k.template for k in stitched.kernels if k.name == one).splitlines()
+    monkeypatch.setattr(explain, "_SHOWN_TEMPLATE", len(template) - 1)
+    text = answered(stitched, Question(kernel=one))
+    assert f": {one} (" in text
+    assert not any(f": {name} (" in text for name in others)
+    assert all(f"    {line}\n" in f"{text}\n" for line in template)
+    assert [kernel["name"] for kernel in to_dict(stitched, Question(kernel=one))["kernels"]] == [
+        one
+    ]
+    every = answered(stitched, Question(op="*"))
+    assert all(f": {name} (" in every for name in (one, *others))
+    assert "and 1 more of its template: ask for it by name" in every
 
 
 def test_of_compiled_programs() -> None:
