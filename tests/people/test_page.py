@@ -138,6 +138,21 @@ def test_names_are_text(opened: Any) -> None:
     assert_quiet(opened)
 
 
+def test_the_graph_is_drawn_in_the_colours_of_the_page(themed: Any, page: Path) -> None:
+    """Paper in the corner, and where kernels are, other colours than that."""
+    browser.go(themed, page, "graph")
+    wait(themed, "graphView.scene")
+    paper, drawn = themed.execute_script(
+        "const canvas = document.getElementById('graph-canvas'), g = canvas.getContext('2d');"
+        "paint(canvas, graphView.scene, graphView.view, null, palette());"
+        "const all = g.getImageData(0, 0, canvas.width, canvas.height).data, seen = new Set();"
+        "for (let i = 0; i < all.length; i += 4) seen.add(`${all[i]}, ${all[i+1]}, ${all[i+2]}`);"
+        "return [getComputedStyle(document.body).backgroundColor, [...seen]]"
+    )
+    assert paper == f"rgb({drawn[0]})"
+    assert len(drawn) > 20
+
+
 def test_a_click_says_what_it_is(opened: Any) -> None:
     browser.show(opened, "graph")
     number = unit_of(opened, "u.kind === 'stitched' && !u.times")

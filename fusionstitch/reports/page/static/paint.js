@@ -7,9 +7,9 @@ const OP_SIZE = [172, 40],
 const TEXT_FROM = 0.32,
   EDGES_FROM = 0.1;
 
-/** The colours of the page as they are now. */
+/** The colours of the page as they are now, as a canvas takes them: it knows no light-dark(). */
 function palette() {
-  const style = getComputedStyle(document.documentElement);
+  const probe = document.body.appendChild(document.createElement("span"));
   const names = [
     "paper",
     "panel",
@@ -28,9 +28,12 @@ function palette() {
     "unfused",
     "inside",
   ];
-  return Object.fromEntries(
-    names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]),
-  );
+  const colours = names.map((name) => {
+    probe.style.color = `var(--${name})`;
+    return [name, getComputedStyle(probe).color];
+  });
+  probe.remove();
+  return Object.fromEntries(colours);
 }
 
 /** What a unit's accent is called. */
