@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.pages import ROOT, blocks, commands, run
+
 README = (ROOT / "README.md").read_text("utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-PROGRAMS = blocks("python")
-LINES = [line.partition("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+PROGRAMS = [text for _, text in blocks(README, "python")]
+LINES = [line for _, block in blocks(README, "sh") for line in commands(block)]
 COMMANDS = [line for line in LINES if line.startswith("fusionstitch ")]
 #: Those that build an environment: what they name is looked up, and nothing is run.
-OTHERS = [line for line in LINES if line and line not in COMMANDS]
+OTHERS = [line for line in LINES if line not in COMMANDS]
 
 
-def run(arguments: list[str], folder: Path, **environment: str) -> str:
-    """What a process of a new user prints; it may use no variable of ours that is not given."""
-    kept = {name: value for name, value in os.environ.items() if "FUSIONSTITCH" not in name}
-    found = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    kept |= {"PYTHONPATH": found, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    kept |= {"FUSIONSTITCH_CACHE_DIR": os.environ["FUSIONSTITCH_CACHE_DIR"], **environment}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=kept,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
+def output(arguments: list[str], folder: Path, **environment: str) -> str:
+    done = run(arguments, folder, **environment)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def program(number: int, folder: Path, **environment: str) -> str:
     (folder / "step.py").write_text(PROGRAMS[number])
-    return run(["step.py"], folder, **environment)
+    return output(["step.py"], folder, **environment)
 
 
 def test_there_is_something_to_run() -> None:
@@ -80,7 +58,7 @@ def test_programs_on_a_gpu(number: int, tmp_path: Path) -> None:
 
 def command(line: str, folder: Path, **environment: str) -> None:
     (folder / "examples").symlink_to(ROOT / "examples")
-    text = run(["-m", *line.split()], folder, **environment)
+    text = output(["-m", *line.split()], folder, **environment)
     assert text.strip()
     if " emit " in line:
         assert [path for path in text.split() if (folder / path).is_file()] == text.split()

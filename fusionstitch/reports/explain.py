@@ -106,7 +106,8 @@ def chosen_lines(
     shown = len(template) if whole else _SHOWN_TEMPLATE
     yield from (f"    {line}" for line in template[:shown])
     if len(template) > shown:
-        yield f"    and {len(template) - shown} more of its template: ask for it by name"
+        more = len(template) - shown
+        yield f"    and {more} more lines of the template: ask for the kernel by its name"
     if stitch and (loops := loops_of(stitch.kernel)) is not None:
         yield from (f"    {line}" for line in loop_lines(loops))
 

@@ -184,7 +184,7 @@ def test_a_kernel_that_is_asked_for_is_told_alone_and_whole(
     ]
     every = answered(stitched, Question(op="*"))
     assert all(f": {name} (" in every for name in (one, *others))
-    assert "and 1 more of its template: ask for it by name" in every
+    assert "and 1 more lines of the template: ask for the kernel by its name" in every
 
 
 def test_of_compiled_programs() -> None:
