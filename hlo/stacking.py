@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from fusionstitch.hlo.edit import Editor, FreshNames, fill_shape, put, sort_instructions
+from fusionstitch.hlo.edit import FreshNames, fill_shape, put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
-from fusionstitch.hlo.literals import NUMPY_DTYPES, fill_literal
+from fusionstitch.hlo.loop_editor import Element, LoopEditor
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,104 +74,60 @@ def take_out(module: Module, found: Sequence[LoopSums]) -> None:
     names = FreshNames(module.proto)
     for one in found:
         edit = _Edit(module.proto, names, one)
-        if any(instruction.HasField("sharding") for instruction in edit.carriers):
-            continue  # each element of what the loop carries has one
-        edit.inside()
-        edit.behind()
-        sort_instructions(edit.body)
-        sort_instructions(edit.around)
+        if not edit.loop.sharded:
+            edit.inside()
+            edit.behind()
+            edit.loop.close()
     # an order fixed before the edit no longer lists the instructions there are
     module.proto.ClearField("schedule")
 
 
-class _Editor(Editor):
-    def bring(self, source: Any, operands: Sequence[int]) -> Any:
-        """A copy of what may be of another computation, as what it has to wait for is."""
-        made = self.copy(source, operands)
-        put(made.control_predecessor_ids, [])
-        return made
-
-    def zero(self, dtype: str, source: Any) -> Any:
-        """A scalar zero."""
-        made = self.add("constant", Shape(dtype, ()), (), source)
-        fill_literal(made.literal, np.zeros((), NUMPY_DTYPES[dtype]), made.shape)
-        return made
-
-
 class _Edit:
-    """One loop's edit: `around` is the computation with the loop."""
+    """The edit of one loop."""
 
     def __init__(self, module: Any, names: FreshNames, sums: LoopSums):
-        self.module, self.names, self.sums = module, names, sums
-        computations = {c.id: c for c in module.computations}
-        self.around = computations[sums.graph.proto_id]
-        self.condition, self.body = (computations[g.proto_id] for g in sums.loop.called)
-        by_id = {i.id: i for i in self.around.instructions}
-        self.loop = by_id[sums.loop.origin]
-        self.given = by_id[self.loop.operand_ids[0]]
-        self.root = next(i for i in self.body.instructions if i.id == self.body.root_id)
-        self.parameters = [
-            next(i for i in c.instructions if i.opcode == "parameter")
-            for c in (self.body, self.condition)
-        ]
-        self.carried = len(self.loop.shape.tuple_shapes)
+        self.sums = sums
+        self.loop = LoopEditor(module, names, sums.graph, sums.loop)
+        self.inner, self.outer = self.loop.inner, self.loop.outer
         #: the stacks behind the loop, by their element of what it carries
         self.stacks: dict[int, Any] = {}
-
-    @property
-    def carriers(self) -> list[Any]:
-        """The instructions whose shape is that of what the loop carries."""
-        return [self.loop, self.given, self.root, *self.parameters]
 
     def shape(self, op: Op) -> Shape:
         """That of a stack of `op` of all iterations."""
         return Shape(op.dtype, (self.sums.trips, *op.dims))
 
     def inside(self) -> None:
-        """An iteration writes its values into stacks, and adds nothing up any more."""
-        self.inner = inner = _Editor(self.module, self.body, self.names)
-        at = self.sums.at
+        """An iteration writes its values into stacks that the loop carries, and adds nothing up
+        any more."""
+        inner, outer, at = self.inner, self.outer, self.sums.at
+        elements = []
         for stack in self.sums.stacks:
             value, shape = stack.value, self.shape(stack.value)
             source = inner.by_id[value.origin]
-            whole = inner.add("get-tuple-element", shape, [self.parameters[0].id], source)
-            whole.tuple_index = self.carried + stack.number
+            whole = self.loop.read(self.loop.carried + stack.number, shape, source)
             row = inner.add("reshape", Shape(value.dtype, (1, *value.dims)), [source.id], source)
             zeros = [inner.zero(at.dtype, source).id] * len(value.dims)
             operands = [whole.id, row.id, inner.by_id[at.origin].id, *zeros]
             written = inner.add("dynamic-update-slice", shape, operands, source)
-            self.root.operand_ids.append(written.id)
-            for one in (self.root, *self.parameters):
-                fill_shape(one.shape.tuple_shapes.add(), shape)
-            for computation in (self.condition, self.body):
-                said = computation.program_shape
-                for one in (*said.parameters, said.result):
-                    if one.tuple_shapes:
-                        fill_shape(one.tuple_shapes.add(), shape)
+            zero = outer.zero(shape.dtype, self.loop.instruction)
+            first = outer.add("broadcast", shape, [zero.id], self.loop.instruction)
+            elements.append(Element(shape, first.id, written.id))
+        self.loop.widen(elements)
         for summed in self.sums.sums:
-            self.root.operand_ids[summed.inside.attrs["index"]] = summed.inside.origin
+            self.loop.root.operand_ids[summed.inside.attrs["index"]] = summed.inside.origin
 
     def behind(self) -> None:
-        """The loop carries the stacks, and what it wrote is added up behind it."""
-        self.outer = outer = _Editor(self.module, self.around, self.names)
-        self.given = outer.bring(self.given, self.given.operand_ids)
-        self.loop.operand_ids[0] = self.given.id
-        for stack in self.sums.stacks:
-            shape = self.shape(stack.value)
-            zero = outer.zero(shape.dtype, self.loop)
-            self.given.operand_ids.append(outer.add("broadcast", shape, [zero.id], self.loop).id)
-            for one in (self.given, self.loop):
-                fill_shape(one.shape.tuple_shapes.add(), shape)
+        """What the loop wrote is added up behind it."""
         for summed in self.sums.sums:
             self._add_up(summed)
 
     def _add_up(self, one: Summed) -> None:
         """The sum over all iterations, added to what the loop would begin with."""
-        outer, inner = self.outer, self.inner
+        outer, inner, loop = self.outer, self.inner, self.loop.instruction
         term = inner.by_id[one.term.origin]
         operands = [self._stack(operand).id for operand in one.operands]
         if term.opcode == "reduce":
-            operands.append(outer.zero(one.term.dtype, self.loop).id)
+            operands.append(outer.zero(one.term.dtype, loop).id)
         made = outer.bring(term, operands)
         if term.opcode == "reduce":
             _deepen(made.dimensions)
@@ -184,17 +138,17 @@ class _Edit:
             for dims in (numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions):
                 _shift(dims)
         for move in reversed(one.moves):
-            rest = [outer.zero(move.dtype, self.loop).id] if move.opcode == "reduce" else []
+            rest = [outer.zero(move.dtype, loop).id] if move.opcode == "reduce" else []
             made = outer.bring(inner.by_id[move.origin], [made.id, *rest])
         index = one.inside.attrs["index"]
-        for result in self.around.instructions:
+        for result in outer.computation.instructions:
             if (
                 result.opcode == "get-tuple-element"
                 and result.tuple_index == index
-                and result.operand_ids[0] == self.loop.id
+                and result.operand_ids[0] == loop.id
             ):
                 result.opcode, result.tuple_index = "add", 0
-                put(result.operand_ids, [self.given.operand_ids[index], made.id])
+                put(result.operand_ids, [self.loop.given.operand_ids[index], made.id])
 
     def _stack(self, lifted: Lifted) -> Any:
         """What all iterations had, behind the loop."""
@@ -207,12 +161,10 @@ class _Edit:
             _shift(made.dimensions)
             return made
         if isinstance(lifted, StackedInput):
-            return outer.by_id[self.given.operand_ids[lifted.index]]
-        index = self.carried + lifted.number
+            return outer.by_id[self.loop.given.operand_ids[lifted.index]]
+        index = self.loop.carried + lifted.number
         if index not in self.stacks:
-            shape = self.shape(lifted.op)
-            self.stacks[index] = outer.add("get-tuple-element", shape, [self.loop.id], self.loop)
-            self.stacks[index].tuple_index = index
+            self.stacks[index] = self.loop.result(index, self.shape(lifted.op))
         return self.stacks[index]
 
 

@@ -30,6 +30,7 @@ from fusionstitch.hlo.detached import attach, detach
 from fusionstitch.hlo.errors import CodegenError, StitchError, VerifyError
 from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.graph import Graph, Module
+from fusionstitch.hlo.hoisting import hoist
 from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.joining import join
@@ -38,6 +39,7 @@ from fusionstitch.hlo.stacking import take_out
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
 from fusionstitch.patterns.like_terms import joined_sums
+from fusionstitch.patterns.loop_products import loop_products
 from fusionstitch.patterns.loop_sums import loop_sums
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Evidence
@@ -231,7 +233,7 @@ class _Run:
     literals: tuple[bytes, ...] = ()
 
     def stitch(self) -> Stitched:
-        module = self.join_sums(self.take_out_sums(self.read()))
+        module = self.join_sums(self.open_loops(self.read()))
         module = self.simplify(module)
         plans = self.plan(module)
         written = self.generate(module, [c for plan in plans for c in plan.chosen])
@@ -260,14 +262,21 @@ class _Run:
             self.name = module.name
             return module
 
-    def take_out_sums(self, module: Module) -> Module:
-        """The module whose loops stack what they would add up over a batch."""
+    def open_loops(self, module: Module) -> Module:
+        """The module whose loops leave to what stands before and behind them what does not have to
+        happen one iteration behind the other."""
         if self.options.numerics == "strict" or not become_kernels(self.options):
             return module  # terms would be added in another order, or rows gain nothing by it
         with self.timed("simplify"):
-            found = loop_sums(module)
-            take_out(module, found)
-            return from_message(module.proto) if found else module
+            sums = loop_sums(module)
+            if sums:
+                take_out(module, sums)
+                module = from_message(module.proto)
+            products = loop_products(module, self.device)
+            if products:
+                hoist(module, products)
+                module = from_message(module.proto)
+            return module
 
     def join_sums(self, module: Module) -> Module:
         """The module with the sums over an unrolled loop's steps as one op each."""

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fusionstitch.hlo.evaluate import evaluate_op
-from fusionstitch.hlo.graph import FLOATS, Graph, Module, Op, inside
+from fusionstitch.hlo.graph import FLOATS, Module, Op
 from fusionstitch.hlo.rewrite import is_positive_zero, splat
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.stacking import Joined, Lifted, LoopSums, Stacked, StackedInput, Summed
-from fusionstitch.hlo.trips import Counted, carried, counted
+from fusionstitch.hlo.trips import Counted, carried
+from fusionstitch.patterns.open_loops import OpenLoop, is_taken_apart, open_loops, resolved
 
 #: Ops that give the elements of a sum in another order, or some of them: the same for each term.
 _MOVES = frozenset({"transpose", "slice", "reshape", "copy"})
@@ -29,39 +30,27 @@ _MOVES = frozenset({"transpose", "slice", "reshape", "copy"})
 def loop_sums(module: Module) -> list[LoopSums]:
     """The sums worth taking out of loops: of floats, over as many iterations as the program says,
     where what has to be kept for that is no more than what the loop reads and writes anyway."""
-    loops = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "while"]
-    runs = Counter(called for _, loop in loops for called in loop.called)
-    found = []
-    for graph, loop in loops:
-        alone = all(runs[called] == 1 for called in loop.called)
-        # what is left to XLA stays in its loop
-        left = any(op.source.left for op in (loop, *inside(loop)))
-        if alone and not left and loop.operands[0].opcode == "tuple":
-            one = _Finder(graph, loop).sums()
-            if one is not None:
-                found.append(one)
-    return found
+    found = (_Finder(loop).sums() for loop in open_loops(module))
+    return [sums for sums in found if sums is not None]
 
 
 class _Finder:
-    def __init__(self, graph: Graph, loop: Op):
-        self.graph, self.loop = graph, loop
-        condition, self.body = loop.called
-        self.results = [_resolved(op) for op in self.body.root.operands]
+    def __init__(self, loop: OpenLoop):
+        self.loop, self.body, self.results = loop, loop.body, loop.results
         elements = [(carried(op), op) for op in self.body]
         indices = Counter(index for index, _ in elements)
         self.inside = {
             index: op for index, op in elements if index is not None and indices[index] == 1
         }
-        self.asked = {carried(op) for op in condition}
+        self.asked = {carried(op) for op in loop.condition}
         self.readers = Counter(self.results)
         for op in self.body.ops:
             if op is not self.body.root and not self._is_seen_through(op):
-                self.readers.update({_resolved(operand) for operand in op.operands})
+                self.readers.update({resolved(operand) for operand in op.operands})
 
     def sums(self) -> LoopSums | None:
-        count = counted(self.loop)
-        if count is None or count.trips < 2 or not self._is_open() or not self._streamed(count):
+        count = self.loop.count
+        if count is None or count.trips < 2 or not self.loop.streamed(count.trips):
             return None
         terms = list(self._terms())
         order = self._order(count, terms)
@@ -71,24 +60,14 @@ class _Finder:
         self.stacks: dict[int, Stacked] = {}
         summed = [self._summed(*term) for term in terms]
         added = sum(one.value.shape.bytes * count.trips for one in self.stacks.values())
-        if not summed or added > self._streamed(count):
+        if not summed or added > self.loop.streamed(count.trips):
             return None
-        return LoopSums(
-            self.graph, self.loop, count.trips, order, tuple(self.stacks.values()), tuple(summed)
-        )
-
-    def _is_open(self) -> bool:
-        """Whether what the loop carries is made and read element by element, so that there can be
-        more of it."""
-        wholes = [(self.graph, self.loop)]
-        wholes += [(graph, p) for graph in self.loop.called for p in graph.parameters]
-        return self.body.root.opcode == "tuple" and all(
-            graph.root is not whole and _is_taken_apart(graph, whole) for graph, whole in wholes
-        )
+        stacks = tuple(self.stacks.values())
+        return LoopSums(self.loop.graph, self.loop.op, count.trips, order, stacks, tuple(summed))
 
     def _is_seen_through(self, op: Op) -> bool:
         """Whether an op of the body is a tuple of which elements are taken, or one of those."""
-        return _resolved(op) is not op or (op.opcode == "tuple" and _is_taken_apart(self.body, op))
+        return resolved(op) is not op or (op.opcode == "tuple" and is_taken_apart(self.body, op))
 
     def _terms(self) -> Iterator[tuple[Op, tuple[Op, ...], Op]]:
         """What is only added to: its element of what is carried, the moves of what is added, and
@@ -99,13 +78,13 @@ class _Finder:
                 continue
             if result.dtype not in FLOATS or self.readers[inside] > 1 or self.readers[result] > 1:
                 continue
-            first, second = map(_resolved, result.operands)
+            first, second = map(resolved, result.operands)
             if inside not in (first, second):
                 continue
             term, moves = second if first is inside else first, list[Op]()
             while _is_move(term):
                 moves.append(term)
-                term = _resolved(term.operands[0])
+                term = resolved(term.operands[0])
             if _adds_up(term):
                 yield inside, tuple(moves), term
 
@@ -115,7 +94,7 @@ class _Finder:
             for operand in term.operands[:2]:
                 for op in _back(operand):
                     if op.opcode == "dynamic-slice":
-                        place = _resolved(op.operands[1])
+                        place = resolved(op.operands[1])
                         if self._is_order(place, count):
                             return place
         own = self.inside.get(count.index)
@@ -136,13 +115,13 @@ class _Finder:
             return np.asarray(value)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank:
             return None
-        values = [self._evaluated(_resolved(o), count, every) for o in op.operands]
+        values = [self._evaluated(resolved(o), count, every) for o in op.operands]
         known = [value for value in values if value is not None]
         return evaluate_op(op, known) if len(known) == len(values) else None
 
     def _summed(self, inside: Op, moves: tuple[Op, ...], term: Op) -> Summed:
         count = 2 if term.opcode == "dot" else 1
-        operands = [self._lifted(_resolved(operand)) for operand in term.operands[:count]]
+        operands = [self._lifted(resolved(operand)) for operand in term.operands[:count]]
         return Summed(inside, moves, term, tuple(operands))
 
     def _lifted(self, op: Op) -> Lifted:
@@ -153,50 +132,23 @@ class _Finder:
     def _read(self, op: Op) -> Lifted | None:
         op = _unhindered(op)
         if op.opcode == "concatenate":
-            parts = [self._read(_resolved(operand)) for operand in op.operands]
+            parts = [self._read(resolved(operand)) for operand in op.operands]
             known = tuple(part for part in parts if part is not None)
             return Joined(op, known) if len(known) == len(parts) else None
-        piece = _resolved(op.operands[0]) if op.opcode == "reshape" else op
-        if piece.opcode != "dynamic-slice" or _resolved(piece.operands[1]) is not self.at:
-            return None
-        stack, _, *others = map(_resolved, piece.operands)
-        index = carried(stack)
-        if index is None or self.results[index] is not stack:
-            return None
-        whole = piece.dims == (1, *op.dims) and stack.dims == (self.trips, *op.dims)
-        if not whole or any(splat(other) != 0 for other in others):
-            return None
-        return StackedInput(op, index)
-
-    def _streamed(self, count: Counted) -> int:
-        """Bytes of the stacks that the loop reads and writes."""
-        return sum(
-            op.shape.bytes for op in self.results if op.shape.rank > 1 and op.dims[0] == count.trips
-        )
-
-
-def _resolved(op: Op) -> Op:
-    """What an op is, where tuples of the same computation lie between."""
-    while op.opcode == "get-tuple-element" and op.operands[0].opcode == "tuple":
-        op = op.operands[0].operands[op.attrs["index"]]
-    return op
+        read = self.loop.read(op)
+        return StackedInput(op, read.index) if read and read.place is self.at else None
 
 
 def _unhindered(op: Op) -> Op:
     """What an op is before the barriers that keep XLA from computing it only once: what
     `jax.checkpoint` computes again reads behind them."""
-    op = _resolved(op)
+    op = resolved(op)
     while op.opcode == "get-tuple-element" and op.operands[0].opcode == "opt-barrier":
         given = op.operands[0].operands[0]
         if given.opcode != "tuple":
             break
-        op = _resolved(given.operands[op.attrs["index"]])
+        op = resolved(given.operands[op.attrs["index"]])
     return op
-
-
-def _is_taken_apart(graph: Graph, op: Op) -> bool:
-    """Whether a tuple is only read element by element."""
-    return all(user.opcode == "get-tuple-element" for user in graph.users[op.id])
 
 
 def _is_move(op: Op) -> bool:
