@@ -7,23 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionstitch.hlo.edit import Editor, FreshNames, fill_shape, put
+from fusionstitch.hlo.edit import Editor, FreshNames, put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
+from fusionstitch.hlo.lifting import Cone, Lifted, Lifter
 from fusionstitch.hlo.loop_editor import Element, LoopEditor
-from fusionstitch.hlo.trips import carried
+from fusionstitch.hlo.tuples import unhindered
+
+#: The attributes that name the dims which a dot sums over, of its operands.
+CONTRACT = ("lhs_contract", "rhs_contract")
 
 
 @dataclass(frozen=True, eq=False)
 class Hoisted:
-    """`dot`, of which operand `side` is a part of a stack, as the ops `path` make it of element
-    `index` of what the loop carries; `place` says which part. The other operand, the weights, is
-    made of what the loop hands on. Where operand `side` is a concatenation along the one dim that
-    is summed over, its operand `joined` is the part, and the others stay in the loop."""
+    """`dot`, of which operand `side` is made of parts of stacks, those at `place`; the other
+    operand, the weights, is the same in each iteration. Where operand `side` is a concatenation
+    along the one dim that is summed over, its operand `joined` is made so, and the others stay in
+    the loop."""
 
     dot: Op
     side: int
-    path: tuple[Op, ...]
-    index: int
     place: Op
     joined: int | None = None
 
@@ -33,54 +35,47 @@ class Hoisted:
 
     @property
     def part(self) -> Op:
-        operand = self.dot.operands[self.side]
-        return operand if self.joined is None else operand.operands[self.joined]
+        return self.whole if self.joined is None else self.whole.operands[self.joined]
+
+    @property
+    def whole(self) -> Op:
+        """The other operand."""
+        return unhindered(self.dot.operands[self.side])
 
     @property
     def contracted(self) -> tuple[int, ...]:
         """The dims of the part that are summed over."""
-        dims: tuple[int, ...] = self.dot.attrs[_CONTRACT[self.side]]
+        dims: tuple[int, ...] = self.dot.attrs[CONTRACT[self.side]]
         return dims
 
     @property
     def rows(self) -> tuple[int, int, int]:
         """The dim of the weights that is summed over with a concatenation; where the rows of the
         part begin and end."""
-        [along], [dim] = self.contracted, self.dot.attrs[_CONTRACT[1 - self.side]]
-        before = self.dot.operands[self.side].operands[: self.joined]
+        [along], [dim] = self.contracted, self.dot.attrs[CONTRACT[1 - self.side]]
+        before = self.whole.operands[: self.joined]
         start = sum(op.dims[along] for op in before)
         return dim, start, start + self.part.dims[along]
-
-    @property
-    def order(self) -> tuple[int, ...]:
-        """The dims of the dot, those of the part first."""
-        rank = self.dot.shape.rank
-        if self.side == 0:
-            return tuple(range(rank))
-        free = self.dot.operands[0].shape.rank - len(self.dot.attrs[_CONTRACT[0]])
-        return (*range(free, rank), *range(free))
-
-
-_CONTRACT = ("lhs_contract", "rhs_contract")
 
 
 @dataclass(frozen=True, eq=False)
 class LoopProducts:
-    """The products to be taken out of a loop of `trips` iterations."""
+    """The products to be taken out of a loop of `trips` iterations, and what they are made of."""
 
     graph: Graph
     loop: Op
     trips: int
     products: tuple[Hoisted, ...]
+    cone: Cone
 
 
 def hoist(module: Module, found: Sequence[LoopProducts]) -> None:
     """Edits the module's proto, which is to be read again."""
     names = FreshNames(module.proto)
     for one in found:
-        edit = _Edit(LoopEditor(module.proto, names, one.graph, one.loop), one.trips)
+        edit = _Edit(LoopEditor(module.proto, names, one.graph, one.loop), one)
         if not edit.loop.sharded:
-            edit.hoist(one.products)
+            edit.hoist()
             edit.loop.close()
     # an order fixed before the edit no longer lists the instructions there are
     module.proto.ClearField("schedule")
@@ -89,15 +84,15 @@ def hoist(module: Module, found: Sequence[LoopProducts]) -> None:
 class _Edit:
     """The edit of one loop."""
 
-    def __init__(self, loop: LoopEditor, trips: int):
-        self.loop, self.trips = loop, trips
+    def __init__(self, loop: LoopEditor, found: LoopProducts):
+        self.loop, self.found = loop, found
+        self.lifter = Lifter(loop, found.trips, loop.begin)
         self.elements: list[Element] = []
-        #: what stands around the loop for ops of the body that are the same in each iteration
-        self.brought: dict[int, Any] = {}
 
-    def hoist(self, products: Sequence[Hoisted]) -> None:
+    def hoist(self) -> None:
+        self.lifter.lift(self.found.cone)
         body = self.loop.inner.computation
-        for one in products:
+        for one in self.found.products:
             dot, made = self._source(one.dot), self._read(one)
             if one.joined is not None:
                 operands = [self._rest(one).id, made.id]
@@ -119,50 +114,29 @@ class _Edit:
     def _read(self, one: Hoisted) -> Any:
         """The part of the product that is an iteration's."""
         inner, dot = self.loop.inner, self._source(one.dot)
-        shape = Shape(one.dot.dtype, (self.trips, *(one.dot.dims[d] for d in one.order)))
-        whole = self._carry(shape, self._product(one, shape))
-        zeros = [inner.zero(one.place.dtype, dot).id] * (shape.rank - 1)
-        part = Shape(shape.dtype, (1, *shape.dims[1:]))
+        whole = self._carry(self.lifter.shape(one.dot), self._product(one))
+        zeros = [inner.zero(one.place.dtype, dot).id] * one.dot.shape.rank
+        part = Shape(one.dot.dtype, (1, *one.dot.dims))
         operands = [whole.id, self._source(one.place).id, *zeros]
         piece = inner.add("dynamic-slice", part, operands, dot)
         piece.dynamic_slice_sizes.extend(part.dims)
-        made = inner.add("reshape", Shape(shape.dtype, shape.dims[1:]), [piece.id], dot)
-        if one.side == 1:
-            made = inner.add("transpose", one.dot.shape, [made.id], dot)
-            made.dimensions.extend(one.order.index(d) for d in range(len(one.order)))
-        return made
+        return inner.add("reshape", one.dot.shape, [piece.id], dot)
 
-    def _product(self, one: Hoisted, shape: Shape) -> Any:
-        """The product for all iterations, around the loop: its first operand is the stack."""
-        outer, dot = self.loop.outer, self._source(one.dot)
-        stack = outer.by_id[self.loop.given.operand_ids[one.index]]
-        for op in one.path:
-            stack = outer.bring(self._source(op), [stack.id])
-            stack.shape.Clear()
-            fill_shape(stack.shape, Shape(op.dtype, (self.trips, *op.dims)))
-        weights = self._bring(one.weights)
+    def _product(self, one: Hoisted) -> Any:
+        """The product for all iterations, around the loop."""
+        part, weights = self.lifter[one.part], self.lifter[one.weights]
         if one.joined is not None:
             dim, start, end = one.rows
-            weights = self._cut(one.weights.shape, weights, dim, start, end)
-        made = outer.bring(dot, [stack.id, weights.id])
-        made.shape.Clear()
-        fill_shape(made.shape, shape)
-        numbers = made.dot_dimension_numbers
-        mine, others = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
-        if one.side == 1:
-            left, right = list(others), list(mine)
-            put(mine, left)
-            put(others, right)
-            precisions = made.precision_config.operand_precision
-            put(precisions, list(precisions)[::-1])
-        put(mine, [dim + 1 for dim in mine])
-        return made
+            rows = self._cut(one.weights.shape, weights.instruction, dim, start, end)
+            weights = Lifted(rows, stacked=False)
+        operands = (part, weights) if one.side == 0 else (weights, part)
+        return self.lifter.product(one.dot, *operands)
 
     def _rest(self, one: Hoisted) -> Any:
         """The product of what is not the part, in the loop, with its rows of the weights."""
         inner, dot = self.loop.inner, self._source(one.dot)
-        whole, (dim, start, end) = one.dot.operands[one.side], one.rows
-        shape, brought = one.weights.shape, self._bring(one.weights)
+        whole, (dim, start, end) = one.whole, one.rows
+        shape, brought = one.weights.shape, self.lifter[one.weights].instruction
         size = shape.dims[dim]
         ends = [(a, b) for a, b in ((0, start), (end, size)) if a < b]
         rows = [self._cut(shape, brought, dim, a, b) for a, b in ends]
@@ -182,16 +156,6 @@ class _Edit:
             begin, limit = (start, end) if d == dim else (0, size)
             made.slice_dimensions.add(start=begin, limit=limit, stride=1)
         return made
-
-    def _bring(self, op: Op) -> Any:
-        """What is the same in each iteration, around the loop."""
-        index = carried(op)
-        if index is not None:
-            return self.loop.outer.by_id[self.loop.given.operand_ids[index]]
-        if op.id not in self.brought:
-            operands = [self._bring(operand).id for operand in op.operands]
-            self.brought[op.id] = self.loop.outer.bring(self._source(op), operands)
-        return self.brought[op.id]
 
 
 def _with(dims: Sequence[int], dim: int, size: int) -> tuple[int, ...]:

@@ -48,6 +48,17 @@ class LoopEditor:
     def _carriers(self) -> list[Any]:
         return [self.instruction, self.given, self.root, *self.parameters]
 
+    def begin(self, index: int) -> Any:
+        """What element `index` begins with, around the loop."""
+        return self.outer.by_id[self.given.operand_ids[index]]
+
+    def is_handed_on(self, index: int) -> bool:
+        """Whether an iteration leaves element `index` what it is."""
+        made = self.inner.by_id[self.root.operand_ids[index]]
+        return made.opcode == "get-tuple-element" and (
+            made.tuple_index == index and made.operand_ids[0] == self.parameters[0].id
+        )
+
     def read(self, index: int, shape: Shape, source: Any) -> Any:
         """Element `index` of what an iteration begins with."""
         made = self.inner.add("get-tuple-element", shape, [self.parameters[0].id], source)

@@ -30,17 +30,14 @@ from fusionstitch.hlo.detached import attach, detach
 from fusionstitch.hlo.errors import CodegenError, StitchError, VerifyError
 from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.graph import Graph, Module
-from fusionstitch.hlo.hoisting import hoist
 from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.joining import join
 from fusionstitch.hlo.simplify import simplify_module
-from fusionstitch.hlo.stacking import take_out
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
 from fusionstitch.patterns.like_terms import joined_sums
-from fusionstitch.patterns.loop_products import loop_products
-from fusionstitch.patterns.loop_sums import loop_sums
+from fusionstitch.patterns.loop_rules import opened
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.loops import become_kernels
@@ -263,20 +260,11 @@ class _Run:
             return module
 
     def open_loops(self, module: Module) -> Module:
-        """The module whose loops leave to what stands before and behind them what does not have to
-        happen one iteration behind the other."""
+        """The module without what its loops need not do themselves."""
         if self.options.numerics == "strict" or not become_kernels(self.options):
             return module  # terms would be added in another order, or rows gain nothing by it
         with self.timed("simplify"):
-            sums = loop_sums(module)
-            if sums:
-                take_out(module, sums)
-                module = from_message(module.proto)
-            products = loop_products(module, self.device)
-            if products:
-                hoist(module, products)
-                module = from_message(module.proto)
-            return module
+            return opened(module, self.device)
 
     def join_sums(self, module: Module) -> Module:
         """The module with the sums over an unrolled loop's steps as one op each."""

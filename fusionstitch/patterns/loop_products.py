@@ -10,79 +10,77 @@ many times, one behind the other, and a kernel of the loop has to hold its weigh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import FLOATS, Module, Op
-from fusionstitch.hlo.hoisting import Hoisted, LoopProducts
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.hoisting import CONTRACT, Hoisted, LoopProducts
+from fusionstitch.hlo.tuples import unhindered
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
-#: Ops that give a stack's parts what they give the stack.
-_ALONG = frozenset({"convert", "copy"})
-#: Kinds of ops that are as good around the loop.
-_PURE = frozenset({Kind.SOURCE, Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.DOT})
-#: How many times the bytes that a loop streams anyway its products may take: a recurrent cell makes
-#: up to four gates of an input. And the bytes that any GPU has to spare.
-_GATES, _SPARE = 4, 1 << 30
+#: The bytes that any GPU has to spare.
+_SPARE = 1 << 30
 #: Types in which a sum may be added up in two parts.
 _EXACT = frozenset({"f32", "f64"})
 
 
 def loop_products(module: Module, device: Device) -> list[LoopProducts]:
-    """The products of floats that are worth it, of loops whose number of iterations is known."""
-    found = []
-    for loop in open_loops(module):
-        if loop.count is not None and loop.count.trips > 1:
-            products = tuple(_products(loop, loop.count.trips, device))
-            if products:
-                found.append(LoopProducts(loop.graph, loop.op, loop.count.trips, products))
-    return found
+    """The products of floats that are worth it."""
+    found = (_products(loop, device) for loop in open_loops(module))
+    return [products for products in found if products is not None]
 
 
-def _products(loop: OpenLoop, trips: int, device: Device) -> Iterator[Hoisted]:
-    room = max(min(_GATES * loop.streamed(trips), _SPARE), device.l2_bytes)
-    for op in loop.body:
-        if op.opcode != "dot" or op.dtype not in FLOATS or not loop.body.users[op.id]:
-            continue
-        one = _hoisted(loop, op, 0) or _hoisted(loop, op, 1)
-        if one is not None and trips * op.shape.bytes <= room and _pays(one, trips, device):
-            room -= trips * op.shape.bytes
-            yield one
-
-
-def _hoisted(loop: OpenLoop, dot: Op, side: int) -> Hoisted | None:
-    """The product as one of a stack's part, its operand `side`, and of what stays the same."""
-    batched = dot.attrs["lhs_batch"] or not dot.attrs["lhs_contract"]
-    if batched or not _stays(loop, dot.operands[1 - side]):
+def _products(loop: OpenLoop, device: Device) -> LoopProducts | None:
+    room, products = _SPARE, dict[Op, Hoisted]()
+    for one in _hoisted(loop):
+        size = loop.trips * one.dot.shape.bytes
+        if size <= room and _pays(one, loop.trips, device):
+            room -= size
+            products[one.dot] = one
+    kept = tuple(products[dot] for dot in _needed(loop, products))
+    if not kept:
         return None
-    operand = dot.operands[side]
-    if (found := _part(loop, operand)) is not None:
-        return Hoisted(dot, side, *found)
-    contracted = dot.attrs[("lhs_contract", "rhs_contract")[side]]
+    parts = [op for one in kept for op in (one.part, one.weights)]
+    return LoopProducts(loop.graph, loop.op, loop.trips, kept, loop.cone(parts))
+
+
+def _hoisted(loop: OpenLoop) -> Iterator[Hoisted]:
+    """The products of what differs from iteration to iteration with what does not."""
+    for dot in loop.body:
+        if dot.opcode == "dot" and dot.dtype in FLOATS and dot.attrs["lhs_contract"]:
+            one = _of(loop, dot, 0) or _of(loop, dot, 1)
+            if one is not None and not dot.attrs["lhs_batch"]:
+                yield one
+
+
+def _of(loop: OpenLoop, dot: Op, side: int) -> Hoisted | None:
+    part, weights = (unhindered(dot.operands[s]) for s in (side, 1 - side))
+    if loop.ahead.get(weights.id, weights) is not None:
+        return None
+    if (place := loop.ahead.get(part.id)) is not None:
+        return Hoisted(dot, side, place)
     # the sum of two is rounded twice
-    if operand.opcode == "concatenate" and contracted == (operand.attrs["dimension"],):
-        for number, one in enumerate(operand.operands) if dot.dtype in _EXACT else ():
-            if (found := _part(loop, one)) is not None:
-                return Hoisted(dot, side, *found, joined=number)
+    if part.opcode == "concatenate" and dot.dtype in _EXACT:
+        for number, one in enumerate(part.operands):
+            place = loop.ahead.get(unhindered(one).id)
+            if place is not None and dot.attrs[CONTRACT[side]] == (part.attrs["dimension"],):
+                return Hoisted(dot, side, place, number)
     return None
 
 
-def _part(loop: OpenLoop, op: Op) -> tuple[tuple[Op, ...], int, Op] | None:
-    """The ops that make `op` of a stack's part, the stack and the part's place."""
-    path = list[Op]()
-    while op.opcode in _ALONG:
-        path.append(op)
-        op = op.operands[0]
-    read = loop.read(op)
-    return None if read is None else (tuple(reversed(path)), read.index, read.place)
-
-
-def _stays(loop: OpenLoop, op: Op) -> bool:
-    """Whether an op is the same in each iteration, and made of what is there before the loop."""
-    if loop.is_handed_on(op):
-        return True
-    return kind_of(op.opcode) in _PURE and all(_stays(loop, operand) for operand in op.operands)
+def _needed(loop: OpenLoop, products: Mapping[Op, Hoisted]) -> list[Op]:
+    """Those of the products that the loop reads: others are only made use of by them."""
+    wanted = [op for op in loop.body if op.id not in loop.ahead]
+    found = {op for op in wanted if op in products}
+    seen = set(wanted)
+    while wanted:
+        for operand in map(unhindered, wanted.pop().operands):
+            if operand in products:
+                found.add(operand)
+            elif operand not in seen:
+                seen.add(operand)
+                wanted.append(operand)
+    return [dot for dot in products if dot in found]
 
 
 def _pays(one: Hoisted, trips: int, device: Device) -> bool:
