@@ -99,7 +99,6 @@ class _Edit:
                 made = self.loop.inner.add("add", one.dot.shape, operands, dot)
             for reader in body.instructions:
                 put(reader.operand_ids, [made.id if i == dot.id else i for i in reader.operand_ids])
-            body.instructions.remove(dot)
         self.loop.widen(self.elements)
 
     def _source(self, op: Op) -> Any:

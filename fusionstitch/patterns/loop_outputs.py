@@ -85,7 +85,7 @@ def _only_for(loop: OpenLoop, written: Collection[StackWrite]) -> set[Op]:
     updates = {resolved(loop.results[w.index].operands[1]) for w in written}
     found: set[Op] = set()
     for op in reversed(loop.body.ops):
-        users = loop.users[op]
+        users = loop.users.get(op)
         if users and op not in updates and all(u in found or u in updates for u in users):
             found.add(op)
     return found
@@ -103,12 +103,13 @@ def _mixers(loop: OpenLoop, alone: Collection[Op]) -> set[Op]:
     except CodegenError:  # it stays XLA's
         return set()
     names = {op.name: op for op in alone}
+    dead = {op.name for op in loop.body if op not in loop.users}
     longest, found = max((n for _, n in axes.surviving(flat)), default=1), set[Op]()
     for c in flat.loops[0].carried:
         value = flat.parameter(c.inside)
         for dim, extent in enumerate(value.dims):
-            mixers = {op.name for op in axes.mixers(axes.find((value.id, dim)))}
-            if extent > longest and mixers and mixers <= set(names):
+            mixers = {op.name for op in axes.mixers(axes.find((value.id, dim)))} - dead
+            if extent > longest and mixers and mixers <= names.keys():
                 longest, found = extent, {names[name] for name in mixers}
     return found
 

@@ -46,7 +46,7 @@ def _products(loop: OpenLoop, device: Device) -> LoopProducts | None:
 
 def _hoisted(loop: OpenLoop) -> Iterator[Hoisted]:
     """The products of what differs from iteration to iteration with what does not."""
-    for dot in loop.body:
+    for dot in sorted(loop.users, key=lambda op: op.id):
         if dot.opcode == "dot" and dot.dtype in FLOATS and dot.attrs["lhs_contract"]:
             one = _of(loop, dot, 0) or _of(loop, dot, 1)
             if one is not None and not dot.attrs["lhs_batch"]:
@@ -70,7 +70,7 @@ def _of(loop: OpenLoop, dot: Op, side: int) -> Hoisted | None:
 
 def _needed(loop: OpenLoop, products: Mapping[Op, Hoisted]) -> list[Op]:
     """Those of the products that the loop reads: others are only made use of by them."""
-    wanted = [op for op in loop.body if op.id not in loop.ahead]
+    wanted = [op for op in loop.users if op.id not in loop.ahead]
     found = {op for op in wanted if op in products}
     seen = set(wanted)
     while wanted:

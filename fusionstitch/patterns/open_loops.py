@@ -54,19 +54,22 @@ class OpenLoop:
 
     @cached_property
     def users(self) -> Mapping[Op, list[Op]]:
-        """The ops of the body that read each op, tuples seen through; the root as often as an
-        element of the result is the op."""
-        found: dict[Op, list[Op]] = {op: [] for op in self.body}
-        for result in self.results:
-            found[result].append(self.body.root)
+        """The ops of the body that its result needs, each with those that read it, tuples seen
+        through: the root as often as an element of the result is the op."""
+        found: dict[Op, list[Op]] = {}
+        wanted = list(self.results)
+        while wanted:
+            op = wanted.pop()
+            if op not in found:
+                found[op] = [self.body.root] * self.results.count(op)
+                wanted += map(resolved, op.operands)
         for op in self.body.ops:
-            if op is not self.body.root and not self._is_seen_through(op):
-                for operand in dict.fromkeys(map(resolved, op.operands)):
-                    found[operand].append(op)
+            for operand in dict.fromkeys(map(resolved, op.operands)) if op in found else ():
+                found[operand].append(op)
         return found
 
     def is_read_once(self, op: Op) -> bool:
-        return len(self.users[op]) == 1
+        return len(self.users.get(op, ())) == 1
 
     def _is_seen_through(self, op: Op) -> bool:
         """Whether an op is a tuple of which elements are taken, or one of those."""
