@@ -63,7 +63,7 @@ screenshots: $(PEOPLE) ## take the pictures of docs/figures that show reports
 	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.screenshots
 
 docs: $(PEOPLE) ## build the documentation site into build/site
-	JAX_PLATFORMS=cpu $(BIN)/python -m sphinx -W -n -b html docs build/site
+	JAX_PLATFORMS=cpu $(BIN)/python -m sphinx -T -W -n -b html docs build/site
 
 gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)

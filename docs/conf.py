@@ -20,6 +20,7 @@ extensions = [
     "myst_nb",  # pages in Markdown, notebooks
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "attributes",
     "command",
     "repository",
     "unwritten",

@@ -33,12 +33,14 @@ SMALL = {
     "NOTES.md": "# Notes\n\n[a](docs/other.md#there) [b](tests/a.py)\n",
     "tests/a.py": "",
 }
+#: The beginning of a notebook as text.
+CELL = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n\n# P\n\n```{code-cell}\n"
 
 
 def build(source: Path, into: Path) -> subprocess.CompletedProcess[str]:
     """Sphinx over a folder of pages, as `make docs` has it."""
     return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "-b", "html", str(source), str(into)],
+        [sys.executable, "-m", "sphinx", "-qTWn", "-b", "html", str(source), str(into)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
@@ -86,6 +88,14 @@ class Page(HTMLParser):
             self.loaded += [given.get("src") or "", given.get("srcset") or ""]
 
 
+def written() -> list[Path]:
+    """The pages that somebody wrote, without their endings."""
+    found = [path for ending in ("md", "ipynb") for path in DOCS.rglob(f"*.{ending}")]
+    if not (ROOT / "CONTRIBUTING.md").exists():
+        found.remove(DOCS / "contributing.md")
+    return sorted(path.relative_to(DOCS).with_suffix("") for path in found)
+
+
 def pages(site: Path) -> list[Path]:
     return sorted(site.rglob("*.html"))
 
@@ -105,13 +115,16 @@ def subcommands() -> dict[str, argparse.ArgumentParser]:
 
 
 def test_every_page_is_there_and_found(site: Path) -> None:
-    built = {path.relative_to(site).with_suffix("") for path in pages(site)}
-    sources = {path.relative_to(DOCS).with_suffix("") for path in DOCS.rglob("*.md")}
-    sources |= {path.relative_to(DOCS).with_suffix("") for path in DOCS.rglob("*.ipynb")}
-    assert sources - built <= {Path("contributing")}  # without a CONTRIBUTING.md
+    assert [page for page in written() if not (site / f"{page}.html").exists()] == []
     index = (site / "searchindex.js").read_text()
-    assert '"reference/api"' in index
+    assert [page for page in written() if f'"{page}"' not in index] == []
     assert "max_solver_nodes" in index
+
+
+def test_titles_differ(site: Path) -> None:
+    texts = [(site / f"{page}.html").read_text() for page in written()]
+    titles = [re.findall(r"<h1>(.*?)<a class", text)[0] for text in texts]
+    assert sorted(titles) == sorted(set(titles))
 
 
 def test_the_api_is_complete(site: Path) -> None:
@@ -167,6 +180,13 @@ def test_links_lead_to_pages_or_to_the_repository(tmp_path: Path) -> None:
         assert f'href="{target}"' in notes
 
 
+def test_notebooks_run_and_show_cards(tmp_path: Path) -> None:
+    cell = "from fusionstitch.reports.explained import Explained"
+    done = build_small(tmp_path, page=f"{CELL}{cell}\nExplained('all ' + 'is well')\n```\n")
+    assert done.returncode == 0, done.stderr
+    assert "<b>all is well</b>" in (tmp_path / "site" / "page.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("page", "text", "said"),
     [
@@ -175,6 +195,7 @@ def test_links_lead_to_pages_or_to_the_repository(tmp_path: Path) -> None:
         ("page", "# Page\n\n[a](other.md#nowhere)\n", "nowhere"),
         ("page", "# Page\n\n[](#nowhere)\n", "nowhere"),
         ("page", "# Page\n\n```{command} nowhere\n```\n", "nowhere"),
+        ("page", f"{CELL}1 / 0\n```\n", "ZeroDivisionError"),
         ("lost", "# In no menu\n", "toctree"),
     ],
 )
