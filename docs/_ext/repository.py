@@ -40,8 +40,7 @@ class RepositoryLinks(SphinxTransform):
             uri = f"{self.config.repository_url}/{place}"
             link.replace_self(nodes.reference("", "", *link.children, refuri=uri))
         elif not link.get("refdomain") and (page := self.env.path2doc(path)):
-            link.update_all_atts({"refdomain": "doc", "reftargetid": anchor or None}, replace=True)
-            link["reftarget"] = page
+            link["refdomain"], link["reftarget"], link["reftargetid"] = "doc", page, anchor or None
 
 
 def _file_of(node: nodes.Node) -> Path:

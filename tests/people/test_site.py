@@ -169,14 +169,10 @@ def test_links_lead_to_pages_or_to_the_repository(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     place = f"{project['urls']['Source']}/blob/main"
     page, notes = ((tmp_path / "site" / f"{n}.html").read_text() for n in ("page", "notes"))
-    for target in (
-        f"{place}/tests/a.py",
-        f"{place}/tests",
-        f"{place}/NOTES.md",
-        "other.html#there",
-    ):
+    files = [f"{place}/{name}" for name in ("tests/a.py", "tests", "NOTES.md")]
+    for target in ("other.html#there", *files):
         assert f'href="{target}"' in page
-    for target in (f"{place}/tests/a.py", "other.html#there"):
+    for target in ("other.html#there", "page.html", files[0]):
         assert f'href="{target}"' in notes
 
 
