@@ -54,6 +54,7 @@ html_theme = "furo"
 html_title = f"{project} {release}"
 html_copy_source = False
 html_show_copyright = False
+html_show_search_summary = False  # a page in a folder cannot fetch another one
 html_theme_options = {
     "source_repository": SOURCE,
     "source_branch": "main",

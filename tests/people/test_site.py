@@ -20,6 +20,7 @@ import pytest
 
 from fusionstitch import Options, errors
 from fusionstitch.commands.cli import command_line
+from tests.people.test_page import wait
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -202,12 +203,25 @@ def test_what_is_broken_fails(tmp_path: Path, page: str, text: str, said: str) -
     assert said in done.stderr
 
 
+def opened(driver: Any, address: str) -> list[str]:
+    """Opens a page; returns what the browser has to say of it."""
+    driver.get("about:blank")
+    driver.get_log("browser")
+    driver.get(address)
+    return [entry["message"] for entry in driver.get_log("browser")]
+
+
 @pytest.mark.parametrize("page", OPENED)
 def test_pages_open(themed: Any, site: Path, page: str) -> None:
-    themed.get("about:blank")
-    themed.get_log("browser")
-    themed.get((site / f"{page}.html").as_uri())
+    assert opened(themed, (site / f"{page}.html").as_uri()) == []
     assert themed.find_element("tag name", "h1").text
-    assert [entry["message"] for entry in themed.get_log("browser")] == []
     over = "return document.documentElement.scrollWidth - innerWidth"
     assert themed.execute_script(over) <= 0
+
+
+def test_the_search_finds(session: Any, site: Path) -> None:
+    assert opened(session, f"{(site / 'search.html').as_uri()}?q=max_solver_nodes") == []
+    wait(session, "document.querySelectorAll('#search-results li').length")
+    found = session.find_element("id", "search-results").text
+    assert "Options.max_solver_nodes" in found
+    assert [entry["message"] for entry in session.get_log("browser")] == []
