@@ -141,9 +141,13 @@ def test_the_command_line_is_complete(site: Path) -> None:
     page = Page(site / "reference" / "cli.html")
     for name, parser in subcommands().items():
         assert name in page.ids
-        flags = [flag for action in parser._actions for flag in action.option_strings]
+        shown = {one for one in page.ids if one.startswith(f"cmdoption-fusionstitch-{name}-")}
+        flags = [flag for one in parser._actions for flag in one.option_strings]
         wanted = {f"cmdoption-fusionstitch-{name}-{flag.lstrip('-')}" for flag in flags}
-        assert {one.rpartition("-")[2] for one in wanted - page.ids} == {"h", "help"}
+        helps = {f"cmdoption-fusionstitch-{name}-{flag}" for flag in ("h", "help")}
+        assert wanted - shown == helps
+        positional = [one for one in parser._actions if not one.option_strings]
+        assert len(shown - wanted) == len(positional)
     for flag in ("-h", "--help", "--version"):
         assert flag in page.text
 
