@@ -19,7 +19,7 @@ EXTRAS ?= test,clients,jaxtests,dev$(if $(shell command -v nvidia-smi 2>/dev/nul
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format check-people screenshots gpu-test bench pages fuzz limits faults jax-tests clean
+.PHONY: help setup demo test lint format check-people screenshots docs gpu-test bench pages fuzz limits faults jax-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ check-people: $(PEOPLE) ## the tests of pages, documentation, notebooks and pack
 
 screenshots: $(PEOPLE) ## take the pictures of docs/figures that show reports
 	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.screenshots
+
+docs: $(PEOPLE) ## build the documentation site into build/site
+	JAX_PLATFORMS=cpu $(BIN)/python -m sphinx -T -W -n -b html docs build/site
 
 gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)

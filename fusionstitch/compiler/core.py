@@ -73,7 +73,12 @@ Judge = Callable[[Workpiece, Sequence[GraphPlanner]], Evidence]
 
 @dataclass(frozen=True)
 class Fallback:
-    """Ops that were to be stitched and went to XLA instead; no ops stands for the whole program."""
+    """Ops that were to be stitched and went to XLA instead.
+
+    Attributes:
+        ops: their names; none stands for the whole program
+        reason: why, as a sentence
+    """
 
     ops: tuple[str, ...]
     reason: str
@@ -88,9 +93,13 @@ class Fallback:
 
 @dataclass(frozen=True, eq=False)
 class Stitch:
-    """One pattern carried out: what was chosen, its kernel, and what was built from it.
+    """One pattern carried out.
 
-    `built` is None where nothing was built (`fusionstitch emit`, plans for absent devices).
+    Attributes:
+        chosen: what was chosen
+        kernel: what was written for it
+        built: what was built from that; None where nothing was (`fusionstitch emit`, plans for
+            absent devices)
     """
 
     chosen: Chosen
@@ -106,9 +115,16 @@ class Stitch:
 class Stitched:
     """A module with its plan carried out.
 
-    `module` are HloModuleProto bytes; those that came in when nothing was stitched. `plans` holds
-    one plan per graph that runs as kernels, callees first. `timings` are seconds per pass. `given`
-    is the module that came in, `evidence` what was measured for the plans (see `Judge`).
+    Attributes:
+        name: the module's
+        module: an HloModuleProto; that which came in when nothing was stitched
+        device: the profile that was planned for
+        plans: one for each graph that runs as kernels, callees first
+        stitches: the patterns that were carried out
+        fallbacks: the patterns that were left to XLA although planned
+        timings: seconds of each pass
+        given: the HloModuleProto that came in
+        evidence: what was measured for the plans
     """
 
     name: str
@@ -143,6 +159,7 @@ class Stitched:
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
+        """The rejected candidates of all plans."""
         return Listed(r for plan in self.plans for r in plan.rejected)
 
 
