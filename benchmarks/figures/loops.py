@@ -108,7 +108,7 @@ def _panel(picture: Picture, x: float, y: float, one: Form) -> None:
                 0.4 if first else 0.12,
                 0,
             )
-    where = one.place if one.loops.form != "grid" else f"{one.place}, in L2 or beyond"
+    where = one.place if one.loops.form != "grid" else f"{one.place}, in global memory"
     lines = [*said, f"state: {where}", f"then {meetings(one)}"]
     for n, line in enumerate(lines):
         picture.text(x + SIDE + 18, y + 44 + 20 * n, line, 12)

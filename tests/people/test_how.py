@@ -6,6 +6,7 @@ that kernel's source, in their order. Lines that are left out are a line of thre
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +15,14 @@ import jax
 import pytest
 
 from benchmarks.figures.__main__ import FIGURES
-from benchmarks.figures.cases import JAX, TARGETS, case
+from benchmarks.figures.cases import JAX, PROGRAMS, TARGETS, case
 from benchmarks.figures.tables import PLACE, TABLES
 from fusionstitch.commands import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "how").glob("*.md"))
 BLOCK = re.compile(r"(?:^<!-- ([\w ]+): ([\w ]+) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
+LARGE, THOUSANDS = 100, re.compile(r"(?<=\d),(?=\d{3}\b)")
 LEFT_OUT = "..."
 
 named_alike = pytest.mark.skipif(
@@ -65,6 +67,46 @@ def test_what_a_page_shows_is_what_there_is(page: Path) -> None:
 def test_tables_are_those_of_the_product(page: Path) -> None:
     for name, table in PLACE.findall(page.read_text("utf-8")):
         assert table == TABLES[name](), f"the table {name} is another one today: run make figures"
+
+
+def bare(function: ast.FunctionDef) -> str:
+    """What a function does, whatever is said of it."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
+            if ast.get_docstring(node) is not None:
+                node.body.pop(0)
+    return ast.dump(function)
+
+
+def functions(text: str) -> dict[str, str]:
+    found = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return {node.name: bare(node) for node in found}
+
+
+@every_page
+def test_programs_on_the_pages_are_those_that_are_planned(page: Path) -> None:
+    there = functions((ROOT / PROGRAMS).read_text("utf-8"))
+    for _, _, language, block in BLOCK.findall(page.read_text("utf-8")):
+        if language == "py":
+            assert functions(block).items() <= there.items()
+
+
+def large(text: str) -> set[int]:
+    return {n for n in map(int, re.findall(r"(?<![a-zA-Z])\d+", text)) if n >= LARGE}
+
+
+@every_page
+def test_large_numbers_in_the_text_are_in_what_it_speaks_of(page: Path) -> None:
+    text = page.read_text("utf-8")
+    shown = "".join(block for *_, block in BLOCK.findall(text))
+    shown += "".join(line for line in text.splitlines() if line.startswith("|"))
+    for name in re.findall(r"\(\.\./figures/([\w.-]+)\)", text):
+        shown += (ROOT / "docs" / "figures" / name).read_text("utf-8")
+    prose = "\n".join(line for line in BLOCK.sub("", text).splitlines() if line[:1] != "|")
+    assert large(THOUSANDS.sub("", prose)) <= large(THOUSANDS.sub("", shown)) | large(shown)
 
 
 @every_page
