@@ -15,7 +15,7 @@ from fusionstitch.codegen.memory.storage import requests_of
 from fusionstitch.hlo.graph import Op
 
 NAME = "figure1 as in the paper"
-WIDTH, HEIGHT, GAP, DOWN = 118, 26, 14, 52
+WIDTH, HEIGHT, GAP, DOWN = 104, 26, 8, 52
 STEP, LEFT, LANE = 56, 96, 56
 
 
@@ -69,7 +69,7 @@ def draw_tree() -> Picture:
     depth = max(y for _, y in at.values())
     said = [f"{op.name} below {'the outputs' if p is None else p.name}" for op, p in above.items()]
     picture = Picture(
-        max(760, 40 + leaves * (WIDTH + GAP)),
+        40 + leaves * (WIDTH + GAP),
         70 + (depth + 1) * DOWN,
         "The dominance tree of Figure 1",
         f"Rooted at the outputs: {'; '.join(said)}.",

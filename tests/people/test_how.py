@@ -134,6 +134,7 @@ def test_every_figure_table_and_program_is_on_a_page() -> None:
     text = "".join(page.read_text("utf-8") for page in PAGES)
     assert [name for name in FIGURES if f"(../figures/{name})" not in text] == []
     assert [name for name in TABLES if f"<!-- table: {name} -->" not in text] == []
-    assert [name for name in TARGETS if name not in text] == []
+    told = [(f"`{name}`" in text or f"<!-- {name}: " in text) for name in TARGETS]
+    assert all(told)
     # the first thing on each page is a figure
     assert all("![" in page.read_text("utf-8").split("\n\n")[1] for page in PAGES)
