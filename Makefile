@@ -19,7 +19,7 @@ EXTRAS ?= test,clients,jaxtests,dev$(if $(shell command -v nvidia-smi 2>/dev/nul
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format check-people screenshots gpu-test bench pages fuzz limits faults jax-tests clean
+.PHONY: help setup demo test lint format check-people screenshots docs gpu-test bench pages figures fuzz limits faults jax-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ check-people: $(PEOPLE) ## the tests of pages, documentation, notebooks and pack
 screenshots: $(PEOPLE) ## take the pictures of docs/figures that show reports
 	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.screenshots
 
+docs: $(PEOPLE) ## build the documentation site into build/site
+	JAX_PLATFORMS=cpu $(BIN)/python -m sphinx -T -W -n -b html docs build/site
+
 gpu-test: $(STAMP) ## the tests that need an NVIDIA GPU
 	JAX_PLATFORMS=cuda,cpu $(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)
 
@@ -75,6 +78,9 @@ pages: $(STAMP) ## write docs/benchmarks.md, docs/paper.md and docs/figures from
 	$(BIN)/python -m benchmarks.tables $(RESULTS) docs/benchmarks.md
 	$(BIN)/python -m benchmarks.paper $(RESULTS) $(LADDER) > docs/paper.md
 	$(BIN)/python -m benchmarks.plots $(RESULTS)
+
+figures: $(STAMP) ## draw the figures of docs/how and write its tables, from the plans of today
+	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.figures
 
 fuzz: $(STAMP) ## GRAPHS grown graphs a test, and the other property tests with many more examples
 	FUSIONSTITCH_FUZZ=$(GRAPHS) JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz $(PYTEST_ARGS)

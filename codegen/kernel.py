@@ -13,11 +13,26 @@ from fusionstitch.hlo.graph import Shape
 class Kernel:
     """One generated kernel.
 
-    The kernel's parameters are one pointer per input, then one per output, then one per scratch
-    buffer, in this order, all row-major. `source` is a complete CUDA-C translation unit that
-    includes only "fusionstitch.cuh". `in_place` lists all (output, input) pairs that may share
-    memory: every thread reads an input element before it writes the same output element. Several
-    pairs may be used at once if no output and no input is in two of them.
+    Its parameters are one pointer per input, then one per output, then one per scratch buffer, in
+    this order, all row-major.
+
+    Attributes:
+        name: what it is called in the program, in profilers, and among `Options.templates`
+        source: a complete CUDA-C translation unit that includes only "fusionstitch.cuh"
+        inputs: element type and dims of each, such as f32[512,64]
+        outputs: likewise
+        scratch: likewise; device memory that is written and read inside the kernel alone
+        grid: blocks
+        block: threads of a block
+        shared_bytes: dynamic shared memory of a block
+        cooperative: whether all blocks have to be resident at once, for a grid barrier
+        template: its schedule as text
+        in_place: all (output, input) pairs that may share memory: every thread reads an input
+            element before it writes the same output element. Several pairs may be used at once if
+            no output and no input is in two of them
+        cluster: neighbouring blocks that reach each other's shared memory; `grid` is a multiple
+        facts: names and values for the report: shared bytes without sharing, allocations,
+            requests, scopes, ...
     """
 
     name: str
@@ -31,9 +46,7 @@ class Kernel:
     cooperative: bool
     template: str
     in_place: tuple[tuple[int, int], ...] = ()
-    #: neighbouring blocks that reach each other's shared memory; `grid` is a multiple of it
     cluster: int = 1
-    #: facts for the report: shared bytes without sharing, allocations, requests, scopes, ...
     facts: tuple[tuple[str, object], ...] = ()
 
     def __post_init__(self) -> None:

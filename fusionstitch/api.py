@@ -48,7 +48,26 @@ def jit(
     Usable bare (`@fs.jit`) and as a factory (`@fs.jit(donate_argnums=0)`). Without a GPU it is
     jax.jit, unless `options` (or FUSIONSTITCH_BACKEND) ask for the emulator. Called under vmap,
     grad or an outer jit it is jax.jit: the outermost `fs.jit` does the stitching.
-    Raises TypeError for a keyword that this JAX's jax.jit does not have.
+
+    Args:
+        fun: a function of arrays and pytrees of them, as for jax.jit
+        options: how programs are stitched; by default `Options()`
+        keywords: those of this JAX's jax.jit, such as `static_argnames` or `donate_argnums`
+
+    Returns:
+        A `Jitted`, which is called as `fun` is; without `fun` a decorator that makes one.
+
+    Raises:
+        TypeError: jax.jit has no such keyword, or `options` are no `Options`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import fusionstitch as fs
+        >>> @fs.jit(static_argnames="axis")
+        ... def normalize(x, axis):
+        ...     return x / x.sum(axis, keepdims=True)
+        >>> normalize(jnp.array([[1.0, 3.0]]), axis=1).tolist()
+        [[0.25, 0.75]]
     """
     options = Options() if options is None else options
     if not isinstance(options, Options):
@@ -84,11 +103,12 @@ class Wrapping:
 class Jitted:
     """A function under `fs.jit`; satisfies `jax.stages.Wrapped`.
 
-    As with jax.jit its `__dict__` is that of the function, names included. Whoever wraps it copies
-    that (functools.wraps, jax.grad, ...) and whom it wraps may have put anything there: so nothing
-    of ours is in it, but in a slot, and nothing of ours is read from it.
+    It is called as the function is, and shares its attributes, name and documentation.
     """
 
+    # As with jax.jit its __dict__ is that of the function, names included. Whoever wraps it copies
+    # that (functools.wraps, jax.grad, ...) and whom it wraps may have put anything there: so
+    # nothing of ours is in it, but in a slot, and nothing of ours is read from it.
     __slots__ = ("__dict__", "__weakref__", "_fusionstitch")
     __wrapped__: Callable[..., Any]
     __name__: str
@@ -117,17 +137,23 @@ class Jitted:
             return "<fusionstitch.jit>"
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
-        """As jax.jit's `trace`; `lower` of the result leads to the stitched program."""
+        """As jax.jit's `trace`; `lower` of the result leads to the stitched program.
+
+        Arguments may be arrays or `jax.ShapeDtypeStruct`. Raises what the function raises.
+        """
         own = self._fusionstitch
         stage = own.road.own.trace(*args, **kwargs)
         return Traced(stage, name_of(own.fun), functools.partial(_lower, own, args, kwargs))
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
-        """As jax.jit's `lower`; `compile()` of the result has plan, kernels, explain, report."""
+        """As jax.jit's `lower`; `compile()` of the result gives a `Compiled`.
+
+        Arguments may be arrays or `jax.ShapeDtypeStruct`. Raises what the function raises.
+        """
         return _lower(self._fusionstitch, args, kwargs)
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As jax.jit's `eval_shape`."""
+        """As jax.jit's `eval_shape`: the results as `jax.ShapeDtypeStruct`; nothing is compiled."""
         return self._fusionstitch.road.own.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
@@ -180,7 +206,27 @@ def report(
 
     On a GPU everything is measured. Without one the emulator runs the kernels, which gives the
     error but no times; with `device` (a profile such as "h200") of a GPU that is not there, the
-    program is only planned. Raises what `fun` raises, and StitchError under fallback="error".
+    program is only planned.
+
+    Args:
+        fun: a function, or what `fs.jit` made of one: then by the options it was given there
+        args, kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct` where only a plan is wanted
+        options: other options than those
+        device: profile to plan for, or the path of its JSON file; None: the GPU in use
+
+    Raises:
+        StitchError: something could not be stitched, under `fallback="error"`. What `fun` raises
+            is raised, too.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import fusionstitch as fs
+        >>> def center(x):
+        ...     return x - x.mean(1, keepdims=True), x.mean(0)
+        >>> x = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+        >>> found = fs.report(center, x, device="h200", options=fs.Options(scorer="model"))
+        >>> found.device, found.kernels["xla"], found.kernels["fusionstitch"]
+        ('h200', 2, 1)
     """
     from fusionstitch.reports.report import report_call
 
@@ -198,8 +244,20 @@ def tune(
     Each pattern of the program gets the fastest schedule found, and a verdict against XLA's own
     compile of the same ops. Both are kept in the cache folder: functions jitted from then on, in
     any process, follow them without measuring. A call that the budget cut short goes on where
-    it stopped; several GPUs share the patterns. Raises MeasureError where there is no GPU, and
-    what `fun` raises.
+    it stopped; several GPUs share the patterns.
+
+    Args:
+        fun: a function, or what `fs.jit` made of one
+        args, kwargs: its arguments
+        budget: seconds, about
+        options: other options than those that `fs.jit` was given
+
+    Raises:
+        MeasureError: there is no GPU. What `fun` raises is raised, too.
+
+    Example::
+
+        print(fs.tune(step, weights, x, labels, budget=120))
     """
     return tune_call(call_of(fun, args, kwargs, options), budget)
 
@@ -208,7 +266,22 @@ def install(options: Options | None = None) -> Verdict:
     """Puts `fs.jit` in the place of jax.jit, for all functions jitted from now on.
 
     Only where JAX has a GPU, or where `options` (or FUSIONSTITCH_BACKEND) ask for the emulator;
-    elsewhere nothing happens, and a warning and the verdict say why.
+    elsewhere nothing happens, and a `FusionStitchWarning` and the verdict say why.
+
+    Args:
+        options: for all of these functions; by default `Options()`
+
+    Returns:
+        A verdict, true if it is installed, with the reason if it is not.
+
+    Example:
+        >>> import jax
+        >>> import fusionstitch as fs
+        >>> bool(fs.install(fs.Options(backend="emulate")))
+        True
+        >>> jax.jit(lambda x: x + 1)
+        <fusionstitch.jit of <function <lambda> at 0x...>>
+        >>> fs.uninstall()
     """
     import jax
 

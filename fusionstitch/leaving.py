@@ -19,6 +19,18 @@ def leave(fun: F, /) -> F:
     names of its ops say that they are left. It works under jit, grad, vmap, scan and checkpoint,
     and inside of itself; a loop with such a part stays a loop of XLA's. Called op by op it is
     `fun`. Raises TypeError for what is no function.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import fusionstitch as fs
+        >>> @fs.leave
+        ... def norm(x):
+        ...     return jnp.sqrt((x * x).sum())
+        >>> @fs.jit
+        ... def scaled(x):
+        ...     return x / norm(x)
+        >>> scaled(jnp.full(4, 2.0)).tolist()
+        [0.5, 0.5, 0.5, 0.5]
     """
     if not callable(fun):
         raise TypeError(f"fs.leave takes a function, not {type(fun).__name__}.")

@@ -31,32 +31,45 @@ _COUNTS = ("max_patterns", "max_pattern_ops", "max_solver_nodes")
 class Options:
     """How programs are stitched.
 
-    backend     "cuda", "emulate" (kernels on the host: slow, for correctness and reading), or
-                "auto": cuda where JAX has a GPU, plain jax.jit elsewhere
-    scorer      what a pattern is worth: "model" (against an estimate of XLA's own fusions),
-                "guarded" (the model, and what it cannot prove is run beside XLA's kernels while
-                compiling, once per machine), "measured" (whatever is chosen is run so), "mixed"
-                (the paper's: complex patterns are run so), "paper" (the paper's f(P), against
-                unfused ops). Results of tuning come before all of them. Nothing is run for a GPU
-                that is not in use, nor in programs of several processes, where "guarded" takes
-                what the model proves
-    exploratory also search patterns by Algorithm 2, not only by Algorithm 1
-    packing     also put ops without a data dependence into one kernel
-    sharing     reuse shared memory by Algorithm 4
-    scope       the widest scope that a value inside a kernel may cross: "thread" (registers),
-                "warp" (shuffles), "block" (shared memory), "cluster", "grid" (a grid barrier) or
-                "loop" (whole loops run in one kernel); with packing, the paper's compositions
-    fallback    "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
-    numerics    "default" may skip an intermediate rounding to bf16 or f16, as XLA does on GPUs;
-                "strict" keeps each; "fast" allows approximate functions
-    templates   how to schedule patterns, instead of by default or as tuning found: texts of
-                templates by the name of a pattern's kernel, as `fusionstitch emit` writes them
-    device      profile to plan for, such as "h200"; None: that of the GPU in use
-    max_*       bounds by counts (never by time, so that plans repeat): candidate patterns per
-                graph, ops per pattern, branch-and-bound nodes of the solver
+    Defaults of backend, scorer, fallback and numerics come from the environment variables
+    FUSIONSTITCH_BACKEND, and so on. Raises OptionError, listing what is allowed.
 
-    Defaults of backend, scorer, fallback and numerics come from the environment variables named
-    after them. Raises OptionError, listing what is allowed.
+    Attributes:
+        backend: "cuda", "emulate" (kernels on the host: slow, for correctness and reading), or
+            "auto": cuda where JAX has a GPU, plain jax.jit elsewhere
+        scorer: what a pattern is worth: "model" (against an estimate of XLA's own fusions),
+            "guarded" (the model, and what it cannot prove is run beside XLA's kernels while
+            compiling, once per machine), "measured" (whatever is chosen is run so), "mixed"
+            (the paper's: complex patterns are run so), "paper" (the paper's f(P), against
+            unfused ops). Results of tuning come before all of them. Nothing is run for a GPU
+            that is not in use, nor in programs of several processes, where "guarded" takes
+            what the model proves
+        exploratory: also search patterns by Algorithm 2, not only by Algorithm 1
+        packing: also put ops without a data dependence into one kernel
+        sharing: reuse shared memory by Algorithm 4
+        scope: the widest scope that a value inside a kernel may cross: "thread" (registers),
+            "warp" (shuffles), "block" (shared memory), "cluster", "grid" (a grid barrier) or
+            "loop" (whole loops run in one kernel); with packing, the paper's compositions
+        fallback: "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
+        numerics: "default" may skip an intermediate rounding to bf16 or f16, as XLA does on
+            GPUs; "strict" keeps each; "fast" allows approximate functions
+        templates: how to schedule patterns, instead of by default or as tuning found: texts of
+            templates by the name of a pattern's kernel, as `fusionstitch emit` writes them
+        device: profile to plan for, such as "h200", or the path of its JSON file; None: that of
+            the GPU in use
+        max_patterns: candidate patterns per graph, at most. This and the next two bound by
+            counts, never by time, so that plans repeat
+        max_pattern_ops: ops per pattern, at most
+        max_solver_nodes: branch-and-bound nodes of the solver, at most
+
+    Example:
+        >>> import fusionstitch as fs
+        >>> strict = fs.Options(numerics="strict", fallback="error")
+        >>> strict.replace(scope="block").numerics
+        'strict'
+        >>> fs.Options(scope="galaxy")
+        Traceback (most recent call last):
+        fusionstitch.hlo.errors.OptionError: Options.scope is 'galaxy'; choose one of 'thread', ...
     """
 
     backend: str = field(default_factory=env.BACKEND.get)
@@ -95,7 +108,7 @@ class Options:
             devices.device(self.device)
 
     def replace(self, **changes: Any) -> Options:
-        """These options with some changed."""
+        """These options with some changed. Raises OptionError for a name or value that is none."""
         unknown = sorted(set(changes) - {f.name for f in dataclasses.fields(self)})
         if unknown:
             raise OptionError(f"Options has no {', '.join(unknown)}; see help(Options).")
@@ -103,6 +116,6 @@ class Options:
 
     @property
     def token(self) -> str:
-        """A short content hash: equal options, equal token, in every process."""
+        """A short hash of the content. Equal options have equal tokens, in every process."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

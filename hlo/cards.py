@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import compress
 
 from fusionstitch.hlo import foreign
 
 #: Characters of a text that is shown: a notebook is a file that people keep.
 MOST = 100_000
+#: Characters of a cell that stand on one line, such as a number with its unit.
+SHORT = 16
 _CELL = "text-align:left;padding:2px 14px 2px 0;vertical-align:top"
 _FRAME = "border:1px solid #8886;border-radius:6px;padding:8px 14px;margin:4px 0;max-width:75em"
 _TEXT = "max-height:30em;overflow:auto;margin:4px 0;white-space:pre;text-align:left"
@@ -33,17 +36,16 @@ def facts(pairs: Iterable[tuple[str, object]]) -> str:
     return f'<div style="margin:4px 0">{" &nbsp;·&nbsp; ".join(cells)}</div>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table of texts; nothing without a row."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts, without the columns that are empty; nothing without a row."""
     rows = list(rows)
     if not rows:
         return ""
-    top = "".join(f'<th style="{_CELL}">{_line(cell)}</th>' for cell in head)
-    body = "".join(
-        f"<tr>{''.join(f'<td style={_CELL!r}>{_line(cell)}</td>' for cell in row)}</tr>"
-        for row in rows
-    )
-    return f'<table style="border:0"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    filled = [any(column) for column in zip(*rows, strict=True)]
+    top = _row("th", compress(head, filled))
+    body = "".join(_row("td", compress(row, filled)) for row in rows)
+    inside = f'<table style="border:0"><thead>{top}</thead><tbody>{body}</tbody></table>'
+    return f'<div style="overflow-x:auto">{inside}</div>'
 
 
 def folded(title: str, text: str, opened: bool = False) -> str:
@@ -54,6 +56,14 @@ def folded(title: str, text: str, opened: bool = False) -> str:
         f"<details{' open' * opened}><summary>{_line(title)}</summary>"
         f'<pre style="{_TEXT}">{body}</pre></details>'
     )
+
+
+def _row(tag: str, texts: Iterable[str]) -> str:
+    cells = []
+    for text in texts:
+        kept = ";white-space:nowrap" if len(text) <= SHORT else ""
+        cells.append(f'<{tag} style="{_CELL}{kept}">{_line(text)}</{tag}>')
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _line(text: object) -> str:

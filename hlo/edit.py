@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.errors import ImportModuleError, VerifyError
 from fusionstitch.hlo.graph import Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES, fill_literal
 
 #: XLA packs the computation's id into the upper half of an instruction's id.
 _LOCAL_BITS = 32
@@ -74,6 +77,18 @@ class Editor:
         made.name, made.id = self.names(source.name), self.fresh()
         put(made.operand_ids, operands)
         self.by_id[made.id] = made
+        return made
+
+    def bring(self, source: Any, operands: Sequence[int]) -> Any:
+        """A copy of what may be of another computation, as what it has to wait for is."""
+        made = self.copy(source, operands)
+        put(made.control_predecessor_ids, [])
+        return made
+
+    def zero(self, dtype: str, source: Any) -> Any:
+        """A scalar zero."""
+        made = self.add("constant", Shape(dtype, ()), (), source)
+        fill_literal(made.literal, np.zeros((), NUMPY_DTYPES[dtype]), made.shape)
         return made
 
 

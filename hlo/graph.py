@@ -60,13 +60,19 @@ INTEGERS = SIGNED | UNSIGNED
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An array type (`dtype`, `dims`) or, with dtype "tuple", a tuple of `elements`."""
+    """The type of a value: an array's, or a tuple's.
+
+    Attributes:
+        dtype: element type as in HLO, such as "f32", "bf16", "pred"; or "tuple"
+        dims: extents, the slowest first
+        elements: the types of a tuple's elements
+        size: number of elements of an array
+    """
 
     dtype: str
     dims: tuple[int, ...] = ()
     elements: tuple[Shape, ...] = ()
-    #: number of elements of an array: kept, being asked for again and again
-    size: int = field(init=False, repr=False, compare=False)
+    size: int = field(init=False, repr=False, compare=False)  # asked for again and again
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", math.prod(self.dims))
@@ -97,8 +103,14 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an op comes from in the user's program: the scoped name and the line. What is `left` is
-    kept to XLA, as the program asks by a scope of the name (`hlo/marks.py`)."""
+    """Where an op comes from in the user's program.
+
+    Attributes:
+        op_name: JAX's name of it, with the scopes that it stands in
+        file: the user's
+        line: in it, from 1
+        left: whether it is left to XLA, as the program asks by a scope of the name (`fs.leave`)
+    """
 
     op_name: str = ""
     file: str = ""
@@ -113,10 +125,18 @@ class Source:
 class Op:
     """One HLO instruction.
 
-    `id` is its position in its graph's topological order (see `Graph`). `attrs` are the
-    opcode's attributes in the typed form that `hlo/semantics.py` documents. `origin` is the id
-    of the HloInstructionProto whose value this op stands for, or None for an op the simplifier
-    made: such an op may live only inside a pattern, never at its border.
+    Attributes:
+        opcode: HLO's name of what it does, such as "multiply" or "reduce"
+        shape: the type of its value
+        operands: the ops that it reads
+        attrs: the opcode's attributes in the typed form that `hlo/semantics.py` documents
+        name: as HLO has it, such as "reduce_sum.7"
+        origin: id of the HloInstructionProto whose value this op stands for, or None for an op the
+            simplifier made: such an op may live only inside a pattern, never at its border
+        called: the graphs that it calls: a loop's condition and body, a reduction's function
+        source: where it comes from in the user's program
+        control: proto ids of control predecessors: kept so that no pattern reorders them
+        id: its position in its graph's topological order
     """
 
     opcode: str
@@ -127,7 +147,6 @@ class Op:
     origin: int | None = None
     called: tuple[Graph, ...] = ()
     source: Source = Source()
-    #: protos ids of control predecessors: kept so that no pattern reorders them
     control: tuple[int, ...] = ()
     id: int = -1
 
@@ -152,10 +171,15 @@ class Graph:
 
     The order is the input's own order made topological by a depth-first walk from the root and
     then from ops with side effects, operands left to right; `op.id` is the position in it.
-    Graphs are immutable after construction: passes build new ones.
+    Graphs are immutable after construction: passes build new ones. `len(graph)` is the number of
+    ops, iteration gives them.
 
-    `aliases` maps the id of an instruction that has no op of its own any more (a removed copy, a
-    duplicate) to the id of the instruction with the same value and shape that stands for it.
+    Attributes:
+        name: the computation's
+        ops: in their order
+        root: the op whose value the computation returns
+        aliases: from the id of an instruction that has no op of its own any more (a removed copy, a
+            duplicate) to that of the instruction with the same value and shape that stands for it
     """
 
     def __init__(
@@ -183,7 +207,7 @@ class Graph:
 
     @functools.cached_property
     def users(self) -> tuple[tuple[Op, ...], ...]:
-        """users[op.id]: the ops that read op, in topological order, each once."""
+        """By `op.id` the ops that read it, in topological order, each once."""
         users: list[list[Op]] = [[] for _ in self.ops]
         for op in self.ops:
             for operand in dict.fromkeys(op.operands):

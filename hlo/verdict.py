@@ -9,10 +9,12 @@ from fusionstitch.hlo.brief import brief
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer of a legality or cost check.
+    """The answer of a legality or cost check: true when it allows.
 
-    `reason` is a full sentence for a user; `facts` are (name, value) pairs that back it, such as
-    ("shared_bytes", 66_560), ("limit", 49_152). A verdict is truthy when it allows.
+    Attributes:
+        ok: whether it allows
+        reason: a full sentence for a user
+        facts: names and values that back it, such as ("shared_bytes", 66_560), ("limit", 49_152)
     """
 
     ok: bool

@@ -46,7 +46,7 @@ def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> Sh
     plans: list[SharedPlan] = []
     tree: DominanceTree | None = None
     for group in plan.groups:
-        requests, stages = _requests(group, plan)
+        requests, stages = requests_of(group, plan)
         if not any(r.bytes or r.scratch for r in requests):
             continue
         tree = tree or DominanceTree(graph.ops[:-1], graph.root.operands)
@@ -83,7 +83,7 @@ def _dominates(
     return any(tree.dominates(t.op, owner.op) for t in takers)
 
 
-def _requests(
+def requests_of(
     group: GroupPlan, plan: KernelPlan
 ) -> tuple[list[SharedRequest], dict[Hashable, list[Stage]]]:
     """Requests in execution order: of each nest its rooms, its values, and its end. The stages of

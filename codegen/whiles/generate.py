@@ -63,7 +63,7 @@ def plan_loops(
             written = _written(form, settings)
             watch.lowered(written.lowered, "lowered", "what the loops became")
             written = replace(written, lowered=passed(written.lowered, watch))
-            return Looped(region, form, written, _facts(region, form))
+            return Looped(region, form, written, _facts(region, form, written))
         except CodegenError as error:
             refused.append(error)
     raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
@@ -82,7 +82,7 @@ def _written(form: Form, settings: Settings) -> Written:
     return write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
 
 
-def _facts(region: Graph, form: Form) -> KernelFacts:
+def _facts(region: Graph, form: Form, written: Written) -> KernelFacts:
     rows = form.rows.count if isinstance(form, InRows) else 0
     moved = Work(
         bytes_read=sum(p.shape.bytes for p in region.parameters),
@@ -91,6 +91,7 @@ def _facts(region: Graph, form: Form) -> KernelFacts:
     return KernelFacts(
         moved,
         threads=form.block,
+        shared_bytes=written.lowered.shared,
         scope="loop",
         loop_us=form.us,
         facts=(("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])),

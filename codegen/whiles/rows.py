@@ -103,7 +103,8 @@ class Axes:
         self.cut: set[int] = set()
         self.extents = {(op.id, d): n for op in ops for d, n in enumerate(op.dims)}
         self.parent = {dim: dim for dim in self.extents}
-        self._mixed: set[Dim] = set()
+        #: dims along which ops mix elements, with these ops
+        self._mixed: dict[Dim, list[Op]] = {}
         for op in ops:
             if op.opcode != "parameter":
                 self._follow(op)
@@ -113,10 +114,12 @@ class Axes:
                 for other in (flat.parameter(c.after), flat.root(c.first), flat.root(c.next)):
                     for d in range(inside.shape.rank):
                         self._join((inside.id, d), (other.id, d))
-        self.mixed = {self.find(dim) for dim in self._mixed}
         for op in ops:
             own = [self.find((op.id, d)) for d, n in enumerate(op.dims) if n > 1]
-            self.mixed |= {axis for axis in own if own.count(axis) > 1}
+            for axis in own:
+                if own.count(axis) > 1:
+                    self._mix(op, axis)
+        self.mixed = {self.find(dim) for dim in self._mixed}
 
     @property
     def named(self) -> dict[Dim, Dim]:
@@ -142,6 +145,14 @@ class Axes:
         kept = sorted(found, key=lambda axis: -found[axis])[:MOST_AXES]
         return [(axis, n) for axis, n in found.items() if axis in kept]
 
+    def mixers(self, axis: Dim) -> list[Op]:
+        """The ops that keep an axis from surviving."""
+        return [op for dim, ops in self._mixed.items() if self.find(dim) == axis for op in ops]
+
+    def _mix(self, op: Op, *dims: Dim) -> None:
+        for dim in dims:
+            self._mixed.setdefault(dim, []).append(op)
+
     def _join(self, a: Dim, b: Dim) -> None:
         self.parent[self.find(a)] = self.find(b)
 
@@ -161,8 +172,7 @@ class Axes:
                 if op.id in self.before:
                     self.cut.add(op.id)
                     continue
-                self._mixed.add((operand.id, d))
-                self._mixed |= {(op.id, own[v]) for v in at.variables if v in own}
+                self._mix(op, (operand.id, d), *((op.id, own[v]) for v in at.variables if v in own))
         if op.opcode == "gather":  # places that are all alike are read as one
             places = op.operands[1]
             rows = [d for d in range(places.shape.rank) if d != op.attrs["index_vector_dim"]]
@@ -172,7 +182,7 @@ class Axes:
         if is_branching(op) and op.id not in self.before:
             for read in reads(op, dims):
                 for guard in read.guards:
-                    self._mixed |= {(op.id, own[v]) for v in guard.index.variables if v in own}
+                    self._mix(op, *((op.id, own[v]) for v in guard.index.variables if v in own))
 
 
 def _before_loops(flat: Flat) -> frozenset[int]:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code: 0, 2 for what the user can put right or has
     interrupted, else 1."""
-    parsed = _parser().parse_args(arguments)
+    parsed = command_line().parse_args(arguments)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     run: Callable[[argparse.Namespace], int] = parsed.run
     try:
@@ -91,7 +91,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """What the command takes; docs/_ext/command.py writes the reference from it."""
     parser = _Parser(
         prog="fusionstitch",
         description="Stitches memory-bound ops of JAX programs into single CUDA kernels.",

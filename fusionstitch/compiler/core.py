@@ -34,11 +34,10 @@ from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.joining import join
 from fusionstitch.hlo.simplify import simplify_module
-from fusionstitch.hlo.stacking import take_out
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
 from fusionstitch.patterns.like_terms import joined_sums
-from fusionstitch.patterns.loop_sums import loop_sums
+from fusionstitch.patterns.loop_rules import opened
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.loops import become_kernels
@@ -74,7 +73,12 @@ Judge = Callable[[Workpiece, Sequence[GraphPlanner]], Evidence]
 
 @dataclass(frozen=True)
 class Fallback:
-    """Ops that were to be stitched and went to XLA instead; no ops stands for the whole program."""
+    """Ops that were to be stitched and went to XLA instead.
+
+    Attributes:
+        ops: their names; none stands for the whole program
+        reason: why, as a sentence
+    """
 
     ops: tuple[str, ...]
     reason: str
@@ -89,9 +93,13 @@ class Fallback:
 
 @dataclass(frozen=True, eq=False)
 class Stitch:
-    """One pattern carried out: what was chosen, its kernel, and what was built from it.
+    """One pattern carried out.
 
-    `built` is None where nothing was built (`fusionstitch emit`, plans for absent devices).
+    Attributes:
+        chosen: what was chosen
+        kernel: what was written for it
+        built: what was built from that; None where nothing was (`fusionstitch emit`, plans for
+            absent devices)
     """
 
     chosen: Chosen
@@ -107,9 +115,16 @@ class Stitch:
 class Stitched:
     """A module with its plan carried out.
 
-    `module` are HloModuleProto bytes; those that came in when nothing was stitched. `plans` holds
-    one plan per graph that runs as kernels, callees first. `timings` are seconds per pass. `given`
-    is the module that came in, `evidence` what was measured for the plans (see `Judge`).
+    Attributes:
+        name: the module's
+        module: an HloModuleProto; that which came in when nothing was stitched
+        device: the profile that was planned for
+        plans: one for each graph that runs as kernels, callees first
+        stitches: the patterns that were carried out
+        fallbacks: the patterns that were left to XLA although planned
+        timings: seconds of each pass
+        given: the HloModuleProto that came in
+        evidence: what was measured for the plans
     """
 
     name: str
@@ -144,6 +159,7 @@ class Stitched:
 
     @property
     def rejected(self) -> tuple[Rejected, ...]:
+        """The rejected candidates of all plans."""
         return Listed(r for plan in self.plans for r in plan.rejected)
 
 
@@ -231,7 +247,7 @@ class _Run:
     literals: tuple[bytes, ...] = ()
 
     def stitch(self) -> Stitched:
-        module = self.join_sums(self.take_out_sums(self.read()))
+        module = self.join_sums(self.open_loops(self.read()))
         module = self.simplify(module)
         plans = self.plan(module)
         written = self.generate(module, [c for plan in plans for c in plan.chosen])
@@ -260,14 +276,12 @@ class _Run:
             self.name = module.name
             return module
 
-    def take_out_sums(self, module: Module) -> Module:
-        """The module whose loops stack what they would add up over a batch."""
+    def open_loops(self, module: Module) -> Module:
+        """The module without what its loops need not do themselves."""
         if self.options.numerics == "strict" or not become_kernels(self.options):
             return module  # terms would be added in another order, or rows gain nothing by it
         with self.timed("simplify"):
-            found = loop_sums(module)
-            take_out(module, found)
-            return from_message(module.proto) if found else module
+            return opened(module, self.device)
 
     def join_sums(self, module: Module) -> Module:
         """The module with the sums over an unrolled loop's steps as one op each."""

@@ -10,193 +10,72 @@ it is a small product many times instead of a large one.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-import numpy as np
-
-from fusionstitch.hlo.evaluate import evaluate_op
-from fusionstitch.hlo.graph import FLOATS, Graph, Module, Op, inside
+from fusionstitch.hlo.graph import FLOATS, Module, Op
 from fusionstitch.hlo.rewrite import is_positive_zero, splat
-from fusionstitch.hlo.semantics import Kind, kind_of
-from fusionstitch.hlo.stacking import Joined, Lifted, LoopSums, Stacked, StackedInput, Summed
-from fusionstitch.hlo.trips import Counted, carried, counted
+from fusionstitch.hlo.stacking import Behind, Summed
+from fusionstitch.hlo.tuples import resolved, unhindered
+from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
 #: Ops that give the elements of a sum in another order, or some of them: the same for each term.
 _MOVES = frozenset({"transpose", "slice", "reshape", "copy"})
 
 
-def loop_sums(module: Module) -> list[LoopSums]:
-    """The sums worth taking out of loops: of floats, over as many iterations as the program says,
-    where what has to be kept for that is no more than what the loop reads and writes anyway."""
-    loops = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "while"]
-    runs = Counter(called for _, loop in loops for called in loop.called)
-    found = []
-    for graph, loop in loops:
-        alone = all(runs[called] == 1 for called in loop.called)
-        # what is left to XLA stays in its loop
-        left = any(op.source.left for op in (loop, *inside(loop)))
-        if alone and not left and loop.operands[0].opcode == "tuple":
-            one = _Finder(graph, loop).sums()
-            if one is not None:
-                found.append(one)
-    return found
+def loop_sums(module: Module) -> list[Behind]:
+    """The sums worth taking out of loops: of floats, where what has to be kept for that is no more
+    than what the loop reads and writes anyway."""
+    found = (_sums(loop) for loop in open_loops(module))
+    return [sums for sums in found if sums is not None]
 
 
-class _Finder:
-    def __init__(self, graph: Graph, loop: Op):
-        self.graph, self.loop = graph, loop
-        condition, self.body = loop.called
-        self.results = [_resolved(op) for op in self.body.root.operands]
-        elements = [(carried(op), op) for op in self.body]
-        indices = Counter(index for index, _ in elements)
-        self.inside = {
-            index: op for index, op in elements if index is not None and indices[index] == 1
-        }
-        self.asked = {carried(op) for op in condition}
-        self.readers = Counter(self.results)
-        for op in self.body.ops:
-            if op is not self.body.root and not self._is_seen_through(op):
-                self.readers.update({_resolved(operand) for operand in op.operands})
-
-    def sums(self) -> LoopSums | None:
-        count = counted(self.loop)
-        if count is None or count.trips < 2 or not self._is_open() or not self._streamed(count):
-            return None
-        terms = list(self._terms())
-        order = self._order(count, terms)
-        if order is None:
-            return None
-        self.at, self.trips = order, count.trips
-        self.stacks: dict[int, Stacked] = {}
-        summed = [self._summed(*term) for term in terms]
-        added = sum(one.value.shape.bytes * count.trips for one in self.stacks.values())
-        if not summed or added > self._streamed(count):
-            return None
-        return LoopSums(
-            self.graph, self.loop, count.trips, order, tuple(self.stacks.values()), tuple(summed)
-        )
-
-    def _is_open(self) -> bool:
-        """Whether what the loop carries is made and read element by element, so that there can be
-        more of it."""
-        wholes = [(self.graph, self.loop)]
-        wholes += [(graph, p) for graph in self.loop.called for p in graph.parameters]
-        return self.body.root.opcode == "tuple" and all(
-            graph.root is not whole and _is_taken_apart(graph, whole) for graph, whole in wholes
-        )
-
-    def _is_seen_through(self, op: Op) -> bool:
-        """Whether an op of the body is a tuple of which elements are taken, or one of those."""
-        return _resolved(op) is not op or (op.opcode == "tuple" and _is_taken_apart(self.body, op))
-
-    def _terms(self) -> Iterator[tuple[Op, tuple[Op, ...], Op]]:
-        """What is only added to: its element of what is carried, the moves of what is added, and
-        the sum that those begin with."""
-        for index, result in enumerate(self.results):
-            inside = self.inside.get(index)
-            if inside is None or index in self.asked or result.opcode != "add":
-                continue
-            if result.dtype not in FLOATS or self.readers[inside] > 1 or self.readers[result] > 1:
-                continue
-            first, second = map(_resolved, result.operands)
-            if inside not in (first, second):
-                continue
-            term, moves = second if first is inside else first, list[Op]()
-            while _is_move(term):
-                moves.append(term)
-                term = _resolved(term.operands[0])
-            if _adds_up(term):
-                yield inside, tuple(moves), term
-
-    def _order(self, count: Counted, terms: Sequence[tuple[Op, tuple[Op, ...], Op]]) -> Op | None:
-        """The place of an iteration in stacks: where terms read of them, or else its number."""
-        for _, _, term in terms:
-            for operand in term.operands[:2]:
-                for op in _back(operand):
-                    if op.opcode == "dynamic-slice":
-                        place = _resolved(op.operands[1])
-                        if self._is_order(place, count):
-                            return place
-        own = self.inside.get(count.index)
-        return own if own is not None and self._is_order(own, count) else None
-
-    def _is_order(self, place: Op, count: Counted) -> bool:
-        """Whether iterations have one place each, from the first on or from the last."""
-        every = count.start + count.step * np.arange(count.trips)
-        found = self._evaluated(place, count, every)
-        first = np.arange(count.trips)
-        return found is not None and any(np.array_equal(found, o) for o in (first, first[::-1]))
-
-    def _evaluated(self, op: Op, count: Counted, every: np.ndarray) -> np.ndarray | None:
-        """A scalar integer in every iteration, None where it is made of more than the counter."""
-        if carried(op) == count.index:
-            return every.astype(np.int64)
-        if (value := splat(op)) is not None:
-            return np.asarray(value)
-        if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank:
-            return None
-        values = [self._evaluated(_resolved(o), count, every) for o in op.operands]
-        known = [value for value in values if value is not None]
-        return evaluate_op(op, known) if len(known) == len(values) else None
-
-    def _summed(self, inside: Op, moves: tuple[Op, ...], term: Op) -> Summed:
-        count = 2 if term.opcode == "dot" else 1
-        operands = [self._lifted(_resolved(operand)) for operand in term.operands[:count]]
-        return Summed(inside, moves, term, tuple(operands))
-
-    def _lifted(self, op: Op) -> Lifted:
-        """What all iterations have as `op`, one behind the other: a stack that the loop reads, or
-        one that it is to write."""
-        return self._read(op) or self.stacks.setdefault(op.id, Stacked(op, len(self.stacks)))
-
-    def _read(self, op: Op) -> Lifted | None:
-        op = _unhindered(op)
-        if op.opcode == "concatenate":
-            parts = [self._read(_resolved(operand)) for operand in op.operands]
-            known = tuple(part for part in parts if part is not None)
-            return Joined(op, known) if len(known) == len(parts) else None
-        piece = _resolved(op.operands[0]) if op.opcode == "reshape" else op
-        if piece.opcode != "dynamic-slice" or _resolved(piece.operands[1]) is not self.at:
-            return None
-        stack, _, *others = map(_resolved, piece.operands)
-        index = carried(stack)
-        if index is None or self.results[index] is not stack:
-            return None
-        whole = piece.dims == (1, *op.dims) and stack.dims == (self.trips, *op.dims)
-        if not whole or any(splat(other) != 0 for other in others):
-            return None
-        return StackedInput(op, index)
-
-    def _streamed(self, count: Counted) -> int:
-        """Bytes of the stacks that the loop reads and writes."""
-        return sum(
-            op.shape.bytes for op in self.results if op.shape.rank > 1 and op.dims[0] == count.trips
-        )
+def _sums(loop: OpenLoop) -> Behind | None:
+    sums = tuple(_terms(loop)) if loop.streamed else ()
+    at = _order(loop, sums) if sums else None
+    if at is None:
+        return None
+    operands = [op for one in sums for op in _summands(one.term)]
+    new = [op for op in dict.fromkeys(operands) if loop.ahead.get(op.id) is not at]
+    if sum(op.shape.bytes for op in new) * loop.trips > loop.streamed:
+        return None
+    stacks = {op.id: len(loop.results) + number for number, op in enumerate(new)}
+    cone = loop.cone(operands, stacks)
+    return Behind(loop.graph, loop.op, loop.trips, at, tuple(new), cone, sums=sums)
 
 
-def _resolved(op: Op) -> Op:
-    """What an op is, where tuples of the same computation lie between."""
-    while op.opcode == "get-tuple-element" and op.operands[0].opcode == "tuple":
-        op = op.operands[0].operands[op.attrs["index"]]
-    return op
+def _terms(loop: OpenLoop) -> Iterator[Summed]:
+    """What is only added to."""
+    for index, result in enumerate(loop.results):
+        inside = loop.inside.get(index)
+        if inside is None or index in loop.asked or result.opcode != "add":
+            continue
+        if result.dtype not in FLOATS or not all(map(loop.is_read_once, (inside, result))):
+            continue
+        first, second = map(resolved, result.operands)
+        if inside not in (first, second):
+            continue
+        term, moves = second if first is inside else first, list[Op]()
+        while _is_move(term):
+            moves.append(term)
+            term = resolved(term.operands[0])
+        if _adds_up(term):
+            yield Summed(inside, tuple(moves), term)
 
 
-def _unhindered(op: Op) -> Op:
-    """What an op is before the barriers that keep XLA from computing it only once: what
-    `jax.checkpoint` computes again reads behind them."""
-    op = _resolved(op)
-    while op.opcode == "get-tuple-element" and op.operands[0].opcode == "opt-barrier":
-        given = op.operands[0].operands[0]
-        if given.opcode != "tuple":
-            break
-        op = _resolved(given.operands[op.attrs["index"]])
-    return op
+def _summands(term: Op) -> list[Op]:
+    """The operands of a sum that differ from iteration to iteration."""
+    return [unhindered(op) for op in term.operands[: 2 if term.opcode == "dot" else 1]]
 
 
-def _is_taken_apart(graph: Graph, op: Op) -> bool:
-    """Whether a tuple is only read element by element."""
-    return all(user.opcode == "get-tuple-element" for user in graph.users[op.id])
+def _order(loop: OpenLoop, sums: Iterable[Summed]) -> Op | None:
+    """The place of an iteration in stacks: where terms read of them, or else its number."""
+    for one in sums:
+        for operand in _summands(one.term):
+            place = loop.ahead.get(operand.id)
+            if place is not None and loop.is_order(place):
+                return place
+    own = loop.inside.get(loop.count.index)
+    return own if own is not None and loop.is_order(own) else None
 
 
 def _is_move(op: Op) -> bool:
@@ -215,12 +94,3 @@ def _adds_up(op: Op) -> bool:
         return False
     start = splat(op.operands[1])
     return start is not None and is_positive_zero(start)
-
-
-def _back(op: Op) -> Iterator[Op]:
-    """An op, and through joins and reshapes what it is made of."""
-    op = _unhindered(op)
-    yield op
-    if op.opcode in ("concatenate", "reshape"):
-        for operand in op.operands:
-            yield from _back(operand)

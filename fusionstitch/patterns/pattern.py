@@ -15,15 +15,19 @@ from fusionstitch.patterns.canonical import Order, canonical_order, order_key
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A set of ops of `graph`, held as a bitset of op ids. `rule` names the generator.
+    """A set of ops of a graph that becomes one kernel.
 
     Free ops (see `free_bits`) are not in `bits`: every pattern that reads one computes it itself,
     so `ops` holds them and `inputs` does not. So it is with what `spreads` a smaller value: a
     pattern reads that value instead, and hands it on instead.
 
-    Inputs are the values read from outside, outputs the ops read outside or by the caller. `ops`
-    is topological; all three stand in the canonical order, so that patterns with equal `key`
-    correspond position by position.
+    `ops` is topological; `ops`, `inputs` and `outputs` stand in the canonical order, so that
+    patterns with equal `key` correspond position by position.
+
+    Attributes:
+        graph: the one whose ops they are
+        bits: the members, as a bitset of their ids
+        rule: what proposed it
     """
 
     graph: Graph
@@ -49,15 +53,17 @@ class Pattern:
 
     @property
     def inputs(self) -> tuple[Op, ...]:
+        """The values read from outside."""
         return self._order.inputs
 
     @property
     def outputs(self) -> tuple[Op, ...]:
+        """The members that are read outside, or by the caller."""
         return self._order.outputs
 
     @functools.cached_property
     def key(self) -> str:
-        """A hash of the structure: the key of plans and kernels. Equal keys, equal kernels."""
+        """A hash of the structure, the key of plans and kernels. Equal keys, equal kernels."""
         return order_key(self.graph, self._order)
 
     @functools.cached_property

@@ -19,11 +19,18 @@ SHOWN, SHOWN_OPS = 12, 6
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pattern of the plan. `xla_us` is what XLA's kernels for the same ops are estimated (or
-    measured) to take, `modelled_us` the same of the stitched kernel, `score_us` what the scorer
-    says is won. `spared_us` is what XLA is spared by this pattern beside the others of the plan,
-    of which none claims what another one does: these add up, unlike `xla_us`. `measured` is what
-    was measured to judge it, if anything was."""
+    """A pattern of the plan; times are microseconds of one run.
+
+    Attributes:
+        pattern: its ops, and the values that they read and hand on
+        score_us: what the scorer says is won
+        modelled_us: what the stitched kernel is estimated (or measured) to take
+        xla_us: what XLA's kernels for the same ops are estimated (or measured) to take
+        facts: the kernel before it was written: `scope`, `threads`, `shared_bytes`, `registers`
+        spared_us: what XLA is spared by this pattern beside the others of the plan, of which none
+            claims what another one does: these add up, unlike `xla_us`
+        measured: what was measured to judge it, if anything was
+    """
 
     pattern: Pattern
     score_us: float
@@ -35,7 +42,7 @@ class Chosen:
 
     @property
     def wins_us(self) -> float:
-        """What the plan wins by this pattern: all of them together are what the plan wins."""
+        """What the plan wins by this pattern. All of them together are what the plan wins."""
         return self.spared_us - self.modelled_us
 
     def __repr__(self) -> str:
@@ -48,7 +55,15 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A candidate (or a single op that can be no member) that is not in the plan."""
+    """A candidate (or a single op that can be no member) that is not in the plan.
+
+    Attributes:
+        graph: the one that it is of
+        bits: its ops, as a bitset of their ids
+        rule: what proposed it
+        reason: why it is not in the plan, as a sentence
+        facts: names and values that back the reason
+    """
 
     graph: Graph
     bits: int
@@ -70,8 +85,15 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Stats:
-    """How the plan came about: candidates, those inspected, distinct structures among them,
-    programs solved, and whether each was solved to proven optimality."""
+    """How a plan came about.
+
+    Attributes:
+        candidates: patterns that were proposed
+        inspected: those that were scored
+        distinct: different structures among them
+        solves: integer programs that were solved
+        optimal: whether each was solved to proven optimality
+    """
 
     candidates: int = 0
     inspected: int = 0
@@ -84,10 +106,17 @@ class Stats:
 class Plan:
     """The fusion plan of one graph: disjoint convex patterns whose contraction is a DAG.
 
-    `cuts` counts the constraints that cycles cost. `xla_us` is the estimate for the whole graph
-    left to XLA, `modelled_us` for the graph with the plan carried out: on both sides what XLA
-    computes either way, and the patterns' `spared_us` or `modelled_us`. `given` is the graph that
-    was to be planned where `graph` holds copies of some of its ops (patterns/recompute.py).
+    Attributes:
+        graph: the ops
+        chosen: the patterns that become kernels
+        rejected: the candidates that do not, with the reason
+        cuts: constraints that cycles cost
+        xla_us: estimate for the whole graph left to XLA, in microseconds
+        modelled_us: estimate for the graph with the plan carried out: as in `xla_us` what XLA
+            computes either way, and the patterns' `modelled_us` for their `spared_us`
+        stats: how the plan came about
+        given: the graph that was to be planned, where `graph` holds copies of some of its ops
+            (`fusionstitch/patterns/recompute.py`)
     """
 
     graph: Graph

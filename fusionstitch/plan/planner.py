@@ -374,9 +374,9 @@ class _Search:
             self._rejected(
                 number,
                 "Other patterns over its ops win more.",
-                ("score_us", self.scores[number].gain_us),
+                ("score_us" if number in self.scores else "bound_us", self.values[number]),
             )
-            for number in sorted(self.scores.keys() - set(solution.chosen))
+            for number in sorted(self.values.keys() - set(solution.chosen))
         ]
         verify_plan(self.graph, [c.pattern for c in chosen], [c.score_us for c in chosen])
         found = Plan(

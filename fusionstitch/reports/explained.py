@@ -6,7 +6,7 @@ from fusionstitch.hlo import cards
 
 
 class Explained(str):
-    """A text of several lines; a REPL prints it, a notebook folds its parts."""
+    """A `str` of several lines; a REPL prints it, a notebook folds its parts."""
 
     __slots__ = ()
 

@@ -12,15 +12,31 @@ from fusionstitch.hlo.brief import Facts, Listed, listed
 class Figures:
     """A comparison; None is what could not be measured.
 
-    `kernels` are per run, loop bodies counted as often as they run; on a GPU XLA's are counted in
-    what it compiled, elsewhere they are modelled. `time_us` are wall times of a call, medians of
-    interleaved, chained runs. `modelled_us` is the model's time of the stitched program,
-    `modelled_xla_us` that of XLA's; `traffic_bytes` crosses DRAM. `max_rel_error` is the largest
-    relative L2 error of an output against a float64 run, `max_rel_error_xla` that of XLA's own
-    code. Each of the `patterns` names its kernel and the user's lines that it comes from; its
-    modelled times are those of all its `runs` in a call, its score and measured times those of one.
-    `memory_bytes` is the device memory of a call at its peak, arguments and results included.
-    `compile_s` are seconds: XLA's whole compile next to our passes.
+    Attributes:
+        workload: the name of what was compared
+        device: the GPU, or the profile that was planned for
+        backend: where kernels ran: "cuda", "emulate", or "model" where the program was only planned
+        ops: of the lowered program
+        kernels: of a run by "unfused" (op by op), "xla", "fusionstitch"; loop bodies count as often
+            as they run. On a GPU XLA's are counted in what it compiled, elsewhere they are modelled
+        compression: how many times fewer kernels: "vs_unfused", "vs_xla"
+        time_us: wall time of a call in microseconds by "unfused", "xla", "fusionstitch": medians
+            of interleaved, chained runs
+        speedup_vs_xla: XLA's time over ours
+        modelled_us: the model's time of the stitched program, in microseconds
+        traffic_bytes: what crosses DRAM in a call by "unfused", "fusionstitch"
+        patterns: what was stitched, a dict for each: ops, scope, kernel, template, the user's lines
+            that it comes from, and times. Modelled times are those of all its `runs` in a call, its
+            score and measured times those of one
+        rejected: candidates that were turned down, a dict for each: `ops`, `source`, `reason`
+        max_rel_error: the largest relative L2 error of an output against a float64 run
+        memory_bytes: device memory of a call at its peak by "xla", "fusionstitch", arguments and
+            results included
+        compile_s: seconds by "xla" (its whole compile), "plan", "codegen", "toolchain"
+        fallbacks: what was left to XLA although planned, a dict for each: `ops`, `reason`
+        modelled_xla_us: the model's time of XLA's program, in microseconds
+        max_rel_error_xla: as `max_rel_error`, of XLA's own code
+        notes: what to know when reading the rest
     """
 
     workload: str

@@ -35,8 +35,13 @@ _PLANNING = ("import", "simplify", "plan", "export")
 
 @dataclass(frozen=True, repr=False)
 class Report(Figures):
-    """A comparison to print, to write as JSON or as a page, or to read figure by figure: see
-    `Figures`. `trial` is what it was made from: plans, kernels, graphs."""
+    """A comparison to print, to write as JSON or as a page, or to read figure by figure.
+
+    `fs.report` and `Compiled.report` make it. `print(report)` shows all of it, a notebook a card.
+
+    Attributes:
+        trial: what it was made from: plans, kernels, graphs
+    """
 
     trial: Trial | None = field(default=None, repr=False, compare=False)
 
@@ -66,14 +71,20 @@ class Report(Figures):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data, ready for JSON; an infinite error is "inf"."""
+        """The figures as plain data, ready for JSON; an infinite error is "inf"."""
         data = {one.name: getattr(self, one.name) for one in dataclasses.fields(Figures)}
         data["notes"] = all_notes(self)
         return {key: _plain(value) for key, value in data.items()}
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The report as a page of HTML that needs nothing else, and opens offline; also written to
-        `path`, if there is one. It quotes the user's lines and all kernels."""
+        """The report as a page of HTML that needs nothing else, and opens offline.
+
+        It quotes the user's lines and all kernels. Raises FusionStitchError where `path` cannot be
+        written.
+
+        Args:
+            path: also write it there
+        """
         from fusionstitch.compiler import progress
         from fusionstitch.reports.page.render import page  # loads what makes pages
 
@@ -84,8 +95,13 @@ class Report(Figures):
         return text
 
     def to_trace(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        """The report's timelines as a Chrome trace, for Perfetto; also written to `path`, if there
-        is one."""
+        """The report's timelines as a Chrome trace, for Perfetto; times are in microseconds.
+
+        Raises FusionStitchError where `path` cannot be written.
+
+        Args:
+            path: also write it there
+        """
         from fusionstitch.reports.trace import of_report
 
         data = of_report(self, self.trial)

@@ -11,6 +11,7 @@ from fusionstitch.roads.call import Call
 if TYPE_CHECKING:
     from fusionstitch.codegen.kernel import Kernel
     from fusionstitch.compiler.core import Fallback, Stitched
+    from fusionstitch.plan.plan import Plan
     from fusionstitch.reports.report import Report
 
 
@@ -41,7 +42,7 @@ class Traced(_Delegate):
         self._lower = lower
 
     def lower(self, **keywords: Any) -> Lowered:
-        """As `jax.stages.Traced.lower`."""
+        """As `jax.stages.Traced.lower`: the program before XLA, as a `Lowered`."""
         return self._lower(**keywords)
 
 
@@ -57,11 +58,9 @@ class _Program(_Delegate):
 
 
 class Lowered(_Program):
-    """`jax.stages.Lowered` whose `compile` gives a `Compiled` of ours.
+    """`jax.stages.Lowered` whose `compile` gives a `Compiled` of ours."""
 
-    `compile_stage` compiles and returns JAX's stage and how to find what was stitched in it.
-    """
-
+    # compile_stage compiles and returns JAX's stage and how to find what was stitched in it
     def __init__(
         self,
         stage: Any,
@@ -73,13 +72,29 @@ class Lowered(_Program):
         self._compile_stage = compile_stage
 
     def compile(self, *args: Any, **keywords: Any) -> Compiled:
-        """As `jax.stages.Lowered.compile`."""
+        """As `jax.stages.Lowered.compile`. Raises StitchError under `fallback="error"`."""
         stage, stitched = self._compile_stage(self._stage, *args, **keywords)
         return Compiled(stage, self._call, stitched)
 
 
 class Compiled(_Program):
-    """`jax.stages.Compiled` with its plan, kernels, explanation and report."""
+    """`jax.stages.Compiled` with its plan, kernels, explanation and report.
+
+    It is called with arguments of the shapes and types it was compiled for. What JAX's own has,
+    such as `cost_analysis` and `memory_analysis`, it has too.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import fusionstitch as fs
+        >>> def center(x):
+        ...     return x - x.mean(1, keepdims=True), x.mean(0)
+        >>> emulated = fs.jit(center, options=fs.Options(backend="emulate"))
+        >>> compiled = emulated.lower(jnp.ones((64, 96))).compile()
+        >>> len(compiled.kernels), len(compiled.fallbacks)
+        (1, 0)
+        >>> compiled.plan
+        (<Plan of ...: ... ops, 1 pattern, ...>,)
+    """
 
     def __init__(self, stage: Any, call: Call, stitched: Callable[[], Stitched | None]):
         super().__init__(stage)
@@ -102,13 +117,13 @@ class Compiled(_Program):
         return self._found
 
     @property
-    def plan(self) -> Any:
-        """The plans of the program's graphs, callees first: a tuple of `Plan`."""
+    def plan(self) -> tuple[Plan, ...]:
+        """The plans of the program's graphs, callees first; none where nothing was stitched."""
         return self.stitched.plans if self.stitched else ()
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The generated kernels, each with its `source`."""
+        """The generated kernels in the order of their first use, each with its `source`."""
         return self.stitched.kernels if self.stitched else ()
 
     @property
@@ -119,9 +134,13 @@ class Compiled(_Program):
     def explain(self, what: str | None = None) -> str:
         """Each pattern and each rejected candidate, with its ops, score and reason, as text.
 
-        With `what` only the ops that it names, and what became of each: by the name of an HLO op, a
-        JAX name scope or function, a Python function of yours, a line ("model.py:12") or a kernel;
-        `*` and `?` stand for other characters. Raises TargetError where nothing matches.
+        Args:
+            what: only the ops that it names, and what became of each: by the name of an HLO op, a
+                JAX name scope or function, a Python function of yours, a line ("model.py:12") or a
+                kernel; `*` and `?` stand for other characters
+
+        Raises:
+            TargetError: nothing matches.
         """
         from fusionstitch.reports.explain import explain
         from fusionstitch.reports.explained import Explained
@@ -134,7 +153,8 @@ class Compiled(_Program):
         return Explained(answered(self.stitched, Question(what=what)))
 
     def report(self) -> Report:
-        """Kernels, traffic, times and errors against XLA: see `fs.report`."""
+        """Kernels, traffic, times and errors against XLA, for the arguments of `lower`: see
+        `fs.report`."""
         from fusionstitch.reports.report import report_call
 
         return report_call(self._call)

@@ -14,10 +14,15 @@ from fusionstitch.tuning.record import Record
 
 @dataclass(frozen=True)
 class Result:
-    """One pattern: how often the program holds it, its record, the template of its best schedule,
-    and its (model, measured) times.
+    """What was found for one pattern.
 
-    `error` says why there is no record.
+    Attributes:
+        name: its kernel's
+        count: how often the program holds it
+        record: its best schedule, and times
+        points: (modelled, measured) microseconds of each schedule that was tried
+        error: why there is no record
+        template: its best schedule as text
     """
 
     name: str
@@ -35,10 +40,15 @@ class Result:
 
 @dataclass(frozen=True)
 class TuneReport:
-    """Every pattern that was tuned. `complete`: nothing is left that a larger budget would do.
+    """What `fs.tune` did; print it for a table.
 
-    `rank_correlation` is Spearman's, of the model's times with the measured ones, over all
-    schedules of all patterns; `rank_correlations` the same pattern by pattern. None is undefined.
+    Attributes:
+        workload: the name of what was tuned
+        device: the profile
+        gpu: the GPU's own name
+        seconds: that it took
+        results: one for each pattern
+        complete: whether nothing is left that a larger budget would do
     """
 
     workload: str
@@ -59,10 +69,13 @@ class TuneReport:
 
     @property
     def rank_correlation(self) -> float | None:
+        """Spearman's, of the model's times with the measured ones, over all schedules of all
+        patterns; None where it is undefined."""
         return spearman([point for result in self.results for point in result.points])
 
     @property
     def rank_correlations(self) -> tuple[float | None, ...]:
+        """The same pattern by pattern."""
         return tuple(spearman(result.points) for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:

@@ -21,11 +21,19 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Record:
-    """The best schedule of one pattern next to XLA's compile of the same ops.
+    """The best schedule of one pattern next to XLA's compile of the same ops. Times are
+    microseconds inside a CUDA graph.
 
-    `us`, `default_us` and `xla_us` are measured microseconds inside a CUDA graph, `model_us` is
-    the model's for the best schedule. `tried` schedules were measured; `complete` says that the
-    search had come to its end. `name` is the kernel's, for people.
+    Attributes:
+        tuning: the schedule, as what differs from the default one
+        us: measured time of the best schedule
+        default_us: measured time of the default schedule
+        xla_us: measured time of XLA's compile of the same ops
+        model_us: the model's time of the best schedule
+        tried: schedules that were measured
+        complete: whether the search had come to its end
+        name: the kernel's, for people
+        gpu: the GPU's own name
     """
 
     tuning: Tuning

@@ -104,7 +104,7 @@ def page() -> str:
         "Never inside a kernel, with everything complex and every op not named on this page: "
         + ", ".join(f"`{op.strip()}`" for op in XLA_ALONE.split(","))
         + ". The ops around them are stitched; which loops run whole in one kernel is told in "
-        "[loops.md](loops.md).",
+        "[loops](loops.md).",
         "",
     ]
     return "\n".join(lines)

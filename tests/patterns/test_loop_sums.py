@@ -36,8 +36,8 @@ XS = array(STEPS, BATCH, WIDTH)
 
 
 def module_of(fun: Callable[..., Any], *args: Any) -> Module:
-    data = jax.jit(fun).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()
-    return from_message(parse(inline_calls(data)))
+    lowered: Any = jax.jit(fun, keep_unused=True).lower(*args).compiler_ir("hlo")
+    return from_message(parse(inline_calls(lowered.as_serialized_hlo_module_proto())))
 
 
 def taken_out(fun: Callable[..., Any], *args: Any) -> list[str]:

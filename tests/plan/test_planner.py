@@ -177,6 +177,14 @@ def test_plans_repeat(graph: Graph) -> None:
     assert one.rejected == two.rejected
 
 
+@given(random_graphs())
+def test_every_candidate_is_chosen_or_turned_down_with_a_reason(graph: Graph) -> None:
+    planner = Planner(graph, H200, Options(), phased)
+    found = planner.plan()
+    told = {one.pattern.bits for one in found.chosen} | {one.bits for one in found.rejected}
+    assert {pattern.bits for pattern in planner.search.patterns} <= told
+
+
 def test_a_loop_body_needs_a_larger_gain() -> None:
     graph = _adds(8)
     outside = plan(graph, H200, Options(), kernel_of)

@@ -99,5 +99,10 @@ def test_parts_are_escaped(part: object) -> None:
     assert shown.text.count(HOSTILE) == 7
 
 
+def test_tables_leave_out_empty_columns() -> None:
+    shown = Text(cards.table(["ops", "measured", "scope"], [["7", "", ""], ["8", "", "grid"]])).text
+    assert shown == "opsscope78grid"
+
+
 def test_long_texts_are_cut() -> None:
     assert len(cards.folded("long", "x" * (3 * cards.MOST))) < 2 * cards.MOST

@@ -1,0 +1,31 @@
+"""Draws the figures of docs/how and writes its tables: python -m benchmarks.figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks.figures import axes, flow, loops, planning, scopes, sharing, tables
+from benchmarks.figures.cases import ROOT
+from benchmarks.figures.picture import Picture
+
+FIGURES: Mapping[str, Callable[[], Picture]] = {
+    "how-flow.svg": flow.draw,
+    "how-scopes.svg": scopes.draw,
+    "how-axes.svg": axes.draw,
+    "how-dominance.svg": sharing.draw_tree,
+    "how-lives.svg": sharing.draw_lives,
+    "how-cycle.svg": planning.draw,
+    "how-loops.svg": loops.draw,
+}
+
+
+def main(docs: Path) -> None:
+    for name, draw in FIGURES.items():
+        (docs / "figures" / name).write_text(draw().svg(), "utf-8")
+    for page in sorted((docs / "how").glob("*.md")):
+        page.write_text(tables.filled(page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main(ROOT / "docs")

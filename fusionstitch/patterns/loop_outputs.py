@@ -1,0 +1,129 @@
+"""What a loop only stacks, computed behind it where it mixes rows that else have nothing to do with
+each other.
+
+    for t: h = f(h); ys[t] = mean(h)    ->    for t: h = f(h); hs[t] = h
+                                              ys = mean(hs)            over each part
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.whiles.flat import flatten
+from fusionstitch.codegen.whiles.rows import Axes
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Module, Op, inside
+from fusionstitch.hlo.lifting import is_liftable
+from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.stacking import Behind, StackWrite
+from fusionstitch.hlo.tuples import resolved, unhindered
+from fusionstitch.patterns.open_loops import OpenLoop, open_loops
+
+#: The bytes that any GPU has to spare.
+_SPARE = 1 << 30
+
+
+def loop_outputs(module: Module, device: Device) -> list[Behind]:
+    """The outputs worth it, one place in stacks a loop."""
+    found = (_outputs(loop, device) for loop in open_loops(module))
+    return [behind for behind in found if behind is not None]
+
+
+def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
+    found = [w for i in range(len(loop.results)) if (w := loop.write(i)) is not None]
+    written = [w for w in found if w.place is found[0].place]
+    alone = _only_for(loop, written)
+    moved = _moved(loop, _mixers(loop, alone), alone)
+    if not moved:
+        return None
+    place, stacks = written[0].place, {w.op: w.index for w in written}
+    new = _frontier(loop, moved, place, stacks)
+    for op in reversed(new):
+        if op in alone and _is_liftable(loop, op):
+            more = _frontier(loop, {*moved, op}, place, stacks)
+            if set(more) < set(new):  # it is computed again of what is stacked
+                moved, new = {*moved, op}, more
+    size = sum(op.shape.bytes for op in new)
+    if loop.trips * size > _SPARE or not _pays(size, loop.trips, device):
+        return None
+    gone = tuple(w for w in written if w.op in moved)
+    known = {op.id: index for op, index in stacks.items() if op not in moved}
+    known |= {op.id: len(loop.results) + number for number, op in enumerate(new)}
+    cone = loop.cone([w.op for w in gone], known)
+    return Behind(loop.graph, loop.op, loop.trips, place, tuple(new), cone, written=gone)
+
+
+def _moved(loop: OpenLoop, mixers: Collection[Op], alone: Collection[Op]) -> set[Op]:
+    """The ops to be computed behind the loop: those that mix rows, and what is made of them. None
+    where one of them has to stay."""
+    found: set[Op] = set()
+    for op in loop.body:
+        reads = any(unhindered(operand) in found for operand in op.operands)
+        if op in alone and (op in mixers or reads):
+            if not _is_liftable(loop, op):
+                return set()
+            found.add(op)
+    return found
+
+
+def _is_liftable(loop: OpenLoop, op: Op) -> bool:
+    operands = map(unhindered, op.operands)
+    return is_liftable(op, [loop.ahead.get(o.id, o) is not None for o in operands])
+
+
+def _frontier(loop: OpenLoop, moved: Collection[Op], place: Op, stacks: Collection[Op]) -> list[Op]:
+    """What iterations have to stack for ops behind the loop, besides what they stack anyway."""
+    operands = (unhindered(operand) for op in loop.body if op in moved for operand in op.operands)
+    left = [o for o in dict.fromkeys(operands) if o not in moved and o not in stacks]
+    return [o for o in left if loop.ahead.get(o.id, o) not in (None, place)]
+
+
+def _only_for(loop: OpenLoop, written: Collection[StackWrite]) -> set[Op]:
+    """The ops of the body that nothing needs but what is written."""
+    updates = {resolved(loop.results[w.index].operands[1]) for w in written}
+    found: set[Op] = set()
+    for op in reversed(loop.body.ops):
+        users = loop.users.get(op)
+        if users and op not in updates and all(u in found or u in updates for u in users):
+            found.add(op)
+    return found
+
+
+def _mixers(loop: OpenLoop, alone: Collection[Op]) -> set[Op]:
+    """Those ops that alone keep the longest axis of the loop from surviving."""
+    if not alone or not all(map(_is_plain, inside(loop.op))):
+        return set()
+    start, results = loop.op.operands[0], list(loop.graph.users[loop.op.id])
+    inputs = list(dict.fromkeys(start.operands))
+    try:
+        flat = flatten(region("loop", [start, loop.op, *results], inputs, results))
+        axes = Axes(flat)
+    except CodegenError:  # it stays XLA's
+        return set()
+    names = {op.name: op for op in alone}
+    dead = {op.name for op in loop.body if op not in loop.users}
+    longest, found = max((n for _, n in axes.surviving(flat)), default=1), set[Op]()
+    for c in flat.loops[0].carried:
+        value = flat.parameter(c.inside)
+        for dim, extent in enumerate(value.dims):
+            mixers = {op.name for op in axes.mixers(axes.find((value.id, dim)))} - dead
+            if extent > longest and mixers and mixers <= names.keys():
+                longest, found = extent, {names[name] for name in mixers}
+    return found
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether an op says by itself which elements follow which."""
+    if op.opcode in ("while", "conditional", "call"):
+        return True  # what it calls says it
+    parted = op.opcode == "reduce" and op.shape.is_tuple
+    return not parted and kind_of(op.opcode) not in (Kind.PARTITION, Kind.WINDOW)
+
+
+def _pays(size: int, trips: int, device: Device) -> bool:
+    """Whether writing and reading `size` bytes an iteration takes less than what blocks would wait
+    for each other."""
+    moved = 2 * trips * size / device.dram_bytes_per_s * 1e6
+    return device.launch_us + moved < trips * device.grid_barrier_us

@@ -1,0 +1,101 @@
+"""Products in a loop that do not wait for its state, as one product before the loop.
+
+    for t: h = f(dot(x[t], w), h)    ->    p = dot(x, w)
+                                           for t: h = f(p[t], h)
+
+What a recurrent network makes of its inputs is such a product. Inside the loop it is a small one
+many times, one behind the other, and a kernel of the loop has to hold its weights, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import FLOATS, Module, Op
+from fusionstitch.hlo.hoisting import CONTRACT, Hoisted, LoopProducts
+from fusionstitch.hlo.tuples import unhindered
+from fusionstitch.patterns.open_loops import OpenLoop, open_loops
+
+#: The bytes that any GPU has to spare.
+_SPARE = 1 << 30
+#: Types in which a sum may be added up in two parts.
+_EXACT = frozenset({"f32", "f64"})
+
+
+def loop_products(module: Module, device: Device) -> list[LoopProducts]:
+    """The products of floats that are worth it."""
+    found = (_products(loop, device) for loop in open_loops(module))
+    return [products for products in found if products is not None]
+
+
+def _products(loop: OpenLoop, device: Device) -> LoopProducts | None:
+    room, products = _SPARE, dict[Op, Hoisted]()
+    for one in _hoisted(loop):
+        size = loop.trips * one.dot.shape.bytes
+        if size <= room and _pays(one, loop.trips, device):
+            room -= size
+            products[one.dot] = one
+    kept = tuple(products[dot] for dot in _needed(loop, products))
+    if not kept:
+        return None
+    parts = [op for one in kept for op in (one.part, one.weights)]
+    return LoopProducts(loop.graph, loop.op, loop.trips, kept, loop.cone(parts))
+
+
+def _hoisted(loop: OpenLoop) -> Iterator[Hoisted]:
+    """The products of what differs from iteration to iteration with what does not."""
+    for dot in sorted(loop.users, key=lambda op: op.id):
+        if dot.opcode == "dot" and dot.dtype in FLOATS and dot.attrs["lhs_contract"]:
+            one = _of(loop, dot, 0) or _of(loop, dot, 1)
+            if one is not None and not dot.attrs["lhs_batch"]:
+                yield one
+
+
+def _of(loop: OpenLoop, dot: Op, side: int) -> Hoisted | None:
+    part, weights = (unhindered(dot.operands[s]) for s in (side, 1 - side))
+    if loop.ahead.get(weights.id, weights) is not None:
+        return None
+    if (place := loop.ahead.get(part.id)) is not None:
+        return Hoisted(dot, side, place)
+    # the sum of two is rounded twice
+    if part.opcode == "concatenate" and dot.dtype in _EXACT:
+        for number, one in enumerate(part.operands):
+            place = loop.ahead.get(unhindered(one).id)
+            if place is not None and dot.attrs[CONTRACT[side]] == (part.attrs["dimension"],):
+                return Hoisted(dot, side, place, number)
+    return None
+
+
+def _needed(loop: OpenLoop, products: Mapping[Op, Hoisted]) -> list[Op]:
+    """Those of the products that the loop reads: others are only made use of by them."""
+    wanted = [op for op in loop.users if op.id not in loop.ahead]
+    found = {op for op in wanted if op in products}
+    seen = set(wanted)
+    while wanted:
+        for operand in map(unhindered, wanted.pop().operands):
+            if operand in products:
+                found.add(operand)
+            elif operand not in seen:
+                seen.add(operand)
+                wanted.append(operand)
+    return [dot for dot in products if dot in found]
+
+
+def _pays(one: Hoisted, trips: int, device: Device) -> bool:
+    """Whether the loop is to gain more than the product before it takes. In the loop, each block
+    multiplies its rows, for which it reads the weights. Before it, the product is written, to be
+    read by the loop, and multiplied as fast."""
+    contracted = math.prod(one.part.dims[d] for d in one.contracted)
+    rows = max(1, one.part.shape.size // contracted)
+    blocks = min(device.sm_count, rows)
+    flops = 2 * contracted * one.dot.shape.size
+    share = contracted * one.dot.shape.size / (rows * one.weights.shape.size)
+    inside = max(
+        flops / device.fp32_flops * device.sm_count / blocks,
+        blocks * share * one.weights.shape.bytes / device.l2_bytes_per_s,
+    )
+    moved = 2 * trips * one.dot.shape.bytes / device.dram_bytes_per_s
+    before = device.launch_us * 1e-6 + moved + trips * flops / device.fp32_flops
+    return trips * inside > before

@@ -1,0 +1,204 @@
+"""Loops of which a rule may change what they carry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fusionstitch.hlo.evaluate import evaluate_op
+from fusionstitch.hlo.graph import Graph, Module, Op, inside
+from fusionstitch.hlo.lifting import Cone, StackRead, is_liftable
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.stacking import StackWrite
+from fusionstitch.hlo.trips import Counted, carried, counted
+from fusionstitch.hlo.tuples import is_taken_apart, resolved, unhindered
+
+
+@dataclass(frozen=True, eq=False)
+class OpenLoop:
+    """A while of `graph` that carries a tuple, which is made and read element by element, and turns
+    as often as the program says: at least twice."""
+
+    graph: Graph
+    op: Op
+    count: Counted
+
+    @property
+    def condition(self) -> Graph:
+        return self.op.called[0]
+
+    @property
+    def body(self) -> Graph:
+        return self.op.called[1]
+
+    @property
+    def trips(self) -> int:
+        return self.count.trips
+
+    @cached_property
+    def results(self) -> list[Op]:
+        """What an iteration makes of each element."""
+        return [resolved(op) for op in self.body.root.operands]
+
+    @cached_property
+    def inside(self) -> Mapping[int, Op]:
+        """Elements, by their number, as one op of the body reads them."""
+        elements = [(carried(op), op) for op in self.body]
+        found = Counter(index for index, _ in elements)
+        return {index: op for index, op in elements if index is not None and found[index] == 1}
+
+    @cached_property
+    def users(self) -> Mapping[Op, list[Op]]:
+        """The ops of the body that its result needs, each with those that read it, tuples seen
+        through: the root as often as an element of the result is the op."""
+        found: dict[Op, list[Op]] = {}
+        wanted = list(self.results)
+        while wanted:
+            op = wanted.pop()
+            if op not in found:
+                found[op] = [self.body.root] * self.results.count(op)
+                wanted += map(resolved, op.operands)
+        for op in self.body.ops:
+            for operand in dict.fromkeys(map(resolved, op.operands)) if op in found else ():
+                found[operand].append(op)
+        return found
+
+    def is_read_once(self, op: Op) -> bool:
+        return len(self.users.get(op, ())) == 1
+
+    def _is_seen_through(self, op: Op) -> bool:
+        """Whether an op is a tuple of which elements are taken, or one of those."""
+        return resolved(op) is not op or (op.opcode == "tuple" and is_taken_apart(self.body, op))
+
+    @cached_property
+    def asked(self) -> frozenset[int | None]:
+        """The elements that the condition reads."""
+        return frozenset(carried(op) for op in self.condition)
+
+    @cached_property
+    def streamed(self) -> int:
+        """Bytes of the stacks that all iterations read and write."""
+        shapes = (op.shape for op in self.results)
+        return sum(s.bytes for s in shapes if s.rank > 1 and s.dims[0] == self.trips)
+
+    def is_handed_on(self, op: Op) -> bool:
+        """Whether `op` is an element that stays what it is."""
+        index = carried(op)
+        return index is not None and self.results[index] is op
+
+    def read(self, op: Op) -> StackRead | None:
+        """`op` as a part of a stack with as many parts as there are iterations."""
+        piece = resolved(op.operands[0]) if op.opcode == "reshape" else op
+        if piece.opcode != "dynamic-slice":
+            return None
+        stack, place, *others = map(resolved, piece.operands)
+        index = carried(stack)
+        if index is None or not self.is_handed_on(stack):
+            return None
+        whole = piece.dims == (1, *op.dims) and stack.dims == (self.trips, *op.dims)
+        if not whole or any(splat(other) != 0 for other in others):
+            return None
+        return StackRead(op, index, place)
+
+    def write(self, index: int) -> StackWrite | None:
+        """Element `index` as a stack into which each iteration writes one part."""
+        op, stack = self.results[index], self.inside.get(index)
+        if op.opcode != "dynamic-update-slice" or index in self.asked:
+            return None
+        target, part, place, *others = map(resolved, op.operands)
+        if target is not stack or part.opcode != "reshape":
+            return None
+        if not all(map(self.is_read_once, (op, stack, part))):
+            return None
+        value = resolved(part.operands[0])
+        whole = part.dims == (1, *value.dims) and op.dims == (self.trips, *value.dims)
+        if not whole or any(splat(other) != 0 for other in others) or not self.is_order(place):
+            return None
+        return StackWrite(value, index, place)
+
+    def is_order(self, place: Op) -> bool:
+        """Whether iterations have one place each, from the first on or from the last."""
+        found = self._evaluated(place)
+        first = np.arange(self.trips)
+        return found is not None and any(np.array_equal(found, o) for o in (first, first[::-1]))
+
+    def _evaluated(self, op: Op) -> np.ndarray | None:
+        """A scalar integer in every iteration, None where it is made of more than the counter."""
+        if carried(op) == self.count.index:
+            every = self.count.start + self.count.step * np.arange(self.trips)
+            return every.astype(np.int64)
+        if (value := splat(op)) is not None:
+            return np.asarray(value)
+        if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank:
+            return None
+        values = [self._evaluated(resolved(o)) for o in op.operands]
+        known = [value for value in values if value is not None]
+        return evaluate_op(op, known) if len(known) == len(values) else None
+
+    @cached_property
+    def reads(self) -> Mapping[int, StackRead]:
+        """The parts of stacks that the body reads, by the ids of ops."""
+        found = ((op.id, self.read(op)) for op in self.body)
+        return {ident: read for ident, read in found if read is not None}
+
+    @cached_property
+    def ahead(self) -> Mapping[int, Op | None]:
+        """The ops that do not wait for the state, by their ids: the place of the parts of stacks
+        that they are made of, None for what is the same in each iteration."""
+        found: dict[int, Op | None] = {}
+        for op in self.body:
+            if op.id in self.reads:
+                found[op.id] = self.reads[op.id].place
+            elif self.is_handed_on(op):
+                found[op.id] = None
+            elif op.opcode not in ("parameter", "tuple", "get-tuple-element"):
+                operands = [unhindered(operand).id for operand in op.operands]
+                if all(operand in found for operand in operands):
+                    places = [found[operand] for operand in operands]
+                    known = {place for place in places if place is not None}
+                    if len(known) < 2 and is_liftable(op, [p is not None for p in places]):
+                        found[op.id] = next(iter(known), None)
+        return found
+
+    def cone(self, ops: Iterable[Op], stacks: Mapping[int, int] | None = None) -> Cone:
+        """What is needed to compute ops for all iterations at once. `stacks`: the elements of what
+        the loop carries that have, or will have, what all iterations make of ops, by their ids."""
+        known = dict(stacks or {})
+        found: dict[int, Op] = {}
+        wanted = list(ops)
+        while wanted:
+            op = unhindered(wanted.pop())
+            if op.id in self.reads:
+                known.setdefault(op.id, self.reads[op.id].index)
+            if op.id not in found and op.id not in known:
+                found[op.id] = op
+                wanted += () if carried(op) is not None else op.operands
+        return Cone(tuple(found[i] for i in sorted(found)), known)
+
+
+def open_loops(module: Module) -> Iterator[OpenLoop]:
+    """Those whose body nothing else runs, and of which nothing is left to XLA."""
+    loops = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "while"]
+    runs = Counter(called for _, loop in loops for called in loop.called)
+    for graph, loop in loops:
+        alone = all(runs[called] == 1 for called in loop.called)
+        left = any(op.source.left for op in (loop, *inside(loop)))
+        if not alone or left or not _is_open(graph, loop):
+            continue
+        count = counted(loop)
+        if count is not None and count.trips > 1:
+            yield OpenLoop(graph, loop, count)
+
+
+def _is_open(graph: Graph, loop: Op) -> bool:
+    wholes = [(graph, loop)]
+    wholes += [(called, p) for called in loop.called for p in called.parameters]
+    made = loop.operands[0].opcode == loop.called[1].root.opcode == "tuple"
+    return made and all(
+        around.root is not whole and is_taken_apart(around, whole) for around, whole in wholes
+    )

@@ -1,0 +1,119 @@
+"""Outputs that are computed behind their loops: which are, and that programs give the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import fusionstitch as fs
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.importer import from_message
+from fusionstitch.hlo.stacking import take_out
+from fusionstitch.hlo.verify import verify_module
+from fusionstitch.patterns.loop_outputs import loop_outputs
+from tests.nearness import assert_near
+from tests.patterns.test_loop_sums import module_of
+
+STEPS, ROWS, WIDTH = 5, 6, 3
+#: Where launches cost nothing: all outputs that may move do.
+QUICK = dataclasses.replace(device("h100"), launch_us=0.0)
+draw = np.random.default_rng(0)
+FIRST = draw.standard_normal((ROWS, WIDTH), np.float32)
+XS = draw.standard_normal((STEPS, ROWS, WIDTH), np.float32)
+
+
+def behind(fun: Callable[..., Any], *args: Any) -> list[tuple[int, int]]:
+    """By loop: how many outputs are computed behind it, and how many new stacks that takes, after a
+    look at what programs give."""
+    module = module_of(fun, *args)
+    found = loop_outputs(module, QUICK)
+    leaves = jax.tree.leaves(args)
+    before = evaluate(module.entry, leaves, float64=True)
+    take_out(module, found)
+    edited = from_message(module.proto)
+    verify_module(edited.proto.SerializeToString())
+    after = evaluate(edited.entry, leaves, float64=True)
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
+    assert not loop_outputs(edited, QUICK)
+    return [(len(one.written), len(one.stacks)) for one in found]
+
+
+def recorded(record: Callable[[Any, Any], Any], **keywords: Any) -> Callable[..., Any]:
+    """Rows that have nothing to do with each other, and what `record` makes of them and of inputs
+    in each iteration."""
+
+    def run(first: Any, xs: Any) -> Any:
+        def step(h: Any, x: Any) -> tuple[Any, Any]:
+            h = h + 0.1 * jnp.sin(h) * x
+            return h, record(h, x)
+
+        return lax.scan(step, first, xs, **keywords)
+
+    return run
+
+
+MOVING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, int]]] = {
+    "a mean": (lambda h, x: h.mean(0), (1, 1)),
+    "a mean and what is made of it": (lambda h, x: jnp.tanh(h.mean(0) * 2 - x[0]) @ x.T, (1, 1)),
+    "two of one": (lambda h, x: (h.mean(0), jnp.square(h).sum((0, 1))), (2, 1)),
+    "of what is stacked anyway": (lambda h, x: (h, h.max(0)), (1, 0)),
+    "of inputs": (lambda h, x: (h * x).sum(0), (1, 1)),
+    "a standard deviation": (lambda h, x: h.std(0), (1, 1)),
+    "one of the rows": (lambda h, x: h[0], (1, 1)),
+    "rows in another order": (lambda h, x: h[::-1], (1, 1)),
+    "a product of rows": (lambda h, x: h.T @ h, (1, 1)),
+    "a cumulative product": (lambda h, x: jnp.concatenate([h[:1], h[1:] - h[:-1]]), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", MOVING)
+def test_what_is_computed_behind_the_loop(name: str, reverse: bool) -> None:
+    record, counts = MOVING[name]
+    assert behind(recorded(record, reverse=reverse), FIRST, XS) == [counts]
+
+
+STAYING: dict[str, Callable[..., Any]] = {
+    "each row's own": recorded(lambda h, x: h.sum(1)),
+    "nothing": recorded(lambda h, x: None),
+    "what the state needs": lambda first, xs: lax.scan(
+        lambda h, x: (h - h.mean(0) + x, h.mean(0)), first, xs
+    ),
+    "what XLA has to do": recorded(lambda h, x: jnp.sort(h, 0)),
+    "of a loop that the data ends": lambda first, xs: lax.while_loop(
+        lambda s: (s[0] < STEPS) & (s[1][0, 0] < 9),
+        lambda s: (s[0] + 1, s[1] * 2, s[2].at[s[0]].set(s[1].mean(0))),
+        (0, first, jnp.zeros((STEPS, WIDTH))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_what_stays_in_its_loop(name: str) -> None:
+    assert behind(STAYING[name], FIRST, XS) == []
+
+
+def test_large_states_are_not_kept_of_each_iteration() -> None:
+    shapes = [
+        jax.ShapeDtypeStruct((1 << 20, 4), np.float32),
+        jax.ShapeDtypeStruct((100, 1, 1), np.float32),
+    ]
+    assert not loop_outputs(module_of(recorded(lambda h, x: h.mean(0)), *shapes), device("h100"))
+
+
+def test_rows_are_dealt_once_their_mean_is_taken_behind_the_loop(host_compiler: str) -> None:
+    fun = recorded(lambda h, x: h.mean(0))
+    args = draw.standard_normal((64, 3), np.float32), draw.standard_normal((20, 64, 3), np.float32)
+    ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))
+    assert_near(ours(*args), jax.jit(fun)(*args), 2e-6, rough=2e-6)
+    [kernel] = [k for k in ours.lower(*args).compile().kernels if k.template.startswith("loop")]
+    assert kernel.template.startswith("loop rows")
