@@ -130,7 +130,7 @@ PROGRESS: Variable[bool | None] = Variable(
     None,
     _flag,
     "1 or 0",
-    "Progress lines and bars on stderr; unset: only when stderr is a terminal.",
+    "Progress lines and bars on stderr; unset: on a terminal, and of what takes long in notebooks.",
 )
 CHECK: Variable[bool] = Variable(
     PREFIX + "CHECK",

@@ -1,5 +1,5 @@
 """What is under way, on stderr where somebody is looking: a line for a compile, bars for what takes
-long. Bars are rich's, which is loaded for them alone."""
+long, which are lines in a notebook. Bars are rich's, which is loaded for them alone."""
 
 from __future__ import annotations
 
@@ -23,23 +23,30 @@ def silent(step: str) -> None:
     """Shows nothing."""
 
 
-def enabled() -> bool:
-    """Whether the line is shown: as FUSIONSTITCH_PROGRESS says, else when stderr is a terminal."""
+def enabled(long: bool = False) -> bool:
+    """Whether the line is shown: as FUSIONSTITCH_PROGRESS says, else when stderr is a terminal, and
+    of what takes `long` in a notebook, too."""
     asked = env.PROGRESS.get()
     if getattr(sys.stderr, "closed", True):  # a process without a terminal may have none
         return False
-    return sys.stderr.isatty() if asked is None else asked
+    return sys.stderr.isatty() or (long and _in_a_notebook()) if asked is None else asked
+
+
+def _in_a_notebook() -> bool:
+    """Whether stderr is below a cell, where a line may be written over but nothing else is."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
 @contextmanager
-def line(title: str) -> Iterator[Step]:
+def line(title: str, long: bool = False) -> Iterator[Step]:
     """Yields a function that shows `title: step` in place, with the seconds that have passed once
     there are some; the line is wiped at the end."""
-    if not enabled():
+    if not enabled(long):
         yield silent
         return
     stream = sys.stderr
-    in_place = stream.isatty()
+    in_place = stream.isatty() or _in_a_notebook()
 
     def put(text: str) -> None:
         with suppress(OSError, ValueError):  # whoever was looking may be gone
@@ -90,9 +97,9 @@ def timed(title: str, seconds: float) -> Iterator[Step]:
 @contextmanager
 def _bar(title: str, total: float, done: Callable[[], float]) -> Iterator[Step]:
     """A bar that is as far as `done` says whenever a step is told; it is wiped at the end. Lines
-    where stderr is no terminal and is asked for all the same."""
+    in a notebook, and where stderr is no terminal and is asked for all the same."""
     if not (enabled() and sys.stderr.isatty()):
-        with line(title) as step:
+        with line(title, long=True) as step:
             yield step
         return
     progress = _progress()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 
 from fusionstitch.errors import TargetError
 from fusionstitch.reports.answers import Answer, Answers
+from fusionstitch.reports.lines import cell_of
 
 #: Names that are offered where nothing matches.
 _CLOSE = 3
@@ -74,13 +75,16 @@ def of_op(text: str, answer: Answer) -> bool:
 
 
 def of_line(text: str, answer: Answer) -> bool:
-    """By a line of the user's that called it; files are named by the end of their path."""
+    """By a line of the user's that called it; files are named by the end of their path, cells of a
+    notebook as "In[3]"."""
     asked = _LINE.fullmatch(text)
     if asked is None:
         return False
     file, line = asked[1], int(asked[2])
     return any(
-        frame.line == line and _ends(frame.file, file) for frame in answer.frames if frame.file
+        frame.line == line and (_ends(frame.file, file) or cell_of(frame.file) == file)
+        for frame in answer.frames
+        if frame.file
     )
 
 
