@@ -123,15 +123,9 @@ class Compiled(_Program):
         JAX name scope or function, a Python function of yours, a line ("model.py:12") or a kernel;
         `*` and `?` stand for other characters. Raises TargetError where nothing matches.
         """
-        from fusionstitch.reports.explain import explain
-        from fusionstitch.reports.explained import Explained
+        from fusionstitch.reports.explained import explained
 
-        if what is None or self.stitched is None:
-            return Explained(explain(self.stitched))
-        from fusionstitch.reports.answered import answered
-        from fusionstitch.reports.questions import Question
-
-        return Explained(answered(self.stitched, Question(what=what)))
+        return explained(self.stitched, what)
 
     def report(self) -> Report:
         """Kernels, traffic, times and errors against XLA: see `fs.report`."""
