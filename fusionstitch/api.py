@@ -208,13 +208,16 @@ def install(options: Options | None = None) -> Verdict:
     """Puts `fs.jit` in the place of jax.jit, for all functions jitted from now on.
 
     Only where JAX has a GPU, or where `options` (or FUSIONSTITCH_BACKEND) ask for the emulator;
-    elsewhere nothing happens, and a warning and the verdict say why.
+    elsewhere nothing happens, and a warning and the verdict say why. Nor does it under
+    backend="xla", of which nobody is warned.
     """
     import jax
 
     from fusionstitch.compiler import builders
 
     options = Options() if options is None else options
+    if options.backend == "xla":
+        return forbid("fusionstitch.install() does nothing: backend='xla' asks for jax.jit.")
     able = jax_version()
     if able and options.backend != "emulate":
         able = builders.gpu()

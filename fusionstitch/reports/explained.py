@@ -9,6 +9,9 @@ from fusionstitch.hlo import cards
 if TYPE_CHECKING:
     from fusionstitch.compiler.core import Stitched
 
+#: The explanation of a program that was compiled under backend="xla".
+OFF = "Nothing was stitched: backend='xla' (FUSIONSTITCH_BACKEND) asks for jax.jit alone."
+
 
 class Explained(str):
     """A text of several lines; a REPL prints it, a notebook folds its parts."""

@@ -123,8 +123,10 @@ class Compiled(_Program):
         JAX name scope or function, a Python function of yours, a line ("model.py:12") or a kernel;
         `*` and `?` stand for other characters. Raises TargetError where nothing matches.
         """
-        from fusionstitch.reports.explained import explained
+        from fusionstitch.reports.explained import OFF, Explained, explained
 
+        if self._call.options.backend == "xla":
+            return Explained(OFF)
         return explained(self.stitched, what)
 
     def report(self) -> Report:
