@@ -266,7 +266,8 @@ def install(options: Options | None = None) -> Verdict:
     """Puts `fs.jit` in the place of jax.jit, for all functions jitted from now on.
 
     Only where JAX has a GPU, or where `options` (or FUSIONSTITCH_BACKEND) ask for the emulator;
-    elsewhere nothing happens, and a `FusionStitchWarning` and the verdict say why.
+    elsewhere nothing happens, and a `FusionStitchWarning` and the verdict say why. Nor does it
+    under backend="xla", of which nobody is warned.
 
     Args:
         options: for all of these functions; by default `Options()`
@@ -288,6 +289,8 @@ def install(options: Options | None = None) -> Verdict:
     from fusionstitch.compiler import builders
 
     options = Options() if options is None else options
+    if options.backend == "xla":
+        return forbid("fusionstitch.install() does nothing: backend='xla' asks for jax.jit.")
     able = jax_version()
     if able and options.backend != "emulate":
         able = builders.gpu()

@@ -112,7 +112,7 @@ def _size(text: str) -> int | None:
     return int(found[1]) * _UNITS[(found[2] or "").upper()]
 
 
-BACKENDS = ("auto", "cuda", "emulate")
+BACKENDS = ("auto", "cuda", "emulate", "xla")
 SCORERS = ("guarded", "model", "paper", "measured", "mixed")
 FALLBACKS = ("xla", "error")
 NUMERICS = ("default", "strict", "fast")

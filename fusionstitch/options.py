@@ -35,8 +35,9 @@ class Options:
     FUSIONSTITCH_BACKEND, and so on. Raises OptionError, listing what is allowed.
 
     Attributes:
-        backend: "cuda", "emulate" (kernels on the host: slow, for correctness and reading), or
-            "auto": cuda where JAX has a GPU, plain jax.jit elsewhere
+        backend: "cuda", "emulate" (kernels on the host: slow, for correctness and reading),
+            "xla" (plain jax.jit: nothing is stitched), or "auto": cuda where JAX has a GPU, plain
+            jax.jit elsewhere
         scorer: what a pattern is worth: "model" (against an estimate of XLA's own fusions),
             "guarded" (the model, and what it cannot prove is run beside XLA's kernels while
             compiling, once per machine), "measured" (whatever is chosen is run so), "mixed"

@@ -21,6 +21,7 @@ class Templates(dict[str, str]):
         if not self:
             return
         from fusionstitch.codegen.schedule.parser import parse_template  # seldom needed
+        from fusionstitch.codegen.whiles.generate import form_of
 
         for name, text in self.items():
             if not (isinstance(name, str) and isinstance(text, str)):
@@ -28,6 +29,8 @@ class Templates(dict[str, str]):
                     f"Options.templates has {name!r}: {text!r}; it takes strings, the text of a "
                     "template by the name of a kernel."
                 )
+            if form_of(text):
+                continue
             try:
                 parse_template(text)
             except TemplateSyntaxError as error:

@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from fusionstitch.hlo.graph import Op
+import numpy as np
+
+from fusionstitch.hlo.graph import INTEGERS, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.tuples import resolved
 
 
 @dataclass(frozen=True)
-class Counted:
-    """A loop that counts element `index` of what it carries: `start`, `start + step`, ..., in all
-    `trips` times."""
+class Count:
+    """What an integer counts: `start`, `start + step`, ..., `trips` times."""
 
-    index: int
     start: int
     step: int
     trips: int
 
 
+def count(condition: Op, first: Op, after: Op, is_inside: Callable[[Op], bool]) -> Count | None:
+    """What an integer counts that begins as `first` and becomes `after`, in a loop that runs while
+    `condition` says that it is below (or above) a constant. `is_inside` tells the ops that are the
+    integer in an iteration. None for any other, and for one that would pass the end of its type."""
+    if condition.opcode != "compare" or not is_inside(condition.operands[0]):
+        return None
+    start, step, stop = _integer(first), _step(after, is_inside), _integer(condition.operands[1])
+    if start is None or step is None or stop is None:
+        return None
+    trips = _trips(condition.attrs["direction"], start, step, stop)
+    limits = np.iinfo(NUMPY_DTYPES[first.dtype])
+    if trips is None or not limits.min <= start + trips * step <= limits.max:
+        return None
+    return Count(start, step, trips)
+
+
+@dataclass(frozen=True)
+class Counted(Count):
+    """A loop that counts element `index` of what it carries."""
+
+    index: int
+
+
 def counted(loop: Op) -> Counted | None:
-    """What counts the iterations of a `while` up to a constant in constant steps, else None."""
+    """What counts the iterations of a `while` that carries a tuple."""
     condition, body = loop.called
-    root = condition.root
-    if root.opcode != "compare" or root.attrs["direction"] != "LT":
-        return None
-    index, limit = carried(root.operands[0]), _scalar(root.operands[1])
-    if index is None or limit is None or body.root.opcode != "tuple":
-        return None
-    step = _step(body.root.operands[index], index)
     init = loop.operands[0]
-    start = _scalar(init.operands[index]) if init.opcode == "tuple" else None
-    if start is None or step is None or step <= 0:
+    if not condition.root.operands or not init.opcode == body.root.opcode == "tuple":
         return None
-    return Counted(index, start, step, max(0, -(-(limit - start) // step)))
+    index = carried(condition.root.operands[0])
+    if index is None:
+        return None
+    after = resolved(body.root.operands[index])
+    found = count(condition.root, init.operands[index], after, lambda op: carried(op) == index)
+    return None if found is None else Counted(found.start, found.step, found.trips, index)
 
 
 def carried(op: Op) -> int | None:
@@ -43,18 +67,32 @@ def carried(op: Op) -> int | None:
     return None
 
 
-def _step(op: Op, index: int) -> int | None:
-    if op.opcode != "add":
-        return None
-    for counter, step in (op.operands, op.operands[::-1]):
-        if carried(counter) == index:
-            return _scalar(step)
+def _trips(direction: str, start: int, step: int, stop: int) -> int | None:
+    if direction in ("LE", "GE"):
+        direction, stop = direction[0] + "T", stop + (1 if direction == "LE" else -1)
+    if direction == "LT" and step > 0:
+        return max(0, -(-(stop - start) // step))
+    if direction == "GT" and step < 0:
+        return max(0, -(-(start - stop) // -step))
     return None
 
 
-def _scalar(op: Op) -> int | None:
-    while op.opcode in ("copy", "convert", "reshape", "broadcast") and op.shape.size == 1:
-        op = op.operands[0]
-    if op.opcode != "constant" or op.shape.size != 1 or op.dtype[0] not in "su":
+def _step(after: Op, is_inside: Callable[[Op], bool]) -> int | None:
+    """What `after` adds to what is inside."""
+    if after.opcode not in ("add", "subtract"):
         return None
-    return int(op.attrs["value"].reshape(()))
+    first, second = after.operands
+    if is_inside(first):
+        added = _integer(second)
+        return -added if added is not None and after.opcode == "subtract" else added
+    return _integer(first) if is_inside(second) and after.opcode == "add" else None
+
+
+def _integer(op: Op) -> int | None:
+    """The value of a scalar integer, copies of it seen through."""
+    while op.opcode == "copy":
+        op = op.operands[0]
+    if op.dtype not in INTEGERS or op.shape.rank:
+        return None
+    value = splat(op)
+    return None if value is None else int(value)

@@ -53,7 +53,11 @@ def plan_loops(
     flat = _flat(region, settings, watch)
     refused: list[CodegenError] = []
     forms: list[Form] = []
-    for name in FORMS if asked is None else [_form_of(asked)]:
+    names = FORMS if asked is None else form_of(asked)
+    if not names:
+        known = ", ".join(f'"loop {name}"' for name in FORMS)
+        raise CodegenError(f"Templates of loops are {known}, not {asked!r}.")
+    for name in names:
         try:
             forms.append(FORMS[name](flat.copied(), settings))
         except CodegenError as error:
@@ -69,13 +73,12 @@ def plan_loops(
     raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
 
 
-def _form_of(template: str) -> str:
-    first, _, rest = template.strip().partition(" ")
-    name = rest.split(" ")[0]
-    if first != "loop" or name not in FORMS:
-        known = ", ".join(f'"loop {name}"' for name in FORMS)
-        raise CodegenError(f"Templates of loops are {known}, not {template!r}.")
-    return name
+def form_of(template: str) -> tuple[str, ...]:
+    """The form that a template of a loop says, if it is one; what follows is decided anew."""
+    match template.split()[:2]:
+        case ["loop", name] if name in FORMS:
+            return (name,)
+    return ()
 
 
 def _written(form: Form, settings: Settings) -> Written:

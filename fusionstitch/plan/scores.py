@@ -116,7 +116,8 @@ class ModelScorer:
         xla = self.saved_us(pattern.bits)
         if is_loop(pattern):
             ours = facts_us(facts, self.device) + self.call_us
-            reason = "XLA's loop is estimated to be nearly as fast."
+            fast = "nearly as fast" if ours < xla else "faster"
+            reason = f"XLA's loop is estimated to be {fast}."
             return _against(ours, xla, LOOP_SHARE, reason)
         border = pattern.ops, pattern.inputs, pattern.outputs
         if facts.account is not None and proven(facts.account):

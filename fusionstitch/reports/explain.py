@@ -82,9 +82,12 @@ def chosen_lines(
     may be asked for."""
     pattern, facts = chosen.pattern, chosen.facts
     kernel = stitch.kernel.name if stitch else "not carried out, see below"
+    # what was planned for a loop says nothing of shared memory
+    threads = stitch.kernel.block if stitch else facts.threads
+    shared = stitch.kernel.shared_bytes if stitch else facts.shared_bytes
     yield (
         f"  pattern {number}: {kernel} ({kind_of_pattern(pattern.ops)}, {facts.scope} scope, "
-        f"{facts.threads} threads a block, {facts.shared_bytes} bytes shared)"
+        f"{threads} threads a block, {shared} bytes shared)"
     )
     yield (
         f"    wins {chosen.wins_us:.2f} us: modelled {chosen.modelled_us:.2f} us against "

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fusionstitch.hlo import cards
+
+if TYPE_CHECKING:
+    from fusionstitch.compiler.core import Stitched
+
+#: The explanation of a program that was compiled under backend="xla".
+OFF = "Nothing was stitched: backend='xla' (FUSIONSTITCH_BACKEND) asks for jax.jit alone."
 
 
 class Explained(str):
@@ -21,3 +29,16 @@ class Explained(str):
             first, _, rest = part.partition("\n")
             shown.append(cards.folded(first, rest, opened=number == len(parts) - 1))
         return cards.card(title, *shown)
+
+
+def explained(stitched: Stitched | None, what: str | None) -> Explained:
+    """All of a plan, or what became of the ops that `what` names. Raises TargetError if it names
+    none."""
+    if what is None or stitched is None:
+        from fusionstitch.reports.explain import explain
+
+        return Explained(explain(stitched))
+    from fusionstitch.reports.answered import answered
+    from fusionstitch.reports.questions import Question
+
+    return Explained(answered(stitched, Question(what=what)))

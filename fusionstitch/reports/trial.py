@@ -129,8 +129,22 @@ class _Program:
         known = tuned.load(device)
         result = core.stitch(module, self.options, device, builder, step=step, tuned=known)
         self.notes.append(f"{device.name} is not here: kernels and times are modelled")
+        if self.spread():
+            self.notes.append(
+                "XLA has not divided it among its devices: what lies outside of jax.shard_map is "
+                "planned as if one device had all of it"
+            )
         notes = tuple(self.notes)
         return Trial(self.name, "model", module, result, notes=notes, options=self.options)
+
+    def spread(self) -> bool:
+        """Whether arguments live on several devices."""
+        import jax
+
+        places = [
+            getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((self.args, self.kwargs))
+        ]
+        return any(place is not None and place.num_devices > 1 for place in places)
 
     def lowered(self) -> bytes:
         """The module for the platform that is planned for."""

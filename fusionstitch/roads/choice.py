@@ -27,6 +27,8 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
     from fusionstitch.compiler import builders
 
     alone(env.check)
+    if options.backend == "xla":
+        return Plain(plain)
     if not (version := jax_version()):
         if options.backend != "auto" or builders.gpu():
             if options.fallback == "error":

@@ -142,15 +142,11 @@ class Compiled(_Program):
         Raises:
             TargetError: nothing matches.
         """
-        from fusionstitch.reports.explain import explain
-        from fusionstitch.reports.explained import Explained
+        from fusionstitch.reports.explained import OFF, Explained, explained
 
-        if what is None or self.stitched is None:
-            return Explained(explain(self.stitched))
-        from fusionstitch.reports.answered import answered
-        from fusionstitch.reports.questions import Question
-
-        return Explained(answered(self.stitched, Question(what=what)))
+        if self._call.options.backend == "xla":
+            return Explained(OFF)
+        return explained(self.stitched, what)
 
     def report(self) -> Report:
         """Kernels, traffic, times and errors against XLA, for the arguments of `lower`: see

@@ -23,6 +23,7 @@ from fusionstitch.errors import TargetError
 from fusionstitch.reports import explain, trial
 from fusionstitch.reports.answered import answered, to_dict
 from fusionstitch.reports.answers import FREE, SIMPLIFIED, STRUCTURE, Answers
+from fusionstitch.reports.explain import explain
 from fusionstitch.reports.looped import loop_lines, loops_of
 from fusionstitch.reports.questions import Question
 from tests.loops.forms import wholes
@@ -55,6 +56,16 @@ def stitched() -> Stitched:
 @pytest.fixture(scope="module")
 def answers(stitched: Stitched) -> Answers:
     return Answers(stitched)
+
+
+def test_shared_memory_is_what_the_kernel_takes() -> None:
+    def centred(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 99, lambda i, y: y - jnp.tanh(y).mean(), x)
+
+    found = trial.plan(call_of(centred, (X,), {}, OPTIONS))
+    kernel = found.stitches[0].kernel
+    assert kernel.shared_bytes > 0
+    assert f"{kernel.block} threads a block, {kernel.shared_bytes} bytes shared" in explain(found)
 
 
 def line_of(text: str) -> int:

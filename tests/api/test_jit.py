@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
+from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, StitchError
 
 EMULATE = fs.Options(backend="emulate")
@@ -155,6 +156,19 @@ def test_the_cuda_backend_without_a_gpu() -> None:
     strict = fs.jit(mixed, options=fs.Options(backend="cuda", fallback="error"))
     with pytest.raises(StitchError, match="no GPU"):
         strict(X)
+
+
+def test_the_backend_xla_is_jax_jit_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builders, "gpu", lambda: pytest.fail("a GPU does not matter"))
+    monkeypatch.setenv("FUSIONSTITCH_BACKEND", "xla")
+    before, jitted = jax.jit, fs.jit(mixed)
+    assert_same(jitted(X), jax.jit(mixed)(X))
+    compiled = jitted.lower(X).compile()
+    assert compiled.kernels == ()
+    assert "backend='xla'" in compiled.explain()
+    assert "backend='xla'" in compiled.explain("exp")
+    assert "backend='xla'" in fs.install().reason
+    assert jax.jit is before
 
 
 def test_install_says_why_nothing_happens() -> None:

@@ -24,7 +24,11 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("backend", "gpu", r"Options.backend is 'gpu'; choose one of 'auto', 'cuda', 'emulate'\."),
+        (
+            "backend",
+            "gpu",
+            r"Options.backend is 'gpu'; choose one of 'auto', 'cuda', 'emulate', 'xla'\.",
+        ),
         ("scorer", None, "choose one of 'guarded', 'model', 'paper', 'measured'"),
         ("fallback", "raise", "choose one of 'xla', 'error'"),
         ("numerics", "exact", "choose one of 'default', 'strict', 'fast'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from types import ModuleType
@@ -13,7 +14,12 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch import accuracy
-from fusionstitch.errors import FusionStitchWarning, OptionError
+from fusionstitch.errors import (
+    FusionStitchError,
+    FusionStitchWarning,
+    OptionError,
+    TargetError,
+)
 from fusionstitch.hlo import trips
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.reports import counting
@@ -26,6 +32,17 @@ X = jnp.asarray(np.random.default_rng(0).standard_normal((16, 24), np.float32))
 def mixed(x: jax.Array) -> jax.Array:
     s = jax.nn.softmax(x)
     return s * (s * x).sum(0)
+
+
+def test_it_explains_a_plan_for_a_gpu_that_is_not_there() -> None:
+    shape = jax.ShapeDtypeStruct((256, 384), jnp.float32)
+    report = fs.report(mixed, shape, device="h200", options=fs.Options(backend="auto"))
+    assert "1 pattern in 1 kernel" in report.explain()
+    assert report.patterns[0]["kernel"] in report.explain("mixed")
+    with pytest.raises(TargetError, match="mixed"):
+        report.explain("mixd")
+    with pytest.raises(FusionStitchError, match="copy of a report"):
+        copy.deepcopy(report).explain()
 
 
 def test_of_a_function() -> None:

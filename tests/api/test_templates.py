@@ -44,6 +44,26 @@ def stitch(tuned: Tuned = NOTHING, **options: Any) -> Stitched:
     return core.stitch(module(), chosen, DEVICE, None, tuned=tuned)
 
 
+def test_a_loop_takes_the_form_that_its_template_says() -> None:
+    def decayed(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 50, lambda i, y: y - 0.01 * jnp.tanh(y), x)
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32)
+    data = jax.jit(decayed).lower(x).compiler_ir("hlo").as_serialized_hlo_module_proto()
+
+    def planned(**options: Any) -> Stitched:
+        return core.stitch(data, Options(scorer="model", **options), DEVICE, None)
+
+    [own] = planned().kernels
+    assert own.template.startswith("loop rows")
+    [again] = planned(templates={own.name: own.template}).kernels
+    assert again.source == own.source
+    [other] = planned(templates={own.name: "loop block"}).kernels
+    assert other.template.startswith("loop block")
+    with pytest.raises(OptionError, match="'fs_a': Template, line 1"):
+        Options(templates={"fs_a": "loop elsewhere"})
+
+
 @pytest.mark.parametrize(
     ("templates", "message"),
     [

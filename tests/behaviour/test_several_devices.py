@@ -55,6 +55,11 @@ for place in (by_row, Format(Layout((0,)), by_row)):
         placed.lower(numpy.ones(8)).compile()
     assert result.sharding == by_row and result.tolist() == [-1.0] * 8
     assert ["on several devices" in str(w.message) for w in said] == [True], said
+for sharding, notes in ((by_row, 2), (None, 1)):
+    whole = jax.ShapeDtypeStruct((64, 64), jax.numpy.float32, sharding=sharding)
+    report = fs.report(jax.nn.softmax, whole, device="h200")
+    assert len(report.notes) == notes, report.notes
+    assert ("divided" in report.notes[-1]) == (notes == 2)
 print(sorted(programs(mesh)))
 """
 

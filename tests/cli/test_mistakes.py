@@ -275,7 +275,7 @@ def test_no_error_to_measure_by_is_no_mistake(name: str, host_compiler: str) -> 
 @pytest.mark.parametrize(
     ("wrong", "kind", "message"),
     [
-        (lambda: fs.Options(backend="gpu"), FusionStitchError, r"'auto', 'cuda', 'emulate'"),
+        (lambda: fs.Options(backend="gpu"), FusionStitchError, r"'auto', 'cuda', 'emulate', 'xla'"),
         (lambda: fs.Options(device="h900"), FusionStitchError, r"Choose one of: .*h200"),
         (lambda: fs.jit(jnp.sin, options="fast"), TypeError, r"takes a fusionstitch.Options, not"),
         (lambda: fs.jit(jnp.sin, donate=0), TypeError, r"unexpected keywords donate; it takes"),

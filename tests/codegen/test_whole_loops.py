@@ -165,7 +165,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "lorenz": (lorenz, draw.standard_normal((3, 64), np.float32), [64]),
     "adaptive": (adaptive, np.abs(ROWS[0]), [40]),
     "averages": (averages, ROWS, [40]),
-    "reversed": (reversed_sums, ROWS, [0]),
+    "reversed": (reversed_sums, ROWS, [40]),
     "logistic map": (logistic_map, np.float32(0.3), [1]),
     "small product": (small_product, ROWS[0, :4], [1]),
     "nested": (nested, ROWS[0], [40]),
