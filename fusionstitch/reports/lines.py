@@ -34,7 +34,7 @@ def shortened(lines: Iterable[str]) -> list[str]:
 
 
 def cell_of(file: str) -> str:
-    """What IPython calls a cell that it compiled under the name of a file: "In[3]"; else nothing."""
+    """What IPython calls a cell that it compiled under a file's name: "In[3]"; else nothing."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None:
