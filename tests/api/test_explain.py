@@ -20,7 +20,7 @@ from fusionstitch.commands import cli
 from fusionstitch.compiler.core import Fallback, Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import TargetError
-from fusionstitch.reports import explain, trial
+from fusionstitch.reports import trial
 from fusionstitch.reports.answered import answered, to_dict
 from fusionstitch.reports.answers import FREE, SIMPLIFIED, STRUCTURE, Answers
 from fusionstitch.reports.explain import explain
@@ -185,7 +185,7 @@ def test_a_kernel_that_is_asked_for_is_told_alone_and_whole(
     held = [set(answer.kernels) for answer in Answers(stitched)]
     one, *others = next(sorted(names) for names in held if len(names) > 1)
     template = next(k.template for k in stitched.kernels if k.name == one).splitlines()
-    monkeypatch.setattr(explain, "_SHOWN_TEMPLATE", len(template) - 1)
+    monkeypatch.setattr("fusionstitch.reports.explain._SHOWN_TEMPLATE", len(template) - 1)
     text = answered(stitched, Question(kernel=one))
     assert f": {one} (" in text
     assert not any(f": {name} (" in text for name in others)
