@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from fusionstitch import Options, env
 
 ROOT = Path(__file__).parent.parent
+#: Where the files of the checkout are for who reads a page elsewhere.
+AWAY = re.compile(r"https://github\.com/fusionstitch/fusionstitch/(?:blob|tree)/main/([^)\s#\"]+)")
 
 
 def test_every_option_and_variable_is_documented() -> None:
@@ -28,6 +31,7 @@ def test_every_option_and_variable_is_documented() -> None:
     "page",
     [
         "README.md",
+        "CONTRIBUTING.md",
         "examples/README.md",
         *(f"docs/{p.name}" for p in sorted(ROOT.glob("docs/*.md"))),
     ],
@@ -37,8 +41,21 @@ def test_paths_and_targets_in_the_pages_exist(page: str) -> None:
     text = path.read_text()
     links = re.findall(r"\]\((?!http)([^)#]+)", text)
     assert [link for link in links if not (path.parent / link).exists()] == []
+    assert [link for link in AWAY.findall(text) if not (ROOT / link).exists()] == []
     files = re.findall(r"`((?:hlo|costmodel|codegen|fusionstitch|tests|examples)/[\w./]+)`", text)
     assert [name for name in files if not (ROOT / name).exists()] == []
     for module, name in re.findall(r"\b(?:examples/)?(\w+\.py):([a-z]\w+)", text):
         if (ROOT / "examples" / module).exists():
             assert f"def {name}()" in (ROOT / "examples" / module).read_text()
+
+
+def test_links_of_the_readme_and_of_the_package_lead_away() -> None:
+    """Both are shown where there is no checkout around them."""
+    readme = (ROOT / "README.md").read_text()
+    links = re.findall(r"\]\(([^)]+)", readme)
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert "docs/reports.md" in AWAY.findall(readme)
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert {name for name, url in urls.items() if AWAY.match(url)} == {"Documentation", "Changelog"}
+    named = [path for url in urls.values() for path in AWAY.findall(url)]
+    assert [path for path in named if not (ROOT / path).exists()] == []
