@@ -39,7 +39,7 @@ class Step:
             assert done.returncode == 0, done.stderr
         elif found := END.fullmatch(self.said):
             path = folder / found["file"]
-            path.write_text(path.read_text() + self.text)
+            path.write_text(f"{path.read_text()}\n\n{self.text}")  # as functions stand apart
         else:
             self._edit(folder)
 
