@@ -56,7 +56,7 @@ $(PEOPLE): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[people]'
 	@touch $@
 
-check-people: $(PEOPLE) ## the tests of pages, documentation, notebooks and packages (pages need chromium and chromium-driver)
+check-people: $(PEOPLE) ## the tests of pages, documentation, notebooks, packages and recipes (pages need chromium and chromium-driver)
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -m people -rs -n $(WORKERS) --dist loadfile --durations=30 $(PYTEST_ARGS) tests/people
 
 screenshots: $(PEOPLE) ## take the pictures of docs/figures that show reports

@@ -1,6 +1,7 @@
-"""The build step of fusionstitch: it compiles the launchers of kernels (see prebuilt.py).
+"""What a build of fusionstitch adds: to a wheel the launchers of kernels (see prebuilt.py), to an
+sdist the links among its packages.
 
-It never fails a build. Without a compiler or jaxlib's headers the package has no launchers, and
+The launchers never fail a build. Without a compiler or jaxlib's headers the package has none, and
 compiles them on first use.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent.resolve()
 
@@ -97,6 +99,16 @@ class BuildWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+class LinkedSources(sdist):
+    """An sdist has each file once, as a checkout has: packages that are links stay links."""
+
+    def make_release_tree(self, base_dir, files):
+        super().make_release_tree(base_dir, files)
+        for link in (ROOT / "fusionstitch").iterdir():
+            if link.is_symlink():
+                (Path(base_dir) / "fusionstitch" / link.name).symlink_to(link.readlink())
+
+
 class ForOneMachine(Distribution):
     """What is built is for machines of this kind."""
 
@@ -106,5 +118,5 @@ class ForOneMachine(Distribution):
 
 setup(
     distclass=ForOneMachine,
-    cmdclass={"build_py": BuildPackages, "bdist_wheel": BuildWheel},
+    cmdclass={"build_py": BuildPackages, "bdist_wheel": BuildWheel, "sdist": LinkedSources},
 )

@@ -100,7 +100,7 @@ class Device:
 
 
 def device(name: str) -> Device:
-    """The profile `name` (h200, h100, a100, v100, l4, emulated), or that of a file `name`.json.
+    """The profile `name`, one of `names()`, or that of a file `name`.json.
 
     Names are taken in any case, and as the driver gives them ("NVIDIA H200"). Raises OptionError
     for a name without a profile, listing those there are, and for a file that holds none.

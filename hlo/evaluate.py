@@ -153,8 +153,11 @@ def _reduce_precision(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Arra
     wide = values[0].astype(np.float64)
     fraction, power = np.frexp(wide)
     limit = 1 << (exponent - 1)
-    # numbers below the smallest normal one become zero, those that round too far infinity
     rounded = np.ldexp(np.rint(np.ldexp(fraction, mantissa + 1)), power - mantissa - 1)
+    if mantissa == 0:  # the last bit that is kept is the exponent's: a half goes to an even one
+        down = (np.abs(fraction) == 0.75) & (power % 2 == 0)
+        rounded = np.where(down, np.ldexp(np.copysign(0.5, wide), power), rounded)
+    # numbers below the smallest normal one become zero, those that round too far infinity
     rounded = np.where(np.abs(rounded) < np.ldexp(1.0, 2 - limit), np.copysign(0.0, wide), rounded)
     rounded = np.where(np.abs(rounded) >= np.ldexp(1.0, limit), np.copysign(np.inf, wide), rounded)
     return np.where(np.isfinite(wide), rounded, wide)

@@ -6,6 +6,7 @@ import dataclasses
 import doctest
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ EXAMPLES = sorted(
     for path in ROOT.glob("fusionstitch/**/*.py")
     if ">>> " in path.read_text()
 )
+#: Where the files of the checkout are for who reads a page elsewhere.
+AWAY = re.compile(r"https://github\.com/fusionstitch/fusionstitch/(?:blob|tree)/main/([^)\s#\"]+)")
 
 
 def test_every_option_and_variable_is_documented() -> None:
@@ -37,6 +40,7 @@ def test_every_option_and_variable_is_documented() -> None:
     "page",
     [
         "README.md",
+        "CONTRIBUTING.md",
         "examples/README.md",
         # the index is the site's alone, whose build looks at its links
         *(name for name in PAGES if name != "docs/index.md"),
@@ -47,6 +51,7 @@ def test_paths_and_targets_in_the_pages_exist(page: str) -> None:
     text = path.read_text()
     links = re.findall(r"\]\((?!http)([^)#]+)", text)
     assert [link for link in links if not (path.parent / link).exists()] == []
+    assert [link for link in AWAY.findall(text) if not (ROOT / link).exists()] == []
     files = re.findall(r"`((?:hlo|costmodel|codegen|fusionstitch|tests|examples)/[\w./]+)`", text)
     assert [name for name in files if not (ROOT / name).exists()] == []
     for module, name in re.findall(r"\b(?:examples/)?(\w+\.py):([a-z]\w+)", text):
@@ -64,3 +69,16 @@ def test_examples_in_docstrings(module: str, host_compiler: str) -> None:
 
 def test_there_are_examples() -> None:
     assert "fusionstitch.api" in EXAMPLES
+
+
+def test_links_of_the_readme_and_of_the_package_lead_away() -> None:
+    """Both are shown where there is no checkout around them."""
+    readme = (ROOT / "README.md").read_text()
+    links = re.findall(r"\]\(([^)]+)|^\[[^]]+\]: (\S+)", readme, re.MULTILINE)
+    links = [inline or named for inline, named in links]
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert "docs/reports.md" in AWAY.findall(readme)
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert {name for name, url in urls.items() if AWAY.match(url)} == {"Documentation", "Changelog"}
+    named = [path for url in urls.values() for path in AWAY.findall(url)]
+    assert [path for path in named if not (ROOT / path).exists()] == []

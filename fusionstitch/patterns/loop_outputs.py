@@ -1,5 +1,5 @@
 """What a loop only stacks, computed behind it where it mixes rows that else have nothing to do with
-each other.
+each other, or multiplies with weights that only it needs.
 
     for t: h = f(h); ys[t] = mean(h)    ->    for t: h = f(h); hs[t] = h
                                               ys = mean(hs)            over each part
@@ -19,10 +19,8 @@ from fusionstitch.hlo.lifting import is_liftable
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.stacking import Behind, StackWrite
 from fusionstitch.hlo.tuples import resolved, unhindered
+from fusionstitch.patterns.loop_costs import SPARE_BYTES, Product, moved_s, product
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
-
-#: The bytes that any GPU has to spare.
-_SPARE = 1 << 30
 
 
 def loop_outputs(module: Module, device: Device) -> list[Behind]:
@@ -35,7 +33,8 @@ def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
     found = [w for i in range(len(loop.results)) if (w := loop.write(i)) is not None]
     written = [w for w in found if w.place is found[0].place]
     alone = _only_for(loop, written)
-    moved = _moved(loop, _mixers(loop, alone), alone)
+    mixers, products = _mixers(loop, alone), _products(loop, alone)
+    moved = _moved(loop, mixers | products.keys(), alone) or _moved(loop, mixers, alone)
     if not moved:
         return None
     place, stacks = written[0].place, {w.op: w.index for w in written}
@@ -45,8 +44,9 @@ def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
             more = _frontier(loop, {*moved, op}, place, stacks)
             if set(more) < set(new):  # it is computed again of what is stacked
                 moved, new = {*moved, op}, more
-    size = sum(op.shape.bytes for op in new)
-    if loop.trips * size > _SPARE or not _pays(size, loop.trips, device):
+    size = loop.trips * sum(op.shape.bytes for op in new)
+    multiplied = [products[op] for op in moved if op in products]
+    if size > SPARE_BYTES or not _pays(size, bool(mixers), multiplied, loop.trips, device):
         return None
     gone = tuple(w for w in written if w.op in moved)
     known = {op.id: index for op, index in stacks.items() if op not in moved}
@@ -55,13 +55,26 @@ def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
     return Behind(loop.graph, loop.op, loop.trips, place, tuple(new), cone, written=gone)
 
 
-def _moved(loop: OpenLoop, mixers: Collection[Op], alone: Collection[Op]) -> set[Op]:
-    """The ops to be computed behind the loop: those that mix rows, and what is made of them. None
-    where one of them has to stay."""
+def _products(loop: OpenLoop, alone: Collection[Op]) -> dict[Op, Product]:
+    """Those ops that multiply with weights, which are the same in each iteration."""
+    found = {}
+    for dot in alone:
+        if dot.opcode != "dot" or dot.attrs["lhs_batch"] or not dot.attrs["lhs_contract"]:
+            continue
+        for side, contracted in enumerate((dot.attrs["lhs_contract"], dot.attrs["rhs_contract"])):
+            part, weights = (unhindered(dot.operands[s]) for s in (side, 1 - side))
+            if loop.ahead.get(weights.id, weights) is None:
+                found[dot] = product(dot, part, contracted, weights)
+    return found
+
+
+def _moved(loop: OpenLoop, heads: Collection[Op], alone: Collection[Op]) -> set[Op]:
+    """The ops to be computed behind the loop: `heads`, and what is made of them. None where one of
+    them has to stay."""
     found: set[Op] = set()
     for op in loop.body:
         reads = any(unhindered(operand) in found for operand in op.operands)
-        if op in alone and (op in mixers or reads):
+        if op in alone and (op in heads or reads):
             if not _is_liftable(loop, op):
                 return set()
             found.add(op)
@@ -122,8 +135,13 @@ def _is_plain(op: Op) -> bool:
     return not parted and kind_of(op.opcode) not in (Kind.PARTITION, Kind.WINDOW)
 
 
-def _pays(size: int, trips: int, device: Device) -> bool:
-    """Whether writing and reading `size` bytes an iteration takes less than what blocks would wait
-    for each other."""
-    moved = 2 * trips * size / device.dram_bytes_per_s * 1e6
-    return device.launch_us + moved < trips * device.grid_barrier_us
+def _pays(
+    size: int, mixed: bool, products: Collection[Product], trips: int, device: Device
+) -> bool:
+    """Whether writing and reading stacks of `size` bytes, and the products behind the loop, take
+    less than the products in it and, for rows that are `mixed`, what blocks would wait for each
+    other."""
+    behind = device.launch_us * 1e-6 + moved_s(size, device)
+    behind += trips * sum(one.around_s(device) for one in products)
+    inside = sum(one.inside_s(device) for one in products)
+    return behind < trips * (inside + device.grid_barrier_us * 1e-6 * mixed)

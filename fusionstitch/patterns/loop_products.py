@@ -9,17 +9,15 @@ many times, one behind the other, and a kernel of the loop has to hold its weigh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import FLOATS, Module, Op
 from fusionstitch.hlo.hoisting import CONTRACT, Hoisted, LoopProducts
 from fusionstitch.hlo.tuples import unhindered
+from fusionstitch.patterns.loop_costs import SPARE_BYTES, moved_s, product
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
-#: The bytes that any GPU has to spare.
-_SPARE = 1 << 30
 #: Types in which a sum may be added up in two parts.
 _EXACT = frozenset({"f32", "f64"})
 
@@ -31,7 +29,7 @@ def loop_products(module: Module, device: Device) -> list[LoopProducts]:
 
 
 def _products(loop: OpenLoop, device: Device) -> LoopProducts | None:
-    room, products = _SPARE, dict[Op, Hoisted]()
+    room, products = SPARE_BYTES, dict[Op, Hoisted]()
     for one in _hoisted(loop):
         size = loop.trips * one.dot.shape.bytes
         if size <= room and _pays(one, loop.trips, device):
@@ -84,18 +82,9 @@ def _needed(loop: OpenLoop, products: Mapping[Op, Hoisted]) -> list[Op]:
 
 
 def _pays(one: Hoisted, trips: int, device: Device) -> bool:
-    """Whether the loop is to gain more than the product before it takes. In the loop, each block
-    multiplies its rows, for which it reads the weights. Before it, the product is written, to be
-    read by the loop, and multiplied as fast."""
-    contracted = math.prod(one.part.dims[d] for d in one.contracted)
-    rows = max(1, one.part.shape.size // contracted)
-    blocks = min(device.sm_count, rows)
-    flops = 2 * contracted * one.dot.shape.size
-    share = contracted * one.dot.shape.size / (rows * one.weights.shape.size)
-    inside = max(
-        flops / device.fp32_flops * device.sm_count / blocks,
-        blocks * share * one.weights.shape.bytes / device.l2_bytes_per_s,
-    )
-    moved = 2 * trips * one.dot.shape.bytes / device.dram_bytes_per_s
-    before = device.launch_us * 1e-6 + moved + trips * flops / device.fp32_flops
-    return trips * inside > before
+    """Whether the loop is to gain more than the product before it takes, which is written to be
+    read by the loop."""
+    made = product(one.dot, one.part, one.contracted, one.weights)
+    moved = moved_s(trips * one.dot.shape.bytes, device)
+    before = device.launch_us * 1e-6 + moved + trips * made.around_s(device)
+    return trips * made.inside_s(device) > before

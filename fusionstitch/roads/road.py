@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import fusionstitch
 from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.hlo import foreign
 
@@ -52,7 +55,19 @@ def name_of(fun: Callable[..., Any]) -> str:
 def warn(name: str, why: str, part: str = "") -> None:
     """Says that a program runs unstitched; `part` is " in part" where some of it is stitched."""
     said = foreign.lines(f"{name} runs as under jax.jit{part}: {why}")
-    warnings.warn(said, FusionStitchWarning, stacklevel=2)
+    warnings.warn(said, FusionStitchWarning, stacklevel=_user_level())
+
+
+def _user_level() -> int:
+    """How far up the stack from `warn` the user's code is: the first that is neither ours nor
+    JAX's, or the end of the stack."""
+    import jax
+
+    folders = tuple(f"{m.__path__[0]}{os.sep}" for m in (fusionstitch, jax))
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(folders):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 #: What `warn_once` has said.

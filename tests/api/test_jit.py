@@ -134,8 +134,9 @@ def test_callbacks_run_unstitched_with_the_reason() -> None:
         return mixed(x)
 
     jitted = emulated(fun)
-    with pytest.warns(FusionStitchWarning, match=r"fun runs as under jax\.jit: .*callback"):
+    with pytest.warns(FusionStitchWarning, match=r"fun runs as under jax\.jit: .*callback") as said:
         result = jitted(X)
+    assert [warning.filename for warning in said] == [__file__]
     jax.effects_barrier()
     assert seen == [float(X[0, 0])]
     assert_same(result, mixed(X))

@@ -28,6 +28,7 @@ from fusionstitch.codegen.text.expressions import (
 )
 from fusionstitch.codegen.text.types import C_TYPES, c_type
 from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, UNSIGNED, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import SEMANTICS, Kind
@@ -148,7 +149,8 @@ def all_cases():
                 chosen = BY_HAND.get((opcode, dtype), reference)
                 found.append(case(opcode, [dtype] * arity, dtype, chosen))
         for direction, reference in COMPARE.items():
-            found.append(case("compare", [dtype] * 2, "pred", reference, direction=direction))
+            attrs = {"direction": direction, "total_order": False}
+            found.append(case("compare", [dtype] * 2, "pred", reference, **attrs))
         for target in TYPES:
             to = functools.partial(lax.convert_element_type, new_dtype=NUMPY_DTYPES[target])
             found.append(case("convert", [dtype], target, to))
@@ -228,7 +230,10 @@ def ulps(a, b):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # numpy about bf16 NaN
 def test_host_build_against_xla(name, results, references):
-    c, result, reference = CASES[name], results[name], references[name]
+    compared(CASES[name], results[name], references[name])
+
+
+def compared(c, result, reference):
     assert result.dtype == reference.dtype
     if c.op.dtype not in FLOATS:
         np.testing.assert_array_equal(result, reference)
@@ -238,6 +243,14 @@ def test_host_build_against_xla(name, results, references):
     worst = int(np.argmax(distance))
     at = [x[worst] for x in c.inputs]
     assert distance[worst] <= allowed, (at, result[worst], reference[worst])
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_numpy_against_xla(name, references):
+    """What kernels of whole programs are compared with."""
+    c, reference = CASES[name], references[name]
+    compared(c, evaluate_op(c.op, c.inputs), reference)
 
 
 def test_every_elementwise_opcode_has_cases():

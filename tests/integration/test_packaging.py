@@ -45,7 +45,7 @@ def tree(tmp_path: Path) -> Path:
     """The project's files that a build reads, in a folder of their own."""
     tree = tmp_path / "tree"
     tree.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     left = shutil.ignore_patterns("__pycache__", "launchers")
     for folder in (*FLOORS, "fusionstitch"):
@@ -112,7 +112,9 @@ def test_sources_have_what_a_build_needs(tree: Path, stub: Path) -> None:
     build(tree, "build_editable", str(stub))
     with tarfile.open(build(tree, "build_sdist", str(stub))) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
-    needed = {path.relative_to(ROOT) for one in prebuilt.LAUNCHERS for path in one.headers}
+    needed = {
+        path.resolve().relative_to(ROOT) for one in prebuilt.LAUNCHERS for path in one.headers
+    }
     assert found >= {"setup.py", *map(str, needed), "fusionstitch/runtime/launcher_cpu.cc"}
     assert not found & set(LIBRARIES)
 

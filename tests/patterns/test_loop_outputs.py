@@ -23,9 +23,10 @@ from tests.nearness import assert_near
 from tests.patterns.test_loop_sums import module_of
 
 STEPS, ROWS, WIDTH = 5, 6, 3
-#: Where launches cost nothing: all outputs that may move do.
-QUICK = dataclasses.replace(device("h100"), launch_us=0.0)
+#: Where launches cost nothing, and weights are slow to read: all outputs that may move do.
+QUICK = dataclasses.replace(device("h100"), launch_us=0.0, l2_bytes_per_s=1.0)
 draw = np.random.default_rng(0)
+W = draw.standard_normal((3, 2), np.float32)
 FIRST = draw.standard_normal((ROWS, WIDTH), np.float32)
 XS = draw.standard_normal((STEPS, ROWS, WIDTH), np.float32)
 
@@ -71,7 +72,9 @@ MOVING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, int]]] = {
     "one of the rows": (lambda h, x: h[0], (1, 1)),
     "rows in another order": (lambda h, x: h[::-1], (1, 1)),
     "a product of rows": (lambda h, x: h.T @ h, (1, 1)),
-    "a cumulative product": (lambda h, x: jnp.concatenate([h[:1], h[1:] - h[:-1]]), (1, 1)),
+    "a product with weights": (lambda h, x: jnp.tanh(h @ W + 1), (1, 1)),
+    "a product of what is stacked": (lambda h, x: (h, jnp.cos(h) @ W), (1, 0)),
+    "differences": (lambda h, x: jnp.concatenate([h[:1], h[1:] - h[:-1]]), (1, 1)),
 }
 
 
