@@ -19,7 +19,7 @@ EXTRAS ?= test,clients,jaxtests,dev$(if $(shell command -v nvidia-smi 2>/dev/nul
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format check-people screenshots docs gpu-test bench pages figures fuzz limits faults jax-tests clean
+.PHONY: help setup demo test test-slow lint format check-people screenshots docs gpu-test bench pages figures fuzz limits faults jax-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,8 +39,11 @@ demo: $(STAMP) ## stitch the paper's Figure 1 and a training step: report and re
 	$(BIN)/fusionstitch explain examples/figure1.py:original
 	$(BIN)/fusionstitch report examples/transformer.py:train_step
 
-test: lint ## ruff, mypy and pytest, without a GPU
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+test: lint ## ruff, mypy and pytest, without a GPU and without the slow tests
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(STAMP) ## the slow tests: leaks, all examples, grown programs, kernels compiled for GPUs
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m slow $(PYTEST_ARGS)
 
 lint: $(STAMP) ## ruff and mypy only
 	$(BIN)/ruff check .

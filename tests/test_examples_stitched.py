@@ -21,6 +21,8 @@ from fusionstitch.reports.answers import ALONE, Answers
 from tests.cli.test_cli import assert_keys
 from tests.examples.test_examples import TARGETS, load
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(common.__file__).parent
 ROOT = FOLDER.parent
 

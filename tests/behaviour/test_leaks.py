@@ -19,6 +19,8 @@ from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import xla_pass
 from tests.behaviour.table import Jit, mixed
 
+pytestmark = pytest.mark.slow
+
 X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 6), np.float32))
 
 

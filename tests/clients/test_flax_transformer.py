@@ -27,6 +27,8 @@ from fusionstitch.runtime import nvrtc as compiler
 from tests.clients.flax_transformer import FULL, SMALL, by_name, training
 from tests.clients.near import assert_near
 
+pytestmark = pytest.mark.slow
+
 #: Stitches whatever can be.
 PAPER = fs.Options(scorer="paper", fallback="error")
 

@@ -14,6 +14,8 @@ from fusionstitch.compiler import core
 from tests.clients.models import MODELS, Model
 from tests.clients.near import assert_near
 
+pytestmark = pytest.mark.slow
+
 optax = pytest.importorskip("optax")
 
 STEPS = 3

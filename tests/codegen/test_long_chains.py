@@ -15,6 +15,8 @@ from fusionstitch.accuracy import limit, relative_error
 from fusionstitch.compiler import builders, core
 from tests.programs import reference, reference64
 
+pytestmark = pytest.mark.slow
+
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)
 
 

@@ -13,7 +13,10 @@ from fusionstitch.runtime import nvrtc
 from tests.codegen.cases import CASES
 from tests.conftest import Golden
 
-pytestmark = pytest.mark.skipif(not nvrtc.available(), reason=nvrtc.available().reason)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not nvrtc.available(), reason=nvrtc.available().reason),
+]
 
 COUNTED_WITH = "13.5"
 #: Their registers, stack and barriers are kept: a rise here is a slower kernel.

@@ -17,6 +17,8 @@ from fusionstitch.options import Options
 from tests.faults import mutants
 from tests.faults.place import memory_limit, time_limit
 
+pytestmark = pytest.mark.slow
+
 #: Mutants of each kind in one batch; `make faults` asks for more.
 EACH = int(os.environ.get("FAULTS_MUTANTS", "50"))
 DEVICE = device("emulated")

@@ -23,7 +23,7 @@ BATCH = 12
 GRAPHS = int(os.environ.get("FUSIONSTITCH_FUZZ") or 8 * settings().max_examples)
 RUNS = settings(max_examples=-(-GRAPHS // BATCH))
 
-pytestmark = pytest.mark.usefixtures("host_compiler")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("host_compiler")]
 batches = st.lists(graphs(), min_size=BATCH, max_size=BATCH)
 
 

@@ -14,6 +14,8 @@ from fusionstitch.codegen.loops import groups
 from fusionstitch.compiler import builders, core
 from tests.steps import planned
 
+pytestmark = pytest.mark.slow
+
 
 def lowered(layers: int) -> Any:
     """The training step of the transformer example at its full size, with `layers` layers."""
@@ -32,7 +34,6 @@ def module(step: Any) -> bytes:
 STEPS = {"model": 2_200, "paper": 1_300}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scorer", STEPS)
 def test_a_training_step_takes_no_more_steps_than_it_did(scorer: str) -> None:
     """On two cores the model's plan of this program takes about twice as long as XLA's compile for
@@ -44,7 +45,6 @@ def test_a_training_step_takes_no_more_steps_than_it_did(scorer: str) -> None:
     assert found.steps < STEPS[scorer] * ops
 
 
-@pytest.mark.slow
 def test_ten_thousand_ops_take_steps_in_proportion() -> None:
     """What they take in seconds is for `python -m benchmarks.scaling transformer`."""
     options = fs.Options(backend="emulate")

@@ -18,6 +18,8 @@ from fusionstitch.compiler.core import Stitched
 from tests.integration.test_programs import arguments, assert_near, host
 from tests.programs import PROGRAMS, precision
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 BASE = fs.Options(backend="emulate", fallback="error", scorer="paper")
 WAYS: dict[str, dict[str, Any]] = {

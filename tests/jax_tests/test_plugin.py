@@ -13,6 +13,8 @@ from tests.jax_tests import __main__ as command
 from tests.jax_tests import outcomes
 from tests.jax_tests.outcomes import Outcome
 
+pytestmark = pytest.mark.slow
+
 TESTS = """
 import jax
 import jax.numpy as jnp

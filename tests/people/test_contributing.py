@@ -98,6 +98,7 @@ def test_continuous_integration_says_what_took_how_long(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^ +\d+  (.+)$", done.stdout, re.MULTILINE) == [
         "make test",
+        "make test-slow",
         "make check-people",
         "make jax-tests",
     ]
