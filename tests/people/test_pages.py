@@ -94,6 +94,8 @@ def test_what_is_shown_is_compared(shown: str, text: str, same: bool) -> None:
 def test_blocks_are_found(page: Path) -> None:
     text = page.read_text("utf-8")
     assert len(re.findall("```", text)) == 2 * len(blocks(text))
+    for step in steps(page):
+        assert step.shown == [] or (step.language and not file_of(step.text)), step.shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -104,6 +106,7 @@ def test_program(page: Path, folder: Path, host_compiler: str) -> None:
         done = run([f"{page.stem}.py"], folder, JAX_PLATFORMS="cpu", **backend)
         assert done.code == 0, done.err
         outs, errs = done.out.split(f"{MARK}\n"), done.err.split(f"{MARK}\n")
+        assert outs[-1] == errs[-1] == ""  # on leaving
         runs.append([Done(0, *both) for both in zip(outs, errs, strict=True)])
     for number, step in enumerate(parts):
         texts = [one[number].out + one[number].err for one in runs]
