@@ -23,7 +23,6 @@ extensions = [
     "attributes",
     "command",
     "repository",
-    "unwritten",
 ]
 exclude_patterns = ["_ext"]
 repository_url = f"{SOURCE}/blob/main"

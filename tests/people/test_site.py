@@ -92,8 +92,6 @@ class Page(HTMLParser):
 def written() -> list[Path]:
     """The pages that somebody wrote, without their endings."""
     found = [path for ending in ("md", "ipynb") for path in DOCS.rglob(f"*.{ending}")]
-    if not (ROOT / "CONTRIBUTING.md").exists():
-        found.remove(DOCS / "contributing.md")
     return sorted(path.relative_to(DOCS).with_suffix("") for path in found)
 
 
