@@ -26,7 +26,9 @@ class FreshIds:
     def __init__(self, module: Any, computation: Any):
         packed = computation.id << _LOCAL_BITS
         present = [i.id for i in computation.instructions]
-        if computation.id > 0 and all(i >> _LOCAL_BITS == computation.id for i in present):
+        #: whether they are unique in the module whatever other computations get
+        self.own = computation.id > 0 and all(i >> _LOCAL_BITS == computation.id for i in present)
+        if self.own:
             self._next = max(present, default=packed) + 1
         else:
             self._next = 1 + max(i.id for c in module.computations for i in c.instructions)

@@ -106,7 +106,7 @@ class Lifter:
         """The id of an operand with one part an iteration, and with the dims of its reader where
         it is a scalar that the reader spreads."""
         rank = op.shape.rank
-        dims = op.dims if rank or not reader.shape.rank else reader.dims
+        dims = op.dims if rank or reader.opcode not in ("select", "clamp") else reader.dims
         if one.stacked and dims == op.dims:
             return int(one.instruction.id)
         shape = Shape(op.dtype, (self.trips, *dims))

@@ -30,6 +30,8 @@ class LoopEditor:
         self.computations = (condition, body)
         self.outer = Editor(module, computations[graph.proto_id], names)
         self.inner = Editor(module, body, names)
+        if not (self.outer.fresh.own and self.inner.fresh.own):
+            self.inner.fresh = self.outer.fresh
         self.instruction = self.outer.by_id[loop.origin]
         self.given = self.outer.by_id[self.instruction.operand_ids[0]]
         self.root = self.inner.by_id[body.root_id]

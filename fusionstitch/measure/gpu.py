@@ -248,9 +248,9 @@ def meters(profile: Device) -> list[GpuMeter]:
 
     if not (found := builders.gpu()):
         raise MeasureError(
-            f"Measuring needs an NVIDIA GPU. {found.reason} Run it on a machine that has one. What "
-            "is written there, by `fusionstitch tune --export FILE` or `fusionstitch calibrate "
-            "--output FILE`, is of use here: `fusionstitch tune --import FILE`, `--device FILE`."
+            f"Measuring needs an NVIDIA GPU. {found.reason} Run it on a machine that has one, and "
+            "bring what it writes: `fusionstitch tune --export FILE` there, `--import FILE` here; "
+            "`fusionstitch calibrate --output FILE` there, `--device FILE` here."
         )
     if isinstance(count := apart(_device_count), Failed):
         raise MeasureError(

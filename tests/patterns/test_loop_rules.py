@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.edit import put
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.importer import from_message
 from fusionstitch.hlo.verify import verify_module
@@ -42,6 +43,9 @@ MAKES: tuple[Callable[[Any, Any, Any], Any], ...] = (
     lambda a, b, w: jnp.clip(a, -0.5, jnp.max(w)),
     lambda a, b, w: (a.T @ b).sum() * a,
     lambda a, b, w: jnp.einsum("bk,bh->bkh", a, b).max(2),
+    lambda a, b, w: jnp.einsum("bk,bk->b", a, b)[:, None] * a,
+    lambda a, b, w: jnp.einsum("bk,bkh->bh", a, jnp.stack([b, a, b], 1)),
+    lambda a, b, w: a * lax.bitcast_convert_type(a[0, 0], jnp.uint8)[1],
     lambda a, b, w: a.astype(jnp.bfloat16).astype(np.float32) + b,
 )
 #: What an iteration stacks, or adds to what it carries.
@@ -84,12 +88,12 @@ def steps(draw: st.DrawFn) -> Callable[..., Any]:
 def test_what_leaves_a_loop_is_computed_all_the_same(
     step: Callable[..., Any], reverse: bool
 ) -> None:
-    def run(first: Any, weights: Any, xs: Any) -> Any:
+    def grown(first: Any, weights: Any, xs: Any) -> Any:
         one = jax.eval_shape(lambda: step(weights, (first, 0.0), xs[0]))[0][1]
         start = (first, jnp.zeros(one.shape, one.dtype))
         return lax.scan(lambda c, x: step(weights, c, x), start, xs, reverse=reverse)
 
-    module = module_of(run, *ARGS)
+    module = module_of(grown, *ARGS)
     before = evaluate(module.entry, ARGS, float64=True)
     edited = opened(module, EAGER)
     verify_module(edited.proto.SerializeToString())
@@ -99,18 +103,40 @@ def test_what_leaves_a_loop_is_computed_all_the_same(
         np.testing.assert_allclose(other / scale, one / scale, atol=1e-9)
 
 
+def run(first: Any, weights: Any, xs: Any) -> Any:
+    """A loop of which each rule takes something."""
+
+    def step(carry: Any, x: Any) -> Any:
+        state, total = carry
+        made = jnp.sin(state) * x + x @ weights
+        return (made, total + x.T @ made), made.mean(0)
+
+    return lax.scan(step, (first, jnp.zeros((WIDTH, WIDTH))), xs)
+
+
 def test_every_rule_finds_something_in_grown_loops() -> None:
     """Or else the test above shows nothing."""
-
-    def run(first: Any, weights: Any, xs: Any) -> Any:
-        def step(carry: Any, x: Any) -> Any:
-            state, total = carry
-            made = jnp.sin(state) * x + x @ weights
-            return (made, total + x.T @ made), made.mean(0)
-
-        return lax.scan(step, (first, jnp.zeros((WIDTH, WIDTH))), xs)
-
     module = module_of(run, *ARGS)
     for rule in RULES:
         assert rule(module, EAGER)
         module = from_message(module.proto)
+
+
+def test_instructions_that_are_numbered_through_the_module_stay_so() -> None:
+    module = module_of(run, *ARGS)
+    numbers: dict[int, int] = {}
+    for computation in module.proto.computations:
+        for instruction in computation.instructions:
+            numbers[instruction.id] = len(numbers) + 1
+    for computation in module.proto.computations:
+        computation.root_id = numbers[computation.root_id]
+        for instruction in computation.instructions:
+            instruction.id = numbers[instruction.id]
+            for field in (instruction.operand_ids, instruction.control_predecessor_ids):
+                put(field, [numbers[ident] for ident in field])
+    before = evaluate(module.entry, ARGS, float64=True)
+    edited = opened(from_message(module.proto), EAGER)
+    ids = [i.id for computation in edited.proto.computations for i in computation.instructions]
+    assert len(ids) == len(set(ids)) > len(numbers)
+    for one, other in zip(before, evaluate(edited.entry, ARGS, float64=True), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
