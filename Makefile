@@ -40,10 +40,10 @@ demo: $(STAMP) ## stitch the paper's Figure 1 and a training step: report and re
 	$(BIN)/fusionstitch report examples/transformer.py:train_step
 
 test: lint ## ruff, mypy and pytest, without a GPU and without the slow tests
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --ignore tests/people -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(STAMP) ## the slow tests: leaks, all examples, grown programs, kernels compiled for GPUs
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m slow $(PYTEST_ARGS)
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --ignore tests/people -m slow $(PYTEST_ARGS)
 
 lint: $(STAMP) ## ruff and mypy only
 	$(BIN)/ruff check .

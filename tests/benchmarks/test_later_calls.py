@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import later_calls
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 import fusionstitch as fs
 from benchmarks.loops.record import stored
 from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import device
 from tests.conftest import Golden
+
+pytestmark = pytest.mark.slow
 
 #: Bytes of a module at most: larger ones take seconds to plan.
 MOST = 100_000

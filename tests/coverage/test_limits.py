@@ -18,6 +18,7 @@ def test_the_table_is_large_enough() -> None:
     assert any(0 in dims for dims in shapes)
 
 
+@pytest.mark.slow
 def test_nearly_all_elementwise_movement_and_reduction_cases_are_stitched() -> None:
     assert limits.share(limits.statuses()) >= 0.95
 

@@ -13,6 +13,8 @@ import pytest
 import fusionstitch as fs
 from tests.strangers.trial import BLOCK, trial
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = int(os.environ.get("FUSIONSTITCH_FUZZ") or 24)
 
 
