@@ -14,6 +14,8 @@ import pytest
 
 from tests.behaviour.table import Jit, mixed
 
+pytestmark = pytest.mark.slow
+
 X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 6), np.float32))
 
 

@@ -20,6 +20,8 @@ import pytest
 import fusionstitch as fs
 from tests.behaviour.sharded import check, programs
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 NAMES = (
     *("rows", "columns", "given shardings", "data parallel step", "tensor parallel step"),

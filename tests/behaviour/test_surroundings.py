@@ -16,6 +16,8 @@ import pytest
 from fusionstitch.runtime import workplace
 from tests.behaviour.surroundings import STATEFUL
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

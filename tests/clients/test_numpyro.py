@@ -12,6 +12,8 @@ import pytest
 
 from tests.clients.near import assert_near
 
+pytestmark = pytest.mark.slow
+
 numpyro = pytest.importorskip("numpyro")
 distributions = pytest.importorskip("numpyro.distributions")
 infer = pytest.importorskip("numpyro.infer")

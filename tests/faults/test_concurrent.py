@@ -11,8 +11,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from fusionstitch.runtime.cache import Database, Store
 from tests.faults.filler import KEYS, payload
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 #: Seconds of killing; `make faults` asks for a minute.

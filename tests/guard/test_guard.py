@@ -22,6 +22,8 @@ from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.tuned import NOTHING
 from tests.guard.both import H200, Both, guarded, lowered
 
+pytestmark = pytest.mark.slow
+
 SPEC = jax.ShapeDtypeStruct((1024, 512), jnp.float32)
 
 

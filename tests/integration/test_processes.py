@@ -13,8 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fusionstitch as fs
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAPER = fs.Options(backend="emulate", scorer="paper", fallback="error")

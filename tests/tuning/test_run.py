@@ -21,6 +21,8 @@ from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning import tuned
 from tests.tuning.stubs import H200, Stub, build, lowered, tuned_by
 
+pytestmark = pytest.mark.slow
+
 
 def blocks_of_512_win(kernel) -> float:
     return 5.0 if kernel.block == 512 else 10.0
