@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionstitch.hlo.edit import Editor, FreshNames, put
+from fusionstitch.hlo.edit import Editor, put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.lifting import Cone, Lifted, Lifter
-from fusionstitch.hlo.loop_editor import Element, LoopEditor
+from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
 from fusionstitch.hlo.tuples import unhindered
 
 #: The attributes that name the dims which a dot sums over, of its operands.
@@ -71,14 +71,7 @@ class LoopProducts:
 
 def hoist(module: Module, found: Sequence[LoopProducts]) -> None:
     """Edits the module's proto, which is to be read again."""
-    names = FreshNames(module.proto)
-    for one in found:
-        edit = _Edit(LoopEditor(module.proto, names, one.graph, one.loop), one)
-        if not edit.loop.sharded:
-            edit.hoist()
-            edit.loop.close()
-    # an order fixed before the edit no longer lists the instructions there are
-    module.proto.ClearField("schedule")
+    edit_loops(module, found, lambda loop, one: _Edit(loop, one).hoist())
 
 
 class _Edit:

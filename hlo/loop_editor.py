@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from fusionstitch.hlo.edit import Editor, FreshNames, fill_shape, sort_instructions
-from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 
 
 @dataclass(frozen=True)
@@ -91,3 +91,28 @@ class LoopEditor:
         """Puts all instructions behind what they need."""
         sort_instructions(self.inner.computation)
         sort_instructions(self.outer.computation)
+
+
+class Found(Protocol):
+    """What is to be edited of a loop."""
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def loop(self) -> Op: ...
+
+
+F = TypeVar("F", bound=Found)
+
+
+def edit_loops(module: Module, found: Sequence[F], edit: Callable[[LoopEditor, F], None]) -> None:
+    """Has `edit` change the loops in the module's proto, which is to be read again."""
+    names = FreshNames(module.proto)
+    for one in found:
+        loop = LoopEditor(module.proto, names, one.graph, one.loop)
+        if not loop.sharded:
+            edit(loop, one)
+            loop.close()
+    # an order fixed before the edit no longer lists the instructions there are
+    module.proto.ClearField("schedule")

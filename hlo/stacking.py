@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionstitch.hlo.edit import FreshNames, put
+from fusionstitch.hlo.edit import put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.lifting import Cone, Lifter
-from fusionstitch.hlo.loop_editor import Element, LoopEditor
+from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +50,7 @@ class Behind:
 
 def take_out(module: Module, found: Sequence[Behind]) -> None:
     """Edits the module's proto, which is to be read again."""
-    names = FreshNames(module.proto)
-    for one in found:
-        edit = _Edit(LoopEditor(module.proto, names, one.graph, one.loop), one)
-        if not edit.loop.sharded:
-            edit.inside()
-            edit.behind()
-            edit.loop.close()
-    # an order fixed before the edit no longer lists the instructions there are
-    module.proto.ClearField("schedule")
+    edit_loops(module, found, lambda loop, one: _Edit(loop, one).take_out())
 
 
 class _Edit:
@@ -68,6 +60,10 @@ class _Edit:
         self.loop, self.found = loop, found
         self.inner, self.outer = loop.inner, loop.outer
         self.lifter = Lifter(loop, found.trips, self._stack)
+
+    def take_out(self) -> None:
+        self.inside()
+        self.behind()
 
     def inside(self) -> None:
         """An iteration writes its values into stacks that the loop carries. What is computed behind

@@ -16,19 +16,22 @@ from fusionstitch.patterns.loop_sums import loop_sums
 
 def _sums(module: Module, device: Device) -> bool:
     found = loop_sums(module)
-    take_out(module, found)
+    if found:
+        take_out(module, found)
     return bool(found)
 
 
 def _outputs(module: Module, device: Device) -> bool:
     found = loop_outputs(module, device)
-    take_out(module, found)
+    if found:
+        take_out(module, found)
     return bool(found)
 
 
 def _products(module: Module, device: Device) -> bool:
     found = loop_products(module, device)
-    hoist(module, found)
+    if found:
+        hoist(module, found)
     return bool(found)
 
 

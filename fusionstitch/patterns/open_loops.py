@@ -57,11 +57,11 @@ class OpenLoop:
         """The ops of the body that its result needs, each with those that read it, tuples seen
         through: the root as often as an element of the result is the op."""
         found: dict[Op, list[Op]] = {}
-        wanted = list(self.results)
+        elements, wanted = Counter(self.results), list(self.results)
         while wanted:
             op = wanted.pop()
             if op not in found:
-                found[op] = [self.body.root] * self.results.count(op)
+                found[op] = [self.body.root] * elements[op]
                 wanted += map(resolved, op.operands)
         for op in self.body.ops:
             for operand in dict.fromkeys(map(resolved, op.operands)) if op in found else ():
@@ -70,10 +70,6 @@ class OpenLoop:
 
     def is_read_once(self, op: Op) -> bool:
         return len(self.users.get(op, ())) == 1
-
-    def _is_seen_through(self, op: Op) -> bool:
-        """Whether an op is a tuple of which elements are taken, or one of those."""
-        return resolved(op) is not op or (op.opcode == "tuple" and is_taken_apart(self.body, op))
 
     @cached_property
     def asked(self) -> frozenset[int | None]:

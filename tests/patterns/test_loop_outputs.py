@@ -14,13 +14,10 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.costmodel.devices import device
-from fusionstitch.hlo.evaluate import evaluate
-from fusionstitch.hlo.importer import from_message
 from fusionstitch.hlo.stacking import take_out
-from fusionstitch.hlo.verify import verify_module
 from fusionstitch.patterns.loop_outputs import loop_outputs
 from tests.nearness import assert_near
-from tests.patterns.test_loop_sums import module_of
+from tests.patterns.edits import edited, module_of
 
 STEPS, ROWS, WIDTH = 5, 6, 3
 #: Where launches cost nothing, and weights are slow to read: all outputs that may move do.
@@ -36,15 +33,8 @@ def behind(fun: Callable[..., Any], *args: Any) -> list[tuple[int, int]]:
     look at what programs give."""
     module = module_of(fun, *args)
     found = loop_outputs(module, QUICK)
-    leaves = jax.tree.leaves(args)
-    before = evaluate(module.entry, leaves, float64=True)
-    take_out(module, found)
-    edited = from_message(module.proto)
-    verify_module(edited.proto.SerializeToString())
-    after = evaluate(edited.entry, leaves, float64=True)
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
-    assert not loop_outputs(edited, QUICK)
+    after = edited(module, lambda module: take_out(module, found), *args)
+    assert not loop_outputs(after, QUICK)
     return [(len(one.written), len(one.stacks)) for one in found]
 
 

@@ -14,14 +14,12 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.costmodel.devices import device
-from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Module, Op
 from fusionstitch.hlo.hoisting import hoist
 from fusionstitch.hlo.importer import from_message
-from fusionstitch.hlo.verify import verify_module
 from fusionstitch.patterns.loop_products import loop_products
 from tests.nearness import assert_near
-from tests.patterns.test_loop_sums import module_of
+from tests.patterns.edits import edited, module_of
 
 STEPS, BATCH, WIDTH, HIDDEN = 5, 3, 4, 6
 #: Where weights are slow to read, and launches cost nothing: every product that may leave does.
@@ -41,15 +39,8 @@ def hoisted(fun: Callable[..., Any], *args: Any) -> list[int]:
     """The stacked operands of the products that leave, after a look at what programs give."""
     module = module_of(fun, *args)
     found = loop_products(module, SLOW)
-    leaves = jax.tree.leaves(args)
-    before = evaluate(module.entry, leaves, float64=True)
-    hoist(module, found)
-    edited = from_message(module.proto)
-    verify_module(edited.proto.SerializeToString())
-    after = evaluate(edited.entry, leaves, float64=True)
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
-    assert not loop_products(edited, SLOW)
+    after = edited(module, lambda module: hoist(module, found), *args)
+    assert not loop_products(after, SLOW)
     return [product.side for one in found for product in one.products]
 
 

@@ -19,7 +19,7 @@ from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.importer import from_message
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.patterns.loop_rules import RULES, opened
-from tests.patterns.test_loop_sums import module_of
+from tests.patterns.edits import module_of
 
 STEPS, ROWS, WIDTH = 4, 6, 3
 #: Where all leaves that may: launches cost nothing, weights are slow to read, barriers too.

@@ -13,15 +13,12 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.hlo.edit import sort_instructions
-from fusionstitch.hlo.evaluate import evaluate
-from fusionstitch.hlo.graph import Module
-from fusionstitch.hlo.importer import from_message, parse
-from fusionstitch.hlo.inline import inline_calls
+from fusionstitch.hlo.importer import from_message
 from fusionstitch.hlo.stacking import take_out
 from fusionstitch.hlo.trips import carried
-from fusionstitch.hlo.verify import verify_module
 from fusionstitch.patterns.loop_sums import loop_sums
 from tests.nearness import assert_near
+from tests.patterns.edits import edited, module_of
 
 STEPS, BATCH, WIDTH, HIDDEN = 5, 3, 4, 6
 draw = np.random.default_rng(0)
@@ -35,25 +32,13 @@ WEIGHTS = {"w": array(WIDTH, HIDDEN), "u": array(HIDDEN, HIDDEN), "b": array(HID
 XS = array(STEPS, BATCH, WIDTH)
 
 
-def module_of(fun: Callable[..., Any], *args: Any) -> Module:
-    lowered: Any = jax.jit(fun, keep_unused=True).lower(*args).compiler_ir("hlo")
-    return from_message(parse(inline_calls(lowered.as_serialized_hlo_module_proto())))
-
-
 def taken_out(fun: Callable[..., Any], *args: Any) -> list[str]:
     """The opcodes of the sums that leave loops, after a look at what they give."""
     module = module_of(fun, *args)
     found = loop_sums(module)
-    leaves = jax.tree.leaves(args)
-    before = evaluate(module.entry, leaves, float64=True)
-    take_out(module, found)
-    edited = from_message(module.proto)
-    verify_module(edited.proto.SerializeToString())
-    after = evaluate(edited.entry, leaves, float64=True)
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
+    after = edited(module, lambda module: take_out(module, found), *args)
     if found:
-        assert not loop_sums(edited)
+        assert not loop_sums(after)
     return sorted(one.term.opcode for sums in found for one in sums.sums)
 
 
