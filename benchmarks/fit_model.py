@@ -1,28 +1,31 @@
 """Fits the prices of `costmodel/account_time.py` to measured kernels.
 
-    python -m benchmarks.fit_model TIMES [OTHERS]
+    python -m benchmarks.fit_model TIMES...
 
-TIMES is what `benchmarks/revisions.py times` wrote of all kernels on an H100. It prints the prices
-found with all of them, and how well kernels are met: before (the account taken from the schedule),
+TIMES are what `benchmarks/revisions.py times` wrote on an H100 of the kernels of the replay, of
+`benchmarks/large_kernels.py` and of `benchmarks/loops/by_form.py`. It prints the prices found with
+all of them, and how well kernels of each kind are met: before (the estimate from the schedule),
 with the prices in the repository, and by prices that were found without the programs they are of,
-a fifth of the programs at a time. OTHERS, of an H200, are met with the same prices: what
-`benchmarks/revisions.py measure` wrote.
+a fifth of the programs at a time; and what it costs that the form of a loop is chosen by each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import statistics
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 
+from benchmarks import large_kernels
+from benchmarks.loops import by_form
 from fusionstitch.codegen.generate import draft
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import Prices, account_us
@@ -38,15 +41,16 @@ PARTS = 5
 GUESS = Prices(
     rounds=40,
     far=400,
-    accesses=16,
-    near=30,
-    ops=6,
+    accesses=10,
+    near=4,
+    ops=0.7,
     records=20,
-    special=20,
+    special=8,
     divisions=20,
     shuffles=24,
     barriers=60,
     products=40,
+    chain=1,
     issue_access=2,
     issue_sector=16,
     issue_near=2,
@@ -68,6 +72,15 @@ GUESS = Prices(
 #: A factor of two beside a measured time counts as much as this change of a price by a factor of e:
 #: so prices that no kernel shows stay where they were.
 STIFFNESS = 0.15
+#: The same of what a lone warp issues and waits for, which tables of instructions say: most kernels
+#: have other warps that hide it.
+FIRM = dict.fromkeys(("accesses", "near", "ops", "special", "chain"), 1.0)
+#: How much a kernel of a kind counts: loops are fewer, and long enough to show what a way takes.
+WEIGHTS = {"rows": 3.0, "dealt": 2.0, "block": 2.0, "grid": 2.0}
+#: Loops whose random inputs end them early, or take none of the ways that the program would.
+MISLED = ("events", "time_warping", "van_der_pol", "viterbi-rows", "lbfgs-rows")
+#: Kinds of large kernels.
+LARGE = ("sum", "gelu", "waves", "layer", "normed", "heads")
 #: What is near counts by its square, what is further off than this (a power of two) by its amount.
 NEAR = 0.4
 #: The bar: a power of two.
@@ -98,9 +111,32 @@ def met(found: Mapping[str, float], measured: Mapping[str, float]) -> Met:
     return Met(share, statistics.median(distances), statistics.fmean(off), len(off))
 
 
+def kind(name: str) -> str:
+    """What sort of kernel it is: the form of a loop, the kind of a large one, or the replay's."""
+    if found := re.search(r"-(rows|dealt|block|grid)-\d+$", name):
+        return found[1]
+    return name.split("-")[0] if name.split("-")[0] in LARGE else "replay"
+
+
 def program(name: str) -> str:
-    """The program that a stored kernel is of, whichever way it was scored."""
-    return re.sub(r"(-paper)?-\d+$", "", name)
+    """The program that a kernel is of, whichever way it was scored or its loop is run."""
+    return re.sub(r"(-(rows|dealt|block|grid)|-paper)?-\d+$", "", name)
+
+
+def kernels() -> Iterator[tuple[str, Account, float]]:
+    """All kernels by name, with what they do and what the estimate from the schedule says."""
+    on = device("h200")
+    for name, graph in stored():
+        with contextlib.suppress(CodegenError):
+            facts = draft(graph, on).facts
+            assert facts.account is not None
+            yield name, facts.account, facts_us(facts, device("h100"))
+    for name, one in large_kernels.drafts():
+        assert one.facts.account is not None
+        yield name, one.facts.account, facts_us(one.facts, device("h100"))
+    for name, _, facts in by_form.kernels():
+        assert facts.account is not None
+        yield name, facts.account, math.nan
 
 
 def found_with(
@@ -108,55 +144,75 @@ def found_with(
 ) -> Prices:
     """The prices that meet the times of some kernels best."""
     start = np.log(astuple(GUESS))
-    kernels = [(accounts[name], math.log2(times[name])) for name in names]
+    stiff = np.array([FIRM.get(field.name, STIFFNESS) for field in fields(Prices)])
+    known = [
+        (accounts[name], math.log2(times[name]), WEIGHTS.get(kind(name), 1.0))
+        for name in names
+        if not name.startswith(MISLED)
+    ]
 
     def distances(logs: np.ndarray) -> np.ndarray:
         prices = Prices(*np.exp(logs).tolist())
-        off = [math.log2(account_us(one, on, prices=prices)) - us for one, us in kernels]
-        return np.array([*off, *(logs - start) * STIFFNESS])
+        off = [w * (math.log2(account_us(one, on, prices=prices)) - us) for one, us, w in known]
+        return np.array([*off, *(logs - start) * stiff])
 
-    best = least_squares(distances, start, loss="soft_l1", f_scale=NEAR, max_nfev=30)
+    best = least_squares(distances, start, loss="soft_l1", f_scale=NEAR, max_nfev=80)
     return Prices(*np.exp(best.x).tolist())
 
 
+def chosen(found: Mapping[str, float], times: Mapping[str, float]) -> str:
+    """How much longer loops take in the forms that `found` chooses than in their fastest ones, of
+    those that have several with one kernel each."""
+    forms: dict[str, dict[str, list[str]]] = {}
+    for name in found:
+        if kind(name) in WEIGHTS:
+            forms.setdefault(program(name), {}).setdefault(kind(name), []).append(name)
+    logs, worst = [], []
+    for own in forms.values():
+        names = [found_ for [found_, *others] in own.values() if not others]
+        if len(names) > 1:
+            taken = min(names, key=lambda name: found[name])
+            logs.append(math.log(times[taken] / min(map(times.__getitem__, names))))
+            worst.append((logs[-1], taken))
+    far = ", ".join(f"{name} {math.exp(log):.2f}" for log, name in sorted(worst)[::-1] if log > 0.1)
+    mean = math.exp(statistics.fmean(logs))
+    return f"{mean:.3f} times the fastest form, of {len(logs)}; {far}"
+
+
 def main() -> None:
-    h100, h200 = device("h100"), device("h200")
-    times: dict[str, float] = json.loads(Path(sys.argv[1]).read_text())["kernels"]
+    h100 = device("h100")
+    times: dict[str, float] = {}
+    for path in sys.argv[1:]:
+        times |= json.loads(Path(path).read_text())["kernels"]
     accounts: dict[str, Account] = {}
-    before: dict[str, dict[str, float]] = {"h100": {}, "h200": {}}
-    for name, graph in stored():
-        try:
-            facts = draft(graph, h200).facts
-        except CodegenError:
-            continue
-        assert facts.account is not None
-        accounts[name] = facts.account
-        for one in (h100, h200):
-            before[one.name][name] = facts_us(facts, one)
-    names = [name for name in accounts if name in times]
-    print("before:", met(before["h100"], times))
-    print("now:", met({n: account_us(accounts[n], h100) for n in names}, times))
-    programs = sorted(set(map(program, names)))
+    before: dict[str, float] = {}
+    for name, account, us in kernels():
+        if name in times:
+            accounts[name] = account
+            if not math.isnan(us):
+                before[name] = us
+    programs = sorted(set(map(program, accounts)))
     part = {one: number % PARTS for number, one in enumerate(programs)}
     apart: dict[str, float] = {}
     for number in range(PARTS):
-        others = [name for name in names if part[program(name)] != number]
+        others = [name for name in accounts if part[program(name)] != number]
         prices = found_with(accounts, others, times, h100)
-        for name in names:
+        for name in accounts:
             if part[program(name)] == number:
                 apart[name] = account_us(accounts[name], h100, prices=prices)
-    print(f"by the other programs ({len(programs)}, {PARTS} parts):", met(apart, times))
-    best = found_with(accounts, names, times, h100)
-    here = {n: account_us(accounts[n], h100, prices=best) for n in names}
-    print("found with all:", met(here, times))
+    best = found_with(accounts, accounts, times, h100)
+    here = {n: account_us(one, h100, prices=best) for n, one in accounts.items()}
+    now = {n: account_us(one, h100) for n, one in accounts.items()}
     for field in fields(Prices):
         print(f"    {field.name}: float = {getattr(best, field.name):.3g}")
-    if len(sys.argv) > 2:
-        pairs = json.loads(Path(sys.argv[2]).read_text())["kernels"]
-        others = {name: pair[1] for name, pair in pairs.items() if pair}
-        print("H200, before:", met(before["h200"], others))
-        print("H200:", met({n: account_us(accounts[n], h200, prices=best) for n in names}, others))
-    for name in sorted(names, key=lambda n: -abs(math.log2(here[n] / times[n])))[:20]:
+    sides = {"before": before, "now": now, "by the others": apart, "by all": here}
+    for what, found in sides.items():
+        print(f"{what} ({len(programs)} programs, {PARTS} parts):")
+        for one in dict.fromkeys(map(kind, found)):
+            print(f"  {one}:", met({n: us for n, us in found.items() if kind(n) == one}, times))
+        if found is not before:
+            print("  forms:", chosen(found, times))
+    for name in sorted(accounts, key=lambda n: -abs(math.log2(here[n] / times[n])))[:30]:
         print(f"  {name}: {here[name]:.1f} us modelled, {times[name]:.1f} measured")
 
 

@@ -31,19 +31,11 @@ LONGEST = 20_000.0
 def write(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
     """Writes the cubin and the launch of each kernel that this tree generates."""
     from fusionstitch.codegen.generate import generate
-    from fusionstitch.codegen.text.source import uncommented
     from fusionstitch.costmodel.devices import device
     from fusionstitch.hlo.errors import CodegenError
-    from fusionstitch.hlo.literals import NUMPY_DTYPES
-    from fusionstitch.runtime import nvrtc
     from tests.replay.replay import stored
 
     folder.mkdir(parents=True, exist_ok=True)
-
-    def compiled(name: str, kernel: Any) -> None:
-        built = nvrtc.compile(kernel.source, arch)
-        (folder / f"{name}.cubin").write_bytes(built.image)
-
     target = device("h200")
     with ThreadPoolExecutor(jobs) as pool:
         building = []
@@ -52,21 +44,30 @@ def write(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
                 kernel = generate(graph, target)
             except CodegenError:
                 continue
-            text = "\n".join(filter(str.strip, uncommented(kernel.source).splitlines()))
-            launch = {
-                "text": hashlib.sha256(text.encode()).hexdigest(),
-                "entry": kernel.name,
-                "grid": kernel.grid,
-                "block": kernel.block,
-                "shared": kernel.shared_bytes,
-                "cooperative": kernel.cooperative,
-                "inputs": [(s.size, np.dtype(NUMPY_DTYPES[s.dtype]).name) for s in kernel.inputs],
-                "results": [max(s.bytes, 1) for s in (*kernel.outputs, *kernel.scratch)],
-            }
-            (folder / f"{name}.json").write_text(json.dumps(launch))
-            building.append(pool.submit(compiled, name, kernel))
+            building.append(pool.submit(written, folder, name, kernel, arch))
         for one in building:
             one.result()
+
+
+def written(folder: Path, name: str, kernel: Any, arch: str = "sm_90") -> None:
+    """Writes the cubin and the launch of a kernel."""
+    from fusionstitch.codegen.text.source import uncommented
+    from fusionstitch.hlo.literals import NUMPY_DTYPES
+    from fusionstitch.runtime import nvrtc
+
+    text = "\n".join(filter(str.strip, uncommented(kernel.source).splitlines()))
+    launch = {
+        "text": hashlib.sha256(text.encode()).hexdigest(),
+        "entry": kernel.name,
+        "grid": kernel.grid,
+        "block": kernel.block,
+        "shared": kernel.shared_bytes,
+        "cooperative": kernel.cooperative,
+        "inputs": [(s.size, np.dtype(NUMPY_DTYPES[s.dtype]).name) for s in kernel.inputs],
+        "results": [max(s.bytes, 1) for s in (*kernel.outputs, *kernel.scratch)],
+    }
+    (folder / f"{name}.json").write_text(json.dumps(launch))
+    (folder / f"{name}.cubin").write_bytes(nvrtc.compile(kernel.source, arch).image)
 
 
 def measure(old: Path, new: Path, skipped: frozenset[str] = frozenset()) -> dict[str, Any]:

@@ -65,10 +65,30 @@ class Draft:
         return kernel
 
 
-def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Draft:
-    """The kernel of a region without loops, as far as its account needs it. Raises CodegenError if
-    there can be none."""
+@dataclass(frozen=True, eq=False)
+class LoopDraft:
+    """The same of a kernel with loops."""
+
+    looped: Looped
+    settings: Settings
+    options: CodegenOptions
+
+    @property
+    def facts(self) -> KernelFacts:
+        """What it would do, with the account of its statements."""
+        return self.looped.facts
+
+    def kernel(self, device: Device) -> Kernel:
+        """The kernel. Raises CodegenError if the device cannot launch it."""
+        return write_loops(self.looped, self.settings)
+
+
+def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Draft | LoopDraft:
+    """The kernel of a region, as far as its account needs it. Raises CodegenError if there can be
+    none."""
     options = options or CodegenOptions()
+    if has_loop(graph):
+        return LoopDraft(*_planned_loops(graph, device, options, NOBODY), options)
 
     def lowered(scheduled: Scheduled) -> Draft:
         return Draft(scheduled, statements(scheduled, options.numerics), options)

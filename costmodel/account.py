@@ -27,8 +27,9 @@ class Path:
     shuffles: float = 0
     barriers: float = 0
     products: float = 0
+    chain: float = 0
 
-    def then(self, other: Path, times: int = 1) -> None:
+    def then(self, other: Path, times: float = 1) -> None:
         """Goes on with another way, so many times."""
         for name in STEPS:
             setattr(self, name, getattr(self, name) + times * getattr(other, name))
@@ -36,15 +37,18 @@ class Path:
 
 #: What a way is made of.
 STEPS = tuple(field.name for field in fields(Path))
+#: Of that, what waits for nothing that comes after it in the text of the thread.
+ISSUED = ("accesses", "near", "ops", "records", "special", "divisions")
 
 
 @dataclass(frozen=True)
 class PhaseAccount:
-    """All threads between two grid barriers. Bytes: `outside` is what is read and written of inputs
-    and outputs, each byte once and by the first phase that does; `moved` goes between L2 and the
-    multiprocessors. Accesses of threads: `accesses` of global memory, in `sectors`, and those
-    `near`. The other amounts are those of `Path`, of all threads together; `flops64` and
-    `tensor_flops` are in FLOPs."""
+    """All threads between two grid barriers, `turns` times where these are in a loop: all of its
+    turns together, but for the `path`; `grid_barriers` end them. Bytes: `outside` is what is read
+    and written of inputs and outputs, each byte once and by the first phase that does; `moved`
+    goes between L2 and the multiprocessors. Accesses of threads: `accesses` of global memory, in
+    `sectors`, and those `near`. The other amounts are those of `Path`, of all threads together;
+    `flops64` and `tensor_flops` are in FLOPs."""
 
     path: Path
     outside: int = 0
@@ -59,6 +63,8 @@ class PhaseAccount:
     shuffles: int = 0
     flops64: int = 0
     tensor_flops: int = 0
+    turns: int = 1
+    grid_barriers: int = 0
 
 
 @dataclass(frozen=True)

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusionstitch.codegen.kernel import Kernel
+    from fusionstitch.costmodel.facts import KernelFacts
 
 
 @contextmanager
-def taken(form: str | None = None, modelled: list[float] | None = None) -> Iterator[None]:
-    """Each loop becomes a kernel if there is one, in a `form` if one is given. The microseconds of
-    the forms that are looked at go to `modelled`."""
-    from fusionstitch.codegen.whiles import generate
+def taken(
+    form: str | None = None, made: list[tuple[Kernel, KernelFacts]] | None = None
+) -> Iterator[None]:
+    """Each loop becomes a kernel if there is one, in a `form` if one is given. The kernels and what
+    they do go to `made`."""
+    from fusionstitch.codegen import generate
+    from fusionstitch.codegen.whiles import generate as whiles
     from fusionstitch.plan import loops
 
-    forms, xla_loop_us = generate.FORMS, loops.xla_loop_us
-    make_all = {form: forms[form]} if form else forms
+    forms, xla_loop_us, write = whiles.FORMS, loops.xla_loop_us, generate.write_loops
 
-    def noted(make: Any) -> Any:
-        def run(flat: Any, settings: Any) -> Any:
-            found = make(flat, settings)
-            if modelled is not None:
-                modelled.append(found.us)
-            return found
+    def noted(looped: Any, settings: Any) -> Kernel:
+        kernel = write(looped, settings)
+        if made is not None:
+            made.append((kernel, looped.facts))
+        return kernel
 
-        return run
-
-    generate.FORMS = {name: noted(make) for name, make in make_all.items()}
+    whiles.FORMS = {form: forms[form]} if form else forms
     loops.xla_loop_us = lambda *_: 1e9
+    generate.write_loops = noted
     try:
         yield
     finally:
-        generate.FORMS, loops.xla_loop_us = forms, xla_loop_us
+        whiles.FORMS, loops.xla_loop_us, generate.write_loops = forms, xla_loop_us, write

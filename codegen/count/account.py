@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.statements import Scope
 from fusionstitch.costmodel.account import Account, PhaseAccount
 
 _NEAR = (Memory.SHARED, Memory.TABLE)
@@ -53,4 +54,6 @@ def _phase(phase: Phase, outside: int) -> PhaseAccount:
         shuffles=phase.shuffles,
         flops64=own.flops64,
         tensor_flops=own.tensor_flops,
+        turns=phase.turns,
+        grid_barriers=phase.barriers.get(Scope.GRID, 0),
     )

@@ -43,8 +43,7 @@ class Visited:
             return self._visit(key, high - low, brought, grid)
         if not isinstance(at, (int, Sum)):  # the data decides which
             key = 0, self.size, min(self.size, brought)
-            self.parts[key] = self.parts.get(key, 0) + brought
-            return brought
+            return self._visit(key, self.size, brought, grid)
         found = at if isinstance(at, Sum) else Sum(at, ())
         low, high = found.ends
         own = [part for part in found.parts if grid not in part.axes]

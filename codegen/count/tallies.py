@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts
 from fusionstitch.codegen.count.axes import Axis
-from fusionstitch.codegen.count.conditions import below_zero, turns
+from fusionstitch.codegen.count.chains import Chain
+from fusionstitch.codegen.count.conditions import Condition, below_zero, turns
+from fusionstitch.codegen.count.factors import Factor
 from fusionstitch.codegen.count.kinds import bytes_of, kind_of
 from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
 from fusionstitch.codegen.ir.exchanges import bare, template_arguments
-from fusionstitch.codegen.ir.expressions import Expr, Infix, Name
+from fusionstitch.codegen.ir.expressions import Arithmetic, Expr, Infix, Name
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -41,6 +44,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     While,
 )
+from fusionstitch.codegen.ir.walk import every
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.account_time import path_cycles
 
@@ -54,9 +58,9 @@ _MEMORY = {
 LONGEST = 1 << 14
 
 
-def count(lowered: Lowered) -> Tally:
-    """What a kernel does."""
-    walk = _Walk(lowered)
+def count(lowered: Lowered, trips: int = 1) -> Tally:
+    """What a kernel does; a loop that the data ends is said to turn `trips` times."""
+    walk = _Walk(lowered, trips)
     phases = walk.run()
     return Tally(
         phases=phases,
@@ -71,8 +75,10 @@ def count(lowered: Lowered) -> Tally:
 class _Walk(Visits):
     """Walks through statements, phase by phase."""
 
-    def __init__(self, lowered: Lowered):
+    def __init__(self, lowered: Lowered, trips: int):
         super().__init__(lowered)
+        self.trips, self.turns = trips, 1
+        self.meets = _meets_grid(lowered.body)
         self.functions = {function.name: function for function in lowered.functions}
         self.loops = self.grid.number
         self.phases: list[Phase] = []
@@ -89,7 +95,10 @@ class _Walk(Visits):
     def close(self) -> None:
         """Ends a phase."""
         self.wait()
-        self.phases.append(self.now.closed(self.path))
+        self.chain.settle()
+        self.path.chain += self.chain.last
+        self.phases.append(self.now.closed(self.path, self.turns))
+        self.chain = Chain()
         self.now, self.path = Amounts(), Path()
 
     def body(self, body: Sequence[Statement]) -> None:
@@ -110,7 +119,9 @@ class _Walk(Visits):
     # ---- variables -------------------------------------------------------------------------------
 
     def let(self, one: Let) -> None:
-        self.expr(one.value)
+        self.chain.declare(one.name, self.expr(one.value))
+        if isinstance(one.value, Arithmetic) and one.value.op.opcode == "multiply":
+            self.products.add(one.name)
         self.kinds[one.name] = one.kind
         if one.kind[-1] == "*":
             self.point(one.name, one.value)
@@ -126,6 +137,7 @@ class _Walk(Visits):
         self.kinds[one.name] = one.kind
         self.sizes[one.name] = size = one.size or 1
         self.pressure.array(-(-kind_of(one.kind).bytes // 4) * size)
+        self.chain.local.add(one.name)
 
     def shared(self, one: Shared) -> None:
         self.names.places[one.name] = Place(Memory.SHARED, one.item, one.offset)
@@ -135,7 +147,8 @@ class _Walk(Visits):
             self.point(one.name, one.values[0])
 
     def assign(self, one: Assign) -> None:
-        self.expr(one.value)
+        time = self.expr(one.value)
+        key = chains.key(one.target)
         if isinstance(one.target, Name):
             self.names.values[one.target.name] = UNKNOWN
         if one.operator:
@@ -143,12 +156,14 @@ class _Walk(Visits):
             multiplied = isinstance(one.value, Infix) and one.value.operator == "*"
             fused = 2 if multiplied and unit != "int_ops" else 1
             self.now.compute(unit, fused * self.runs.total)
-            self.path.ops += fused
+            self.path.ops += 1
+            time = self.chain.after([time, self.chain.read(key)], chains.OPERATION)
+        self.chain.write(key, time)
 
     def fill(self, one: Fill) -> None:
         outer = self.runs
         self.runs = outer.repeated(one.size)
-        self.expr(one.value)
+        self.chain.write((one.array, Name("i")), self.expr(one.value))
         self.runs = outer
 
     # ---- memory ----------------------------------------------------------------------------------
@@ -180,6 +195,7 @@ class _Walk(Visits):
         }[one.scope]
         self.now.meet(one.scope, self.runs.total // together)
         self.wait()
+        self.chain.settle()
         if one.scope is Scope.GRID:
             self.close()
         else:
@@ -195,35 +211,62 @@ class _Walk(Visits):
         self.expr(one.condition)
 
     def repeat(self, one: While) -> None:
-        """A loop whose turns the data decides is counted as one turn."""
-        begun = self.pressure.begun
-        self.body(one.body)
-        self.pressure.repeated(begun, 2, 0)
+        outer = self.runs
+        self.runs = outer.repeated(self.trips)
+        self.turned(one.body, self.trips)
+        self.runs = outer
 
     def branches(self, one: If) -> None:
         outer = self.runs
-        self.sides += 1
         if one.given:
             self.let(one.given)
+        self.chain.settle()
+        asked, ops = self.chain.settled, self.path.ops
         found = self.where(one.condition)
-        before, longest = self.path, self.side(one.body)
-        left = outer
+        left, by_turn = outer, self.by_turn(found)
+        if by_turn:  # the compiler knows it where it writes turns out
+            self.chain.back_to(asked)
+            self.path.ops = ops
+        else:
+            self.sides += 1
+        before, ways = self.path, [self.side(one.body)]
         for other in one.others:
             self.runs = left
             self.otherwise(found)
             left = self.runs
             found = self.where(other.condition) if other.condition else []
-            longest = max(longest, self.side(other.body), key=path_cycles)
+            by_turn = by_turn and self.by_turn(found)
+            ways.append(self.side(other.body))
         self.runs = outer
-        before.then(longest)
+        taken = Path()
+        if by_turn:  # a thread goes each of them in some turns
+            for way, runs in ways:
+                taken.then(way, runs / max(1, outer.total))
+        else:
+            taken.then(max((way for way, _ in ways), key=path_cycles))
+        self.chain.go_on(taken.chain)
+        taken.chain = 0
+        before.then(taken)
         self.path = before
 
-    def side(self, body: Sequence[Statement]) -> Path:
-        """The way through a side of a branch."""
-        self.path = Path()
-        if self.runs.total:
+    def by_turn(self, conditions: Sequence[Condition]) -> bool:
+        """Whether conditions are the same for all threads of all blocks."""
+        own = {self.thread, self.grid}
+        return all(
+            isinstance(one, bool) or (isinstance(one, Factor) and own.isdisjoint(one.axes))
+            for one in conditions
+        )
+
+    def side(self, body: Sequence[Statement]) -> tuple[Path, int]:
+        """The way through a side of a branch, and how often it is gone."""
+        self.path, runs = Path(), self.runs.total
+        self.chain.settle()
+        begun = self.chain.settled
+        if runs:
             self.body(body)
-        return self.path
+        self.path.chain = self.chain.last - begun
+        self.chain.back_to(begun)
+        return self.path, runs
 
     def loop(self, one: For) -> None:
         self.expr(one.start)
@@ -234,7 +277,7 @@ class _Walk(Visits):
         if isinstance(distance, Unknown):
             self.upper = True
             self.names.values[one.variable] = UNKNOWN
-            self.turned(one, 1)
+            self.turned(one.body, 1, one.unroll, one.variable)
             return
         most = max(0, -(-outer.greatest(distance) // one.step))
         if most > LONGEST:
@@ -251,21 +294,38 @@ class _Walk(Visits):
             self.names.values[one.variable] = start + along(axis, -1 if one.down else one.step)
             if not isinstance(distance, int):
                 self.restrict(below_zero(along(axis, one.step) - distance))
-        self.turned(one, most)
+        self.turned(one.body, most, one.unroll, one.variable)
         self.runs = outer
 
-    def turned(self, one: For, most: int) -> None:
+    def turned(
+        self, body: Sequence[Statement], most: int, unroll: int = 0, variable: str = ""
+    ) -> None:
         """The body of a loop of so many turns at most."""
+        if self.meets and _meets_grid(body):
+            self.in_phases(body, most)
+            return
         begun, before, sides = self.pressure.begun, self.path, self.sides
-        turn = self.path = Path()
+        turn, frame = Path(), self.chain.begin()
+        self.path = turn
         if self.runs.total:
-            self.body(one.body)
-        rounds = self.pressure.rounds(begun, most, one.unroll, self.sides > sides)
+            self.body(body)
+        self.chain.end(frame, most, variable)
+        rounds = self.pressure.rounds(begun, most, unroll, self.sides > sides)
         turn.rounds += rounds
         turn.far += rounds * self.pressure.far
         before.then(turn, most)
-        self.pressure.repeated(begun, most, one.unroll)
+        self.pressure.repeated(begun, most, unroll)
         self.path = before
+
+    def in_phases(self, body: Sequence[Statement], turns: int) -> None:
+        """The body of a loop with grid barriers, whose phases are its own: what lies before the
+        first in a turn and behind the last of the turn before are said to be two."""
+        outer = self.turns
+        self.close()
+        self.turns = outer * turns
+        self.body(body)
+        self.close()
+        self.turns = outer
 
     def call(self, one: Call) -> None:
         function = self.functions.get(one.function)
@@ -298,8 +358,15 @@ class _Walk(Visits):
             else:
                 inner.values[name] = outer.value(argument)
         self.names = inner
+        self.chain.settle()
         self.body(function.body)
+        self.chain.settle()
         self.names = outer
+
+
+def _meets_grid(body: Sequence[Statement]) -> bool:
+    """Whether there is a grid barrier inside."""
+    return any(isinstance(one, Barrier) and one.scope is Scope.GRID for one in every(body))
 
 
 _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {

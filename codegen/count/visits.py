@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts, Counted
 from fusionstitch.codegen.count.axes import THREADS, Axis
 from fusionstitch.codegen.count.conditions import Condition, both, negated
-from fusionstitch.codegen.count.exchanges import Called, exchange
+from fusionstitch.codegen.count.exchanges import TENSOR_16, Called, exchange
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
@@ -48,6 +49,10 @@ _FUNCTIONS = {
 }
 
 
+#: What is one instruction with the product that it adds.
+_ADDED = ("add", "subtract")
+
+
 class Visits:
     """Walks through expressions. `runs` are the executions of where it stands, `names` what stands
     there for what, `kinds` and `sizes` the C types of variables and elements of arrays."""
@@ -66,8 +71,10 @@ class Visits:
         self.now = Amounts()
         self.pressure = Pressure()
         self.path = Path()
+        self.chain = chains.Chain()
         self.sides = 0
         self.divided: set[str] = set()
+        self.products: set[str] = set()
         self.sectors = Sectors(self.thread)
         self.upper = self.sampled = False
 
@@ -100,68 +107,83 @@ class Visits:
 
     # ---- expressions -----------------------------------------------------------------------------
 
-    def expr(self, expr: Any) -> None:
-        """What it takes to compute an expression."""
+    def expr(self, expr: Any) -> float:
+        """What it takes to compute an expression; when its value is there (`chains.py`)."""
+        if isinstance(expr, Name):
+            return self.chain.read((expr.name, None))
         handler = _EXPRESSIONS.get(type(expr))
-        if handler:
-            handler(self, expr)
+        return handler(self, expr) if handler else self.chain.settled
 
-    def load(self, one: Load) -> None:
-        self.expr(one.at)
+    def load(self, one: Load) -> float:
+        time = self.expr(one.at)
         place = self.names.place(one.buffer)
         if place:
             self.access(self.now.loads, place, self.address(place, one.at), place.item)
+            if place.memory in _NEAR:
+                return self.chain.after([time], chains.NEAR)
+        return time
 
-    def load_vector(self, one: LoadVector) -> None:
+    def load_vector(self, one: LoadVector) -> float:
         place = self.names.place(one.buffer)
         if place:
             width = bytes_of(one.kind) * one.width
             self.access(self.now.loads, place, self.address(place, one.at), width)
+            if place.memory in _NEAR:
+                return self.chain.after([], chains.NEAR)
+        return self.chain.settled
 
-    def arithmetic(self, one: Arithmetic) -> None:
-        for argument in one.arguments:
-            self.expr(argument)
+    def arithmetic(self, one: Arithmetic) -> float:
+        times = [self.expr(argument) for argument in one.arguments]
         op = one.op
-        self.op(op.opcode, (op.operands[0] if op.operands else op).dtype)
+        if op.opcode in _ADDED and any(
+            isinstance(a, Name) and a.name in self.products for a in one.arguments
+        ):
+            self.path.ops -= 1
+        return self.op(op.opcode, (op.operands[0] if op.operands else op).dtype, times)
 
-    def applied(self, one: Apply) -> None:
-        for argument in one.arguments:
-            self.expr(argument)
+    def applied(self, one: Apply) -> float:
+        times = [self.expr(argument) for argument in one.arguments]
         name = bare(one.function)
         if name.endswith("::apply"):
             kind = self.kind(one.arguments[0])
             self.joined(kind, kind.fields, self.runs.total)
-        elif name in _FUNCTIONS:
+            return self.chain.after(times, chains.OPERATION * kind.fields)
+        if name in _FUNCTIONS:
+            time = max(times, default=self.chain.settled)
             for opcode, dtype in _FUNCTIONS[name]:
-                self.op(opcode, dtype)
-        else:
-            self.exchanged(one.function, one.arguments)
+                time = self.op(opcode, dtype, [time])
+            return time
+        self.exchanged(one.function, one.arguments)
+        return max(times, default=self.chain.settled)
 
-    def choice(self, one: Choice) -> None:
+    def choice(self, one: Choice) -> float:
         outer = left = self.runs
+        times = []
         for condition, value in one.cases:
             self.runs = left
             found = self.where(condition)
-            self.expr(value)
+            times.append(self.expr(value))
             self.runs = left
             self.otherwise(found)
             left = self.runs
-        self.expr(one.otherwise)
+        times.append(self.expr(one.otherwise))
         self.runs = outer
+        return self.chain.after(times, chains.OPERATION)
 
-    def infix(self, one: Infix) -> None:
+    def infix(self, one: Infix) -> float:
         if one.operator == "&&":
             outer = self.runs
             self.where(one)
             self.runs = outer
-            return
+            return self.chain.settled
         self.path.ops += len(one.operands) - 1
         self.now.compute("int_ops", (len(one.operands) - 1) * self.runs.total)
-        for operand in one.operands:
-            self.expr(operand)
+        times = [self.expr(operand) for operand in one.operands]
+        return self.chain.after(times, chains.OPERATION * (len(one.operands) - 1))
 
-    def element(self, one: Element) -> None:
+    def element(self, one: Element) -> float:
         self.expr(one.at)
+        return self.chain.read(chains.key(one))
 
     def joined(self, kind: Kind, fields: int, times: int) -> None:
         """Values are joined with others, so many fields of them. Of records it is a comparison of
@@ -173,11 +195,13 @@ class Visits:
         else:
             self.path.ops += fields
 
-    def integer(self, one: Integer) -> None:
+    def integer(self, one: Integer) -> float:
         found = divisions(one.index, self.divided)
         if found:
             self.path.divisions += found
             self.now.compute("divisions", found * self.runs.total)
+        times = (self.chain.read((v.name, None)) for v in one.index.variables)
+        return max(times, default=self.chain.settled)
 
     # ---- amounts ---------------------------------------------------------------------------------
 
@@ -188,13 +212,14 @@ class Visits:
             self.path.far += self.pressure.far
         self.pressure.wait()
 
-    def op(self, opcode: str, dtype: str) -> None:
-        """An elementwise op."""
+    def op(self, opcode: str, dtype: str, operands: Sequence[float]) -> float:
+        """An elementwise op whose operands are there at those times."""
         self.now.op(opcode, dtype, self.runs.total)
         self.sides += opcode in BRANCHING
         one = price(opcode, dtype)
         self.path.ops += one.flops + one.int_ops + 2 * one.flops64
         self.path.special += one.special
+        return self.chain.after(operands, chains.cycles(opcode, dtype))
 
     def access(self, into: Counted, place: Place, at: Value, width: int) -> None:
         """An access of `width` bytes, `at` so many behind the begin of a buffer."""
@@ -242,7 +267,7 @@ class Visits:
         path.shuffles += found.shuffles
         path.barriers += sum(meetings for _, meetings in found.barriers)
         path.near += sum(n for _, n in (*found.loads, *found.stores)) / found.threads
-        path.products += bool(found.tensor)
+        path.products += found.tensor / TENSOR_16
         times, now = self.runs.total, self.now
         for scope, meetings in found.barriers:
             whole = self.lowered.cluster if scope is Scope.CLUSTER else 1
@@ -273,7 +298,7 @@ class Visits:
         return Kind(found.bytes, found.fields, size, found.unit) if size > 1 else found
 
 
-_EXPRESSIONS: Mapping[type, Callable[[Visits, Any], None]] = {
+_EXPRESSIONS: Mapping[type, Callable[[Visits, Any], float]] = {
     Load: Visits.load,
     LoadVector: Visits.load_vector,
     Arithmetic: Visits.arithmetic,

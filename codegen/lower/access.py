@@ -231,6 +231,8 @@ class Access:
         stage = self.whole.get(op.id)
         if op.opcode != "parameter" and (stage is None or stage in self.group.group.stages):
             return None
+        if self.values.known.counted(op) is not None:
+            return None
         return Located(self._buffer(self.memory.buffer(op)), linearize(index, op.dims))
 
     def _buffer(self, name: str) -> Expr:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from fusionstitch.codegen.count.account import account
+from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
@@ -16,9 +18,10 @@ from fusionstitch.codegen.whiles.flat import Flat, flatten
 from fusionstitch.codegen.whiles.in_rows import InRows, in_rows, write_rows
 from fusionstitch.codegen.whiles.lower_phased import write_phased
 from fusionstitch.codegen.whiles.phased import Phased, dealt_to_blocks, in_one_block, on_the_grid
-from fusionstitch.codegen.whiles.price import turns
 from fusionstitch.codegen.whiles.told import facts
+from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS, turns
 from fusionstitch.codegen.whiles.written import Written
+from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.errors import CodegenError
@@ -44,33 +47,36 @@ class Looped:
     written: Written
     facts: KernelFacts
 
+    @property
+    def us(self) -> float:
+        """Microseconds of the kernel, launch included."""
+        assert self.facts.loop_us is not None
+        return self.facts.loop_us
+
 
 def plan_loops(
     region: Graph, settings: Settings, watch: Watch = NOBODY, asked: str | None = None
 ) -> Looped:
-    """The fastest form by the model, or the one that the template `asked` says ("loop grid").
-    Raises CodegenError where no kernel runs the loops of a region."""
+    """The fastest form by the account of its statements, or the one that the template `asked` says
+    ("loop grid"). Raises CodegenError where no kernel runs the loops of a region."""
     flat = _flat(region, settings, watch)
-    refused: list[CodegenError] = []
-    forms: list[Form] = []
-    names = FORMS if asked is None else form_of(asked)
+    names = tuple(FORMS) if asked is None else form_of(asked)
     if not names:
         known = ", ".join(f'"loop {name}"' for name in FORMS)
         raise CodegenError(f"Templates of loops are {known}, not {asked!r}.")
+    refused: list[CodegenError] = []
+    found: list[Looped] = []
     for name in names:
         try:
-            forms.append(FORMS[name](flat.copied(), settings))
+            found.append(_looped(region, FORMS[name](flat.copied(), settings), settings))
         except CodegenError as error:
             refused.append(error)
-    for form in sorted(forms, key=lambda form: form.us):
-        try:
-            written = _written(form, settings)
-            watch.lowered(written.lowered, "lowered", "what the loops became")
-            written = replace(written, lowered=passed(written.lowered, watch))
-            return Looped(region, form, written, _facts(region, form, written))
-        except CodegenError as error:
-            refused.append(error)
-    raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
+    if not found:
+        raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
+    best = min(found, key=lambda one: one.us)
+    watch.lowered(best.written.lowered, "lowered", "what the loops became")
+    written = replace(best.written, lowered=passed(best.written.lowered, watch))
+    return replace(best, written=written)
 
 
 def form_of(template: str) -> tuple[str, ...]:
@@ -85,20 +91,26 @@ def _written(form: Form, settings: Settings) -> Written:
     return write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
 
 
-def _facts(region: Graph, form: Form, written: Written) -> KernelFacts:
-    rows = form.rows.count if isinstance(form, InRows) else 0
+def _looped(region: Graph, form: Form, settings: Settings) -> Looped:
+    """A region's loops in a form, with what its kernel will do once its barriers are placed."""
+    written = _written(form, settings)
+    lowered = passed(written.lowered, NOBODY)
+    counted = account(count(lowered, UNKNOWN_TRIPS), lowered)
     moved = Work(
         bytes_read=sum(p.shape.bytes for p in region.parameters),
         bytes_written=sum(op.shape.bytes for op in region.root.operands),
     )
-    return KernelFacts(
+    rows = form.rows.count if isinstance(form, InRows) else 0
+    facts = KernelFacts(
         moved,
         threads=form.block,
-        shared_bytes=written.lowered.shared,
+        shared_bytes=lowered.shared,
         scope="loop",
-        loop_us=form.us,
+        loop_us=account_us(counted, settings.device),
         facts=(("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])),
+        account=counted,
     )
+    return Looped(region, form, written, facts)
 
 
 def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:
@@ -131,7 +143,7 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
         facts=(
             *looped.facts.facts,
             ("scope", "loop"),
-            *facts(region, form, written, settings),
+            *facts(region, form, written, looped.us - settings.device.launch_us),
         ),
     )
     if not (verdict := launchable(kernel, settings.device)):

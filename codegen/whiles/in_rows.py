@@ -12,7 +12,6 @@ from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.codegen.whiles.lower import Lowering, Memory
-from fusionstitch.codegen.whiles.price import loop_us
 from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.codegen.whiles.rows import Rows, find_rows
 from fusionstitch.codegen.whiles.written import Written
@@ -35,7 +34,6 @@ class InRows:
     flat: Flat
     rows: Rows
     block: int
-    us: float
 
     @property
     def template(self) -> str:
@@ -56,7 +54,7 @@ def in_rows(flat: Flat, settings: Settings) -> InRows:
     if joined > MOST_JOINED:
         raise CodegenError(f"A thread would reduce {joined} elements of its row, written out.")
     block = next(threads for least, threads in BLOCKS if rows.count >= least)
-    return InRows(flat, rows, block, loop_us(flat, rows, settings.device))
+    return InRows(flat, rows, block)
 
 
 def write_rows(form: InRows, settings: Settings) -> Written:

@@ -7,7 +7,6 @@ from iteration to iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.loops.nests import Place
@@ -31,27 +30,14 @@ from fusionstitch.codegen.whiles.pieces import (
     repeats,
     straight_ones,
 )
-from fusionstitch.codegen.whiles.price import UNKNOWN_TRIPS
 from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.codegen.whiles.threads import (
     Threads,
-    bytes_outside,
     free_registers,
-    read_as_they_are,
     threads_alone,
 )
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.estimate import boundary_us, phases_us
-from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.errors import CodegenError
-
-#: From one phase to the next, at least: the barrier of a block, and the latency of what crosses it.
-BLOCK_PHASE_US = 0.5
-#: Share of the time of a dot's steps where operands come from the memory of their block, and where
-#: threads hold them.
-NEAR_STEPS, HELD_STEPS = 0.15, 0.02
-#: The same of bytes that lie in the memory of their block.
-NEAR_BYTES = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +53,6 @@ class Phased:
     outputs: dict[Slot, int]
     threads: Threads
     grid: int
-    us: float
     #: whether blocks have nothing in common
     alone: bool
 
@@ -143,18 +128,13 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
         every = (*every, last)
     if threads:
         grid = cut.dealt.blocks if cut.dealt else 1
-        waves = -(-grid // (settings.device.sm_count * threads.resident))
-        us = waves * _us(every, schedules, device, threads)
     else:
         per_sm = [s.plan.blocks_per_sm or 1 for s in schedules.values() if s.plan.cooperative]
         fewest = min(per_sm, default=max(1, RESIDENT_THREADS // block))
         grid = min(max(s.plan.grid for s in schedules.values()), device.sm_count * fewest)
         resident = -(-grid // device.sm_count)
-        threads = Threads(block, resident, free_registers(block * resident, device), False)
-        barrier = max(BLOCK_PHASE_US, boundary_us(device, grid))
-        us = _us(every, schedules, device, threads, barrier)
-    us += settings.device.launch_us
-    return Phased(cut, every, schedules, same, outputs, threads, grid, us, alone)
+        threads = Threads(block, resident, free_registers(block * resident, device))
+    return Phased(cut, every, schedules, same, outputs, threads, grid, alone)
 
 
 def _elements(piece: Straight) -> int:
@@ -177,57 +157,6 @@ def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) 
             f"A piece of the loop takes blocks of {scheduled.plan.block} threads, not {block}."
         )
     return scheduled
-
-
-def _us(
-    pieces: Sequence[Piece],
-    schedules: dict[Straight, Scheduled],
-    device: Device,
-    threads: Threads,
-    barrier: float = BLOCK_PHASE_US,
-) -> float:
-    """Microseconds of pieces, with a `barrier` behind each phase. Blocks that share a
-    multiprocessor, on each of which there is one by `device`, wait at the same time."""
-    total = 0.0
-    blocks = threads.resident if device.holds_one_block else 1
-    for piece in pieces:
-        if isinstance(piece, Repeat):
-            trips = piece.count.trips if piece.count else UNKNOWN_TRIPS
-            total += trips * _us(piece.body, schedules, device, threads, barrier)
-            continue
-        facts = schedules[piece].facts
-        read = sum(p.shape.bytes for p in piece.graph.parameters)
-        written = sum(op.shape.bytes for op in piece.graph.root.operands)
-        facts = facts.warmed(read, written)
-        facts = replace(facts, alone=tuple(tuple(map(_in_l2, parts)) for parts in facts.alone))
-        if device.holds_one_block:
-            facts = replace(facts, phases=tuple(_near(facts.phases, piece, threads)))
-        each = phases_us(facts, device)
-        total += sum(blocks * us + barrier for us in each)
-    return total
-
-
-def _in_l2(work: Work) -> Work:
-    """The same, of what lies in L2: what an iteration reads, the one before left there."""
-    moved = work.l2_bytes + work.bytes_read + work.bytes_written
-    return replace(work, bytes_read=0, bytes_written=0, l2_bytes=moved)
-
-
-def _near(phases: Sequence[Work], piece: Straight, threads: Threads) -> Iterator[Work]:
-    """The phases of one block, which has near what it neither reads out of inputs of the region nor
-    writes into outputs: in its own memory. What all iterations read may be held, too."""
-    share = HELD_STEPS if threads.holds else NEAR_STEPS
-    again = sum(p.shape.bytes for p in read_as_they_are(piece))
-    outside = bytes_outside(piece)
-    for phase in phases:
-        far = min(again, phase.l2_bytes)
-        again -= far
-        rest = phase.l2_bytes - far
-        apart = min(outside, rest)
-        outside -= apart
-        moved = (0 if threads.holds else far) + apart + int(NEAR_BYTES * (rest - apart))
-        steps, chain = int(share * phase.dot_steps), int(share * phase.dot_chain)
-        yield replace(phase, l2_bytes=moved, dot_steps=steps, dot_chain=chain)
 
 
 def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot]:

@@ -1,5 +1,5 @@
 """The threads of blocks that work alone: how many each has, how many blocks share a multiprocessor,
-and whether their registers hold what all iterations read."""
+and the registers that hold what all iterations read."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ _CUTTING = frozenset({"dynamic-slice", "gather"})
 @dataclass(frozen=True)
 class Threads:
     """`block` threads of a block, of which a multiprocessor has `resident` at once. Each thread has
-    `registers` for what it holds; it `holds` all that iterations read again."""
+    `registers` for what it holds of what iterations read again."""
 
     block: int
     resident: int
     registers: int
-    holds: bool
 
 
 def free_registers(threads: int, device: Device) -> int:
@@ -59,8 +58,8 @@ def threads_alone(cut: Program, device: Device) -> Threads:
         for block in (most, most // 2, most // 4):
             room = free_registers(block * resident, device)
             if block >= min(most, FEW_THREADS) and read <= 4 * block * room:
-                return Threads(block, resident, room, read > 0)
-    return Threads(most, 1, free_registers(most, device), False)
+                return Threads(block, resident, room)
+    return Threads(most, 1, free_registers(most, device))
 
 
 def read_again(cut: Program) -> Mapping[Slot, int]:
@@ -84,17 +83,6 @@ def read_as_they_are(piece: Straight) -> Iterator[Op]:
     for p in piece.graph.parameters:
         if not any(user.opcode in _CUTTING for user in piece.graph.users[p.id]):
             yield p
-
-
-def bytes_outside(piece: Straight) -> int:
-    """What a piece picks out of arrays, and writes into outputs or into parts of arrays."""
-    picked = sum(op.shape.bytes for op in piece.graph if op.opcode in _CUTTING)
-    targets = zip(piece.graph.root.operands, piece.targets, strict=True)
-    return picked + sum(
-        op.shape.bytes
-        for op, own in targets
-        if any(t.starts is not None or t.slot.output is not None for t in own)
-    )
 
 
 def _steps(op: Op) -> int:

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Space
-from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, kept_elements
 from fusionstitch.codegen.whiles.in_rows import InRows
 from fusionstitch.codegen.whiles.kept import updates
 from fusionstitch.codegen.whiles.lower import Lowering, Memory
 from fusionstitch.codegen.whiles.phased import Phased
-from fusionstitch.codegen.whiles.price import trips_of
-from fusionstitch.codegen.whiles.trips import counter
+from fusionstitch.codegen.whiles.trips import counter, trips_of
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.graph import Graph, Op, Source
@@ -74,26 +72,26 @@ class Loops:
 
 
 def facts(
-    region: Graph, form: InRows | Phased, written: Written, settings: Settings
+    region: Graph, form: InRows | Phased, written: Written, us: float
 ) -> tuple[tuple[str, object], ...]:
     """What became of the loops of a region, as a fact of its kernel; none where telling it fails,
     which the kernel did not."""
     try:
-        return (("loops", told(region, form, written, settings)),)
+        return (("loops", told(region, form, written, us)),)
     except Exception:
         logger.warning("the loops of %s cannot be told of", region.name, exc_info=True)
         return ()
 
 
-def told(region: Graph, form: InRows | Phased, written: Written, settings: Settings) -> Loops:
-    """What became of the loops of a region."""
+def told(region: Graph, form: InRows | Phased, written: Written, us: float) -> Loops:
+    """What became of the loops of a region, which take `us` microseconds together."""
     flat = form.flat
     places = _InRegisters(form) if isinstance(form, InRows) else _InSlots(form, written)
     whiles = list(_whiles(region))
     pairs = zip(flat.loops, whiles, strict=True)
     loops = tuple(_told(flat, loop, op, places) for loop, op in pairs)
     turns = sum(trips_of(flat, loop) for loop in flat.loops)
-    us = (form.us - settings.device.launch_us) / max(1, turns)
+    us /= max(1, turns)
     if isinstance(form, InRows):
         axes = tuple(extent for _, extent in form.rows.chosen)
         return Loops("rows", axes, "a thread for each row", us, loops)

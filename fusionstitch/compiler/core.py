@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fusionstitch.codegen.generate import CodegenOptions, Draft, generate
+from fusionstitch.codegen.generate import CodegenOptions, Draft, LoopDraft, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
@@ -240,7 +240,7 @@ class _Run:
     #: by structure and duties
     kernels: dict[str, Kernel | str] = field(default_factory=dict)
     #: what planning left of them, by the graphs and bitsets of their patterns
-    drafts: dict[tuple[Graph, int], Draft] = field(default_factory=dict)
+    drafts: dict[tuple[Graph, int], Draft | LoopDraft] = field(default_factory=dict)
     #: what the plans rest on besides the model
     evidence: Evidence = field(default_factory=Evidence)
     #: the literals that no pass reads, while they are out of the module

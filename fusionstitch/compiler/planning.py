@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from fusionstitch.codegen.generate import Draft, draft, inspect
+from fusionstitch.codegen.generate import Draft, LoopDraft, draft, inspect
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.settings import CodegenOptions
@@ -25,7 +25,7 @@ from fusionstitch.plan.checker import verify_times
 from fusionstitch.plan.findings import Findings
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.planner import Planner
-from fusionstitch.plan.scores import Measure
+from fusionstitch.plan.scores import Measure, is_loop
 from fusionstitch.runtime.apart import check
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 
@@ -49,7 +49,7 @@ class GraphPlanner:
         in_loop: bool = False,
         tuned: Tuned = NOTHING,
         measure: Measure | None = None,
-        drafts: dict[tuple[Graph, int], Draft] | None = None,
+        drafts: dict[tuple[Graph, int], Draft | LoopDraft] | None = None,
     ):
         self._drafts = {} if drafts is None else drafts
         self.device, self.options, self.tuned, self.in_loop = device, options, tuned, in_loop
@@ -57,7 +57,7 @@ class GraphPlanner:
             Planner,
             device=device,
             options=options,
-            inspect=partial(self._ask, inspect),
+            inspect=self._inspect,
             in_loop=in_loop,
             # elsewhere measuring has the last word
             count=self._count if options.scorer == "model" else None,
@@ -101,6 +101,10 @@ class GraphPlanner:
         except Exception:  # the plan there is stays
             logger.warning("recomputing between dots failed", exc_info=True)
             return None
+
+    def _inspect(self, pattern: Pattern) -> KernelFacts | Verdict:
+        """What a pattern's kernel would do, by its schedule; of loops, by its statements."""
+        return self._count(pattern) if is_loop(pattern) else self._ask(inspect, pattern)
 
     def _count(self, pattern: Pattern) -> KernelFacts | Verdict:
         """What the statements of a pattern's kernel do; they are kept."""

@@ -12,6 +12,7 @@ from fusionstitch.codegen.count.tally import Memory, Tally
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
+    Arithmetic,
     Expr,
     Infix,
     Integer,
@@ -19,12 +20,14 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
     apply,
+    element,
     infix,
     number,
 )
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Array,
+    Assign,
     Barrier,
     Branch,
     For,
@@ -36,6 +39,7 @@ from fusionstitch.codegen.ir.statements import (
     unrolled,
 )
 from fusionstitch.codegen.places.index import Index, variable
+from fusionstitch.hlo.graph import Op, Shape
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Statements
 
@@ -200,3 +204,66 @@ def test_loads_of_a_loop_without_branches_are_under_way_together() -> None:
     branching = For("int", "i", number(0), number(64), body=(branch,))
     assert count(kernel(straight)).phases[0].path.rounds == 4
     assert count(kernel(branching)).phases[0].path.rounds == 64
+
+
+def chain_of(*body: Statement) -> float:
+    return count(kernel(*body)).phases[0].path.chain
+
+
+def added(variable_: str, *body: Statement, turns: int = 10) -> For:
+    grown = Assign(Name(variable_), Name("step"), "+")
+    return For("int", "i", number(0), number(turns), body=(*body, grown))
+
+
+def test_what_waits_for_the_turn_before_makes_a_chain() -> None:
+    """A sum waits for itself; values of a turn's own are computed side by side."""
+    start = Let("float", "sum", number(0), changes=True), Let("float", "step", number(1))
+    alone = chain_of(*start, added("sum"))
+    assert chain_of(*start, added("sum", turns=20)) == 2 * alone
+    own = Let("float", "own", infix("*", Name("i"), Name("i"), Name("i")))
+    turn = chain_of(For("int", "i", number(0), number(1), body=(own,)))
+    assert 0 < turn == chain_of(For("int", "i", number(0), number(10), body=(own,)))
+    assert chain_of(*start, added("sum", own)) < alone + 2 * turn
+
+
+def test_elements_of_a_loop_do_not_wait_for_each_other() -> None:
+    """Ten sums of an array grow at once, in each of so many turns."""
+
+    def sums(turns: int) -> float:
+        grown = Assign(element("sums", variable("v", 10)), Name("step"), "+")
+        turn = replace(unrolled("v", 10), body=(grown,))
+        loop = For("int", "i", number(0), number(turns), body=(turn,))
+        return chain_of(Array("float", "sums", 10), Let("float", "step", number(1)), loop)
+
+    assert 0 < sums(20) == 2 * sums(10) == 20 * sums(1)
+
+
+def test_a_branch_that_the_turn_decides_counts_by_its_turns() -> None:
+    """Of ten turns two go one way, eight the other; threads that differ go the longer one."""
+    short, long = load(THREADS, "a"), replace(unrolled("j", 8), body=(load(THREADS, "b"),))
+    for asked, wanted in ((Name("i"), 2 * 1 + 8 * 8), (THREAD, 10 * 8)):
+        branch = If(infix("<", asked, 2), body=(short,), others=(Branch(None, (long,)),))
+        loop = For("int", "i", number(0), number(10), body=(branch,))
+        assert count(kernel(loop)).phases[0].path.accesses == pytest.approx(wanted)
+
+
+def test_a_small_table_comes_to_a_multiprocessor_once() -> None:
+    """Where the data decides, too: of `at` as much as a block reads, of `x` no more than it has."""
+    row = load(THREADS, "i", "at")
+    small = replace(kernel(row, load(Name("i"))), buffers=(Buffer("x", "float", 8, Space.INPUT),))
+    read = count(small).phases[0].read["x"]
+    assert read.moved == 8 * 4
+
+
+def test_a_product_and_its_sum_are_one_instruction() -> None:
+    def ops(opcode: str) -> float:
+        scalar = Shape("f32", ())
+        given = Op("parameter", scalar), Op("parameter", scalar)
+        product, sum_ = (
+            Arithmetic(Op(name, scalar, given), (Name("a"), Name("b")), "default")
+            for name in (opcode, "add")
+        )
+        return count(kernel(Let("float", "a", product), Let("float", "c", sum_))).phases[0].path.ops
+
+    assert ops("multiply") == 1
+    assert ops("maximum") == 2

@@ -33,22 +33,23 @@ def test_a_large_copy_takes_what_dram_takes() -> None:
 
 
 def test_a_lone_thread_takes_as_long_as_its_way() -> None:
-    turns = [account_us(of(PhaseAccount(Path(rounds=n)), blocks=1), H200) for n in (0, 1000, 2000)]
+    turns = [account_us(of(PhaseAccount(Path(rounds=n, far=n)), blocks=1), H200) for n in (0, 1000, 2000)]
     assert turns[1] - turns[0] == pytest.approx(turns[2] - turns[1], rel=0.01)
     assert turns[1] > turns[0] + 10
 
 
 def test_blocks_that_do_not_fit_at_once_go_one_after_the_other() -> None:
-    phase = PhaseAccount(Path(rounds=100))
+    phase = PhaseAccount(Path(rounds=100, far=100))
     few, many = (account_us(of(phase, blocks=132 * n), H200) for n in (8, 80))
     assert many > 5 * few
 
 
 def test_a_grid_barrier_costs_what_the_profile_says_and_more() -> None:
     phase = PhaseAccount(Path(rounds=1))
-    one, two = account_us(of(phase), H200), account_us(of(phase, phase), H200)
+    first = replace(phase, grid_barriers=1)
+    one, two = account_us(of(phase), H200), account_us(of(first, phase), H200)
     assert two - one > H200.grid_barrier_us
-    lone = of(phase, phase, blocks=1)
+    lone = of(first, phase, blocks=1)
     assert account_us(lone, H200) < two
 
 

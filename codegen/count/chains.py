@@ -1,0 +1,125 @@
+"""The longest chain of instructions that wait for each other, in cycles.
+
+A warp issues its instructions in order and goes on while their results are on the way, so the way
+of a lone thread is as long as what waits, not as all that it does. What is known of a value is when
+it is there; loads of global memory take no time here, which is that of `pressure.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusionstitch.codegen.ir.expressions import Element, Expr, Integer, Name
+from fusionstitch.codegen.ir.walk import names
+from fusionstitch.costmodel.work import price
+
+#: Cycles until a result is there: of an operation, a special function, a load of what is near.
+OPERATION, SPECIAL, NEAR = 4, 20, 24
+#: A variable, or an element of an array by its place as the text says it.
+Key = tuple[str, Expr | None]
+
+
+class Chain:
+    """When values are there: those in `ready`, and all others by `settled`; the last of all so far
+    at `last`. A loop's frame knows what its body wrote, and read before it did."""
+
+    def __init__(self) -> None:
+        self.ready: dict[Key, float] = {}
+        self.settled = self.last = 0.0
+        self.local: set[str] = set()
+        self.awaited: set[Key] = set()
+        self.wrote: dict[Key, None] = {}
+
+    def read(self, key: Key) -> float:
+        """When a variable or an element is there."""
+        name, place = key
+        if key not in self.wrote:
+            self.awaited.add(key)
+        if key in self.ready or place is None:
+            return self.ready.get(key, self.settled)
+        own = [time for (other, _), time in self.ready.items() if other == name]
+        return max(own, default=self.settled)
+
+    def write(self, key: Key, time: float) -> None:
+        """A variable or an element gets a value."""
+        self.ready[key] = time
+        self.wrote[key] = None
+        self.last = max(self.last, time)
+
+    def declare(self, name: str, time: float) -> None:
+        """A variable of the innermost frame."""
+        self.local.add(name)
+        self.write((name, None), time)
+
+    def after(self, times: Iterable[float], cycles: float) -> float:
+        """When what takes so many cycles has its result, by when its operands are there."""
+        time = max(times, default=self.settled) + cycles
+        self.last = max(self.last, time)
+        return time
+
+    def settle(self) -> None:
+        """All that was begun is there."""
+        self.ready.clear()
+        self.settled = self.last
+
+    def begin(self) -> Frame:
+        """The first turn of a loop begins."""
+        self.settle()
+        outer = Frame(self.settled, self.local, self.awaited, self.wrote)
+        self.local, self.awaited, self.wrote = set(), set(), {}
+        return outer
+
+    def end(self, outer: Frame, turns: int, variable: str) -> None:
+        """It has ended, and the others are like it: each begins when what it needs of the one
+        before is there."""
+        first = self.last - outer.began
+        waits = [self.settled - outer.began]
+        for name, place in self.wrote:
+            apart = variable in _variables(place)
+            if name not in self.local and not apart and (name, place) in self.awaited:
+                waits.append(self.ready.get((name, place), self.settled) - outer.began)
+        self.last = outer.began + first + max(0, turns - 1) * max(waits)
+        self.settle()
+        outer.awaited.update(key for key in self.awaited if key[0] not in self.local)
+        outer.wrote.update({key: None for key in self.wrote if key[0] not in self.local})
+        self.local, self.awaited, self.wrote = outer.local, outer.awaited, outer.wrote
+
+    def back_to(self, time: float) -> None:
+        """What came since does not count."""
+        self.ready.clear()
+        self.settled = self.last = time
+
+    def go_on(self, cycles: float) -> None:
+        """So much more time has passed."""
+        self.back_to(self.last + cycles)
+
+
+class Frame:
+    """What there was before a loop."""
+
+    def __init__(
+        self, began: float, local: set[str], awaited: set[Key], wrote: dict[Key, None]
+    ) -> None:
+        self.began, self.local, self.awaited, self.wrote = began, local, awaited, wrote
+
+
+def key(target: Expr) -> Key:
+    """That of a variable, or of an element of an array."""
+    match target:
+        case Name(name):
+            return name, None
+        case Element(Name(name), at):
+            return name, at
+    return "", target
+
+
+def _variables(place: Expr | None) -> frozenset[str]:
+    if isinstance(place, Integer):
+        return frozenset(variable.name for variable in place.index.variables)
+    return frozenset(names(place)) if place is not None else frozenset()
+
+
+def cycles(opcode: str, dtype: str) -> float:
+    """Until the result of an elementwise op is there."""
+    one = price(opcode, dtype)
+    return OPERATION * (one.flops + one.int_ops + 2 * one.flops64) + SPECIAL * one.special

@@ -1,0 +1,102 @@
+"""What is counted of loops in each form is what the emulator sees them do, all turns together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from fusionstitch.codegen.count.tallies import count
+from fusionstitch.codegen.settings import CodegenOptions
+from fusionstitch.hlo.errors import CodegenError
+from tests.codegen.regions import Built, Case, build, whole_of
+from tests.codegen.test_phased_loops import DEALT, PROGRAMS
+from tests.codegen.test_tallies import SCOPES, accesses
+from tests.codegen.test_whole_loops import PROGRAMS as ROWS
+
+pytestmark = pytest.mark.slow
+TABLE = {
+    "rows": {name: (fun, (np.asarray(x),)) for name, (fun, x, _) in ROWS.items()},
+    "dealt": DEALT,
+    "block": PROGRAMS,
+    "grid": PROGRAMS,
+}
+#: Where data or a turn decides which of several arrays is read: each is counted.
+UPPER = {("grid", "selected addresses"), ("block", "selected addresses")}
+#: Buffers of global memory, which change names from turn to turn.
+GLOBAL = ("input", "output", "scratch")
+
+
+def cases() -> Iterator[tuple[tuple[str, str], Case]]:
+    """Loops whose turns the program says, in the forms that they have."""
+    for form, programs in TABLE.items():
+        for name, (fun, args) in programs.items():
+            given: Callable[..., Any] = fun
+            region = whole_of(given, *args, name=f"k_{form}_{name.replace(' ', '_')}")
+            arrays = [np.asarray(x) for x in jax.tree.leaves(args)]
+            case = Case(region, arrays, options=CodegenOptions(template=f"loop {form}"))
+            try:
+                kernel = case.kernel()
+            except CodegenError:
+                continue
+            if _known(dict(kernel.facts)["turns"]):
+                yield (form, name), case
+
+
+def _known(turns: Any) -> bool:
+    return turns[2] and all(map(_known, turns[1]))
+
+
+@pytest.fixture(scope="module")
+def built(host_compiler: str) -> tuple[Built, dict[tuple[str, str], Case]]:
+    found = dict(cases())
+    assert {form for form, _ in found} == set(TABLE)
+    assert len(found) > 50
+    return build(found.values(), counted=True), found
+
+
+def test_loops_do_what_was_counted(built: tuple[Built, dict[tuple[str, str], Case]]) -> None:
+    made, found = built
+    for name, case in found.items():
+        tally, ran = count(made.lowered[case]), made.counters(case)
+        seen: Counter[object] = Counter(ran.meetings)
+        said: Counter[object] = Counter({SCOPES[s]: n for s, n in tally.barriers.items()})
+        said["shuffle"] = tally.shuffles
+        for total, reads, writes in (
+            (seen, ran.reads, ran.writes),
+            (said, accesses(tally.loads), accesses(tally.stores)),
+        ):
+            for what, each in (("read", reads), ("written", writes)):
+                for (place, width), times in each.items():
+                    total[what, "global" if place in GLOBAL else place, width] += times
+        for key in said.keys() | seen.keys():
+            if tally.upper or name in UPPER:
+                assert seen[key] <= said[key] or name in UPPER, (name, key)
+            else:
+                assert seen[key] == said[key], (name, key)
+
+
+def test_phases_of_a_grid_turn_with_its_loop(
+    built: tuple[Built, dict[tuple[str, str], Case]],
+) -> None:
+    made, found = built
+    tally = count(made.lowered[found["grid", "diffusion"]])
+    assert {phase.turns for phase in tally.phases} == {1, 7}
+    tally = count(made.lowered[found["grid", "three deep"]])
+    assert max(phase.turns for phase in tally.phases) == 16
+    tally = count(made.lowered[found["block", "diffusion"]])
+    assert {phase.turns for phase in tally.phases} == {1}
+
+
+def test_loops_that_the_data_ends_turn_as_often_as_is_said() -> None:
+    fun, args = TABLE["rows"]["collatz"]
+    region = whole_of(fun, *args)
+    case = Case(region, list(args), options=CodegenOptions(template="loop rows"))
+    one, many = (count(build([case]).lowered[case], trips) for trips in (1, 10))
+    [first], [second] = one.phases, many.phases
+    assert second.instructions.int_ops > 5 * first.instructions.int_ops
+    assert second.path.chain > 5 * first.path.chain
