@@ -143,5 +143,5 @@ def parts_us(
     near = phase.moved / (device.l2_bytes_per_s * prices.l2_share) * 1e6
     near *= max(1.0, 1 / each) ** prices.few_blocks
     far = phase.outside * missed / (device.dram_bytes_per_s * prices.dram_share) * 1e6
-    turns = phase.turns
+    turns = max(1, phase.turns)
     return way, issued * uneven / turns, near / turns, far / turns

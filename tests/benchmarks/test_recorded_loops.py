@@ -23,6 +23,7 @@ def test_what_becomes_of_each(golden: Golden) -> None:
             continue
         found = core.stitch(data, fs.Options(backend="emulate"), device("h200"), None)
         assert not found.fallbacks, name
+        assert not [r for r in found.rejected if r.reason.startswith("Defect")], name
         kernels = [k.template for k in found.kernels if dict(k.facts).get("scope") == "loop"]
         left = [r.reason.partition("\n")[0] for r in found.rejected if r.rule == "loop"]
         lines += [name, *(f"  {text}" for text in (*kernels, *left))]

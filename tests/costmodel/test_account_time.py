@@ -33,7 +33,9 @@ def test_a_large_copy_takes_what_dram_takes() -> None:
 
 
 def test_a_lone_thread_takes_as_long_as_its_way() -> None:
-    turns = [account_us(of(PhaseAccount(Path(rounds=n, far=n)), blocks=1), H200) for n in (0, 1000, 2000)]
+    turns = [
+        account_us(of(PhaseAccount(Path(rounds=n, far=n)), blocks=1), H200) for n in (0, 1000, 2000)
+    ]
     assert turns[1] - turns[0] == pytest.approx(turns[2] - turns[1], rel=0.01)
     assert turns[1] > turns[0] + 10
 

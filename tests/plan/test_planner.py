@@ -224,14 +224,16 @@ def test_what_is_counted_has_the_last_word() -> None:
     graph, options = _adds(4), Options(scorer="model")
     [one] = Planner(graph, H200, options, kernel_of, count=counted(Path(rounds=1))).plan().chosen
     assert one.score_us == _plan(graph, scorer="model").chosen[0].score_us
-    slow = Planner(graph, H200, options, kernel_of, count=counted(Path(rounds=1000))).plan()
+    slow = Planner(
+        graph, H200, options, kernel_of, count=counted(Path(rounds=1000, far=1000))
+    ).plan()
     assert slow.chosen == ()
     reasons = {r.reason: dict(r.facts) for r in slow.rejected}
     found = reasons["Counted statement by statement, its kernel is slower than XLA's own."]
     assert isinstance(found["modelled_us"], float)
     assert found["modelled_us"] > 10
     # too few kernels with such a way were measured
-    unproven = counted(Path(rounds=1000, products=1))
+    unproven = counted(Path(rounds=1000, far=1000, products=1))
     assert len(Planner(graph, H200, options, kernel_of, count=unproven).plan().chosen) == 1
 
 
