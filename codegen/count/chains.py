@@ -8,6 +8,7 @@ it is there; loads of global memory take no time here, which is that of `pressur
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.expressions import Element, Expr, Integer, Name
 from fusionstitch.codegen.ir.walk import names
@@ -19,22 +20,31 @@ OPERATION, SPECIAL, NEAR = 4, 20, 24
 Key = tuple[str, Expr | None]
 
 
+@dataclass(eq=False)
+class Frame:
+    """The body of a loop, which began at a time: the variables that it declares, the values that
+    it read before it wrote them, and those that it wrote."""
+
+    began: float = 0.0
+    local: set[str] = field(default_factory=set)
+    awaited: set[Key] = field(default_factory=set)
+    wrote: dict[Key, None] = field(default_factory=dict)
+
+
 class Chain:
     """When values are there: those in `ready`, and all others by `settled`; the last of all so far
-    at `last`. A loop's frame knows what its body wrote, and read before it did."""
+    at `last`. `frame` is that of the innermost loop."""
 
     def __init__(self) -> None:
         self.ready: dict[Key, float] = {}
         self.settled = self.last = 0.0
-        self.local: set[str] = set()
-        self.awaited: set[Key] = set()
-        self.wrote: dict[Key, None] = {}
+        self.frame = Frame()
 
     def read(self, key: Key) -> float:
         """When a variable or an element is there."""
         name, place = key
-        if key not in self.wrote:
-            self.awaited.add(key)
+        if key not in self.frame.wrote:
+            self.frame.awaited.add(key)
         if key in self.ready or place is None:
             return self.ready.get(key, self.settled)
         own = [time for (other, _), time in self.ready.items() if other == name]
@@ -43,12 +53,12 @@ class Chain:
     def write(self, key: Key, time: float) -> None:
         """A variable or an element gets a value."""
         self.ready[key] = time
-        self.wrote[key] = None
+        self.frame.wrote[key] = None
         self.last = max(self.last, time)
 
     def declare(self, name: str, time: float) -> None:
-        """A variable of the innermost frame."""
-        self.local.add(name)
+        """A variable of the innermost loop."""
+        self.frame.local.add(name)
         self.write((name, None), time)
 
     def after(self, times: Iterable[float], cycles: float) -> float:
@@ -63,26 +73,25 @@ class Chain:
         self.settled = self.last
 
     def begin(self) -> Frame:
-        """The first turn of a loop begins."""
+        """The first turn of a loop begins. Gives the frame that it stands in, for its `end`."""
         self.settle()
-        outer = Frame(self.settled, self.local, self.awaited, self.wrote)
-        self.local, self.awaited, self.wrote = set(), set(), {}
+        outer, self.frame = self.frame, Frame(self.settled)
         return outer
 
     def end(self, outer: Frame, turns: int, variable: str) -> None:
         """It has ended, and the others are like it: each begins when what it needs of the one
-        before is there."""
-        first = self.last - outer.began
-        waits = [self.settled - outer.began]
-        for name, place in self.wrote:
+        before is there. Elements whose place has its `variable` are others in each turn."""
+        own = self.frame
+        waits = [self.settled - own.began]
+        for name, place in own.wrote:
             apart = variable in _variables(place)
-            if name not in self.local and not apart and (name, place) in self.awaited:
-                waits.append(self.ready.get((name, place), self.settled) - outer.began)
-        self.last = outer.began + first + max(0, turns - 1) * max(waits)
+            if name not in own.local and not apart and (name, place) in own.awaited:
+                waits.append(self.ready.get((name, place), self.settled) - own.began)
+        self.last += max(0, turns - 1) * max(waits)
         self.settle()
-        outer.awaited.update(key for key in self.awaited if key[0] not in self.local)
-        outer.wrote.update({key: None for key in self.wrote if key[0] not in self.local})
-        self.local, self.awaited, self.wrote = outer.local, outer.awaited, outer.wrote
+        outer.awaited.update(key for key in own.awaited if key[0] not in own.local)
+        outer.wrote.update({key: None for key in own.wrote if key[0] not in own.local})
+        self.frame = outer
 
     def back_to(self, time: float) -> None:
         """What came since does not count."""
@@ -92,15 +101,6 @@ class Chain:
     def go_on(self, cycles: float) -> None:
         """So much more time has passed."""
         self.back_to(self.last + cycles)
-
-
-class Frame:
-    """What there was before a loop."""
-
-    def __init__(
-        self, began: float, local: set[str], awaited: set[Key], wrote: dict[Key, None]
-    ) -> None:
-        self.began, self.local, self.awaited, self.wrote = began, local, awaited, wrote
 
 
 def key(target: Expr) -> Key:

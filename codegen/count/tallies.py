@@ -137,7 +137,7 @@ class _Walk(Visits):
         self.kinds[one.name] = one.kind
         self.sizes[one.name] = size = one.size or 1
         self.pressure.array(-(-kind_of(one.kind).bytes // 4) * size)
-        self.chain.local.add(one.name)
+        self.chain.frame.local.add(one.name)
 
     def shared(self, one: Shared) -> None:
         self.names.places[one.name] = Place(Memory.SHARED, one.item, one.offset)
