@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tallies import count
+from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
@@ -40,10 +41,12 @@ FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
 
 @dataclass(frozen=True, eq=False)
 class Looped:
-    """A region with loops, the form of its kernel, what that becomes and is estimated to do."""
+    """A region with loops, the form of its kernel, what that becomes and is estimated to do;
+    `begun` are its statements before the passes."""
 
     region: Graph
     form: Form
+    begun: Lowered
     written: Written
     facts: KernelFacts
 
@@ -74,9 +77,10 @@ def plan_loops(
     if not found:
         raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
     best = min(found, key=lambda one: one.us)
-    watch.lowered(best.written.lowered, "lowered", "what the loops became")
-    written = replace(best.written, lowered=passed(best.written.lowered, watch))
-    return replace(best, written=written)
+    if watch is not NOBODY:
+        watch.lowered(best.begun, "lowered", "what the loops became")
+        passed(best.begun, watch)
+    return best
 
 
 def form_of(template: str) -> tuple[str, ...]:
@@ -92,9 +96,9 @@ def _written(form: Form, settings: Settings) -> Written:
 
 
 def _looped(region: Graph, form: Form, settings: Settings) -> Looped:
-    """A region's loops in a form, with what its kernel will do once its barriers are placed."""
-    written = _written(form, settings)
-    lowered = passed(written.lowered, NOBODY)
+    """A region's loops in a form, and what its kernel does."""
+    begun = _written(form, settings)
+    lowered = passed(begun.lowered, NOBODY)
     counted = account(count(lowered, UNKNOWN_TRIPS), lowered)
     moved = Work(
         bytes_read=sum(p.shape.bytes for p in region.parameters),
@@ -110,7 +114,7 @@ def _looped(region: Graph, form: Form, settings: Settings) -> Looped:
         facts=(("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])),
         account=counted,
     )
-    return Looped(region, form, written, facts)
+    return Looped(region, form, begun.lowered, replace(begun, lowered=lowered), facts)
 
 
 def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:
