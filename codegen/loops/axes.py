@@ -158,7 +158,8 @@ class GroupAxes:
         return longer
 
     def sharing_inputs(self) -> GroupAxes:
-        """These axes, with those of inputs that several stages read under like maps as one."""
+        """These axes, with those of inputs that several stages read, and of values that they
+        compute, under like maps as one."""
         shared = self._copy()
         shared._match_inputs()
         return shared
@@ -229,12 +230,14 @@ class GroupAxes:
         return found
 
     def _match_inputs(self) -> None:
-        """Stages that read one input under like maps share its axes."""
-        readers = Counter(ident for s in self.stages for ident in {op.id for op, _ in s.loads})
+        """Stages that read one input, or compute one value, under like maps share its axes."""
+        readers = Counter(
+            ident for s in self.stages for ident in {op.id for op, _ in (*s.loads, *s.specials)}
+        )
         seen: dict[int, list[int]] = {}
         for stage in self.stages:
             first: set[int] = set()
-            for op, index in stage.loads:
+            for op, index in (*stage.loads, *stage.specials):
                 if op.id in first or readers[op.id] == 1:
                     continue
                 first.add(op.id)

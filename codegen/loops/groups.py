@@ -94,7 +94,8 @@ class Group:
 
     @functools.cached_property
     def axes(self) -> GroupAxes:
-        """Stages that read one input alike share its axes, unless that costs parallelism."""
+        """Stages that read one input alike, or compute one value alike, share its axes, unless that
+        costs parallelism."""
         axes = self._own_axes
         if self._shares_inputs():
             shared = axes.sharing_inputs()
@@ -134,10 +135,10 @@ class Group:
         return Figures(tiles, points, tuple(sizes), _shared_bytes(self.stages, sizes, points), us)
 
     def _shares_inputs(self) -> bool:
-        """True if two stages read one input."""
+        """True if two stages read one input, or compute one value."""
         seen: set[int] = set()
         for stage in self.stages:
-            own = {op.id for op, _ in stage.loads}
+            own = {op.id for op, _ in (*stage.loads, *stage.specials)}
             if seen & own:
                 return True
             seen |= own
@@ -269,7 +270,7 @@ class _Merger:
                 for producer, _ in stage.reads:
                     if self.group_of[producer] not in apart:
                         self._try(self.group_of[producer], self.group_of[stage], linked=True)
-            for left, right in self._siblings():
+            for left, right in (*self._siblings(), *self._twins()):
                 self._try(self.group_of[left], self.group_of[right], linked=False)
         return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
 
@@ -306,6 +307,18 @@ class _Merger:
             for op in stage.swept:
                 if op.shape.size * 2 < _work(stage):
                     continue
+                readers = before.setdefault(op.id, [])
+                pairs += [(reader, stage) for reader in readers[:-MOST_SIBLINGS:-1]]
+                readers.append(stage)
+        return pairs
+
+    def _twins(self) -> list[tuple[Stage, Stage]]:
+        """Pairs of stages, one soon after the other, that compute a special function alike, element
+        by element: in one loop it is computed once."""
+        before: dict[int, list[Stage]] = {}
+        pairs: list[tuple[Stage, Stage]] = []
+        for stage in self.stages:
+            for op, _ in stage.specials:
                 readers = before.setdefault(op.id, [])
                 pairs += [(reader, stage) for reader in readers[:-MOST_SIBLINGS:-1]]
                 readers.append(stage)

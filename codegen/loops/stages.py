@@ -43,10 +43,11 @@ class Stage:
 
     `inner` are the reduced (or contracted) dims as index variables, empty for elementwise ops.
     `reads` are the values of other stages and `loads` the inputs it reads, each with the index in
-    terms of `dims` and `inner`. An optional stage only caches a value its readers could recompute;
-    the others that are `whole` are never recomputed, wherever they are read. `cuts` are the outputs
-    that are part of its value. Stages of equal `form` are alike but for which values and inputs
-    they read.
+    terms of `dims` and `inner`. `specials` are the special functions of as many elements that a
+    stage without `inner` computes on the way, each with the index that it is first met at. An
+    optional stage only caches a value its readers could recompute; the others that are `whole` are
+    never recomputed, wherever they are read. `cuts` are the outputs that are part of its value.
+    Stages of equal `form` are alike but for which values and inputs they read.
     """
 
     op: Op
@@ -60,6 +61,7 @@ class Stage:
     reads: list[tuple[Stage, Indices]] = field(default_factory=list)
     loads: list[tuple[Op, Indices]] = field(default_factory=list)
     inlined: frozenset[int] = frozenset()
+    specials: list[tuple[Op, Indices]] = field(default_factory=list)
     form: int = -1
 
     @functools.cached_property
@@ -286,7 +288,13 @@ def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
 def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
     """Fills `reads`, `loads`, `inlined` and `form`; `by_op` are the stages that are read whole."""
     op = stage.op
-    leaves, stage.inlined = closure(op, stage.dims, stage.inner, by_op)
+    leaves, passed = closure(op, stage.dims, stage.inner, by_op)
+    stage.inlined = frozenset(other.id for other, _ in passed)
+    stage.specials = [
+        (other, index)
+        for other, index in passed
+        if not stage.inner and other.shape.size == op.shape.size and spec_of(other.opcode).special
+    ]
     stage.reads = [(by_op[leaf.id], index) for leaf, index in leaves if leaf.id in by_op]
     stage.loads = [(leaf, index) for leaf, index in leaves if leaf.id not in by_op]
     stage.form = _form(
@@ -297,7 +305,7 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         stage.inner_extents,
         stage.optional,
         tuple((producer.op.shape, index) for producer, index in stage.reads),
-        tuple((source.shape, index) for source, index in stage.loads),
+        tuple((source.shape, index) for source, index in (*stage.loads, *stage.specials)),
     )
 
 
@@ -320,20 +328,23 @@ def form_of(stages: Sequence[Stage]) -> bytes:
     for stage in stages:
         found.append(stage.form)
         found += [place.get(producer, -1) for producer, _ in stage.reads]
-        found += [inputs.setdefault(op.id, len(inputs)) for op, _ in stage.loads]
+        found += [
+            inputs.setdefault(op.id, len(inputs)) for op, _ in (*stage.loads, *stage.specials)
+        ]
     return array("q", found).tobytes()
 
 
 def closure(
     root: Op, dims: Indices, inner: Indices, stops: Container[int]
-) -> tuple[list[tuple[Op, Indices]], frozenset[int]]:
+) -> tuple[list[tuple[Op, Indices]], list[tuple[Op, Indices]]]:
     """Walks from `root` at (dims, inner) down to inputs and ops in `stops`.
 
-    Returns those leaves, each with the index it is read at, and the ids of the ops passed. Raises
-    CodegenError where more than `MOST_AGAIN` of them are passed again, at another index.
+    Returns those leaves, each with the index it is read at, and the ops passed, each with the index
+    it is first met at. Raises CodegenError where more than `MOST_AGAIN` of them are passed again,
+    at another index.
     """
     leaves: list[tuple[Op, Indices]] = []
-    passed: set[int] = set()
+    passed: dict[int, tuple[Op, Indices]] = {}
     seen: set[tuple[int, Indices]] = set()
     todo = body_reads(root, dims, inner)
     if root.opcode == "reduce":
@@ -352,9 +363,9 @@ def closure(
         if op.id in stops or op.opcode == "parameter":
             leaves.append((op, index))
         else:
-            passed.add(op.id)
+            passed.setdefault(op.id, (op, index))
             todo.extend(reversed(inlined_reads(op, index)))
-    return leaves, frozenset(passed)
+    return leaves, list(passed.values())
 
 
 def inlined_reads(op: Op, index: Indices) -> list[tuple[Op, Indices]]:

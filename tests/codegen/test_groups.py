@@ -91,6 +91,17 @@ def test_siblings_that_read_one_input_alike_share_a_loop() -> None:
     assert [opcodes(g) for g in groups] == [["reduce", "reduce"]]
 
 
+def test_siblings_that_compute_a_special_function_alike_share_a_loop() -> None:
+    """A gate of a recurrent cell and its derivative: of what they read, a part."""
+    b = Builder()
+    gates = b.parameter((1024, 256))
+    gate = b.tanh(b.slice(gates, (0, 64), (1024, 128)))
+    other = b.tanh(b.slice(gates, (0, 128), (1024, 192)))
+    left = b.mul(gate, other)
+    right = b.sub(b.mul(gate, gate), gate)
+    assert len(groups_of(b, left, right)) == 1
+
+
 def test_siblings_with_other_loops_stay_apart() -> None:
     b = Builder()
     x = b.parameter((1000, 512))
