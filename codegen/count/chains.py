@@ -16,7 +16,8 @@ from fusionstitch.costmodel.work import price
 
 #: Cycles until a result is there: of an operation, a special function, a load of what is near.
 OPERATION, SPECIAL, NEAR = 4, 20, 24
-#: A variable, or an element of an array by its place as the text says it.
+#: A variable, a buffer of shared memory as a whole, or an element of an array by its place as the
+#: text says it.
 Key = tuple[str, Expr | None]
 
 
@@ -60,6 +61,12 @@ class Chain:
         """A variable of the innermost loop."""
         self.frame.local.add(name)
         self.write((name, None), time)
+
+    def swap(self, left: str, right: str) -> None:
+        """Two buffers change names."""
+        times = [self.ready.get((name, None), self.settled) for name in (left, right)]
+        self.write((left, None), times[1])
+        self.write((right, None), times[0])
 
     def after(self, times: Iterable[float], cycles: float) -> float:
         """When what takes so many cycles has its result, by when its operands are there."""

@@ -41,6 +41,7 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
     StoreVector,
+    Swap,
     Table,
     While,
 )
@@ -169,11 +170,13 @@ class _Walk(Visits):
     # ---- memory ----------------------------------------------------------------------------------
 
     def store(self, one: Store) -> None:
-        self.expr(one.value)
+        time = self.expr(one.value)
         self.expr(one.address)
         place = self.names.places.get(one.buffer)
         if place:
             self.access(self.now.stores, place, self.address(place, one.address), place.item)
+            if place.memory is Memory.SHARED:
+                self.chain.write((one.buffer, None), time)
 
     def store_vector(self, one: StoreVector) -> None:
         place = self.names.places.get(one.buffer)
@@ -183,7 +186,12 @@ class _Walk(Visits):
         if place:
             width = kind_of(self.kinds[one.values]).bytes
             self.access(self.now.stores, place, self.address(place, one.address), width)
+            if place.memory is Memory.SHARED:
+                self.chain.write((one.buffer, None), self.chain.read((one.values, None)))
         self.runs = outer
+
+    def swap(self, one: Swap) -> None:
+        self.chain.swap(one.left, one.right)
 
     def barrier(self, one: Barrier) -> None:
         block, cluster, grid = self.lowered.block, self.lowered.cluster, self.lowered.grid
@@ -380,6 +388,7 @@ _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {
     Fill: _Walk.fill,
     Call: _Walk.call,
     Barrier: _Walk.barrier,
+    Swap: _Walk.swap,
     Skip: _Walk.skip,
     Leave: _Walk.leave,
     While: _Walk.repeat,

@@ -120,7 +120,9 @@ class Visits:
         if place:
             self.access(self.now.loads, place, self.address(place, one.at), place.item)
             if place.memory in _NEAR:
-                return self.chain.after([time], chains.NEAR)
+                return self.chain.after(
+                    [time, self.chain.read(chains.key(one.buffer))], chains.NEAR
+                )
         return time
 
     def load_vector(self, one: LoadVector) -> float:
@@ -129,7 +131,7 @@ class Visits:
             width = bytes_of(one.kind) * one.width
             self.access(self.now.loads, place, self.address(place, one.at), width)
             if place.memory in _NEAR:
-                return self.chain.after([], chains.NEAR)
+                return self.chain.after([self.chain.read(chains.key(one.buffer))], chains.NEAR)
         return self.chain.settled
 
     def arithmetic(self, one: Arithmetic) -> float:

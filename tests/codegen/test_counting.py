@@ -34,8 +34,10 @@ from fusionstitch.codegen.ir.statements import (
     If,
     Let,
     Scope,
+    Shared,
     Statement,
     Store,
+    Swap,
     unrolled,
 )
 from fusionstitch.codegen.places.index import Index, variable
@@ -224,6 +226,22 @@ def test_what_waits_for_the_turn_before_makes_a_chain() -> None:
     turn = chain_of(For("int", "i", number(0), number(1), body=(own,)))
     assert 0 < turn == chain_of(For("int", "i", number(0), number(10), body=(own,)))
     assert chain_of(*start, added("sum", own)) < alone + 2 * turn
+
+
+def test_a_value_in_shared_memory_waits_for_the_turn_that_stored_it() -> None:
+    """In two buffers that change names."""
+    rooms = (
+        Shared("float", "now", 0, 256, 4, changes=True),
+        Shared("float", "next", 1024, 256, 4, changes=True),
+    )
+    moved = Let("float", "value", Load(Name("now"), THREAD)), Store("next", THREAD, Name("value"))
+
+    def turns(number_: int, *last: Statement) -> float:
+        loop = For("int", "i", number(0), number(number_), body=(*moved, *last))
+        return chain_of(*rooms, loop)
+
+    assert 0 < turns(10) == turns(1)
+    assert turns(10, Swap("now", "next")) == 10 * turns(1)
 
 
 def test_elements_of_a_loop_do_not_wait_for_each_other() -> None:
