@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from benchmarks.revisions import written
+from benchmarks.revisions import write
 from fusionstitch.codegen.generate import Draft, LoopDraft, draft
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
@@ -99,14 +98,8 @@ def drafts() -> Iterator[tuple[str, Draft | LoopDraft]]:
 
 
 def main() -> None:
-    folder, jobs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    folder.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(jobs) as pool:
-        building = [
-            pool.submit(written, folder, name, one.kernel(device("h200"))) for name, one in drafts()
-        ]
-        for one in building:
-            one.result()
+    kernels = ((name, one.kernel(device("h200"))) for name, one in drafts())
+    write(kernels, Path(sys.argv[1]), *map(int, sys.argv[2:]))
 
 
 if __name__ == "__main__":

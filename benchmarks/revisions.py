@@ -10,12 +10,14 @@ nothing to measure. Launches are captured into a CUDA graph, as XLA does with th
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
 import math
 import statistics
 import sys
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,24 +30,24 @@ LAUNCHES, REPLAYS, ROUNDS = 10, 2, 9
 LONGEST = 20_000.0
 
 
-def write(folder: Path, jobs: int = 1, arch: str = "sm_90") -> None:
-    """Writes the cubin and the launch of each kernel that this tree generates."""
+def generated() -> Iterator[tuple[str, Any]]:
+    """The kernels that this tree generates, by name."""
     from fusionstitch.codegen.generate import generate
     from fusionstitch.costmodel.devices import device
     from fusionstitch.hlo.errors import CodegenError
     from tests.replay.replay import stored
 
-    folder.mkdir(parents=True, exist_ok=True)
     target = device("h200")
+    for name, graph in stored():
+        with contextlib.suppress(CodegenError):
+            yield name, generate(graph, target)
+
+
+def write(kernels: Iterable[tuple[str, Any]], folder: Path, jobs: int = 1) -> None:
+    """Writes the cubin and the launch of each kernel."""
+    folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
-        building = []
-        for name, graph in stored():
-            try:
-                kernel = generate(graph, target)
-            except CodegenError:
-                continue
-            building.append(pool.submit(written, folder, name, kernel, arch))
-        for one in building:
+        for one in [pool.submit(written, folder, name, kernel) for name, kernel in kernels]:
             one.result()
 
 
@@ -190,9 +192,9 @@ def _values(random: np.random.Generator, size: int, kind: str) -> np.ndarray:
 def main() -> None:
     match sys.argv[1:]:
         case ["write", folder]:
-            write(Path(folder))
+            write(generated(), Path(folder))
         case ["write", folder, jobs]:
-            write(Path(folder), int(jobs))
+            write(generated(), Path(folder), int(jobs))
         case ["measure", old, new, file, *skipped]:
             found = measure(Path(old), Path(new), frozenset(skipped))
             Path(file).write_text(json.dumps(found, indent=1))

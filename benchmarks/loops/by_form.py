@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks.loops.forced import taken
 from benchmarks.loops.record import stored
-from benchmarks.revisions import written
+from benchmarks.revisions import write
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.whiles.generate import FORMS
 from fusionstitch.compiler import core
@@ -38,26 +37,20 @@ def kernels() -> Iterator[tuple[str, Kernel, KernelFacts]]:
                 core.stitch(module, Options(scorer="model"), target, None)
             for number, (kernel, facts) in enumerate({k.source: (k, f) for k, f in made}.values()):
                 assert facts.account is not None
-                if (
-                    _known(dict(facts.facts)["turns"])
-                    and account_us(facts.account, target) < LONGEST
-                ):
+                short = account_us(facts.account, target) < LONGEST
+                if short and known(dict(facts.facts)["turns"]):
                     yield f"{program}-{form}-{number}", kernel, facts
 
 
-def _known(turns: Any) -> bool:
+def known(turns: Any) -> bool:
     """Whether the program says how often a loop and those in it turn."""
-    _, inner, known = turns
-    return known and all(map(_known, inner))
+    _, inner, said = turns
+    return said and all(map(known, inner))
 
 
 def main() -> None:
-    folder, jobs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    folder.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(jobs) as pool:
-        building = [pool.submit(written, folder, name, kernel) for name, kernel, _ in kernels()]
-        for one in building:
-            one.result()
+    found = ((name, kernel) for name, kernel, _ in kernels())
+    write(found, Path(sys.argv[1]), *map(int, sys.argv[2:]))
 
 
 if __name__ == "__main__":

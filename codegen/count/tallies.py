@@ -12,7 +12,6 @@ from typing import Any
 from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts
 from fusionstitch.codegen.count.axes import Axis
-from fusionstitch.codegen.count.chains import Chain
 from fusionstitch.codegen.count.conditions import Condition, below_zero, turns
 from fusionstitch.codegen.count.factors import Factor
 from fusionstitch.codegen.count.kinds import bytes_of, kind_of
@@ -96,10 +95,9 @@ class _Walk(Visits):
     def close(self) -> None:
         """Ends a phase."""
         self.wait()
-        self.chain.settle()
-        self.path.chain += self.chain.last
+        self.path.chain = self.chain.last
         self.phases.append(self.now.closed(self.path, self.turns))
-        self.chain = Chain()
+        self.chain = chains.Chain()
         self.now, self.path = Amounts(), Path()
 
     def body(self, body: Sequence[Statement]) -> None:

@@ -231,13 +231,11 @@ class GroupAxes:
 
     def _match_inputs(self) -> None:
         """Stages that read one input, or compute one value, under like maps share its axes."""
-        readers = Counter(
-            ident for s in self.stages for ident in {op.id for op, _ in (*s.loads, *s.specials)}
-        )
+        readers = Counter(ident for s in self.stages for ident in {op.id for op, _ in s.common})
         seen: dict[int, list[int]] = {}
         for stage in self.stages:
             first: set[int] = set()
-            for op, index in (*stage.loads, *stage.specials):
+            for op, index in stage.common:
                 if op.id in first or readers[op.id] == 1:
                     continue
                 first.add(op.id)

@@ -138,7 +138,7 @@ class Group:
         """True if two stages read one input, or compute one value."""
         seen: set[int] = set()
         for stage in self.stages:
-            own = {op.id for op, _ in (*stage.loads, *stage.specials)}
+            own = {op.id for op, _ in stage.common}
             if seen & own:
                 return True
             seen |= own
@@ -270,7 +270,7 @@ class _Merger:
                 for producer, _ in stage.reads:
                     if self.group_of[producer] not in apart:
                         self._try(self.group_of[producer], self.group_of[stage], linked=True)
-            for left, right in (*self._siblings(), *self._twins()):
+            for left, right in self._siblings():
                 self._try(self.group_of[left], self.group_of[right], linked=False)
         return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
 
@@ -300,28 +300,18 @@ class _Merger:
         return last if waits > boundary_us(self.device, sms) else set()
 
     def _siblings(self) -> list[tuple[Stage, Stage]]:
-        """Pairs of stages, one soon after the other, that read an input about once per element."""
-        before: dict[int, list[Stage]] = {}
+        """Pairs of stages, one soon after the other, that read an input about once per element, or
+        compute a special function alike: in one loop they do so once."""
+        swept = [[o for o in s.swept if o.shape.size * 2 >= _work(s)] for s in self.stages]
+        specials = [[op for op, _ in s.specials] for s in self.stages]
         pairs: list[tuple[Stage, Stage]] = []
-        for stage in self.stages:
-            for op in stage.swept:
-                if op.shape.size * 2 < _work(stage):
-                    continue
-                readers = before.setdefault(op.id, [])
-                pairs += [(reader, stage) for reader in readers[:-MOST_SIBLINGS:-1]]
-                readers.append(stage)
-        return pairs
-
-    def _twins(self) -> list[tuple[Stage, Stage]]:
-        """Pairs of stages, one soon after the other, that compute a special function alike, element
-        by element: in one loop it is computed once."""
-        before: dict[int, list[Stage]] = {}
-        pairs: list[tuple[Stage, Stage]] = []
-        for stage in self.stages:
-            for op, _ in stage.specials:
-                readers = before.setdefault(op.id, [])
-                pairs += [(reader, stage) for reader in readers[:-MOST_SIBLINGS:-1]]
-                readers.append(stage)
+        for each in (swept, specials):
+            before: dict[int, list[Stage]] = {}
+            for stage, ops in zip(self.stages, each, strict=True):
+                for op in ops:
+                    others = before.setdefault(op.id, [])
+                    pairs += [(other, stage) for other in others[:-MOST_SIBLINGS:-1]]
+                    others.append(stage)
         return pairs
 
     def _try(self, left: Group, right: Group, linked: bool) -> None:

@@ -69,6 +69,11 @@ class Stage:
         return kind_of(self.op.opcode) in (Kind.REDUCTION, Kind.DOT)
 
     @property
+    def common(self) -> list[tuple[Op, Indices]]:
+        """What it may have in common with other stages: inputs that it reads, special functions."""
+        return [*self.loads, *self.specials]
+
+    @property
     def swept(self) -> list[Op]:
         """The inputs it passes over, each once; not those of which the data picks elements."""
         picked = (any(i.fetched for i in index) for _, index in self.loads)
@@ -286,14 +291,16 @@ def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
 
 
 def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
-    """Fills `reads`, `loads`, `inlined` and `form`; `by_op` are the stages that are read whole."""
+    """Fills `reads`, `loads`, `inlined`, `specials` and `form`; `by_op` are the stages that are
+    read whole."""
     op = stage.op
     leaves, passed = closure(op, stage.dims, stage.inner, by_op)
     stage.inlined = frozenset(other.id for other, _ in passed)
+    size = 0 if stage.inner else op.shape.size
     stage.specials = [
         (other, index)
         for other, index in passed
-        if not stage.inner and other.shape.size == op.shape.size and spec_of(other.opcode).special
+        if other.shape.size == size and spec_of(other.opcode).special
     ]
     stage.reads = [(by_op[leaf.id], index) for leaf, index in leaves if leaf.id in by_op]
     stage.loads = [(leaf, index) for leaf, index in leaves if leaf.id not in by_op]
@@ -305,7 +312,7 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         stage.inner_extents,
         stage.optional,
         tuple((producer.op.shape, index) for producer, index in stage.reads),
-        tuple((source.shape, index) for source, index in (*stage.loads, *stage.specials)),
+        tuple((source.shape, index) for source, index in stage.common),
     )
 
 
@@ -328,9 +335,7 @@ def form_of(stages: Sequence[Stage]) -> bytes:
     for stage in stages:
         found.append(stage.form)
         found += [place.get(producer, -1) for producer, _ in stage.reads]
-        found += [
-            inputs.setdefault(op.id, len(inputs)) for op, _ in (*stage.loads, *stage.specials)
-        ]
+        found += [inputs.setdefault(op.id, len(inputs)) for op, _ in stage.common]
     return array("q", found).tobytes()
 
 
