@@ -185,10 +185,18 @@ def _lower(own: Wrapping, args: Any, kwargs: Any, **keywords: Any) -> Any:
 def call_of(
     fun: Callable[..., Any], args: Any, kwargs: Any, options: Options | None = None
 ) -> Call:
-    """A call to report on or to tune: by what `fs.jit` was given if `fun` comes from it, with
-    other options if there are any."""
+    """A call to report on or to tune: by what `fs.jit` or jax.jit was given if `fun` comes from it,
+    with other options if there are any."""
+    import jax
+
+    from fusionstitch.arguments import static_of
+
+    if isinstance(fun, types.MethodType) and isinstance(fun.__func__, jax.stages.Wrapped):
+        args = (fun.__self__, *args)
+        fun = fun.__func__
     if not isinstance(fun, Jitted):
-        return Call(fun, args, kwargs, Options() if options is None else options, {}, jit)
+        keywords = static_of(fun, args, kwargs)
+        return Call(fun, args, kwargs, Options() if options is None else options, keywords, jit)
     own = fun._fusionstitch
     options = own.options if options is None else options
     return Call(own.fun, args, kwargs, options, own.keywords, jit)

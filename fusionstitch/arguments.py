@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fusionstitch.hlo.errors import OptionError
+from fusionstitch.roads.original import plain_jit
+from fusionstitch.runtime.outcome import Failed, caught
 
 _STATIC = ("static_argnums", "static_argnames")
 
@@ -37,6 +41,40 @@ def bind_static(
     bound.__name__ = bound.__qualname__ = getattr(fun, "__name__", "fun")
     rest = tuple(arg for n, arg in enumerate(args) if n not in fixed)
     return bound, rest, {k: v for k, v in kwargs.items() if k not in fixed_kwargs}
+
+
+def static_of(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Which of its arguments a function of jax.jit's calls static, as keywords for jax.jit; {} for
+    other functions. Raises what the function raises.
+
+    JAX tells how many they are: as many as a trace lacks. Which ones is tried out, for one that is
+    called static cannot be traced.
+    """
+    import jax
+
+    given = [n for n, arg in enumerate(args) if _is_hashable(arg)]
+    if not isinstance(fun, jax.stages.Wrapped) or not (given or kwargs):
+        return {}
+    positional, named = fun.trace(*args, **kwargs).args_info
+    names = [name for name in kwargs if name not in named]
+    keywords: dict[str, Any] = {"static_argnames": names} if names else {}
+    count = len(args) - len(positional)
+    for chosen in itertools.combinations(given, count) if count else ():
+        found = {**keywords, "static_argnums": chosen}
+        jitted = plain_jit()(fun, **found)
+        if not isinstance(caught(partial(jitted.trace, *args, **kwargs)), Failed):
+            return found
+    return keywords
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _as_list(value: Any) -> list[Any]:

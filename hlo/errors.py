@@ -38,7 +38,12 @@ class TemplateSyntaxError(FusionStitchError):
 
 
 class ToolchainError(FusionStitchError):
-    """A compiler (NVRTC or the host compiler) is missing or refused generated code."""
+    """A compiler (NVRTC or the host compiler) is missing or refused generated code; `said` is what
+    it said of the code, "" where that is not the reason."""
+
+    def __init__(self, message: str = "", said: str = ""):
+        super().__init__(message)
+        self.said = foreign.lines(said)
 
 
 class OptionError(FusionStitchError):

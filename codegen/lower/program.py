@@ -174,6 +174,6 @@ def is_wide(graph: Graph) -> bool:
 def _summary(scheduled: Scheduled) -> list[str]:
     ops = [op for op in scheduled.graph.ops[:-1] if op.opcode != "parameter"]
     lines = [
-        f"{scheduled.graph.name}: {len(ops)} ops in one kernel, {scheduled.facts.scope} scope."
+        f"{scheduled.graph.name}: {len(ops)} ops after rewriting, {scheduled.facts.scope} scope."
     ]
     return [*lines, *scheduled.template.splitlines()]

@@ -158,5 +158,5 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
 def _summary(region: Graph, form: Form) -> Iterator[str]:
     ops = [op for op in form.flat.graph.ops[:-1] if op.opcode != "parameter"]
     how = "of a row in one thread" if isinstance(form, InRows) else "in phases"
-    yield f"{region.name}: {len(ops)} ops in one kernel, all iterations {how}."
+    yield f"{region.name}: {len(ops)} ops after rewriting, all iterations {how}."
     yield form.template

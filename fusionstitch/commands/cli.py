@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _EXIT_FAILURE = 1
 _EXIT_USER_ERROR = 2
+#: A file's name that stands for stdout.
+_STDOUT = Path("-")
 logger = logging.getLogger(__name__)
 
 
@@ -63,11 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(text: object, stream: str = "stdout") -> None:
-    """Prints what may quote a module, whatever the terminal's encoding can hold, if it is open."""
+    """Prints what may quote a module."""
+    _print(foreign.lines(str(text)), stream)
+
+
+def _print(text: str, stream: str = "stdout") -> None:
+    """Prints whatever the terminal's encoding can hold, if it is open."""
     if (file := getattr(sys, stream)) is not None and not file.closed:
         encoding = file.encoding or "utf-8"
-        said = foreign.lines(str(text)).encode(encoding, "backslashreplace").decode(encoding)
-        print(said, file=file, flush=True)
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -112,13 +118,19 @@ def command_line() -> argparse.ArgumentParser:
         "report", parents=[target], help="kernels, traffic, times and errors against XLA"
     )
     report.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write it as JSON ('-': stdout)"
+        "--json", type=Path, metavar="FILE", help="also write it as JSON ('-': stdout, instead)"
     )
     report.add_argument(
-        "--html", type=Path, metavar="FILE", help="also write it as one page of HTML, to look into"
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="also write it as one page of HTML, to look into ('-': stdout, instead of the text)",
     )
     report.add_argument(
-        "--trace", type=Path, metavar="FILE", help="also write its timelines as a Chrome trace"
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="also write its timelines as a Chrome trace ('-': stdout, instead of the text)",
     )
     report.set_defaults(run=_report)
 
@@ -256,7 +268,6 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 
 
 def _call(parsed: argparse.Namespace) -> Call:
-    from fusionstitch.api import call_of
     from fusionstitch.commands import targets
     from fusionstitch.runtime.outcome import Failed
     from fusionstitch.runtime.signals import held
@@ -268,28 +279,29 @@ def _call(parsed: argparse.Namespace) -> Call:
         raise found.error
     chosen = ("device", "backend", "numerics", "scorer", "fallback")
     given = {name: value for name in chosen if (value := getattr(parsed, name, None)) is not None}
-    fun, args = targets.load(parsed.target)
-    call = call_of(fun, args, {})
-    targets.trace(call, parsed.target)
+    call = targets.call(parsed.target)
     return replace(call, options=call.options.replace(**given))
 
 
 def _report(parsed: argparse.Namespace) -> int:
+    from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports.report import report_call
 
-    _place(parsed.json)
-    report = report_call(_call(parsed), _workload(parsed.target))
-    data = json.dumps(report.to_dict(), indent=2, allow_nan=False)
-    if parsed.json == Path("-"):
-        print(data)
-    else:
+    wanted = parsed.json, parsed.html, parsed.trace
+    for path in wanted:
+        _place(path)
+    if wanted.count(_STDOUT) > 1:
+        raise FusionStitchError("Only one of --json, --html and --trace can go to stdout.")
+    with heard_on_stderr():
+        report = report_call(_call(parsed), _workload(parsed.target))
+    if _STDOUT not in wanted:
         _say(report)
-        if parsed.json is not None:
-            _written(parsed.json, data + "\n")
+    if parsed.json is not None:
+        _json(parsed.json, report.to_dict())
     if parsed.html is not None:
-        report.to_html(parsed.html)
+        _written(parsed.html, report.to_html())
     if parsed.trace is not None:
-        report.to_trace(parsed.trace)
+        _json(parsed.trace, report.to_trace(), indent=None)
     return 0
 
 
@@ -299,6 +311,7 @@ def _workload(target: str) -> str:
 
 
 def _explain(parsed: argparse.Namespace) -> int:
+    from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports import trial
     from fusionstitch.reports.answered import answered, to_dict
     from fusionstitch.reports.explain import explain
@@ -306,7 +319,8 @@ def _explain(parsed: argparse.Namespace) -> int:
 
     _place(parsed.json)
     question = Question(parsed.op, parsed.line, parsed.kernel)  # a wrong one is told before all
-    stitched = trial.plan(_call(parsed))
+    with heard_on_stderr():
+        stitched = trial.plan(_call(parsed))
     if parsed.json is not None:
         data = {"workload": _workload(parsed.target), **to_dict(stitched, question)}
         _json(parsed.json, data)
@@ -316,6 +330,7 @@ def _explain(parsed: argparse.Namespace) -> int:
 
 
 def _diff(parsed: argparse.Namespace) -> int:
+    from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports import differences, sides, trial
 
     _place(parsed.json)
@@ -324,8 +339,9 @@ def _diff(parsed: argparse.Namespace) -> int:
         if target.endswith(".json"):
             found.append(sides.of_file(Path(target)))
         else:
-            call = _call(argparse.Namespace(**{**vars(parsed), "target": target}))
-            found.append(sides.of_program(_workload(target), trial.plan(call)))
+            with heard_on_stderr():
+                plan = trial.plan(_call(argparse.Namespace(**{**vars(parsed), "target": target})))
+            found.append(sides.of_program(_workload(target), plan))
     difference = differences.compare(*found)
     if parsed.json is not None:
         _json(parsed.json, difference.to_dict())
@@ -334,13 +350,9 @@ def _diff(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _json(path: Path, data: object) -> None:
+def _json(path: Path, data: object, indent: int | None = 2) -> None:
     """Writes data as JSON into a file, or onto stdout for "-"."""
-    text = json.dumps(data, indent=2, allow_nan=False)
-    if path == Path("-"):
-        print(text)
-    else:
-        _written(path, text + "\n")
+    _written(path, json.dumps(data, indent=indent, allow_nan=False) + "\n")
 
 
 def _emit(parsed: argparse.Namespace) -> int:
@@ -348,12 +360,15 @@ def _emit(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports import trial
     from fusionstitch.reports.emitted import write
 
-    call = _call(parsed)
+    if parsed.output.exists() and not parsed.output.is_dir():
+        raise FusionStitchError(f"{parsed.output} is a file: name a folder with -o.")
     templates = targets.templates(parsed.templates)
-    if templates:
-        given = {**call.options.templates, **templates}
-        call = replace(call, options=call.options.replace(templates=given))
-    stitched = trial.plan(call)
+    with targets.heard_on_stderr():
+        call = _call(parsed)
+        if templates:
+            given = {**call.options.templates, **templates}
+            call = replace(call, options=call.options.replace(templates=given))
+        stitched = trial.plan(call)
     known = [kernel.name for kernel in stitched.kernels]
     if missing := [name for name in templates if name not in known]:
         raise FusionStitchError(
@@ -383,14 +398,15 @@ def _emit(parsed: argparse.Namespace) -> int:
 
 
 def _tune(parsed: argparse.Namespace) -> int:
+    from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.compiler import builders
     from fusionstitch.costmodel import devices
     from fusionstitch.tuning.tune import export_results, import_results, tune_call
 
     if not (parsed.targets or parsed.taken or parsed.export):
         raise FusionStitchError("Name a target to tune, or use --import or --export.")
-    for path in (parsed.json, parsed.export):
-        _place(path)
+    _place(parsed.json)
+    _place(parsed.export, stdout=False)
     if parsed.device is not None:
         devices.device(parsed.device)  # a wrong name is not to be found out after all the tuning
     if parsed.taken is not None:
@@ -399,22 +415,25 @@ def _tune(parsed: argparse.Namespace) -> int:
     reports, failed = [], []
     for target in parsed.targets:
         try:
-            call = _call(argparse.Namespace(target=target, numerics=parsed.numerics))
-            reports.append(tune_call(call, parsed.budget, _workload(target)))
+            with heard_on_stderr():
+                call = _call(argparse.Namespace(target=target, numerics=parsed.numerics))
+                reports.append(tune_call(call, parsed.budget, _workload(target)))
         except Exception as error:  # the other targets can still be tuned
             logger.debug("tuning %s failed", target, exc_info=True)
             failed.append(error)
             _say(f"fusionstitch: {target}: {error}", "stderr")
             continue
-        _say(reports[-1])
+        if parsed.json != _STDOUT:
+            _say(reports[-1])
         if parsed.export is not None:  # what is found is kept if a later target takes too long
             export_results(parsed.export, reports[-1].device)
     if parsed.json is not None:
-        data = json.dumps([report.to_dict() for report in reports], indent=2, allow_nan=False)
-        _written(parsed.json, data + "\n")
+        _json(parsed.json, [report.to_dict() for report in reports])
     if parsed.export is not None:
         device = parsed.device or builders.profile(Options(backend="auto")).name
-        _say(f"{export_results(parsed.export, device)} results for {device} in {parsed.export}")
+        count = export_results(parsed.export, device)
+        stream = "stderr" if parsed.json == _STDOUT else "stdout"
+        _say(f"{count} results for {device} in {parsed.export}", stream)
     expected = all(isinstance(error, FusionStitchError) for error in failed)
     return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
 
@@ -423,12 +442,13 @@ def _calibrate(parsed: argparse.Namespace) -> int:
     from fusionstitch.compiler import progress
     from fusionstitch.measure.calibrate import MEASURED, calibrate, to_json
 
+    _place(parsed.output)
     if parsed.gemms is not None or parsed.reductions is not None:
         return _tables(parsed)
     with progress.counted("measures this GPU", MEASURED) as step:
         profile = calibrate(parsed.device, step)
-    if parsed.output is None:
-        print(to_json(profile), end="")
+    if parsed.output in (None, _STDOUT):
+        _print(to_json(profile).rstrip("\n"))
     else:
         _written(parsed.output, to_json(profile))
         _say(f"{profile.name}: {profile.measured}")
@@ -441,6 +461,8 @@ def _tables(parsed: argparse.Namespace) -> int:
     from fusionstitch.compiler import progress
     from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
 
+    for path in (parsed.gemms, parsed.reductions):
+        _place(path, stdout=False)
     meter = calibrate.meter(parsed.device)
     grids: dict[str, Iterator[xla_programs.Program]]
     grids = {"gemms": gemms.grid(), "reductions": reductions.grid()}
@@ -455,15 +477,25 @@ def _tables(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _place(path: Path | None) -> None:
+def _place(path: Path | None, stdout: bool = True) -> None:
     """Raises for a file that nothing can be written to: not only after all the work."""
-    if path is not None and path != Path("-") and not path.parent.is_dir():
+    if path is None or (path == _STDOUT and stdout):
+        return
+    if path == _STDOUT:
+        raise FusionStitchError("This goes into a file, not to stdout: write its name for '-'.")
+    if not path.parent.is_dir():
         raise FusionStitchError(f"{path} cannot be written: there is no folder {path.parent}.")
+    if path.is_dir():
+        raise FusionStitchError(f"{path} cannot be written: it is a folder.")
 
 
 def _written(path: Path, text: str) -> None:
+    """Writes into a file, or onto stdout for "-"."""
+    if path == _STDOUT:
+        _print(text.rstrip("\n"))
+        return
     try:
-        path.write_text(text)
+        path.write_text(text, "utf-8", "backslashreplace")
     except OSError as error:
         raise FusionStitchError(f"{path} cannot be written: {error.strerror}.") from None
 

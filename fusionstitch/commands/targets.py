@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fusionstitch.errors import TargetError
+from fusionstitch.api import call_of
+from fusionstitch.errors import FusionStitchError, TargetError
 from fusionstitch.hlo.frames import Frame, is_users
+from fusionstitch.roads.call import Call
 from fusionstitch.roads.original import plain_jit
 from fusionstitch.supported import jax_version
-
-if TYPE_CHECKING:
-    from fusionstitch.roads.call import Call
 
 #: Endings of files that hold a module.
 MODULE_FILES = (".hlo", ".txt", ".mlir", ".stablehlo", ".bc", ".pb")
@@ -64,21 +65,47 @@ def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         nearest = f" Close to it: {', '.join(close)}." if close else ""
         raise TargetError(f"{target}: its module has no such name.{nearest} {HOW}")
     made = _call(getattr(module, name), target)
-    if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
-        raise TargetError(f"{target} returned {type(made).__name__}. {HOW}")
+    if not isinstance(made, tuple):
+        raise TargetError(f"{target} returned a {type(made).__name__}. {HOW}")
+    if len(made) != 2:
+        raise TargetError(
+            f"{target} returned {len(made)} things and not two. Keyword arguments are given with "
+            f"functools.partial. {HOW}"
+        )
     fun, args = made
+    if not callable(fun):
+        raise TargetError(f"{target} returned a {type(fun).__name__} for the function. {HOW}")
     return fun, tuple(args) if isinstance(args, (tuple, list)) else (args,)
 
 
-def trace(call: Call, target: str) -> None:
-    """Raises TargetError for a function that JAX cannot trace with its arguments. JAX keeps what
-    it has traced, so that this costs nothing."""
-    if not jax_version():
-        return
+def call(target: str) -> Call:
+    """The call that `target` names. Raises TargetError, also for a function that JAX cannot trace
+    with its arguments. JAX keeps what it has traced, so that this costs nothing."""
+    fun, args = load(target)
     try:
-        plain_jit()(call.fun, **call.jit_keywords).trace(*call.args, **call.kwargs)
+        found = call_of(fun, args, {})
+        if jax_version():
+            plain_jit()(found.fun, **found.jit_keywords).trace(*found.args, **found.kwargs)
+    except FusionStitchError:
+        raise
     except Exception as error:
         raise TargetError(f"{target}: its function {_failed(error)}") from error
+    return found
+
+
+@contextlib.contextmanager
+def heard_on_stderr() -> Iterator[None]:
+    """What a target prints, also from other processes, goes to stderr: stdout has the answer."""
+    with contextlib.ExitStack() as stack:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        with contextlib.suppress(OSError):  # one of them may be closed
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, kept, 1)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
 
 
 def _call(maker: Any, target: str) -> Any:
@@ -108,7 +135,8 @@ def _failed(error: BaseException) -> str:
     stack = [Frame(frame.filename, frame.name, frame.lineno or 0) for frame in frames]
     place = next(filter(is_users, stack), None)
     where = f" at {place.file}:{place.line}" if place else ""
-    return f"raised {type(error).__name__}{where}: {error}"
+    said = f": {error}" if str(error) else ""
+    return f"raised {type(error).__name__}{where}{said}"
 
 
 def _python(place: str) -> ModuleType:

@@ -416,7 +416,7 @@ class _Run:
                 stitches.append(Stitch(one, kernel, built))
             else:
                 if (file := override.file_of(kernel)) is not None:
-                    raise override.wrong(file, f"it cannot be built: {built}")
+                    raise override.wrong(file, f"it cannot be built: {built.said or built}")
                 self.leave(one, str(built))
         return tuple(stitches)
 

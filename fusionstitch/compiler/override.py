@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,11 @@ logger = logging.getLogger(__name__)
 #: The fact of a kernel whose text is another's: the file.
 FACT = "override"
 #: How it is launched, as `fusionstitch emit` writes it.
-_LAUNCH = re.compile(r"^// launch <<<(\d+), (\d+), (\d+)>>>( cooperatively)?", re.MULTILINE)
+_LAUNCH = re.compile(
+    r"//\s*launch\s*<<<\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*>>>(\s*cooperatively\b)?.*"
+)
+#: A line that means to say so.
+_LAUNCH_LINE = re.compile(r"^//\s*launch\b\W*[<\d].*$", re.MULTILINE)
 #: What was said already: files with their texts.
 _said: set[tuple[str, str]] = set()
 
@@ -52,12 +57,13 @@ def overridden(kernel: Kernel, device: Device) -> Kernel:
     if folder is None:
         return kernel
     path = folder / f"{kernel.name}.cu"
-    if not path.exists():
+    if not os.path.lexists(path):
         logger.debug("%s: no file overrides it", path)
         return kernel
     source = _read(path)
-    launch = _LAUNCH.search(source)
-    if _code(source) == _code(kernel.source) and (launch is None or launch[0] == _launch(kernel)):
+    launch = _launch_of(source, path)
+    ours = kernel.grid, kernel.block, kernel.shared_bytes, kernel.cooperative
+    if _code(source) == _code(kernel.source) and launch in (None, ours):
         return kernel  # as it was emitted
     wanted, found = (_parameters(text, kernel.name) for text in (kernel.source, source))
     if found is None:
@@ -68,12 +74,11 @@ def overridden(kernel: Kernel, device: Device) -> Kernel:
         )
     own = replace(kernel, source=source, facts=(*kernel.facts, (FACT, str(path))))
     if launch is not None:
-        grid, block, shared = (int(number) for number in launch.groups()[:3])
-        together = launch[4] is not None
+        grid, block, shared, together = launch
         own = replace(own, grid=grid, block=block, shared_bytes=shared, cooperative=together)
         verdict = launchable(own, device) if grid > 0 and block > 0 else False
         if not verdict:
-            raise wrong(path, f"{device.name} cannot launch it: {launch[0].removeprefix('// ')}")
+            raise wrong(path, f"{device.name} cannot launch <<<{grid}, {block}, {shared}>>>")
     if (str(path), source) not in _said:
         _said.add((str(path), source))
         logger.warning("%s runs instead of the kernel of its name.", path)
@@ -96,17 +101,33 @@ def wrong(path: Path, why: str) -> StitchError:
 
 def _read(path: Path) -> str:
     try:
+        if path.is_symlink() or path.is_dir():
+            raise wrong(path, f"it is a {'link' if path.is_symlink() else 'folder'}")
         data = trust.read(path)
         if data is None:
             raise wrong(path, "another user could have written it")
         return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise wrong(path, f"it cannot be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise wrong(path, f"it cannot be read: {why}") from None
 
 
-def _launch(kernel: Kernel) -> str:
-    together = " cooperatively" if kernel.cooperative else ""
-    return f"// launch <<<{kernel.grid}, {kernel.block}, {kernel.shared_bytes}>>>{together}"
+def _launch_of(source: str, path: Path) -> tuple[int, int, int, bool] | None:
+    """The launch that a text states: grid, block, bytes of shared memory, whether all blocks meet.
+    None where it states none."""
+    lines = _LAUNCH_LINE.findall(source)
+    if not lines:
+        return None
+    if len(lines) > 1:
+        raise wrong(path, f"it states {len(lines)} launches")
+    if (found := _LAUNCH.fullmatch(lines[0])) is None:
+        raise wrong(
+            path,
+            f"its launch cannot be read: {lines[0]!r}. Write three numbers, the grid, the block "
+            "and the bytes of shared memory: // launch <<<132, 256, 0>>>",
+        )
+    grid, block, shared = (int(number) for number in found.groups()[:3])
+    return grid, block, shared, found[4] is not None
 
 
 def _code(source: str) -> list[str]:

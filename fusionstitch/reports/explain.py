@@ -52,8 +52,8 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
     stats = plan.stats
     times = "" if runs == 1 else f", in each of {runs} runs a call"
     yield (
-        f"{plan.graph.name}: {len(plan.graph)} ops, modelled {plan.xla_us:.1f} us under XLA, "
-        f"{plan.modelled_us:.1f} us stitched{times}"
+        f"{plan.graph.name}: {len(plan.graph)} ops once simplified, modelled {plan.xla_us:.1f} us "
+        f"under XLA, {plan.modelled_us:.1f} us stitched{times}"
     )
     yield (
         f"  {stats.candidates} candidates, {stats.inspected} inspected, {stats.solves} programs "

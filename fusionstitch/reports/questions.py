@@ -32,6 +32,14 @@ class Question:
     what: str | None = None
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            text = getattr(self, one.name)
+            if text is not None and not isinstance(text, str):
+                raise TargetError(
+                    f"A question is a text, such as the name of an op or FILE:LINE, not {text!r}."
+                )
+            if text is not None and not text.strip():
+                raise TargetError(f"An empty question ({one.name}) asks for nothing.")
         if self.line is not None and _LINE.fullmatch(self.line) is None:
             raise TargetError(f"{self.line!r} names no line: write it as FILE:LINE.")
 

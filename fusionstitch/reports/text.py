@@ -17,7 +17,7 @@ def text(report: Figures) -> str:
     """A header, one table of the three contestants, the patterns, and what is left to say."""
     lines = [
         f"{foreign.line(report.workload)} on {report.device} ({BACKENDS[report.backend]}), "
-        f"{report.ops} ops",
+        f"{report.ops} ops as traced",
         "",
         *_table(comparison(report)),
         "",

@@ -215,7 +215,12 @@ def _compiled(
         return result(nvrtc, program), nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program) or str(error)
-        raise ToolchainError(_complaint(source, arch, log)) from None
+        said = _quoted(source, log)
+        raise ToolchainError(
+            f"NVRTC {version()} refused a kernel for {arch}. Leave its pattern to XLA "
+            f'(fallback="xla") and report the log below.\n{said}',
+            said,
+        ) from None
     finally:
         nvrtc.destroyProgram(program)
 
@@ -257,15 +262,12 @@ def parse_resources(log: str) -> tuple[tuple[str, Resources], ...]:
 _LOCATED = re.compile(r"^kernel\.cu\((\d+)\): (?:error|catastrophic error)", re.MULTILINE)
 
 
-def _complaint(source: str, arch: str, log: str) -> str:
-    """The message of a failed compile: log, then each line an error points at, numbered."""
+def _quoted(source: str, log: str) -> str:
+    """The log of a failed compile, then each line that an error points at, numbered."""
     lines = source.splitlines()
     numbers = sorted({int(n) for n in _LOCATED.findall(log) if 0 < int(n) <= len(lines)})
     quoted = "\n".join(f"{number:6d} | {lines[number - 1]}" for number in numbers)
-    return (
-        f"NVRTC {version()} refused a kernel for {arch}. Leave its pattern to XLA "
-        f'(fallback="xla") and report the log below.\n{log.strip()}\n{quoted}'.rstrip()
-    )
+    return f"{log.strip()}\n{quoted}".rstrip()
 
 
 def _require() -> Any:

@@ -309,7 +309,7 @@ def _compiled(
         whole = [*command, *folders, str(path), *flags, "-o", str(output)]
         run = _run(whole, _LIMIT_SECONDS, folder)
         if run.returncode != 0:
-            raise ToolchainError(_complaint(command[0], run.stderr, folder.parent))
+            raise _complaint(command[0], run.stderr, folder.parent)
         return output.read_bytes() if output.is_file() else b""
 
 
@@ -332,20 +332,23 @@ _INCOMPLETE = (
 )
 
 
-def _complaint(compiler: str, said: str, place: Path) -> str:
+def _complaint(compiler: str, said: str, place: Path) -> ToolchainError:
     """Why a compiler failed, and what to do."""
     shown = "\n".join(said.splitlines()[:_SHOWN_LINES])
     for words, lacking in _EXHAUSTED.items():
         if words in said:
             cure = f"Set TMPDIR, now {place}, to a folder with room. " * (lacking != "memory")
-            return f"The host compiler {compiler} ran out of {lacking}. {cure}It said:\n{shown}"
+            return ToolchainError(
+                f"The host compiler {compiler} ran out of {lacking}. {cure}It said:\n{shown}"
+            )
     if any(words in said for words in _INCOMPLETE):
-        return (
+        return ToolchainError(
             f"The host compiler {compiler} is incomplete: it does not find its assembler, linker, "
             "headers or libraries. Install them, or add the folder of its programs to PATH. It "
             f"said:\n{shown}"
         )
-    return (
+    return ToolchainError(
         f"The host compiler {compiler} refused generated code. This is a defect in "
-        f"fusionstitch or a compiler without C++17; its first messages:\n{shown}"
+        f"fusionstitch or a compiler without C++17; its first messages:\n{shown}",
+        said=shown,
     )

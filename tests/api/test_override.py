@@ -97,7 +97,7 @@ def test_its_launch_may_be_another(file: Path) -> None:
     kernel = compiled().kernels[0]
     assert (kernel.shared_bytes, kernel.cooperative) == (4096, True)
     file.write_text(launch.sub(f"// launch <<<{found[1]}, 9999, 0>>>", text))
-    with pytest.raises(StitchError, match=r"cannot launch it: launch <<<\d+, 9999, 0>>>"):
+    with pytest.raises(StitchError, match=r"cannot launch <<<\d+, 9999, 0>>>"):
         compiled()
 
 
@@ -106,7 +106,19 @@ def test_its_launch_may_be_another(file: Path) -> None:
     [
         (lambda name, text: "", r"but it has no function fs_"),
         (lambda name, text: text.replace(f"{name}(", f"{name}(int n,"), r"takes \(.*float\*.*int"),
-        (lambda name, text: re.sub(r"(_out\[[^=]*\] =)", r"\1 no_such_name +", text), r"be built"),
+        (
+            lambda name, text: re.sub(r"(_out\[[^=]*\] =)", r"\1 no_such_name +", text),
+            r"cannot be built: fs_.*\.cu:\d+:.*error.*no_such_name",
+        ),
+        *(
+            (lambda name, text, line=line: re.sub(r"(?m)^// launch .*$", line, text), why)
+            for line, why in (
+                ("// launch <<<0, 99999, -1>>>", r"its launch cannot be read: .*<<<0, 99999, -1"),
+                ("// launch <<<17>>>", r"cannot be read: '// launch <<<17>>>'\. Write three num"),
+                ("// launch: 1, 64, 0", r"cannot be read: '// launch: 1, 64, 0'"),
+                ("// launch <<<1, 64, 0>>>\n// launch <<<2, 64, 0>>>", r"states 2 launches"),
+            )
+        ),
     ],
 )
 def test_a_wrong_file_is_an_error_whatever_the_fallback(
@@ -114,10 +126,26 @@ def test_a_wrong_file_is_an_error_whatever_the_fallback(
 ) -> None:
     assert callable(change)
     file.write_text(change(file.stem, file.read_text()))
-    with pytest.raises(StitchError, match=message) as error:
+    with pytest.raises(StitchError, match=f"(?s){message}") as error:
         fs.jit(lambda x: table(x), options=EMULATE)(X)
     assert str(error.value).startswith(f"{file} overrides a kernel, but ")
+    assert "defect" not in str(error.value)  # it is the user's
     assert str(error.value).endswith("or take it out of FUSIONSTITCH_OVERRIDE_DIR.")
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_what_is_no_file_is_an_error(file: Path, kind: str) -> None:
+    text = file.read_text()
+    file.unlink()
+    if kind == "folder":
+        file.mkdir()
+    else:
+        elsewhere = file.with_suffix(".kept")
+        elsewhere.write_text(text)
+        file.symlink_to(elsewhere)
+    assert override.token()
+    with pytest.raises(StitchError, match=f"overrides a kernel, but it is a {kind}"):
+        compiled()
 
 
 def test_a_file_that_others_could_have_written_is_refused(file: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 from types import ModuleType
 
@@ -108,6 +109,50 @@ def test_of_a_jitted_function_with_static_arguments() -> None:
     assert report.workload == "power"
     assert report.max_rel_error is not None
     assert report.max_rel_error < 1e-6
+
+
+class Scaled:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    @functools.partial(jax.jit, static_argnums=(0, 2))
+    def by_jax(self, x: jax.Array, k: int) -> jax.Array:
+        assert isinstance(k, int)
+        return self.n * k * mixed(x)
+
+    @functools.partial(fs.jit, static_argnums=(0, 2), options=EMULATE)
+    def by_us(self, x: jax.Array, k: int) -> jax.Array:
+        assert isinstance(k, int)
+        return self.n * k * mixed(x)
+
+
+def test_what_jax_jit_calls_static_is_not_traced() -> None:
+    def power(x: jax.Array, n: int, scale: float, kind: str, *, flip: bool = False) -> jax.Array:
+        assert isinstance(n, int)
+        assert kind == "plain"
+        assert isinstance(scale, jax.Array)
+        assert isinstance(flip, bool)
+        return scale * mixed(-x if flip else x) ** n
+
+    numbers = jax.jit(power, static_argnums=(1, 3), static_argnames="flip")
+    names = jax.jit(power, static_argnames=("flip", "n", "kind"))
+    for jitted in (numbers, names):
+        for keywords in ({}, {"flip": True}):
+            report = fs.report(jitted, X, 2, 3.0, "plain", options=EMULATE, **keywords)
+            assert report.workload == "power"
+            assert report.max_rel_error is not None
+            assert report.max_rel_error < 1e-6
+    report = fs.report(names, X, n=2, scale=3.0, kind="plain", flip=True, options=EMULATE)
+    assert report.kernels["fusionstitch"] == 1
+    for method in (Scaled(3).by_jax, Scaled(3).by_us):
+        assert fs.report(method, X, 2, options=EMULATE).kernels["fusionstitch"] == 1
+
+
+def test_a_question_is_a_text() -> None:
+    compiled = fs.jit(mixed, options=EMULATE).lower(X).compile()
+    for wrong, why in ((5, "such as the name of an op .* not 5"), (" ", "empty question")):
+        with pytest.raises(TargetError, match=why):
+            compiled.explain(wrong)  # type: ignore[arg-type]
 
 
 def test_of_a_compiled_function() -> None:

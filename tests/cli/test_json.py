@@ -90,3 +90,52 @@ def test_every_field_of_a_report_is_in_its_data() -> None:
     assert larger.to_dict()["notes"] == list(report_text.all_notes(larger))
     assert "more device memory" in larger.to_dict()["notes"][-1]
     json.dumps(larger.to_dict(), allow_nan=False)
+
+
+PRINTS = """
+import os, jax, jax.numpy as jnp
+print("loads")
+os.system("echo another process")
+
+def f(x, n):
+    print("traces")
+    return x * jnp.tanh(x).sum() * n
+
+def target():
+    print("makes")
+    return f, (jnp.ones((16, 24)), 2.0)
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "--json", "-"],
+        ["report", "--trace", "-"],
+        ["explain", "--json"],
+        ["diff", "TARGET", "--json"],
+    ],
+)
+def test_nothing_else_is_on_stdout(
+    command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str], host_compiler: str
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PRINTS)
+    target = f"{path}:target"
+    arguments = [command[0], target, *command[1:], "--backend", "emulate"]
+    assert cli.main([target if one == "TARGET" else one for one in arguments]) == 0
+    found = capfd.readouterr()
+    assert json.loads(found.out)
+    assert "loads" in found.err
+    assert "another process" in found.err
+    assert "makes" in found.err
+    assert "traces" in found.err
+
+
+def test_a_page_on_stdout(
+    target: str, capfd: pytest.CaptureFixture[str], host_compiler: str
+) -> None:
+    page = printed(capfd, "report", target, "--html", "-")
+    assert page.startswith("<!doctype html>")
+    assert page.rstrip().endswith("</html>")
+    assert not Path("-").exists()

@@ -43,6 +43,12 @@ def words():
 def shapes():
     return (lambda x, y: x @ y), (jnp.ones((2, 3)), jnp.ones((2, 3)))
 
+def no_function():
+    return [table], (jnp.ones(3),)
+
+def ends():
+    raise SystemExit
+
 def imports():
     import no_such_package
 
@@ -79,7 +85,23 @@ MISTAKES: dict[str, tuple[list[str], dict[str, str], str]] = {
     ),
     "a name that is no function": (["report", "P:table_of_numbers"], {}, r"is a list, not a func"),
     "a maker with arguments": (["report", "P:needs"], {}, r"needs arguments \(size\)\. A target"),
-    "a maker that returns something else": (["report", "P:three"], {}, r"returned tuple\. A tar"),
+    "a maker that returns something else": (
+        *(["report", "P:three"], {}),
+        r"returned 3 things and not two\. Keyword arguments .*functools\.partial",
+    ),
+    "a maker without a function": (["report", "P:no_function"], {}, r"a list for the function"),
+    "a maker that ends": (["report", "P:ends"], {}, r"P?:ends raised SystemExit at .*:\d+$"),
+    "a page into no folder": (
+        *(["report", "P:target", "--html", "D/none/page.html"], {}),
+        r"page\.html cannot be written: there is no folder",
+    ),
+    "a trace into a folder": (["report", "P:target", "--trace", "D"], {}, r"it is a folder"),
+    "two answers on stdout": (
+        *(["report", "P:target", "--html", "-", "--json", "-"], {}),
+        r"Only one of --json, --html and --trace can go to stdout",
+    ),
+    "results on stdout": (["tune", "P:target", "--export", "-"], {}, r"a file, not to stdout"),
+    "an empty question": (["explain", "P:target", "--op", ""], {}, r"empty question \(op\)"),
     "arguments that are no arrays": (
         ["report", "P:words"],
         {},
@@ -131,7 +153,7 @@ MISTAKES: dict[str, tuple[list[str], dict[str, str], str]] = {
     ),
     "kernels into a file": (
         *(["emit", "P:target", *EMULATE, "--scorer", "paper", "-o", "P"], {}),
-        r"program\.py cannot be written: File exists",
+        r"program\.py is a file: name a folder with -o",
     ),
     "a template of no kernel": (
         *(["emit", "P:target", *EMULATE, "--template", "D/fs_none.template"], {}),
