@@ -3,15 +3,17 @@
     python -m benchmarks.fit_model TIMES...
 
 TIMES are what `benchmarks/revisions.py times` wrote on an H100 of the kernels of the replay, of
-`benchmarks/large_kernels.py` and of `benchmarks/loops/by_form.py`. It prints the prices found with
-all of them, and how well kernels of each kind are met: before (the estimate from the schedule),
-with the prices in the repository, and by prices that were found without the programs they are of,
-a fifth of the programs at a time; and what it costs that the form of a loop is chosen by each.
+`benchmarks/large_kernels.py`, of `benchmarks/neighbours.py` and of `benchmarks/loops/by_form.py`.
+It prints the prices found with all of them, and how well kernels of each kind are met: before (the
+estimate from the schedule), with the prices in the repository, and by prices that were found
+without the programs they are of, a fifth of the programs at a time; and what it costs that the form
+of a loop is chosen by each.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import re
@@ -24,9 +26,9 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks import large_kernels
+from benchmarks import large_kernels, neighbours
 from benchmarks.loops import by_form
-from fusionstitch.codegen.generate import draft
+from benchmarks.neighbours import default
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import Prices, account_us
 from fusionstitch.costmodel.devices import Device, device
@@ -68,15 +70,19 @@ GUESS = Prices(
     block_us=0.01,
     phase_us=0.5,
     overlap=2,
+    independent=0.1,
+    kept_share=1,
+    issue_spilled=2,
 )
 #: A factor of two beside a measured time counts as much as this change of a price by a factor of e:
 #: so prices that no kernel shows stay where they were.
 STIFFNESS = 0.15
 #: The same of what a lone warp issues and waits for, which tables of instructions say: most kernels
-#: have other warps that hide it.
-FIRM = dict.fromkeys(("accesses", "near", "ops", "special", "chain"), 1.0)
+#: have other warps that hide it; and of the share of DRAM's rate that a copy of a large array has.
+FIRM = dict.fromkeys(("accesses", "near", "ops", "special", "chain"), 1.0) | {"dram_share": 1e3}
 #: How much a kernel of a kind counts: loops are fewer, and long enough to show what a way takes.
-WEIGHTS = {"rows": 3.0, "dealt": 2.0, "block": 2.0, "grid": 2.0}
+WEIGHTS = {"rows": 3.0, "dealt": 2.0, "block": 2.0, "grid": 2.0, "near": 0.5}
+FORMS = ("rows", "dealt", "block", "grid")
 #: Loops whose random inputs end them early, or take none of the ways that the program would.
 MISLED = ("events", "time_warping", "van_der_pol", "viterbi-rows", "lbfgs-rows")
 #: Kinds of large kernels.
@@ -112,7 +118,10 @@ def met(found: Mapping[str, float], measured: Mapping[str, float]) -> Met:
 
 
 def kind(name: str) -> str:
-    """What sort of kernel it is: the form of a loop, the kind of a large one, or the replay's."""
+    """What sort of kernel it is: the form of a loop, the kind of a large one, a neighbour of a
+    schedule, or the replay's."""
+    if re.search(r"\.\d+$", name):
+        return "near"
     if found := re.search(r"-(rows|dealt|block|grid)-\d+$", name):
         return found[1]
     return name.split("-")[0] if name.split("-")[0] in LARGE else "replay"
@@ -120,7 +129,7 @@ def kind(name: str) -> str:
 
 def program(name: str) -> str:
     """The program that a kernel is of, whichever way it was scored or its loop is run."""
-    return re.sub(r"(-(rows|dealt|block|grid)|-paper)?-\d+$", "", name)
+    return re.sub(r"(-(rows|dealt|block|grid)|-paper)?-\d+(\.\d+)?$|\.\d+$", "", name)
 
 
 def kernels() -> Iterator[tuple[str, Account, float]]:
@@ -128,10 +137,10 @@ def kernels() -> Iterator[tuple[str, Account, float]]:
     on = device("h200")
     for name, graph in stored():
         with contextlib.suppress(CodegenError):
-            facts = draft(graph, on).facts
+            facts = default(graph, on).facts  # as they were measured
             assert facts.account is not None
             yield name, facts.account, facts_us(facts, device("h100"))
-    for name, one in large_kernels.drafts():
+    for name, one in itertools.chain(large_kernels.drafts(), neighbours.drafts()):
         assert one.facts.account is not None
         yield name, one.facts.account, facts_us(one.facts, device("h100"))
     for name, _, facts in by_form.kernels():
@@ -156,7 +165,7 @@ def found_with(
         off = [w * (math.log2(account_us(one, on, prices=prices)) - us) for one, us, w in known]
         return np.array([*off, *(logs - start) * stiff])
 
-    best = least_squares(distances, start, loss="soft_l1", f_scale=NEAR, max_nfev=80)
+    best = least_squares(distances, start, loss="soft_l1", f_scale=NEAR, max_nfev=30)
     return Prices(*np.exp(best.x).tolist())
 
 
@@ -165,7 +174,7 @@ def chosen(found: Mapping[str, float], times: Mapping[str, float]) -> str:
     those that have several with one kernel each."""
     forms: dict[str, dict[str, list[str]]] = {}
     for name in found:
-        if kind(name) in WEIGHTS:
+        if kind(name) in FORMS:
             forms.setdefault(program(name), {}).setdefault(kind(name), []).append(name)
     logs, worst = [], []
     for own in forms.values():

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.revisions import write
-from fusionstitch.codegen.generate import Draft, LoopDraft, draft
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.generate import LoopDraft, draft
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 

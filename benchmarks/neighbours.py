@@ -3,10 +3,11 @@
     python -m benchmarks.neighbours write FOLDER [JOBS]   cubins for `benchmarks/revisions.py times`
     python -m benchmarks.neighbours rank TIMES TIMES      two runs on a GPU
 
-The patterns are whole programs of `benchmarks/schedules.py` and regions of the replay, those that
-take longest: where starting a kernel is all there is, there is nothing to rank. `rank` prints for
-each pattern Spearman's rank correlation of modelled and measured times, that of the two runs, and
-what the schedule of the least modelled time takes beside the fastest one.
+The patterns are whole programs of the examples and the regions of the replay that take longest:
+where starting a kernel is all there is, there is nothing to rank. `rank` prints for each pattern
+Spearman's rank correlation of modelled and measured times, that of the two runs, and what schedules
+take beside the fastest one: the default, that of the least modelled time, and what compiling takes
+(`codegen/compared.py`) of those that were measured.
 """
 
 from __future__ import annotations
@@ -17,28 +18,67 @@ import os
 import re
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import readings
 from benchmarks.revisions import write
-from benchmarks.schedules import TARGETS, whole
-from benchmarks.workloads import find
-from fusionstitch.codegen.generate import Draft, draft
-from fusionstitch.codegen.settings import CodegenOptions
+from benchmarks.workloads import Workload, find
+from fusionstitch.codegen.compared import SHARE, others
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.generate import draft, plan_kernel
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.variants import variants
 from fusionstitch.costmodel.account_time import account_us
-from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.costmodel.estimate import facts_us
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.tuning.outcome import spearman
 
+#: Programs that one kernel computes, whose schedules differ.
+TARGETS = (
+    "softmax.py:rows",
+    "norms.py:backward",
+    "norms.py:residual_norm_gelu",
+    "norms.py:rms_backward",
+    "norms.py:batch_backward",
+    "cross_entropy.py:vocabulary",
+    "black_scholes.py:options",
+    "figure1.py:deep",
+    "norms.py:forward",
+    "figure1.py:original",
+    "rmsprop.py:rmsprop100",
+    "perceptron.py:train_step",
+    "logistic.py:train_step",
+)
 #: Regions of the replay, and schedules of a pattern beside the default one.
 REGIONS, SCHEDULES = 24, 20
 #: Measured times of the replay's kernels, by which regions are chosen.
 KNOWN = Path(__file__).parent / "results/h100-2026-11-25-kernels.json"
+
+
+def whole(workload: Workload) -> Graph:
+    """All ops of a program as one region."""
+    import jax
+
+    from fusionstitch.commands.targets import load
+    from fusionstitch.hlo.importer import from_proto
+    from fusionstitch.hlo.inline import inline_calls
+    from fusionstitch.hlo.simplify import simplify
+
+    with jax.default_device(jax.devices("cpu")[0]):  # as on a machine without a GPU
+        fun, args = load(workload.path)
+        lowered = jax.jit(fun).lower(*args).compiler_ir("hlo")
+    proto = lowered.as_serialized_hlo_module_proto()  # type: ignore[attr-defined]
+    graph = simplify(from_proto(inline_calls(proto)).entry)
+    roots = graph.root.operands if graph.root.opcode == "tuple" else (graph.root,)
+    outputs = list(dict.fromkeys(o for o in roots if o.opcode != "parameter"))
+    ops = [o for o in graph if o.opcode not in ("parameter", "tuple")]
+    return region("whole", ops, graph.parameters, outputs)
 
 
 def patterns() -> Iterator[tuple[str, Graph]]:
@@ -57,54 +97,88 @@ def patterns() -> Iterator[tuple[str, Graph]]:
         yield name, regions[name]
 
 
+def default(graph: Graph, on: Device) -> Draft:
+    """A region's kernel in its default blocks."""
+    return Draft.of(plan_kernel(graph, on), CodegenOptions())
+
+
 def drafts() -> Iterator[tuple[str, Draft]]:
     """The kernels by name: "pattern.0" is the default schedule, the others are spread over all of
     its neighbours."""
     target = device("h200")
     for name, graph in patterns():
         with contextlib.suppress(CodegenError):
-            first = draft(graph, target)
-            assert isinstance(first, Draft)
-            yield f"{name}.0", first
-            every = list(variants(graph, target))
-            step = max(1.0, len(every) / SCHEDULES)
-            chosen = dict.fromkeys(int(n * step) for n in range(min(len(every), SCHEDULES)))
-            for number in chosen:
-                options = replace(CodegenOptions(), template=every[number].template)
+            every = [plan_kernel(graph, target), *variants(graph, target)]
+            step = max(1.0, (len(every) - 1) / SCHEDULES)
+            some = (1 + int(n * step) for n in range(min(len(every) - 1, SCHEDULES)))
+            for number in dict.fromkeys((0, *some)):
+                options = CodegenOptions(template=every[number].template)
                 with contextlib.suppress(CodegenError):
                     found = draft(graph, target, options)
                     assert isinstance(found, Draft)
-                    yield f"{name}.{number + 1}", found
+                    yield f"{name}.{number}", found
+
+
+@dataclass(frozen=True)
+class Point:
+    """A schedule: microseconds by the account, by the estimate from the schedule, and of two runs;
+    whether compiling could take it."""
+
+    account: float
+    facts: float
+    first: float
+    second: float
+    compared: bool
+
+
+def points(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, list[Point]]:
+    """The schedules of each pattern that were measured, the default one first."""
+    target = device("h200")
+    found: dict[str, list[Point]] = {}
+    known: dict[str, set[str]] = {}
+    for name, one in drafts():
+        pattern, _, number = name.rpartition(".")
+        if number == "0":
+            known[pattern] = {other.template for other in offered(one)}
+        if name in first and name in second:
+            us = account_us(one.account, target), facts_us(one.facts, target)
+            compared = one.scheduled.template in known[pattern]
+            found.setdefault(pattern, []).append(Point(*us, first[name], second[name], compared))
+    return found
+
+
+def offered(one: Draft) -> Iterator[Scheduled]:
+    """The schedules that compiling compares with the default one."""
+    return others(one, Settings.of(device("h200"), one.options))
+
+
+def taken(every: Sequence[Point]) -> Point:
+    """What compiling takes."""
+    best = min((one for one in every if one.compared), key=lambda one: one.account, default=None)
+    default = every[0]
+    return best if best and best.account < SHARE * default.account else default
 
 
 def ranks(first: Mapping[str, float], second: Mapping[str, float]) -> list[str]:
     """The table of a run, beside another run."""
-    target = device("h200")
-    points: dict[str, list[tuple[float, float, float, float]]] = {}
-    for name, one in drafts():
-        if name in first and name in second:
-            facts = one.facts
-            assert facts.account is not None
-            ours = account_us(facts.account, target), facts_us(facts, target)
-            points.setdefault(name.rpartition(".")[0], []).append(
-                (*ours, first[name], second[name])
-            )
     rows, found = [], []
-    for name, each in points.items():
-        best = min(one[2] for one in each)
-        pairs = [[(one[side], one[2]) for one in each] for side in (0, 1, 3)]
-        rhos = [spearman(pair) for pair in pairs]
+    for name, each in points(first, second).items():
+        best = min(one.first for one in each)
+        rhos = [
+            spearman([(getattr(one, side), one.first) for one in each])
+            for side in ("account", "facts", "second")
+        ]
         if None in rhos:
             continue
-        lost = [each[0][2] / best, *(min(pair)[1] / best for pair in pairs[:2])]
-        found.append((*(rho or 0.0 for rho in rhos), *lost))
+        chosen = each[0], min(each, key=lambda one: one.account), taken(each)
+        found.append((*(rho or 0.0 for rho in rhos), *(one.first / best for one in chosen)))
         rows.append([name, str(len(each)), f"{best:.1f} us", *(f"{one:.2f}" for one in found[-1])])
     columns = list(zip(*found, strict=True))
     mean = [f"{statistics.fmean(one):.2f}" for one in columns[:3]]
     mean += [readings.fixed(readings.mean(one)) for one in columns[3:]]
     head = ["pattern", "schedules", "fastest", "account", "facts", "second run"]
-    head += ["default / fastest", "account's / fastest", "facts' / fastest"]
-    return readings.table(head, [*rows, ["mean", str(sum(map(len, points.values()))), "", *mean]])
+    head += ["default / fastest", "account's / fastest", "taken / fastest"]
+    return readings.table(head, [*rows, ["mean", "", "", *mean]])
 
 
 def main() -> None:

@@ -6,19 +6,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from fusionstitch.codegen.count.account import account
-from fusionstitch.codegen.count.tallies import count
-from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.compared import fastest
+from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.launchable import launchable
-from fusionstitch.codegen.lower.program import statements, write_kernel
+from fusionstitch.codegen.lower.program import statements
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.whiles.flat import has_loop
 from fusionstitch.codegen.whiles.generate import Looped, plan_loops, write_loops
+from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError
@@ -45,33 +45,19 @@ def inspect(
 
 
 @dataclass(frozen=True, eq=False)
-class Draft:
-    """A kernel before it is verified and printed: what its schedule became under `options`."""
-
-    scheduled: Scheduled
-    lowered: Lowered
-    options: CodegenOptions
-
-    @property
-    def facts(self) -> KernelFacts:
-        """What it would do, with the account of its statements."""
-        return replace(self.scheduled.facts, account=account(count(self.lowered), self.lowered))
-
-    def kernel(self, device: Device) -> Kernel:
-        """The kernel. Raises CodegenError if the device cannot launch it."""
-        kernel = write_kernel(self.scheduled, self.lowered)
-        if not (verdict := launchable(kernel, device)):
-            raise CodegenError(f"{verdict}.")
-        return kernel
-
-
-@dataclass(frozen=True, eq=False)
 class LoopDraft:
     """The same of a kernel with loops."""
 
     looped: Looped
     settings: Settings
     options: CodegenOptions
+
+    @property
+    def account(self) -> Account:
+        """What its statements do."""
+        found = self.looped.facts.account
+        assert found is not None
+        return found
 
     @property
     def facts(self) -> KernelFacts:
@@ -90,10 +76,12 @@ def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -
     if has_loop(graph):
         return LoopDraft(*_planned_loops(graph, device, options, NOBODY), options)
 
-    def lowered(scheduled: Scheduled) -> Draft:
-        return Draft(scheduled, statements(scheduled, options.numerics), options)
+    settings = Settings.of(device, options)
+    return first_that_works(graph, settings, partial(_drafted, settings=settings), NOBODY)
 
-    return first_that_works(graph, Settings.of(device, options), lowered, NOBODY)
+
+def _drafted(scheduled: Scheduled, settings: Settings) -> Draft:
+    return fastest(Draft.of(scheduled, settings.options), settings)
 
 
 def generate(
@@ -107,11 +95,17 @@ def generate(
         return write_loops(*_planned_loops(graph, device, options or CodegenOptions(), watch))
     options = options or CodegenOptions()
 
-    def written(scheduled: Scheduled) -> Kernel:
-        lowered = statements(scheduled, options.numerics, watch)
-        return Draft(scheduled, lowered, options).kernel(device)
+    settings = Settings.of(device, options)
 
-    return first_that_works(graph, Settings.of(device, options), written, watch)
+    def written(scheduled: Scheduled) -> Kernel:
+        found = _drafted(scheduled, settings)
+        if watch is not NOBODY:  # the passes over the statements of the one that is taken
+            if found.default_us is not None:
+                watch.decided("compared", found.scheduled)
+            statements(found.scheduled, options.numerics, watch)
+        return found.kernel(device)
+
+    return first_that_works(graph, settings, written, watch)
 
 
 def _planned_loops(

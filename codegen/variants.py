@@ -14,11 +14,11 @@ from itertools import islice
 from fusionstitch.codegen.decisions import settle
 from fusionstitch.codegen.dots.tile import possible_tiles
 from fusionstitch.codegen.generate import plan_kernel
+from fusionstitch.codegen.launches import choice_of, near, resized
 from fusionstitch.codegen.schedule.choice import Choice, GroupChoice, LoopChoice
-from fusionstitch.codegen.schedule.clusters import MOST_THREADS
 from fusionstitch.codegen.schedule.looped import Launch, check_teams
 from fusionstitch.codegen.schedule.parser import parse_template
-from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, Teams
+from fusionstitch.codegen.schedule.schedule import KernelPlan, Teams
 from fusionstitch.codegen.schedule.template import Attr, Block, Loop, Template
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Settings, Way
@@ -29,8 +29,6 @@ from fusionstitch.hlo.graph import Graph
 
 #: Neighbours of one schedule that are tried.
 MOST = 512
-#: The smallest block that is tried.
-LEAST_BLOCK = 64
 
 
 def variants(
@@ -68,55 +66,15 @@ def _tried(
 
 
 def _choices(plan: KernelPlan) -> Iterator[Choice]:
-    base = Choice(
-        plan.block,
-        tuple(tuple(map(_group, phase)) for phase in plan.phases),
-        plan.cluster,
-        tuning=replace(plan.tuning, blocks_per_sm=None, persistent=False),
-    )
+    base = choice_of(plan)
     for n, phase in enumerate(base.phases):
         for m, group in enumerate(phase):
             for other in _groups(group, plan):
                 changed = (*phase[:m], other, *phase[m + 1 :])
                 yield replace(base, phases=(*base.phases[:n], changed, *base.phases[n + 1 :]))
-    for size in _near(plan.block):
-        if (resized := _resized(base, size)) is not None:
-            yield resized
+    yield from resized(base)
     for per_sm in (1, 2, 3, 4, 6, 8):
         yield replace(base, blocks_per_sm=per_sm)
-
-
-def _resized(base: Choice, size: int) -> Choice | None:
-    """A choice with blocks of another size, where teams do not depend on it."""
-    if not LEAST_BLOCK <= size <= MOST_THREADS or base.cluster > 1:
-        return None
-    phases = []
-    for phase in base.phases:
-        groups = []
-        for group in phase:
-            loops = [_in_block(loop, base.block, size) for loop in group.loops]
-            if any(loop.tile or not _fits(loop.teams, size) for loop in loops):
-                return None
-            groups.append(replace(group, loops=tuple(loops)))
-        phases.append(tuple(groups))
-    return replace(base, block=size, phases=tuple(phases))
-
-
-def _fits(teams: Teams, block: int) -> bool:
-    return max(teams.threads, 2 * teams.columns) <= block
-
-
-def _in_block(loop: LoopChoice, block: int, size: int) -> LoopChoice:
-    """A loop in a block of another size: who had all its threads has them again."""
-    teams = loop.teams
-    if teams.columns:
-        return replace(loop, teams=Teams(max(1, size // teams.columns), teams.columns))
-    return replace(loop, teams=Teams(size)) if teams.threads == block else loop
-
-
-def _group(plan: GroupPlan) -> GroupChoice:
-    loops = tuple(LoopChoice(nest.nest, nest.teams, nest.tile) for nest in plan.nests)
-    return GroupChoice(plan.group, plan.points, loops, plan.shared)
 
 
 def _groups(group: GroupChoice, plan: KernelPlan) -> Iterator[GroupChoice]:
@@ -125,7 +83,7 @@ def _groups(group: GroupChoice, plan: KernelPlan) -> Iterator[GroupChoice]:
     fixed = group.group.streamed or plan.cluster > 1 or any(nest.carries for nest in nests)
     tiled = any(loop.tile for loop in group.loops)
     most = group.group.tiles
-    for points in () if fixed or tiled else _near(group.points):
+    for points in () if fixed or tiled else near(group.points):
         if points <= most:
             yield replace(group, points=points)
     for n, loop in enumerate(group.loops):
@@ -149,16 +107,11 @@ def _loops(loop: LoopChoice, group: GroupChoice, plan: KernelPlan) -> Iterator[L
 
 def _teams(teams: Teams, block: int) -> Iterator[Teams]:
     if teams.columns:
-        for columns in _near(teams.columns):
+        for columns in near(teams.columns):
             if 2 * columns <= block:
                 yield Teams(block // columns, columns)
     else:
-        yield from map(Teams, _near(teams.threads))
-
-
-def _near(value: int) -> list[int]:
-    """Half of a number and twice as much, and half and twice of these."""
-    return [n for n in (value // 2, 2 * value, value // 4, 4 * value) if n]
+        yield from map(Teams, near(teams.threads))
 
 
 # ---- in the template -----------------------------------------------------------------------------
@@ -168,7 +121,7 @@ def _templates(given: Template) -> Iterator[Template]:
     """Other parts of splits and of axes; what follows from these has its default."""
     free = replace(given, cta_num=None, cta_per_sm=None)
     for n, (name, parts) in enumerate(given.splits):
-        for other in _near(parts):
+        for other in near(parts):
             splits = (*given.splits[:n], (name, other), *given.splits[n + 1 :])
             yield replace(free, splits=splits)
     for n, phase in enumerate(given.phases):

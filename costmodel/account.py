@@ -13,7 +13,8 @@ class Path:
     multiprocessor; `accesses` of global memory and those `near`, of shared memory and tables;
     elementwise `ops` in the FLOPs and integer operations of `Work`; fields of `records` that are
     joined; `special` functions, `divisions` of indices, `shuffles`, `barriers` below the grid's,
-    `products` on tensor cores.
+    `products` on tensor cores. `chain` are cycles of the longest chain of operations, and elements
+    of the thread's own arrays are read or written `kept` times.
     """
 
     rounds: float = 0
@@ -28,6 +29,7 @@ class Path:
     barriers: float = 0
     products: float = 0
     chain: float = 0
+    kept: float = 0
 
     def then(self, other: Path, times: float = 1) -> None:
         """Goes on with another way, so many times."""
@@ -37,8 +39,20 @@ class Path:
 
 #: What a way is made of.
 STEPS = tuple(field.name for field in fields(Path))
+#: Of that, what takes as long wherever it is done.
+PRICED = tuple(step for step in STEPS if step != "kept")
 #: Of that, what waits for nothing that comes after it in the text of the thread.
 ISSUED = ("accesses", "near", "ops", "records", "special", "divisions")
+
+
+@dataclass(frozen=True)
+class Again:
+    """What blocks read or write again: `bytes`, of all blocks. Between two visits each goes through
+    `block` bytes; all through the same if `common`."""
+
+    block: int
+    bytes: int
+    common: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,13 +60,15 @@ class PhaseAccount:
     """All threads between two grid barriers, `turns` times where these are in a loop: all of its
     turns together, but for the `path`; `grid_barriers` end them. Bytes: `outside` is what is read
     and written of inputs and outputs, each byte once and by the first phase that does; `moved`
-    goes between L2 and the multiprocessors. Accesses of threads: `accesses` of global memory, in
-    `sectors`, and those `near`. The other amounts are those of `Path`, of all threads together;
-    `flops64` and `tensor_flops` are in FLOPs."""
+    goes between L2 and the multiprocessors, and what is in `again`, too, where caches are too
+    small. Accesses of threads: `accesses` of global memory, in `sectors`, and those `near`. The
+    other amounts are those of `Path`, of all threads together; `flops64` and `tensor_flops` are in
+    FLOPs."""
 
     path: Path
     outside: int = 0
     moved: int = 0
+    again: tuple[Again, ...] = ()
     accesses: int = 0
     sectors: int = 0
     near: int = 0
@@ -61,6 +77,7 @@ class PhaseAccount:
     special: int = 0
     divisions: int = 0
     shuffles: int = 0
+    kept: int = 0
     flops64: int = 0
     tensor_flops: int = 0
     turns: int = 1
@@ -70,7 +87,8 @@ class PhaseAccount:
 @dataclass(frozen=True)
 class Account:
     """A kernel of `blocks` of `threads`; `registers` are per thread, `shared_bytes` per block, and
-    `footprint` are the bytes of global memory that it touches at all."""
+    `footprint` are the bytes of global memory that it touches at all. Of a thread's own arrays the
+    share `spilled`, so many bytes, has no registers."""
 
     phases: tuple[PhaseAccount, ...]
     blocks: int
@@ -78,3 +96,5 @@ class Account:
     registers: int
     shared_bytes: int
     footprint: int
+    spilled: float = 0.0
+    spilled_bytes: int = 0

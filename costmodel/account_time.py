@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusionstitch.costmodel.account import ISSUED, STEPS, Account, Path, PhaseAccount
+from fusionstitch.costmodel.account import ISSUED, PRICED, Account, Path, PhaseAccount
 from fusionstitch.costmodel.bandwidth import latency_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import LIBRARY_DOT_SHARE, barrier_us
@@ -23,43 +23,50 @@ LANES, LANE_FLOPS = 128, 2
 
 @dataclass(frozen=True)
 class Prices:
-    """What `benchmarks/fit_model.py` found with the times of 814 kernels on an H100, 246 of them
+    """What `benchmarks/fit_model.py` found with the times of 1,524 kernels on an H100, 246 of them
     loops.
 
     Names of `Path`: cycles of the way of a thread. `issue_...`: slots of a lane for each of what
     all threads do. Shares are of what the profile of a device says. From `resident_share` of L2 on,
-    what a kernel touches begins to be missing when it runs again, all of it `missing_share` later.
+    what a kernel touches begins to be missing when it runs again, all of it `missing_share` later;
+    `dram_share` is that of a copy of a large array. What blocks visit again stays near up to
+    `kept_share` of a multiprocessor's memory, and accesses to spilled registers are issued, too.
+    Ways and rates overlap by a power, `overlap`, which grows with what is `independent` of each
+    other.
     """
 
-    rounds: float = 12.2
-    far: float = 214.0
-    accesses: float = 12.6
-    near: float = 3.61
-    ops: float = 0.58
-    records: float = 15.8
-    special: float = 12.8
-    divisions: float = 7.16
-    shuffles: float = 14.8
-    barriers: float = 69.2
-    products: float = 84.5
-    chain: float = 0.963
-    issue_access: float = 5.99
-    issue_sector: float = 16.4
-    issue_near: float = 4.44
-    issue_op: float = 0.945
-    issue_record: float = 32.3
-    issue_special: float = 0.183
-    issue_division: float = 0.183
-    issue_shuffle: float = 3.04
-    l2_share: float = 1.16
-    dram_share: float = 0.927
-    few_blocks: float = 0.719
-    resident_share: float = 0.353
-    missing_share: float = 0.323
-    start_us: float = 0.176
-    block_us: float = 0.00757
-    phase_us: float = 0.275
-    overlap: float = 1.86
+    rounds: float = 6.48
+    far: float = 231
+    accesses: float = 12.5
+    near: float = 3.49
+    ops: float = 0.591
+    records: float = 14.5
+    special: float = 8.47
+    divisions: float = 7.78
+    shuffles: float = 25.3
+    barriers: float = 67.2
+    products: float = 92.2
+    chain: float = 1.04
+    issue_access: float = 6.56
+    issue_sector: float = 14.7
+    issue_near: float = 4.75
+    issue_op: float = 0.915
+    issue_record: float = 32.2
+    issue_special: float = 0.207
+    issue_division: float = 0.205
+    issue_shuffle: float = 2.34
+    l2_share: float = 0.925
+    dram_share: float = 0.9
+    few_blocks: float = 0.56
+    resident_share: float = 0.371
+    missing_share: float = 0.69
+    start_us: float = 0.153
+    block_us: float = 0.00491
+    phase_us: float = 0.28
+    overlap: float = 1.91
+    independent: float = 0.085
+    kept_share: float = 1.71
+    issue_spilled: float = 0.216
 
 
 PRICES = Prices()
@@ -93,7 +100,7 @@ def proven(account: Account) -> bool:
 def path_cycles(path: Path, prices: Prices = PRICES) -> float:
     """What a thread takes for its way if it never waits for others."""
     issued, waited = 0.0, 0.0
-    for step in STEPS:
+    for step in PRICED:
         cycles = getattr(prices, step) * getattr(path, step)
         if step in ISSUED:
             issued += cycles
@@ -114,8 +121,42 @@ def phases_us(
     """Microseconds of each phase in all its turns, without the barriers between them."""
     for phase in account.phases:
         way, *rates = parts_us(phase, account, device, missed, prices)
-        power = prices.overlap
+        power = prices.overlap * _independent(phase, account, device) ** prices.independent
         yield phase.turns * float((way**power + max(rates) ** power) ** (1 / power))
+
+
+def _resident(account: Account, device: Device) -> int:
+    """Blocks on a multiprocessor at once."""
+    fit = blocks_per_sm(device, account.threads, account.registers, account.shared_bytes)
+    return max(1, min(fit, math.ceil(account.blocks / device.sm_count)))
+
+
+def _independent(phase: PhaseAccount, account: Account, device: Device) -> float:
+    """How many parts of what is on a multiprocessor go their ways without the others: blocks whose
+    threads wait for each other, else warps."""
+    blocks = _resident(account, device)
+    return blocks if phase.path.barriers else blocks * account.threads / device.warp_size
+
+
+def _again_bytes(
+    phase: PhaseAccount, account: Account, device: Device, prices: Prices
+) -> tuple[float, float]:
+    """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM."""
+    resident = _resident(account, device)
+    sms = min(device.sm_count, account.blocks)
+    near = prices.kept_share * max(0, device.shared_per_sm - resident * account.shared_bytes)
+    l2 = dram = 0.0
+    found: list[tuple[int, float, bool]]
+    found = [(one.block, one.bytes, one.common) for one in phase.again]
+    if account.spilled:
+        bytes_ = 4 * phase.kept * account.spilled
+        found.append((account.spilled_bytes * account.threads, bytes_, False))
+    for block, again, common in found:
+        held = block * (1 if common else resident)
+        l2 += again * min(1.0, max(0.0, held / max(near, 1) - 0.5))
+        beyond = held * (1 if common else sms) / device.l2_bytes - prices.resident_share
+        dram += again * min(1.0, max(0.0, beyond / prices.missing_share))
+    return l2, dram
 
 
 def parts_us(
@@ -125,7 +166,8 @@ def parts_us(
     fit = max(1, blocks_per_sm(device, account.threads, account.registers, account.shared_bytes))
     each = account.blocks / device.sm_count  # blocks of a multiprocessor
     cycles_per_us = device.fp32_flops / device.sm_count / LANES / LANE_FLOPS / 1e6
-    way = path_cycles(phase.path, prices) / cycles_per_us * max(1.0, each / fit)
+    cycles = path_cycles(phase.path, prices) + prices.accesses * account.spilled * phase.path.kept
+    way = cycles / cycles_per_us * max(1.0, each / fit)
     uneven = math.ceil(each) / each
     slots = (
         prices.issue_access * phase.accesses
@@ -136,12 +178,15 @@ def parts_us(
         + prices.issue_special * phase.special
         + prices.issue_division * phase.divisions
         + prices.issue_shuffle * phase.shuffles
+        + prices.issue_spilled * account.spilled * phase.kept
     )
     issued = slots / LANES / device.sm_count / cycles_per_us
     issued += phase.flops64 / device.fp64_flops * 1e6
     issued += phase.tensor_flops / device.tensor_bf16_flops / LIBRARY_DOT_SHARE * 1e6
-    near = phase.moved / (device.l2_bytes_per_s * prices.l2_share) * 1e6
+    from_l2, from_dram = _again_bytes(phase, account, device, prices)
+    near = (phase.moved + from_l2) / (device.l2_bytes_per_s * prices.l2_share) * 1e6
     near *= max(1.0, 1 / each) ** prices.few_blocks
-    far = phase.outside * missed / (device.dram_bytes_per_s * prices.dram_share) * 1e6
+    moved = phase.outside * missed + from_dram
+    far = moved / (device.dram_bytes_per_s * prices.dram_share) * 1e6
     turns = max(1, phase.turns)
     return way, issued * uneven / turns, near / turns, far / turns

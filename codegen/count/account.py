@@ -25,6 +25,8 @@ def account(tally: Tally, lowered: Lowered) -> Account:
         registers=tally.registers,
         shared_bytes=tally.shared,
         footprint=sum(touched.values()),
+        spilled=tally.spilled,
+        spilled_bytes=tally.spilled_bytes,
     )
 
 
@@ -40,10 +42,12 @@ def _phases(tally: Tally, lowered: Lowered) -> Iterator[PhaseAccount]:
 def _phase(phase: Phase, outside: int) -> PhaseAccount:
     accesses = (*phase.loads.items(), *phase.stores.items())
     own = phase.instructions
+    visited = (*phase.read.values(), *phase.written.values())
     return PhaseAccount(
         path=phase.path,
         outside=outside,
-        moved=sum(one.moved for one in (*phase.read.values(), *phase.written.values())),
+        moved=sum(one.moved for one in visited),
+        again=tuple(again for one in visited for again in one.again),
         accesses=sum(one.accesses for (memory, _), one in accesses if memory not in _NEAR),
         sectors=sum(one.sectors for _, one in accesses),
         near=sum(one.accesses for (memory, _), one in accesses if memory in _NEAR),
@@ -52,6 +56,7 @@ def _phase(phase: Phase, outside: int) -> PhaseAccount:
         special=own.special,
         divisions=own.divisions,
         shuffles=phase.shuffles,
+        kept=phase.kept,
         flops64=own.flops64,
         tensor_flops=own.tensor_flops,
         turns=phase.turns,

@@ -26,6 +26,7 @@ class Amounts:
     units: dict[str, float] = field(default_factory=dict)
     barriers: dict[Scope, int] = field(default_factory=dict)
     shuffles: int = 0
+    kept: int = 0
     read: dict[str, Visited] = field(default_factory=dict)
     written: dict[str, Visited] = field(default_factory=dict)
 
@@ -55,6 +56,7 @@ class Amounts:
             instructions=Instructions(**{unit: int(n) for unit, n in units.items()}),
             barriers=self.barriers,
             shuffles=self.shuffles,
+            kept=self.kept,
             path=path,
             read={name: one.closed() for name, one in self.read.items()},
             written={name: one.closed() for name, one in self.written.items()},

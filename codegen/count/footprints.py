@@ -18,6 +18,7 @@ from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.tally import Footprint
 from fusionstitch.codegen.count.values import Large, Sum, Value
 from fusionstitch.codegen.count.values import at as value_at
+from fusionstitch.costmodel.account import Again
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
 #: An array of up to so many bytes is in the cache beside the multiprocessor when it is read again.
@@ -25,12 +26,25 @@ L1_BYTES = 1 << 16
 
 
 @dataclass(eq=False)
+class _Region:
+    """What accesses of the same places of a buffer bring to the multiprocessors: at least `once`,
+    all of it `brought`. Of what a block visits the `block` bytes are those between two visits of
+    the same places; `axes` are those that all these accesses have. All blocks visit the same if
+    `common`."""
+
+    block: int
+    once: int = 0
+    brought: int = 0
+    common: bool = False
+
+
+@dataclass(eq=False)
 class Visited:
     """What accesses of one buffer, of `size` bytes, visit: by the first byte, the one behind the
-    last, and how many at most, the bytes that come to multiprocessors for it."""
+    last, and how many at most."""
 
     size: int
-    parts: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    parts: dict[tuple[int, int, int], _Region] = field(default_factory=dict)
 
     def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> int:
         """An access of `width` bytes, so many behind the begin. Gives the bytes that come to
@@ -49,16 +63,20 @@ class Visited:
         own = [part for part in found.parts if grid not in part.axes]
         visits = min(_distinct(found.parts, width), max(total * width, brought))
         key = low, high + width, min(visits, high + width - low)
-        return self._visit(key, min(_distinct(own, width), _span(own) + width), brought, grid)
+        block = min(_distinct(own, width), _span(own) + width)
+        return self._visit(key, block, brought, grid, len(own) == len(found.parts))
 
-    def _visit(self, key: tuple[int, int, int], block: int, brought: int, grid: Axis) -> int:
+    def _visit(
+        self, key: tuple[int, int, int], block: int, brought: int, grid: Axis, common: bool = False
+    ) -> int:
         """Of what is visited, each block has so many bytes at most."""
-        if block > L1_BYTES:
-            self.parts[key] = self.parts.get(key, 0) + brought
-            return brought
         once = min(brought, block * grid.extent)
-        self.parts[key] = max(self.parts.get(key, 0), once)
-        return once
+        known = self.parts.setdefault(key, _Region(block))
+        known.block = max(known.block, block)
+        known.once = max(known.once, once)
+        known.brought += brought
+        known.common |= common
+        return once if block <= L1_BYTES else brought
 
     def closed(self) -> Footprint:
         """All of it."""
@@ -66,7 +84,14 @@ class Visited:
         high = max(last for _, last, _ in self.parts)
         distinct = sum(visits for _, _, visits in self.parts)
         least = min(distinct, high - low, self.size)
-        return Footprint(least, max(least, sum(self.parts.values())))
+        regions = self.parts.values()
+        once = max(least, sum(one.once for one in regions))
+        again = tuple(
+            Again(one.block, one.brought - one.once, one.common)
+            for one in regions
+            if one.brought > one.once
+        )
+        return Footprint(least, once, again)
 
 
 def _distinct(parts: Sequence[Part], width: int) -> int:

@@ -20,12 +20,16 @@ STRAIGHT, BRANCHING = 16, 1
 #: the most that the compiler gives to loads: so the registers of 450 kernels for sm_90 are met to a
 #: factor of 1.3 in the mean (NVRTC 13.5). A thread has 255 at most, a block 65,536.
 BESIDE, LOADED, MOST_REGISTERS, OF_BLOCK = 14, 48, 255, 65_536
+#: They are handed out in units of so many; the fewest that bounds leave a thread, and the least of
+#: them that loads get.
+UNIT, LEAST_REGISTERS, LEAST_LOADED = 8, 24, 8
 
 
 @dataclass(eq=False)
 class Pressure:
     """Where the walk through a kernel stands, and the most that there was so far."""
 
+    cap: int = MOST_REGISTERS
     loads: int = 0
     words: int = 0
     far: float = 0.0
@@ -33,6 +37,24 @@ class Pressure:
     waits: int = 0
     most_loads: int = 0
     most_words: int = 0
+    most_arrays: int = 0
+
+    @classmethod
+    def of(cls, block: int, per_sm: int) -> Pressure:
+        """In a block of so many threads, of which so many have to fit on a multiprocessor."""
+        most = OF_BLOCK // (block * max(1, per_sm)) // UNIT * UNIT
+        return cls(cap=max(LEAST_REGISTERS, min(MOST_REGISTERS, most)))
+
+    @property
+    def room(self) -> int:
+        """Words that may be loaded at once."""
+        return max(LEAST_LOADED, min(LOADED, self.cap - BESIDE - self.arrays))
+
+    @property
+    def spilled(self) -> float:
+        """The share of what arrays hold that has no registers."""
+        beyond = max(0, BESIDE + self.most_arrays - self.cap)
+        return min(1.0, beyond / self.most_arrays) if beyond else 0.0
 
     def load(self, width: int) -> None:
         self.loads += 1
@@ -45,6 +67,12 @@ class Pressure:
     def array(self, words: int) -> None:
         self.arrays += words
         self.most_words = max(self.most_words, self.arrays)
+        self.most_arrays = max(self.most_arrays, self.arrays)
+
+    @property
+    def arrived(self) -> float:
+        """Rounds in which what was loaded since the last wait comes."""
+        return max(1.0, self.words / self.room) if self.loads else 0.0
 
     def wait(self) -> None:
         """All that was loaded must be there."""
@@ -69,12 +97,12 @@ class Pressure:
     ) -> float:
         """Rounds of loads that a turn of such a loop ends with: those of turns that are written out
         side by side are one."""
-        loads, _, waits = before
+        loads, words, waits = before
         if waits != self.waits:
-            return 1.0 if self.loads else 0.0
+            return self.arrived
         if self.loads == loads or unroll == ALL or not turns:
             return 0.0
-        together = BRANCHING if branches else STRAIGHT
+        together = min(BRANCHING if branches else STRAIGHT, self.room // max(1, self.words - words))
         return -(-turns // max(1, min(turns, max(unroll, together)))) / turns
 
     @property
@@ -82,9 +110,10 @@ class Pressure:
         """What `repeated` asks for."""
         return self.loads, self.words, self.waits
 
-    def registers(self, block: int) -> int:
-        """An estimate for a thread of a block, once all statements were met."""
-        return min(MOST_REGISTERS, OF_BLOCK // block, BESIDE + self.most_words)
+    @property
+    def registers(self) -> int:
+        """An estimate for a thread, once all statements were met."""
+        return min(self.cap, BESIDE + self.most_words)
 
 
 def _written(turns: int, unroll: int) -> int:

@@ -65,7 +65,9 @@ def count(lowered: Lowered, trips: int = 1) -> Tally:
     return Tally(
         phases=phases,
         in_flight=walk.pressure.most_loads,
-        registers=walk.pressure.registers(lowered.block),
+        registers=walk.pressure.registers,
+        spilled=walk.pressure.spilled,
+        spilled_bytes=int(4 * walk.pressure.spilled * walk.pressure.most_arrays),
         shared=lowered.shared,
         upper=walk.upper,
         sampled=walk.sampled,
@@ -150,6 +152,8 @@ class _Walk(Visits):
         key = chains.key(one.target)
         if isinstance(one.target, Name):
             self.names.values[one.target.name] = UNKNOWN
+        else:
+            self.kept(1)
         if one.operator:
             unit = self.kind(one.target).unit
             multiplied = isinstance(one.value, Infix) and one.value.operator == "*"
@@ -161,6 +165,7 @@ class _Walk(Visits):
 
     def fill(self, one: Fill) -> None:
         outer = self.runs
+        self.kept(one.size)
         self.runs = outer.repeated(one.size)
         self.chain.write((one.array, Name("i")), self.expr(one.value))
         self.runs = outer

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.statements import Scope
-from fusionstitch.costmodel.account import Path
+from fusionstitch.costmodel.account import Again, Path
 
 
 class Memory(enum.Enum):
@@ -54,11 +54,12 @@ class Instructions:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of a buffer that are read or written, however often; and those that go to and fro
-    between L2 and the multiprocessors."""
+    """Bytes of a buffer that are read or written, however often; those that go to and fro between
+    L2 and the multiprocessors at least; and those that do so `again` where they are not kept."""
 
     bytes: int
     moved: int
+    again: tuple[Again, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Phase:
     instructions: Instructions = Instructions()
     barriers: Mapping[Scope, int] = field(default_factory=dict)
     shuffles: int = 0
+    kept: int = 0
     path: Path = field(default_factory=Path)
     read: Mapping[str, Footprint] = field(default_factory=dict)
     written: Mapping[str, Footprint] = field(default_factory=dict)
@@ -82,7 +84,9 @@ class Phase:
 @dataclass(frozen=True)
 class Tally:
     """A kernel, phase by phase. `in_flight` are the most loads of one thread that wait for nothing
-    but each other's memory, `registers` an estimate per thread, `shared` the bytes of a block.
+    but each other's memory, `registers` an estimate per thread,
+    `spilled` the share of what its arrays hold that has none, and the bytes of that; `shared` are
+    the bytes of a block.
 
     It is exact unless `upper`: then conditions on data were taken for true, so nothing is more than
     what it says; or `sampled`: then some conditions were asked of a part of the executions only.
@@ -91,6 +95,8 @@ class Tally:
     phases: tuple[Phase, ...]
     in_flight: int
     registers: int
+    spilled: float
+    spilled_bytes: int
     shared: int
     upper: bool
     sampled: bool

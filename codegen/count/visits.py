@@ -69,7 +69,7 @@ class Visits:
         self.kinds: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
         self.now = Amounts()
-        self.pressure = Pressure()
+        self.pressure = Pressure.of(lowered.block, lowered.per_sm)
         self.path = Path()
         self.chain = chains.Chain()
         self.sides = 0
@@ -185,7 +185,13 @@ class Visits:
 
     def element(self, one: Element) -> float:
         self.expr(one.at)
+        self.kept(1)
         return self.chain.read(chains.key(one))
+
+    def kept(self, times: int) -> None:
+        """Elements of arrays of the thread's own are read or written."""
+        self.now.kept += times * self.runs.total
+        self.path.kept += times
 
     def joined(self, kind: Kind, fields: int, times: int) -> None:
         """Values are joined with others, so many fields of them. Of records it is a comparison of
@@ -210,8 +216,9 @@ class Visits:
     def wait(self) -> None:
         """All that was loaded must be there."""
         if self.pressure.loads:
-            self.path.rounds += 1
-            self.path.far += self.pressure.far
+            rounds = self.pressure.arrived
+            self.path.rounds += rounds
+            self.path.far += rounds * self.pressure.far
         self.pressure.wait()
 
     def op(self, opcode: str, dtype: str, operands: Sequence[float]) -> float:

@@ -32,7 +32,8 @@ class Buffer:
 @dataclass(frozen=True)
 class Lowered:
     """A kernel's buffers in the order of its parameters, and its tables; its own functions; its
-    statements; threads of a block, blocks of a cluster and of the grid, bytes of shared memory."""
+    statements; threads of a block, blocks of a cluster and of the grid, bytes of shared memory; how
+    many blocks registers have to suffice for on a multiprocessor, 0 where nothing is asked."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -42,3 +43,9 @@ class Lowered:
     cluster: int
     grid: int
     shared: int
+    per_sm: int = 0
+
+    @property
+    def bounds(self) -> str:
+        """The launch bounds."""
+        return f"{self.block}, {self.per_sm}" if self.per_sm else f"{self.block}"

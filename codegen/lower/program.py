@@ -71,6 +71,7 @@ def lower_kernel(
         cluster=plan.cluster,
         grid=plan.grid * plan.cluster,
         shared=layout.total,
+        per_sm=plan.blocks_per_sm or 0,
     )
 
 
@@ -96,10 +97,9 @@ def write_kernel(scheduled: Scheduled, lowered: Lowered) -> Kernel:
     """Verifies the statements that a scheduled region became, and prints them."""
     graph, plan = scheduled.graph, scheduled.plan
     verify(lowered)
-    bounds = f"{plan.block}, {plan.blocks_per_sm}" if plan.blocks_per_sm else f"{plan.block}"
     return Kernel(
         name=graph.name,
-        source="\n".join(translation_unit([graph], lowered, _summary(scheduled), bounds)),
+        source="\n".join(translation_unit([graph], lowered, _summary(scheduled))),
         inputs=tuple(p.shape for p in graph.parameters),
         outputs=tuple(op.shape for op in graph.root.operands),
         scratch=tuple(buffer.shape for buffer in scratch_buffers(graph, plan)),
@@ -115,10 +115,10 @@ def write_kernel(scheduled: Scheduled, lowered: Lowered) -> Kernel:
 
 
 def translation_unit(
-    graphs: Sequence[Graph], lowered: Lowered, summary: Sequence[str], bounds: str
+    graphs: Sequence[Graph], lowered: Lowered, summary: Sequence[str]
 ) -> Iterator[str]:
     """The lines of a kernel's text: `graphs` are those that it computes, which have its tables in
-    their order; `summary` says what it is, `bounds` are its launch bounds."""
+    their order; `summary` says what it is."""
     yield from ('#include "fusionstitch.cuh"', "")
     tables = [b.name for b in lowered.buffers if b.space is Space.TABLE]
     yield from (_table(op, tables.pop(0)) for graph in graphs for op in graph if is_table(op))
@@ -126,7 +126,7 @@ def translation_unit(
     for own in lowered.functions:
         yield from function(own)
     yield from map(comment, summary)
-    yield f'extern "C" __global__ void {_cluster(lowered)}__launch_bounds__({bounds})'
+    yield f'extern "C" __global__ void {_cluster(lowered)}__launch_bounds__({lowered.bounds})'
     parameters = [_parameter(b) for b in lowered.buffers if b.space is not Space.TABLE]
     yield from (f"{lowered.name}(", "    " + ",\n    ".join(parameters) + ") {")
     if lowered.shared:

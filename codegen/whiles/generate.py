@@ -130,12 +130,10 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
     form, region, written = looped.form, looped.region, looped.written
     lowered = written.lowered
     verify(lowered)
-    per_sm = written.per_sm if written.meet or written.per_sm > 1 else 0
-    bounds = f"{lowered.block}, {per_sm}" if per_sm else f"{lowered.block}"
     summary = list(_summary(region, form))
     kernel = Kernel(
         name=region.name,
-        source="\n".join(translation_unit(written.graphs, lowered, summary, bounds)),
+        source="\n".join(translation_unit(written.graphs, lowered, summary)),
         inputs=tuple(p.shape for p in region.parameters),
         outputs=tuple(op.shape for op in region.root.operands),
         scratch=tuple(written.scratch),

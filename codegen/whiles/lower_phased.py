@@ -49,9 +49,9 @@ def write_phased(form: Phased, settings: Settings) -> Written:
     """The statements of the loops. Raises CodegenError where a value has no place."""
     device = settings.device
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
-    lowered = lowering.lowered()
     resident, meet = form.threads.resident, not form.alone
-    return Written(lowered, lowering.graphs, lowering.scratch, resident, meet, names=lowering.names)
+    lowered = replace(lowering.lowered(), per_sm=resident if meet or resident > 1 else 0)
+    return Written(lowered, lowering.graphs, lowering.scratch, meet, names=lowering.names)
 
 
 class PhasedLowering:

@@ -13,13 +13,11 @@ from fusionstitch.hlo.graph import Graph, Shape
 @dataclass(frozen=True)
 class Written:
     """A kernel's statements, the graphs that it computes, in their order, and the shapes of buffers
-    of its own. `per_sm` blocks are on a multiprocessor at once (0: as many as fit); all blocks may
-    `meet` at barriers."""
+    of its own; all blocks may `meet` at barriers."""
 
     lowered: Lowered
     graphs: Sequence[Graph]
     #: of the buffers that slots of memory are (`pieces.py`)
     names: Mapping[Slot, str] = field(kw_only=True, default_factory=dict)
     scratch: Sequence[Shape] = ()
-    per_sm: int = 0
     meet: bool = False

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from fusionstitch.codegen.generate import Draft, LoopDraft, draft, inspect
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.generate import LoopDraft, draft, inspect
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.settings import CodegenOptions

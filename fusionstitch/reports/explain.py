@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fusionstitch.codegen.drafts import COMPARED
 from fusionstitch.compiler import override
 from fusionstitch.compiler.core import Fallback, Stitch, Stitched
 from fusionstitch.hlo import foreign
@@ -105,6 +106,9 @@ def chosen_lines(
         yield f"    from: {', '.join(places[:_SHOWN_LINES])}{f' and {more} more' * (more > 0)}"
     if stitch and (file := override.file_of(stitch.kernel)) is not None:
         yield f"    its text is that of {foreign.line(str(file))}"
+    if stitch and (us := dict(stitch.kernel.facts).get(COMPARED)) is not None:
+        own, default = (number_text(float(one)) for one in us)  # type: ignore[attr-defined]
+        yield f"    {own} us by what its statements do, {default} us in blocks of the default size"
     template = stitch.kernel.template.splitlines() if stitch else []
     shown = len(template) if whole else _SHOWN_TEMPLATE
     yield from (f"    {line}" for line in template[:shown])

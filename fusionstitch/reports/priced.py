@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from fusionstitch.codegen.generate import plan_kernel
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.generate import draft
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.codegen.variants import variants
 from fusionstitch.compiler.core import Stitch, Stitched
+from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.estimate import facts_us
-from fusionstitch.hlo.errors import FusionStitchError
+from fusionstitch.hlo.errors import CodegenError, FusionStitchError
 from fusionstitch.options import Options
 from fusionstitch.reports.emitted import TEMPLATE
 from fusionstitch.runtime import files
@@ -24,8 +26,12 @@ def priced(one: Stitch, options: Options, device: Device) -> tuple[float, list[t
     pattern = one.chosen.pattern
     part = region(one.kernel.name, pattern.ops, pattern.inputs, pattern.outputs)
     own = CodegenOptions(options.numerics, options.sharing, one.kernel.template)
-    found = [(facts_us(v.facts, device), v.template) for v in variants(part, device, own)]
-    return facts_us(plan_kernel(part, device, own).facts, device), sorted(found)
+    found = []
+    for variant in variants(part, device, own):
+        with contextlib.suppress(CodegenError):
+            other = Draft.of(variant, own)
+            found.append((account_us(other.account, device), variant.template))
+    return account_us(draft(part, device, own).account, device), sorted(found)
 
 
 def write_variants(stitched: Stitched, options: Options, folder: Path, most: int) -> Iterator[str]:

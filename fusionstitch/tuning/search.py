@@ -12,18 +12,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusionstitch.codegen.generate import CodegenOptions, generate, inspect, plan_kernel
+from fusionstitch.codegen.generate import CodegenOptions, draft, generate, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
 from fusionstitch.compiler.built import Builder, Built
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.compiler.progress import Step, silent
+from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.estimate import facts_us
 from fusionstitch.errors import CodegenError, FusionStitchError, MeasureError
 from fusionstitch.hlo.graph import Graph
-from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.measure.meter import Meter, timing_key
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
@@ -154,9 +153,11 @@ class Search:
         for number, tuning in enumerate(dict.fromkeys(tunings)):
             if number and self.context.expired:
                 break
-            facts = inspect(self.region, self.context.device, self._settings(tuning))
-            if not isinstance(facts, Verdict):
-                ranked.append((facts_us(facts, self.context.device), number, tuning))
+            try:
+                one = draft(self.region, self.context.device, self._settings(tuning))
+            except CodegenError:
+                continue
+            ranked.append((account_us(one.account, self.context.device), number, tuning))
         ranked.sort(key=lambda one: one[:2])
         written: dict[Kernel, tuple[Tuning, float]] = {}
         for us, _, tuning in ranked:

@@ -18,8 +18,8 @@ UPPER = {
 }
 #: Where a condition has too many combinations of block, thread and turn to ask it for all of them.
 SAMPLED = {
-    *("split_columns", "teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
-    *("running_sum", "running_sum_reversed", "running_maximum"),
+    *("teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
+    *("running_sum", "running_maximum"),
 }
 #: How far those may be off.
 NEAR = 0.02

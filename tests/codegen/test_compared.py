@@ -1,0 +1,104 @@
+"""Kernels with grid barriers are launched in blocks that the account says are fastest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fusionstitch.codegen import compared
+from fusionstitch.codegen.drafts import COMPARED, Draft
+from fusionstitch.codegen.generate import draft, generate, plan_kernel
+from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.settings import CodegenOptions
+from fusionstitch.costmodel.account_time import account_us
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.runtime import emulate
+from tests.codegen.regions import whole_of
+
+H200 = device("h200")
+
+
+def both_ways(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Long rows that wait for all of them."""
+    scaled = x / jnp.max(jnp.abs(x))
+    return jax.nn.softmax(jnp.sin(scaled) * jnp.exp(scaled), axis=1), jnp.sum(scaled * x, axis=0)
+
+
+@cache
+def region(rows: int = 2048, columns: int = 4096) -> Graph:
+    array = jax.ShapeDtypeStruct((rows, columns), jnp.float32)
+    return whole_of(both_ways, array, name="both_ways")
+
+
+def taken(graph: Graph, options: CodegenOptions | None = None) -> Draft:
+    found = draft(graph, H200, options)
+    assert isinstance(found, Draft)
+    return found
+
+
+def default(graph: Graph) -> Draft:
+    return Draft.of(plan_kernel(graph, H200), CodegenOptions())
+
+
+def us(one: Draft) -> float:
+    return account_us(one.account, H200)
+
+
+@pytest.fixture
+def keen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is the least bit faster is taken."""
+    monkeypatch.setattr(compared, "SHARE", 1.0)
+    monkeypatch.setattr(compared, "LEAST_US", 0.0)
+
+
+def test_what_is_taken_is_the_fastest_and_the_kernel_says_so(keen: None) -> None:
+    best, first = taken(region(96, 640)), default(region(96, 640))
+    assert us(best) < us(first)
+    assert best.scheduled.template != first.scheduled.template
+    assert dict(best.kernel(H200).facts)[COMPARED] == (us(best), us(first))
+    again = generate(region(96, 640), H200)
+    assert again.source == best.kernel(H200).source
+    followed = taken(region(96, 640), CodegenOptions(template=best.scheduled.template))
+    assert followed.kernel(H200).source == again.source
+
+
+def test_what_is_asked_for_is_not_compared(keen: None) -> None:
+    first = default(region())
+    for options in (
+        CodegenOptions(template=first.scheduled.template),
+        CodegenOptions(tuning=Tuning(vector_bytes=8)),
+    ):
+        found = taken(region(), options)
+        assert found.default_us is None
+        assert found.scheduled.plan.block == first.scheduled.plan.block
+
+
+def test_little_is_not_worth_it() -> None:
+    """A kernel of a few microseconds, and a schedule that is hardly faster."""
+    small = region(64, 256)
+    assert us(default(small)) < compared.LEAST_US
+    assert taken(small).default_us is None
+    best, first = taken(region()), default(region())
+    assert best.default_us is None or us(best) < compared.SHARE * us(first)
+
+
+def test_both_schedules_compute_the_same(
+    keen: None, host_compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = region(96, 640)
+    kernels = [taken(graph).kernel(H200), default(graph).kernel(H200)]
+    assert kernels[0].block != kernels[1].block or kernels[0].grid != kernels[1].grid
+    # as many blocks as there are at once on a smaller device
+    x = np.random.default_rng(0).standard_normal((96, 640), np.float32)
+    wanted = jax.jit(both_ways)(x)
+    for kernel in kernels:
+        for result, right in zip(
+            emulate.run(replace(kernel, name="both_ways"), [x]), wanted, strict=True
+        ):
+            np.testing.assert_allclose(result, right, rtol=2e-5, atol=1e-5)
