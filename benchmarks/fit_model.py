@@ -71,6 +71,7 @@ GUESS = Prices(
     phase_us=0.5,
     overlap=2,
     independent=0.1,
+    spilled=10,
     kept_share=1,
     issue_spilled=2,
 )

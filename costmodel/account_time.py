@@ -65,6 +65,7 @@ class Prices:
     phase_us: float = 0.28
     overlap: float = 1.91
     independent: float = 0.085
+    spilled: float = 10.0
     kept_share: float = 1.71
     issue_spilled: float = 0.216
 
@@ -166,7 +167,7 @@ def parts_us(
     fit = max(1, blocks_per_sm(device, account.threads, account.registers, account.shared_bytes))
     each = account.blocks / device.sm_count  # blocks of a multiprocessor
     cycles_per_us = device.fp32_flops / device.sm_count / LANES / LANE_FLOPS / 1e6
-    cycles = path_cycles(phase.path, prices) + prices.accesses * account.spilled * phase.path.kept
+    cycles = path_cycles(phase.path, prices) + prices.spilled * account.spilled * phase.path.kept
     way = cycles / cycles_per_us * max(1.0, each / fit)
     uneven = math.ceil(each) / each
     slots = (

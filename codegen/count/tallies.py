@@ -20,7 +20,7 @@ from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
 from fusionstitch.codegen.ir.exchanges import bare, template_arguments
-from fusionstitch.codegen.ir.expressions import Arithmetic, Expr, Infix, Name
+from fusionstitch.codegen.ir.expressions import Arithmetic, Element, Expr, Infix, Name
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -120,7 +120,11 @@ class _Walk(Visits):
     # ---- variables -------------------------------------------------------------------------------
 
     def let(self, one: Let) -> None:
-        self.chain.declare(one.name, self.expr(one.value))
+        if isinstance(one.value, Element):
+            self.unread.add(one.name)
+            self.chain.declare(one.name, self.unchanged(one.value))
+        else:
+            self.chain.declare(one.name, self.expr(one.value))
         if isinstance(one.value, Arithmetic) and one.value.op.opcode == "multiply":
             self.products.add(one.name)
         self.kinds[one.name] = one.kind
@@ -148,12 +152,14 @@ class _Walk(Visits):
             self.point(one.name, one.values[0])
 
     def assign(self, one: Assign) -> None:
-        time = self.expr(one.value)
+        if not one.operator and self.moves(one.value):
+            time = self.unchanged(one.value)
+        else:
+            time = self.expr(one.value)
+            self.kept(isinstance(one.target, Element))
         key = chains.key(one.target)
         if isinstance(one.target, Name):
             self.names.values[one.target.name] = UNKNOWN
-        else:
-            self.kept(1)
         if one.operator:
             unit = self.kind(one.target).unit
             multiplied = isinstance(one.value, Infix) and one.value.operator == "*"

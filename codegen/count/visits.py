@@ -73,6 +73,8 @@ class Visits:
         self.path = Path()
         self.chain = chains.Chain()
         self.sides = 0
+        #: names of elements of arrays that nothing was computed with
+        self.unread: set[str] = set()
         self.divided: set[str] = set()
         self.products: set[str] = set()
         self.sectors = Sectors(self.thread)
@@ -110,6 +112,9 @@ class Visits:
     def expr(self, expr: Any) -> float:
         """What it takes to compute an expression; when its value is there (`chains.py`)."""
         if isinstance(expr, Name):
+            if expr.name in self.unread:
+                self.unread.remove(expr.name)
+                self.kept(1)
             return self.chain.read((expr.name, None))
         handler = _EXPRESSIONS.get(type(expr))
         return handler(self, expr) if handler else self.chain.settled
@@ -184,12 +189,21 @@ class Visits:
         return self.chain.after(times, chains.OPERATION * (len(one.operands) - 1))
 
     def element(self, one: Element) -> float:
-        self.expr(one.at)
         self.kept(1)
-        return self.chain.read(chains.key(one))
+        return self.unchanged(one)
+
+    def moves(self, value: Expr) -> bool:
+        """Whether a value is an element of an array as it was: a register gets another name."""
+        return isinstance(value, Element) or (isinstance(value, Name) and value.name in self.unread)
+
+    def unchanged(self, value: Expr) -> float:
+        """When such a value is there."""
+        if isinstance(value, Element):
+            self.expr(value.at)
+        return self.chain.read(chains.key(value))
 
     def kept(self, times: int) -> None:
-        """Elements of arrays of the thread's own are read or written."""
+        """Elements of arrays of the thread's own are computed with, or computed."""
         self.now.kept += times * self.runs.total
         self.path.kept += times
 
