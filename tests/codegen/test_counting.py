@@ -285,3 +285,60 @@ def test_a_product_and_its_sum_are_one_instruction() -> None:
 
     assert ops("multiply") == 1
     assert ops("maximum") == 2
+
+
+def rows_again(visits: int, grid: int = 4) -> Tally:
+    """Each block goes so many times through 2048 elements of its own."""
+    at = BLOCKS * 2048 + variable("i", 8) * 256 + THREADS
+    sweep = For("int", "i", number(0), number(8), body=(load(at),))
+    return count(kernel(*[sweep] * visits, grid=grid))
+
+
+def test_what_a_block_visits_again_comes_again_unless_it_is_kept() -> None:
+    once, twice = (rows_again(visits).phases[0].read["x"] for visits in (1, 2))
+    assert (once.bytes, once.moved, once.again) == (4 * 8192, 4 * 8192, ())
+    [again] = twice.again
+    assert (twice.bytes, twice.moved) == (once.bytes, once.moved)
+    assert (again.block, again.bytes, again.common) == (8192, 4 * 8192, False)
+
+
+def test_what_all_blocks_visit_is_common() -> None:
+    sweep = For("int", "i", number(0), number(8), body=(load(THREADS),))
+    [again] = count(kernel(sweep, sweep, grid=4)).phases[0].read["x"].again
+    assert again.common
+    assert again.block == 4 * 256
+
+
+def held(per_sm: int, *body: Statement) -> Tally:
+    """A block of 256 threads with 100 floats each in an array."""
+    statements = (Array("float", "a", 100), *body)
+    return count(replace(kernel(*statements), per_sm=per_sm))
+
+
+def test_bounds_leave_arrays_without_registers() -> None:
+    free, bound = held(0), held(8)
+    assert (free.spilled, free.spilled_bytes) == (0, 0)
+    assert bound.registers == 32
+    assert 0.5 < bound.spilled < 1
+    assert bound.spilled_bytes == pytest.approx(400 * bound.spilled, abs=4)
+
+
+def test_an_element_that_gets_another_name_is_not_computed_with() -> None:
+    def kept(*body: Statement) -> float:
+        return held(0, *body).phases[0].path.kept
+
+    named = Let("float", "b", element("a", Index(const=3)))
+    back = Assign(element("a", Index(const=4)), Name("b"))
+    assert kept(named) == kept(named, back) == 0
+    used = Let("float", "c", infix("+", Name("b"), 1))
+    assert kept(named, used) == 1
+    assert kept(named, used, Assign(element("a", Index(const=4)), Name("c"))) == 2
+
+
+def test_few_registers_take_more_rounds_of_loads() -> None:
+    body = [load(THREADS + 256 * n, f"v{n}") for n in range(40)]
+    free, bound = (
+        count(replace(kernel(*body), per_sm=per_sm)).phases[0].path.rounds for per_sm in (0, 8)
+    )
+    assert free == 1
+    assert bound > 2

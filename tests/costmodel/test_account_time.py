@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fusionstitch.costmodel.account import Account, Path, PhaseAccount
+from fusionstitch.costmodel.account import Account, Again, Path, PhaseAccount
 from fusionstitch.costmodel.account_time import account_us, missed_again, proven
 from fusionstitch.costmodel.devices import device
 
@@ -65,3 +65,35 @@ def test_few_blocks_leave_the_device_idle() -> None:
 def test_too_few_kernels_on_tensor_cores_were_measured() -> None:
     assert proven(of(PhaseAccount(Path(rounds=1))))
     assert not proven(of(PhaseAccount(Path(rounds=1)), PhaseAccount(Path(products=1))))
+
+
+def test_rereads_come_from_where_they_were_kept() -> None:
+    """Near, in L2, in DRAM: by what all blocks go through in between."""
+    size = 1 << 28
+
+    def us(block: int, common: bool = False) -> float:
+        phase = replace(copy(size), again=(Again(block, 4 * size, common),))
+        return account_us(of(phase, blocks=4096, footprint=2 * size), H200)
+
+    near, l2, dram = us(1 << 10), us(1 << 15), us(1 << 20)
+    assert near == account_us(of(copy(size), blocks=4096, footprint=2 * size), H200)
+    assert near < 0.8 * l2 < 0.8 * 0.8 * dram
+    assert us(1 << 15, common=True) == near
+
+
+def test_what_has_no_registers_costs() -> None:
+    phase = PhaseAccount(Path(ops=1000, kept=1000), ops=1 << 28, kept=1 << 28)
+    free, some, all_ = (
+        account_us(replace(of(phase), spilled=share, spilled_bytes=int(400 * share)), H200)
+        for share in (0.0, 0.3, 1.0)
+    )
+    assert free < some < all_
+
+
+def test_blocks_hide_what_others_wait_for() -> None:
+    """The same ways and amounts, in one block on a multiprocessor and in four."""
+    path = Path(rounds=8, far=8, barriers=4)
+    phase = replace(copy(1 << 25), path=path)
+    one = Account((phase,), 132, 1024, registers=64, shared_bytes=0, footprint=1 << 26)
+    four = replace(one, blocks=4 * 132, threads=256)
+    assert account_us(four, H200) < account_us(one, H200)
