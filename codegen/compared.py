@@ -26,6 +26,9 @@ from fusionstitch.hlo.errors import CodegenError
 #: Kernels that take less are not compared, microseconds: what there is to win is no longer than
 #: what the model is off by.
 LEAST_US = 10.0
+#: Kernels of more groups are not compared: their sums have been dealt the blocks that there are by
+#: default (`schedule/shares.py`), and lowering them several times takes long.
+MOST_GROUPS = 16
 #: What another schedule has to take at most, as a share of the default's time. Of 37 patterns and
 #: 709 of their schedules on an H100 (`benchmarks/neighbours.py`) the default takes 1.14 times as
 #: long as the fastest, by this share 1.07, and without it 1.19.
@@ -36,7 +39,9 @@ def fastest(first: Draft, settings: Settings) -> Draft:
     """A draft, or one of the same in other blocks that is faster by the account."""
     options, device = settings.options, settings.device
     asked = options.template is not None or options.tuning != DEFAULT
-    if asked or not first.scheduled.plan.cooperative or not proven(first.account):
+    plan = first.scheduled.plan
+    long = sum(map(len, plan.phases)) > MOST_GROUPS
+    if asked or long or not plan.cooperative or not proven(first.account):
         return first
     us = account_us(first.account, device)
     if us < LEAST_US:
