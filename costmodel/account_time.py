@@ -142,7 +142,8 @@ def _independent(phase: PhaseAccount, account: Account, device: Device) -> float
 def _again_bytes(
     phase: PhaseAccount, account: Account, device: Device, prices: Prices
 ) -> tuple[float, float]:
-    """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM."""
+    """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM: none
+    where what they visit takes half of the room, all from one and a half of it on."""
     resident = _resident(account, device)
     sms = min(device.sm_count, account.blocks)
     near = prices.kept_share * max(0, device.shared_per_sm - resident * account.shared_bytes)

@@ -28,9 +28,7 @@ L1_BYTES = 1 << 16
 @dataclass(eq=False)
 class _Region:
     """What accesses of the same places of a buffer bring to the multiprocessors: at least `once`,
-    all of it `brought`. Of what a block visits the `block` bytes are those between two visits of
-    the same places; `axes` are those that all these accesses have. All blocks visit the same if
-    `common`."""
+    all of it `brought`. Each block visits `block` bytes, all of them the same if `common`."""
 
     block: int
     once: int = 0
