@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fusionstitch.codegen.drafts import COMPARED
 from fusionstitch.compiler.core import Stitch, Stitched
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
@@ -153,6 +154,7 @@ def _kernel(one: Stitch, runs: int) -> dict[str, Any]:
         "xla_us": chosen.xla_us,
         "wins_us": chosen.wins_us,
         "measured_us": chosen.measured and dataclasses.asdict(chosen.measured),
+        "compared_us": plain(dict(one.kernel.facts).get(COMPARED)),
         "template": one.kernel.template,
         "loops": None if loops is None else dataclasses.asdict(loops),
     }

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fusionstitch as fs
+from fusionstitch.api import call_of
 from fusionstitch.codegen import compared
 from fusionstitch.codegen.drafts import COMPARED, Draft
 from fusionstitch.codegen.generate import draft, generate, plan_kernel
@@ -18,6 +20,10 @@ from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
+from fusionstitch.reports import trial
+from fusionstitch.reports.answered import to_dict
+from fusionstitch.reports.explain import explain
+from fusionstitch.reports.questions import Question
 from fusionstitch.runtime import emulate
 from tests.codegen.regions import whole_of
 
@@ -66,6 +72,18 @@ def test_what_is_taken_is_the_fastest_and_the_kernel_says_so(keen: None) -> None
     assert again.source == best.kernel(H200).source
     followed = taken(region(96, 640), CodegenOptions(template=best.scheduled.template))
     assert followed.kernel(H200).source == again.source
+
+
+def test_explain_says_what_the_default_would_take(keen: None) -> None:
+    options = fs.Options(device="h200", scorer="paper")
+    shape = jax.ShapeDtypeStruct((96, 640), jnp.float32)
+    stitched = trial.plan(call_of(both_ways, (shape,), {}, options))
+    [kernel] = stitched.kernels
+    own, default = dict(kernel.facts)[COMPARED]  # type: ignore[misc]
+    line = f"{own:.2f} us by what its statements do, {default:.2f} us in blocks of the default size"
+    assert line in explain(stitched)
+    [told] = to_dict(stitched, Question())["kernels"]
+    assert told["compared_us"] == [own, default]
 
 
 def test_what_is_asked_for_is_not_compared(keen: None) -> None:
