@@ -140,11 +140,10 @@ def _independent(phase: PhaseAccount, account: Account, device: Device) -> float
 
 
 def _again_bytes(
-    phase: PhaseAccount, account: Account, device: Device, prices: Prices
+    phase: PhaseAccount, account: Account, device: Device, prices: Prices, resident: int
 ) -> tuple[float, float]:
     """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM: none
     where what they visit takes half of the room, all from one and a half of it on."""
-    resident = _resident(account, device)
     sms = min(device.sm_count, account.blocks)
     near = prices.kept_share * max(0, device.shared_per_sm - resident * account.shared_bytes)
     l2 = dram = 0.0
@@ -165,11 +164,11 @@ def parts_us(
     phase: PhaseAccount, account: Account, device: Device, missed: float, prices: Prices
 ) -> tuple[float, float, float, float]:
     """What a turn of a phase takes if nothing else did: its way, issuing, L2, DRAM."""
-    fit = max(1, blocks_per_sm(device, account.threads, account.registers, account.shared_bytes))
+    resident = _resident(account, device)
     each = account.blocks / device.sm_count  # blocks of a multiprocessor
     cycles_per_us = device.fp32_flops / device.sm_count / LANES / LANE_FLOPS / 1e6
     cycles = path_cycles(phase.path, prices) + prices.spilled * account.spilled * phase.path.kept
-    way = cycles / cycles_per_us * max(1.0, each / fit)
+    way = cycles / cycles_per_us * max(1.0, each / resident)
     uneven = math.ceil(each) / each
     slots = (
         prices.issue_access * phase.accesses
@@ -185,7 +184,7 @@ def parts_us(
     issued = slots / LANES / device.sm_count / cycles_per_us
     issued += phase.flops64 / device.fp64_flops * 1e6
     issued += phase.tensor_flops / device.tensor_bf16_flops / LIBRARY_DOT_SHARE * 1e6
-    from_l2, from_dram = _again_bytes(phase, account, device, prices)
+    from_l2, from_dram = _again_bytes(phase, account, device, prices, resident)
     near = (phase.moved + from_l2) / (device.l2_bytes_per_s * prices.l2_share) * 1e6
     near *= max(1.0, 1 / each) ** prices.few_blocks
     moved = phase.outside * missed + from_dram
