@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import logging
 import sys
 import warnings
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
 from fusionstitch.commands.interrupts import heard
+from fusionstitch.commands.output import STDOUT, check_place, put, say, write, write_json
 from fusionstitch.errors import FusionStitchError
-from fusionstitch.hlo import foreign
 from fusionstitch.options import Options
 from fusionstitch.supported import missing
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 _EXIT_FAILURE = 1
 _EXIT_USER_ERROR = 2
-#: A file's name that stands for stdout.
-_STDOUT = Path("-")
 logger = logging.getLogger(__name__)
 
 
@@ -42,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with heard():
             return run(parsed)
     except KeyboardInterrupt:
-        _say("fusionstitch: interrupted", "stderr")
+        say("fusionstitch: interrupted", "stderr")
         return _EXIT_USER_ERROR
     except FusionStitchError as error:
-        _say(f"fusionstitch: {error}", "stderr")
+        say(f"fusionstitch: {error}", "stderr")
         return _EXIT_USER_ERROR
     except BrokenPipeError:
         if sys.stderr is not None:
@@ -54,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         logger.debug("the command failed", exc_info=True)
         if lacking := missing(error):
-            _say(f"fusionstitch: {lacking}", "stderr")
+            say(f"fusionstitch: {lacking}", "stderr")
             return _EXIT_USER_ERROR
-        _say(
+        say(
             f"fusionstitch: {type(error).__name__}: {error}\n"
             "FUSIONSTITCH_LOG=debug shows where this comes from.",
             "stderr",
@@ -64,23 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _EXIT_FAILURE
 
 
-def _say(text: object, stream: str = "stdout") -> None:
-    """Prints what may quote a module."""
-    _print(foreign.lines(str(text)), stream)
-
-
-def _print(text: str, stream: str = "stdout") -> None:
-    """Prints whatever the terminal's encoding can hold, if it is open."""
-    if (file := getattr(sys, stream)) is not None and not file.closed:
-        encoding = file.encoding or "utf-8"
-        print(text.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
-
-
 class _Parser(argparse.ArgumentParser):
     """One that says in one line what it does not take."""
 
     def error(self, message: str) -> NoReturn:
-        _say(f"{self.prog}: {message}. {self.prog} --help lists what it takes.", "stderr")
+        say(f"{self.prog}: {message}. {self.prog} --help lists what it takes.", "stderr")
         raise SystemExit(_EXIT_USER_ERROR)
 
 
@@ -251,7 +236,7 @@ def _as_json(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=Path,
         nargs="?",
-        const=Path("-"),
+        const=STDOUT,
         metavar="FILE",
         help="as JSON instead, into a file or onto stdout",
     )
@@ -264,7 +249,7 @@ def _version() -> str:
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
-    _say(f"warning: {message}", "stderr")
+    say(f"warning: {message}", "stderr")
 
 
 def _call(parsed: argparse.Namespace) -> Call:
@@ -289,19 +274,19 @@ def _report(parsed: argparse.Namespace) -> int:
 
     wanted = parsed.json, parsed.html, parsed.trace
     for path in wanted:
-        _place(path)
-    if wanted.count(_STDOUT) > 1:
+        check_place(path)
+    if wanted.count(STDOUT) > 1:
         raise FusionStitchError("Only one of --json, --html and --trace can go to stdout.")
     with heard_on_stderr():
         report = report_call(_call(parsed), _workload(parsed.target))
-    if _STDOUT not in wanted:
-        _say(report)
+    if STDOUT not in wanted:
+        say(report)
     if parsed.json is not None:
-        _json(parsed.json, report.to_dict())
+        write_json(parsed.json, report.to_dict())
     if parsed.html is not None:
-        _written(parsed.html, report.to_html())
+        write(parsed.html, report.to_html())
     if parsed.trace is not None:
-        _json(parsed.trace, report.to_trace(), indent=None)
+        write_json(parsed.trace, report.to_trace(), indent=None)
     return 0
 
 
@@ -317,15 +302,15 @@ def _explain(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.explain import explain
     from fusionstitch.reports.questions import Question
 
-    _place(parsed.json)
+    check_place(parsed.json)
     question = Question(parsed.op, parsed.line, parsed.kernel)  # a wrong one is told before all
     with heard_on_stderr():
         stitched = trial.plan(_call(parsed))
     if parsed.json is not None:
         data = {"workload": _workload(parsed.target), **to_dict(stitched, question)}
-        _json(parsed.json, data)
+        write_json(parsed.json, data)
         return 0
-    _say(answered(stitched, question) if question else explain(stitched))
+    say(answered(stitched, question) if question else explain(stitched))
     return 0
 
 
@@ -333,7 +318,7 @@ def _diff(parsed: argparse.Namespace) -> int:
     from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports import differences, sides, trial
 
-    _place(parsed.json)
+    check_place(parsed.json)
     found = []
     for target in (parsed.before, parsed.after):
         if target.endswith(".json"):
@@ -344,15 +329,10 @@ def _diff(parsed: argparse.Namespace) -> int:
             found.append(sides.of_program(_workload(target), plan))
     difference = differences.compare(*found)
     if parsed.json is not None:
-        _json(parsed.json, difference.to_dict())
+        write_json(parsed.json, difference.to_dict())
     else:
-        _say(differences.text(difference))
+        say(differences.text(difference))
     return 0
-
-
-def _json(path: Path, data: object, indent: int | None = 2) -> None:
-    """Writes data as JSON into a file, or onto stdout for "-"."""
-    _written(path, json.dumps(data, indent=indent, allow_nan=False) + "\n")
 
 
 def _emit(parsed: argparse.Namespace) -> int:
@@ -382,14 +362,14 @@ def _emit(parsed: argparse.Namespace) -> int:
         )
     paths = write(stitched, parsed.output)
     for path in paths:
-        _say(path)
+        say(path)
     if parsed.variants > 0:
         from fusionstitch.reports.priced import write_variants
 
         for line in write_variants(stitched, call.options, parsed.output, parsed.variants):
-            _say(line)
+            say(line)
     if not paths:
-        _say(
+        say(
             f"{_workload(parsed.target)} for {stitched.device.name}: no kernel, so no file was "
             "written. `fusionstitch explain` with the same arguments says why.",
             "stderr",
@@ -405,13 +385,13 @@ def _tune(parsed: argparse.Namespace) -> int:
 
     if not (parsed.targets or parsed.taken or parsed.export):
         raise FusionStitchError("Name a target to tune, or use --import or --export.")
-    _place(parsed.json)
-    _place(parsed.export, stdout=False)
+    check_place(parsed.json)
+    check_place(parsed.export, stdout=False)
     if parsed.device is not None:
         devices.device(parsed.device)  # a wrong name is not to be found out after all the tuning
     if parsed.taken is not None:
         device, count = import_results(parsed.taken)
-        _say(f"{count} results for {device} taken from {parsed.taken}")
+        say(f"{count} results for {device} taken from {parsed.taken}")
     reports, failed = [], []
     for target in parsed.targets:
         try:
@@ -421,19 +401,19 @@ def _tune(parsed: argparse.Namespace) -> int:
         except Exception as error:  # the other targets can still be tuned
             logger.debug("tuning %s failed", target, exc_info=True)
             failed.append(error)
-            _say(f"fusionstitch: {target}: {error}", "stderr")
+            say(f"fusionstitch: {target}: {error}", "stderr")
             continue
-        if parsed.json != _STDOUT:
-            _say(reports[-1])
+        if parsed.json != STDOUT:
+            say(reports[-1])
         if parsed.export is not None:  # what is found is kept if a later target takes too long
             export_results(parsed.export, reports[-1].device)
     if parsed.json is not None:
-        _json(parsed.json, [report.to_dict() for report in reports])
+        write_json(parsed.json, [report.to_dict() for report in reports])
     if parsed.export is not None:
         device = parsed.device or builders.profile(Options(backend="auto")).name
         count = export_results(parsed.export, device)
-        stream = "stderr" if parsed.json == _STDOUT else "stdout"
-        _say(f"{count} results for {device} in {parsed.export}", stream)
+        stream = "stderr" if parsed.json == STDOUT else "stdout"
+        say(f"{count} results for {device} in {parsed.export}", stream)
     expected = all(isinstance(error, FusionStitchError) for error in failed)
     return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
 
@@ -442,17 +422,17 @@ def _calibrate(parsed: argparse.Namespace) -> int:
     from fusionstitch.compiler import progress
     from fusionstitch.measure.calibrate import MEASURED, calibrate, to_json
 
-    _place(parsed.output)
+    check_place(parsed.output)
     if parsed.gemms is not None or parsed.reductions is not None:
         return _tables(parsed)
     with progress.counted("measures this GPU", MEASURED) as step:
         profile = calibrate(parsed.device, step)
-    if parsed.output in (None, _STDOUT):
-        _print(to_json(profile).rstrip("\n"))
+    if parsed.output in (None, STDOUT):
+        put(to_json(profile).rstrip("\n"))
     else:
-        _written(parsed.output, to_json(profile))
-        _say(f"{profile.name}: {profile.measured}")
-        _say(f"use it with FUSIONSTITCH_PROFILE={parsed.output}")
+        write(parsed.output, to_json(profile))
+        say(f"{profile.name}: {profile.measured}")
+        say(f"use it with FUSIONSTITCH_PROFILE={parsed.output}")
     return 0
 
 
@@ -462,7 +442,7 @@ def _tables(parsed: argparse.Namespace) -> int:
     from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
 
     for path in (parsed.gemms, parsed.reductions):
-        _place(path, stdout=False)
+        check_place(path, stdout=False)
     meter = calibrate.meter(parsed.device)
     grids: dict[str, Iterator[xla_programs.Program]]
     grids = {"gemms": gemms.grid(), "reductions": reductions.grid()}
@@ -472,32 +452,9 @@ def _tables(parsed: argparse.Namespace) -> int:
             programs = list(grid)
             with progress.counted(f"measures {name}", len(programs)) as step:
                 found = xla_programs.measure(meter, programs, parsed.budget, step)
-            _written(path, xla_programs.to_json(meter, name, found))
-            _say(f"{len(found)} of {len(programs)} {name} in {path}")
+            write(path, xla_programs.to_json(meter, name, found))
+            say(f"{len(found)} of {len(programs)} {name} in {path}")
     return 0
-
-
-def _place(path: Path | None, stdout: bool = True) -> None:
-    """Raises for a file that nothing can be written to: not only after all the work."""
-    if path is None or (path == _STDOUT and stdout):
-        return
-    if path == _STDOUT:
-        raise FusionStitchError("This goes into a file, not to stdout: write its name for '-'.")
-    if not path.parent.is_dir():
-        raise FusionStitchError(f"{path} cannot be written: there is no folder {path.parent}.")
-    if path.is_dir():
-        raise FusionStitchError(f"{path} cannot be written: it is a folder.")
-
-
-def _written(path: Path, text: str) -> None:
-    """Writes into a file, or onto stdout for "-"."""
-    if path == _STDOUT:
-        _print(text.rstrip("\n"))
-        return
-    try:
-        path.write_text(text, "utf-8", "backslashreplace")
-    except OSError as error:
-        raise FusionStitchError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _doctor(parsed: argparse.Namespace) -> int:
@@ -505,9 +462,9 @@ def _doctor(parsed: argparse.Namespace) -> int:
 
     found = examine()
     if parsed.json is not None:
-        _json(parsed.json, found.to_dict())
+        write_json(parsed.json, found.to_dict())
     else:
-        _say(found.text)
+        say(found.text)
     return _EXIT_USER_ERROR if found.wrong else 0
 
 
@@ -521,8 +478,8 @@ def _cache(parsed: argparse.Namespace) -> int:
     if parsed.action == "trim" and store.limit is not None:
         store.trim(store.limit)
     entries, size = store.usage()
-    _say(f"folder   {store.folder}{'' if store.persistent else ' (not usable, see the log)'}")
-    _say(f"objects  {entries}, {size / 1e6:.1f} MB")
-    _say(f"limit    {'none' if store.limit is None else f'{store.limit / 1e6:.1f} MB'}")
+    say(f"folder   {store.folder}{'' if store.persistent else ' (not usable, see the log)'}")
+    say(f"objects  {entries}, {size / 1e6:.1f} MB")
+    say(f"limit    {'none' if store.limit is None else f'{store.limit / 1e6:.1f} MB'}")
     database.close()
     return 0 if store.persistent else _EXIT_USER_ERROR

@@ -16,7 +16,7 @@ import pytest
 from jax import export
 
 import fusionstitch as fs
-from fusionstitch.commands import cli
+from fusionstitch.commands import cli, output
 from fusionstitch.errors import ImportModuleError
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.importer import from_proto
@@ -146,10 +146,10 @@ def test_a_terminal_of_few_characters(
 ) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii"))
-    cli._say("日本\x1b[2J")
+    output.say("日本\x1b[2J")
     assert raw.getvalue() == b"\\u65e5\\u672c<U+001B>[2J\n"
     monkeypatch.setattr(sys, "stdout", None)
-    cli._say("nobody listens")
+    output.say("nobody listens")
 
 
 def test_malformed_modules_are_described_in_print(hostile: bytes) -> None:
