@@ -95,7 +95,8 @@ def _run(chosen: argparse.Namespace, mode: str, logs: Path, failed_in: Sequence[
     environment = {
         "JAX_PLATFORMS": "cpu" if chosen.backend == "emulate" else "",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several processes share a GPU
-        "FUSIONSTITCH_SCORER": "paper",  # stitches whatever can be
+        # the paper's stitches whatever can be, but no whole loops
+        "FUSIONSTITCH_SCORER": "model" if mode == "loops" else "paper",
         "FUSIONSTITCH_PROGRESS": "0",
     }
     environment |= os.environ | {

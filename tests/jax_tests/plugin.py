@@ -6,6 +6,8 @@ base       jax.jit itself
 user       `fs.install()`: jax.jit is fs.jit, and so is the jit that JAX's test helpers import
 neighbour  as user, and each program that the helpers compile ends in one op more, because a
            program of a single op leaves nothing to stitch
+loops      as user, and each loop of which there is a kernel becomes one, whatever the model says;
+           so do the loops that tests run without any jit
 
 `--record FILE` takes one JSON line a test (`outcomes.py`), `--part I/N` runs the Ith of N shares
 of the tests, and `--failed-in FILE` only those that such a record says have failed.
@@ -13,6 +15,7 @@ of the tests, and `--failed-in FILE` only those that such a record says have fai
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator
@@ -23,9 +26,11 @@ import pytest
 
 from tests.jax_tests import outcomes
 
-MODES = ("base", "user", "neighbour")
+MODES = ("base", "user", "neighbour", "loops")
 #: Marks of JAX's tests.
 _MARKS = ("multiaccelerator", "SlurmMultiNodeGpuTest")
+#: Primitives that JAX runs alone where a loop is in no jit.
+_LOOPS = ("cond", "scan", "while")
 #: Warnings that fail no test: JAX's on some machines, and what the emulator leaves to XLA.
 _EXPECTED = (
     "Transparent hugepages",
@@ -63,6 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", f"ignore:{text}")
     if (mode := config.getoption("under")) != "base":
         config.pluginmanager.register(_Under(mode), "under")
+    if mode == "loops":
+        config.add_cleanup(_whole_loops())
     in_worker = hasattr(config, "workerinput")  # of pytest-xdist: the controller hears of all
     if (path := config.getoption("record")) is not None and not in_worker:
         config.pluginmanager.register(_Recorder(path), "recorder")
@@ -78,6 +85,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = kept
+
+
+def _whole_loops() -> Callable[[], object]:
+    """Has each loop become a kernel, in a jit or not, until what this gives is called."""
+    import jax
+    from jax._src import dispatch
+
+    from benchmarks.loops.forced import taken
+
+    plain = dispatch.xla_primitive_callable
+
+    @functools.cache
+    def jitted(primitive: Any, **params: Any) -> Callable[..., Any]:
+        if primitive.name not in _LOOPS:
+            return plain(primitive, **params)
+        return jax.jit(functools.partial(primitive.bind, **params))
+
+    whole = contextlib.ExitStack()
+    whole.enter_context(taken())
+    whole.callback(setattr, dispatch, "xla_primitive_callable", plain)
+    dispatch.xla_primitive_callable = jitted
+    return whole.close
 
 
 class _Recorder:
