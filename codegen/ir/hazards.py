@@ -155,6 +155,8 @@ class _Walk:
     inner: dict[int, _Walk] = field(default_factory=dict)
     #: whether barriers are added outside of what is walked through, if at all
     closed: bool = False
+    #: what is pending where threads leave the innermost loop
+    left: Pending = field(default_factory=dict)
 
     def body(self, body: Body, pending: Pending, here: Alike) -> Pending:
         frame, way, place = self.frame, self.way, self.place
@@ -224,6 +226,8 @@ class _Walk:
                 self.quiet.add(id(one))
         for event in known:
             pending = self.event(event, pending, one)
+        if isinstance(one, Leave):
+            self.left = self.left | pending
         return pending
 
     def swapped(self, one: Swap, pending: Pending) -> Pending:
@@ -263,18 +267,18 @@ class _Walk:
         if isinstance(one, For):
             pending = self.read([one.start, one.stop], pending, one)
             self.accesses.loop(one)
-        closed = self.closed
+        closed, outer = self.closed, self.left
         if self.placing is not None:
             here &= self.agreement.turns(one)
             if not closed:
                 self.carried(one.body, here)
-        self.closed = True
+        self.closed, self.left = True, {}
         try:
             once = self.body(one.body, pending, here)
             again = once if once.keys() <= pending.keys() else self.body(one.body, once, here)
+            return pending | once | again | self.left
         finally:
-            self.closed = closed
-        return pending | once | again
+            self.closed, self.left = closed, outer
 
     def carried(self, body: Body, here: Alike) -> None:
         """Adds the barriers that one iteration needs, and those between one and the next: behind

@@ -103,7 +103,8 @@ class _Dealer:
         dealt = self.chosen.dealt(op)
         shape = replace_dims(op.shape, dealt, self.rows)
         is_input = op.opcode == "parameter" and op.attrs["index"] < self.flat.inputs
-        if is_input or (any(dealt) and (op.opcode == "constant" or op.id in self.cut)):
+        constant = op.opcode == "constant" and any(dealt)
+        if is_input or constant or self.reads_of_others(op):
             whole = self.whole(op)
             return self.part(whole, shape, dealt) if any(dealt) else whole
         operands = tuple(self.copies[o.id] for o in op.operands)
@@ -115,6 +116,10 @@ class _Dealer:
         new = Op(op.opcode, shape, operands, attrs, op.name, op.origin, op.called, op.source)
         self.ops.append(new)
         return new
+
+    def reads_of_others(self, op: Op) -> bool:
+        """Whether what is made before the loops is made of rows that other blocks have."""
+        return op.id in self.cut and any(any(self.chosen.dealt(o)) for o in (op, *op.operands))
 
     def whole(self, op: Op) -> Op:
         """An op before the loops with the rows of all blocks."""

@@ -179,10 +179,13 @@ class Axes:
             own_rows = [d for d in range(op.shape.rank) if d not in op.attrs["offset_dims"]]
             for d, row in zip(own_rows, rows, strict=True):
                 self._join((places.id, row), (op.id, d))
-        if is_branching(op) and op.id not in self.before:
-            for read in reads(op, dims):
-                for guard in read.guards:
-                    self._mix(op, *((op.id, own[v]) for v in guard.index.variables if v in own))
+        if is_branching(op):
+            found = [g.index.variables for read in reads(op, dims) for g in read.guards]
+            cut = [(op.id, own[v]) for variables in found for v in variables if v in own]
+            if op.id not in self.before:
+                self._mix(op, *cut)
+            elif any(cut):  # from where on another operand is read: no block's own rows say that
+                self.cut.add(op.id)
 
 
 def _before_loops(flat: Flat) -> frozenset[int]:

@@ -2,6 +2,7 @@
 
 Floats stay within about 2 and every step is contractive, so that roundings do not grow over the
 iterations. What was rounded to 16 bits (`Value.rough`) decides nothing, and ends in 16 bits.
+In a wide program (`Growing.wide`) JAX has 64 bits, and what would be float32 is float64.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-FLOATS = (jnp.float32, jnp.bfloat16)
-DTYPES = (jnp.float32, jnp.float32, jnp.int32, jnp.bool_, jnp.bfloat16, jnp.int8, jnp.uint32)
+ROUGH = (jnp.bfloat16, jnp.float16)
+FLOATS = (jnp.float32, *ROUGH)
+#: The types of values. Those of 64 bits have 32 where JAX has no others.
+DTYPES = (
+    *(jnp.float32, jnp.float32, jnp.int32, jnp.bool_, jnp.bfloat16, jnp.int8, jnp.uint32),
+    *(jnp.float16, jnp.uint8, jnp.int16, jnp.uint16, jnp.int64, jnp.uint64),
+)
 EXTENTS = (3, 1, 2, 4, 5, 7, 8, 12)
 LONG = (17, 33, 40)
+#: Extents that one block does not do at once.
+VAST = (521, 1500)
 #: Elements of a constant that the importer takes in.
 MOST_DRAWN = 64
 
@@ -70,6 +78,8 @@ class Growing:
         self.left = 0
         #: whether only loops that have a gradient may grow
         self.smooth = False
+        #: whether there are 64 bits
+        self.wide = False
 
     # ---- choices --------------------------------------------------------------------------------
 
@@ -82,28 +92,45 @@ class Growing:
     def number(self, low: int, high: int) -> int:
         return self.pick(range(low, high + 1))
 
+    def own(self, dtype: Any) -> Any:
+        """The type that a program of this width has for another."""
+        if self.wide:
+            return jnp.float64 if dtype == jnp.float32 else dtype
+        return jax.dtypes.canonicalize_dtype(dtype)
+
+    def type(self, dtypes: Sequence[Any] = DTYPES) -> Any:
+        return self.own(self.pick(dtypes))
+
     def dims(self) -> tuple[int, ...]:
         rank = self.pick((1, 2, 2, 0, 3))
-        if rank and self.pick(range(12)) == 11:
+        rare = self.pick(range(60)) if rank else 0
+        if rare >= 55:
             return (self.pick(EXTENTS), self.pick(LONG))[2 - min(rank, 2) :]
+        if rare == 54:
+            return (self.pick(EXTENTS[:4]), self.pick(VAST))[2 - min(rank, 2) :]
+        if rare == 53:  # no elements
+            return (self.pick(EXTENTS), 0)[2 - min(rank, 2) :]
         return tuple(self.pick(EXTENTS[: 8 if rank < 3 else 5]) for _ in range(rank))
 
     def any(self, *dtypes: Any, exact: bool = False, least_rank: int = 0) -> Value:
         """A value, the latest first; a new one if none fits."""
+        dtypes = tuple(map(self.own, dtypes))
         fits = [
             v
             for v in reversed(self.values)
             if (not dtypes or v.dtype in dtypes)
-            and not (exact and (v.rough or v.dtype == jnp.bfloat16))
+            and not (exact and (v.rough or v.dtype in ROUGH))
             and len(v.dims) >= least_rank
+            and not (least_rank and 0 in v.dims)
         ]
         if fits:
             return self.pick(fits[:8])
-        wanted = self.pick(dtypes or DTYPES)
+        wanted = self.type(dtypes or DTYPES)
         return self.constant((3, 4)[: max(least_rank, 1)], wanted)
 
     def constant(self, dims: tuple[int, ...], dtype: Any) -> Value:
         """A table, an iota or a splat."""
+        dtype = self.own(dtype)
         kind = self.number(0, 2)
         if kind == 2 or not dims or (kind == 0 and math.prod(dims) > MOST_DRAWN):
             return Value(jnp.full(dims, drawn((), dtype, self.number(0, 5))))
@@ -129,22 +156,23 @@ class Growing:
 
     def keep(self, x: Any, *of: Value) -> Value:
         """Enters a value made of others."""
-        rough = x.dtype in FLOATS and any(v.rough or v.dtype == jnp.bfloat16 for v in of)
+        rough = is_float(x.dtype) and any(v.rough or v.dtype in ROUGH for v in of)
         self.values.append(Value(x, rough))
         return self.values[-1]
 
     def typed(self, value: Value, dtype: Any) -> Value:
         """A value in another type, if it may decide that much."""
+        dtype = self.own(dtype)
         if value.dtype == dtype:
             return value
         if is_float(dtype):
             if is_float(value.dtype):
-                return Value(value.x.astype(dtype), rough=dtype != jnp.bfloat16)
+                return Value(value.x.astype(dtype), rough=dtype not in ROUGH)
             small = value.x.astype(jnp.int32) % 7
             return Value((small.astype(jnp.float32) * 0.25 - 0.5).astype(dtype))
         x = value.x
         if is_float(value.dtype):
-            if value.rough or value.dtype == jnp.bfloat16:
+            if value.rough or value.dtype in ROUGH:
                 return self.constant(value.dims, dtype)
             if dtype == jnp.bool_:
                 return Value(x > 0.11)
@@ -154,9 +182,12 @@ class Growing:
     def conformed(self, value: Value, dims: tuple[int, ...]) -> Value:
         """A value brought into a shape."""
         x = value.x
+        if 0 in x.shape and 0 not in dims:
+            return self.constant(dims, x.dtype)
         while x.ndim > len(dims):
             axis = self.number(0, x.ndim - 1)
-            x = self.reduced(x, axis) if self.flag() else jnp.take(x, x.shape[axis] // 2, axis)
+            whole = self.flag() or not x.shape[axis]
+            x = self.reduced(x, axis) if whole else jnp.take(x, x.shape[axis] // 2, axis)
         if x.ndim < len(dims):
             x = x.reshape(x.shape + (1,) * (len(dims) - x.ndim))
         for axis, n in enumerate(dims):
@@ -164,12 +195,15 @@ class Growing:
             if has > n:
                 x = jax.lax.slice_in_dim(x, has - n, has, axis=axis)
             elif 1 < has < n:
-                x = jnp.take(x, np.arange(n) % has, axis)
+                every = np.arange(n) if n <= MOST_DRAWN else jnp.arange(n)
+                x = jnp.take(x, every % has, axis)
         return Value(jnp.broadcast_to(x, dims), value.rough)
 
     def reduced(self, x: Any, axis: int | tuple[int, ...] | None, keep: bool = False) -> Any:
         if x.dtype == jnp.bool_:
             return self.pick((jnp.any, jnp.all))(x, axis, keepdims=keep)
+        if 0 in x.shape:
+            return jnp.sum(x, axis, keepdims=keep).astype(x.dtype)
         if is_float(x.dtype):
             way = self.pick((jnp.mean, jnp.max, jnp.min))
             return way(x, axis, keepdims=keep).astype(x.dtype)
@@ -178,6 +212,7 @@ class Growing:
 
     def like(self, dims: tuple[int, ...], dtype: Any) -> Value:
         """A value of a shape and a type: one as it is, or made of any."""
+        dtype = self.own(dtype)
         fits = [v for v in reversed(self.values) if v.dims == dims and v.dtype == dtype]
         if fits and self.pick(range(4)):
             return self.pick(fits[:5])
@@ -188,7 +223,7 @@ class Growing:
     def handed_on(self, dims: tuple[int, ...], dtype: Any) -> Value:
         """The same of a value that may leave a body: no rough one."""
         value = self.like(dims, dtype)
-        if value.rough and dtype != jnp.bfloat16:
+        if value.rough and dtype not in ROUGH:
             return self.constant(dims, dtype)
         return value
 
@@ -203,5 +238,5 @@ def drawn(dims: tuple[int, ...], dtype: Any, seed: int) -> Any:
     if dtype == jnp.bool_:
         return rng.random(dims) < 0.5
     if is_float(dtype):
-        return rng.uniform(-1.5, 1.5, dims).astype(np.float32).astype(dtype)
+        return rng.uniform(-1.5, 1.5, dims).astype(dtype)
     return rng.integers(0, 9, dims).astype(dtype)

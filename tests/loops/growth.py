@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.loops.growing import DTYPES, Choices, Value, drawn, is_float
-from tests.loops.steps import Steps
+from tests.loops.growing import ROUGH, Choices, Value, drawn, is_float
+from tests.loops.rare import Rare
 
 #: Steps of a program, each as often as JAX traces it.
 MOST_STEPS = 100
 TRIPS = (3, 0, 1, 2, 4, 5)
 
 
-class Growth(Steps):
+class Growth(Rare):
     """Grows a function by steps, branches and loops."""
 
     def steps(self, most: int) -> None:
@@ -64,7 +65,7 @@ class Growth(Steps):
         """A loop of some kind; what it gives is in scope behind it."""
         kinds = [self.scan, self.scan, self.fori]
         if not self.smooth:
-            kinds += [self.counted, self.until, self.bounded]
+            kinds += [self.counted, self.until, self.bounded, self.lone, self.around]
         self.values += self.pick(kinds)()
 
     def carried(self) -> list[Value]:
@@ -75,20 +76,44 @@ class Growth(Steps):
                 value = self.any()
                 found.append(self.handed_on(value.dims, value.dtype))
             else:
-                found.append(self.handed_on(self.dims(), self.pick(DTYPES)))
+                found.append(self.handed_on(self.dims(), self.type()))
         if self.pick(range(4)) == 3:  # a table that iterations fill
-            found.append(Value(jnp.zeros((self.number(1, 6), *self.dims()[:2]), jnp.float32)))
+            found.append(
+                Value(jnp.zeros((self.number(1, 6), *self.dims()[:2]), self.own(jnp.float32)))
+            )
+        if self.pick(range(8)) == 7:
+            found.append(Value(jax.random.PRNGKey(self.number(0, 3))))
         return found
 
     def iteration(self, state: Sequence[Any], others: Sequence[Any] = ()) -> list[Any]:
         """What an iteration makes of what is carried, in the scope of a body."""
         self.values += [Value(x) for x in (*others, *state)]
         self.steps(5)
-        return [self.next(x) for x in state]
+        after = [self.next(x) for x in state]
+        if self.pick(range(6)) == 5:
+            self.turned(state, after)
+        return after
+
+    def turned(self, state: Sequence[Any], after: list[Any]) -> None:
+        """Two that are carried change places, of which one may be a new one."""
+        alike = [
+            (a, b)
+            for a in range(len(state))
+            for b in range(a)
+            if (state[a].shape, state[a].dtype) == (state[b].shape, state[b].dtype)
+        ]
+        if alike:
+            a, b = self.pick(alike)
+            after[a] = state[b]
+            after[b] = after[b] if self.flag() else state[a]
 
     def next(self, x: Any) -> Any:
         """The next value of one that is carried."""
-        kind = self.number(0, 7)
+        kind = self.number(0, 9)
+        if kind == 9:
+            return self.gathered(x)
+        if kind == 8 and x.dtype == jnp.uint32 and x.shape == (2,):
+            return jax.random.split(x)[0]
         if kind == 7:
             return x
         if kind == 6 and x.ndim and x.shape[0] > 1:
@@ -97,11 +122,22 @@ class Growth(Steps):
         new = self.handed_on(x.shape, x.dtype).x
         return jnp.tanh(new * 0.9 + x * 0.2) if kind < 2 and x.dtype == jnp.float32 else new
 
+    def gathered(self, x: Any) -> Any:
+        """What accumulates the same over all iterations."""
+        new = self.handed_on(x.shape, x.dtype).x
+        if x.dtype == jnp.bool_:
+            ways = (jnp.logical_or, jnp.logical_and, jnp.logical_xor)
+        elif is_float(x.dtype):
+            ways = (jnp.maximum, jnp.minimum, lambda a, b: a * 0.75 + b * 0.25)
+        else:
+            ways = (jnp.maximum, jnp.minimum, jnp.add, jnp.multiply, jnp.bitwise_or)
+        return self.pick(ways)(x, new)
+
     def scan(self) -> list[Value]:
         length = self.pick(TRIPS)
         start = self.carried()
         stacked = self.number(0, 2) if length else 0
-        shapes = [((length, *self.dims()[:2]), self.pick(DTYPES)) for _ in range(stacked)]
+        shapes = [((length, *self.dims()[:2]), self.type()) for _ in range(stacked)]
         xs = [self.handed_on(*shape).x for shape in shapes]
         numbers = [jnp.arange(length)] * self.flag()
         given = self.number(0, 2) if length else 0
@@ -112,6 +148,8 @@ class Growth(Steps):
                 made = [self.any() for _ in range(given)]
                 return after, [self.handed_on(v.dims, v.dtype).x for v in made]
 
+        if self.smooth and self.pick(range(4)) == 3:
+            body = jax.checkpoint(body)
         state, ys = lax.scan(
             body,
             [v.x for v in start],
@@ -145,16 +183,18 @@ class Growth(Steps):
 
     def counted(self) -> list[Value]:
         """A counter that goes up or down, and is handed on."""
-        dtype = self.pick((jnp.int32, jnp.int8, jnp.uint32))
+        dtype = jnp.dtype(self.type((jnp.int32, jnp.int8, jnp.uint32, jnp.int16, jnp.int64))).type
         step, trips = self.number(1, 3), self.pick(TRIPS)
-        down = self.flag()
+        # XLA ends loops too early that count down in a type without a sign
+        down = self.flag() and jnp.issubdtype(dtype, jnp.signedinteger)
         last = self.number(0, 4)
         over = self.pick((0, 0, step - 1))
         begin = last + step * trips - over if down else last
         end = last if down else last + step * trips - over
         begin, end = (max(begin, end), end) if down else (begin, max(begin, end))
         start = [v.x for v in self.carried()]
-        strict = self.flag()
+        # XLA takes `while i <= n: i += 2` to turn once where it begins at n + 1
+        strict = self.flag() or begin == end
 
         def goes_on(s: Any) -> Any:
             i = s[0]
@@ -181,7 +221,7 @@ class Growth(Steps):
         def goes_on(s: Any) -> Any:
             i, state = s
             x = state[watched]
-            if x.dtype == jnp.bfloat16:
+            if x.dtype in ROUGH or not x.size:
                 return i < most
             if kind == 1:
                 x = x.reshape(-1)[-1]
@@ -197,6 +237,48 @@ class Growth(Steps):
         i, state = lax.while_loop(goes_on, body, (jnp.int32(0), start))
         return [Value(i), *(Value(x) for x in state)]
 
+    def lone(self) -> list[Value]:
+        """A loop that carries one array and nothing beside."""
+        x = self.handed_on(self.dims(), self.pick((jnp.int32, jnp.uint8))).x
+        most, watch = self.pick(TRIPS), self.flag()
+
+        def goes_on(x: Any) -> Any:
+            seen = x.reshape(-1)[-1] if watch else jnp.max(x)
+            return seen < 10 + 3 * most
+
+        def body(x: Any) -> Any:
+            with self.scope([Value(x)]):
+                self.steps(3)
+                return jnp.maximum(jnp.clip(self.handed_on(x.shape, x.dtype).x, 0, 99), x + 3)
+
+        return [Value(lax.while_loop(goes_on, body, x) if x.size else x)]
+
+    def around(self) -> list[Value]:
+        """A counter that passes the end of its type: that ends the loop."""
+        dtype = jnp.dtype(self.pick((jnp.int8, jnp.uint8, jnp.int16, jnp.uint32))).type
+        most, least = int(jnp.iinfo(dtype).max), int(jnp.iinfo(dtype).min)
+        step, trips, down = self.number(1, 9), self.pick(TRIPS), self.flag()
+        begin = least + step * trips if down else most - step * trips
+        kind = self.number(0, 2)  # of a condition
+        start = [v.x for v in self.carried()]
+
+        def goes_on(s: Any) -> Any:
+            i = s[0]
+            if kind == 0:  # until it has gone around; alone, XLA would count that wrongly
+                return (i <= dtype(begin) if down else i >= dtype(begin)) & (s[2] < 9)
+            if kind == 1:
+                return i != dtype(least if down else most)
+            return (i * dtype(3) > i) & (s[2] < trips)
+
+        def body(s: Any) -> Any:
+            with self.scope():
+                i, state, n = s
+                after = i - dtype(step) if down else i + dtype(step)
+                return after, self.iteration(state, [i]), n + 1
+
+        i, state, n = lax.while_loop(goes_on, body, (dtype(begin), start, jnp.int32(0)))
+        return [Value(i), Value(n), *(Value(x) for x in state)]
+
     def rows_of_loops(self) -> None:
         """Loops under vmap: rows stop on their own."""
         first = self.any(least_rank=1)
@@ -208,10 +290,23 @@ class Growth(Steps):
 
         def one(*rows: Any) -> list[Any]:
             with self.scope([Value(x) for x in rows]):
-                way = self.pick((self.until, self.bounded, self.fori, self.counted, self.scan))
+                ways = (self.until, self.bounded, self.fori, self.counted, self.scan)
+                way = self.pick((*ways, self.lone, self.around, self.branched))
                 return [v.x for v in way()]
 
         self.values += [Value(x) for x in jax.vmap(one)(*(v.x for v in batch))]
+
+    def branched(self) -> list[Value]:
+        """A loop that rows run or do not."""
+        start = [v.x for v in self.carried()]
+
+        def loops() -> Any:
+            with self.scope():
+                fori = lambda i, state: self.iteration(state, [i])  # noqa: E731
+                return lax.fori_loop(0, self.pick(TRIPS), fori, start)
+
+        found = lax.cond(self.like((), jnp.bool_).x, loops, lambda: start)
+        return [Value(x) for x in found]
 
     # ---- programs -------------------------------------------------------------------------------
 
@@ -226,8 +321,9 @@ class Growth(Steps):
         def summed(floats: list[Any]) -> Any:
             rest = iter(floats)
             given = self.body([next(rest) if is_float(x.dtype) else x for x in args])
-            parts = [jnp.mean(x.astype(jnp.float32)) for x in given if is_float(x.dtype)]
-            return sum(parts, jnp.float32(0))
+            float_ = self.own(jnp.float32)
+            parts = [jnp.mean(x.astype(float_)) for x in given if is_float(x.dtype) and x.size]
+            return sum(parts, jnp.zeros((), float_))
 
         return list(jax.tree.leaves(jax.grad(summed)(floats))) if floats else self.body(args)
 
@@ -244,22 +340,29 @@ class Growth(Steps):
             self.loop()
         found = self.values[before:]
         given = [v.x for v in found if self.pick(range(4)) and not v.rough]
-        return given or [v.x for v in found]
+        twice = given[:1] if self.pick(range(6)) == 5 else []
+        return [*given, *twice] or [v.x for v in found]
 
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """A function, and arguments for it."""
+    """A function, and arguments for it, in 64 bits if it is `wide`."""
 
     fun: Callable[..., Any]
     args: tuple[np.ndarray, ...]
     name: str = ""
+    wide: bool = False
+
+    def width(self) -> AbstractContextManager[Any]:
+        """What it is traced and run in."""
+        return jax.enable_x64(self.wide)
 
 
 def program(choices: Choices, name: str = "") -> Grown:
     """The program that the choices make."""
     growth = Growth(choices)
-    shapes = [(growth.dims(), growth.pick(DTYPES)) for _ in range(growth.number(1, 3))]
+    growth.wide = choices.pick(range(8)) == 7
+    shapes = [(growth.dims(), growth.type()) for _ in range(growth.number(1, 3))]
     args = tuple(np.asarray(drawn(dims, dtype, n)) for n, (dims, dtype) in enumerate(shapes))
     own = Choices(choices.draw)
     growth.choices = own
@@ -267,7 +370,7 @@ def program(choices: Choices, name: str = "") -> Grown:
     def fun(*args: Any) -> list[Any]:
         return growth.function(args)
 
-    return Grown(fun, args, name)
+    return Grown(fun, args, name, growth.wide)
 
 
 def from_seed(seed: int) -> Grown:

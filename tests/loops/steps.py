@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.loops.growing import Growing, Value, is_float
+from tests.loops.growing import FLOATS, ROUGH, Growing, Value, is_float
 
-INTS = (jnp.int32, jnp.uint32, jnp.int8)
+INTS = (
+    *(jnp.int32, jnp.uint32, jnp.int8, jnp.uint8, jnp.int16, jnp.uint16),
+    *(jnp.int64, jnp.uint64),
+)
 
 
 class Steps(Growing):
@@ -24,7 +27,7 @@ class Steps(Growing):
     )
 
     def unary(self) -> None:
-        v = self.any(jnp.float32, jnp.bfloat16)
+        v = self.any(*FLOATS)
         ways = (
             jnp.tanh,
             lambda x: x * 0.5 + 0.25,
@@ -38,7 +41,7 @@ class Steps(Growing):
         self.keep(self.pick(ways)(v.x), v)
 
     def binary(self) -> None:
-        a = self.any(jnp.float32, jnp.bfloat16)
+        a = self.any(*FLOATS)
         b = self.like(a.dims, a.dtype)
         ways = (
             lambda a, b: a * 0.5 + b * 0.5,
@@ -66,7 +69,7 @@ class Steps(Growing):
     def compare(self) -> None:
         a = self.any(exact=True)
         b = self.like(a.dims, a.dtype)
-        if b.rough or a.dtype == jnp.bfloat16:
+        if b.rough or a.dtype in ROUGH:
             return
         if a.dtype == jnp.bool_:
             self.keep(self.pick((jnp.logical_and, jnp.logical_or, jnp.not_equal))(a.x, b.x))
@@ -154,7 +157,7 @@ class Steps(Growing):
         self.keep(jnp.concatenate([a.x, b.x], axis), a, b)
 
     def neighbours(self) -> None:
-        v = self.any(jnp.float32, jnp.bfloat16, least_rank=1)
+        v = self.any(*FLOATS, least_rank=1)
         axis = self.number(0, len(v.dims) - 1)
         around = jnp.roll(v.x, 1, axis) + jnp.roll(v.x, -1, axis)
         self.keep(v.x * 0.5 + around * 0.25, v)
@@ -211,7 +214,7 @@ class Steps(Growing):
         self.keep(x.at[self.at()].add(more), v, new)
 
     def product(self) -> None:
-        a = self.any(jnp.float32, jnp.bfloat16, least_rank=1)
+        a = self.any(*FLOATS, least_rank=1)
         n = a.dims[-1]
         dims = self.pick(((n, 4), (n,), (n, n)))
         b = self.like(dims, a.dtype)
@@ -219,13 +222,20 @@ class Steps(Growing):
 
     def convert(self) -> None:
         v = self.any()
-        dtype = self.pick((jnp.float32, jnp.bfloat16, jnp.int32, jnp.bool_, jnp.int8))
+        dtype = self.type(
+            (jnp.float32, jnp.bfloat16, jnp.int32, jnp.bool_, jnp.int8, jnp.float16, jnp.uint16)
+        )
         new = self.typed(v, dtype)
         self.values.append(new)
 
+    def key(self) -> Any:
+        """A key: one that is carried, if any looks like it."""
+        keys = [v.x for v in self.values if v.dtype == jnp.uint32 and v.dims == (2,)]
+        return self.pick(keys[:3]) if keys else jax.random.PRNGKey(3)
+
     def draw(self) -> None:
         """Random numbers of a key that the data decides."""
-        key = jax.random.fold_in(jax.random.PRNGKey(3), self.like((), jnp.int32).x)
+        key = jax.random.fold_in(self.key(), self.like((), jnp.int32).x)
         dims = self.pick(((), (3,), (4, 2)))
         if self.flag():
             self.keep(jax.random.uniform(key, dims))

@@ -51,7 +51,7 @@ def test_every_form_of_a_grown_loop_gives_what_numpy_gives() -> None:
 def test_a_grown_program_gives_what_jax_gives(seed: int) -> None:
     grown = from_seed(seed)
     options = fs.Options(backend="emulate", fallback="error")
-    with taken():
+    with taken(), grown.width():
         ours = fs.jit(grown.fun, options=options)(*grown.args)
-    theirs = jax.jit(grown.fun)(*grown.args)
+        theirs = jax.jit(grown.fun)(*grown.args)
     assert_near(ours, theirs, 5e-6, rough=2e-2)
