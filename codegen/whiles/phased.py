@@ -182,13 +182,14 @@ def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot
 
 
 def _written_by_their_readers(scheduled: Scheduled) -> set[int]:
-    """The outputs each of whose elements has a thread of its own."""
+    """The outputs each of whose elements has a thread of its own, and no other one reads it: teams
+    that repeat another's row drop what they compute, but they may read what is written over."""
     places = {op.id: number for number, op in enumerate(scheduled.graph.root.operands)}
     return {
         places[stage.op.id]
         for group in scheduled.plan.groups
         for nest in group.nests
-        if nest.rows * nest.inner > 1
+        if nest.rows * nest.inner > 1 and not nest.repeats(scheduled.plan.block, group.ragged)
         for stage, place in nest.nest.place.items()
         if stage.op.id in places and (place is Place.SWEEP or nest.teams.threads == 1)
     }

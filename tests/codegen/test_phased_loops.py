@@ -200,6 +200,18 @@ def sources(x: jax.Array, f: jax.Array) -> Any:
     return lax.fori_loop(0, 4, step, x)
 
 
+def asked_twice(x: jax.Array) -> jax.Array:
+    """An inner loop asks for what another one left, and the next iteration writes that."""
+
+    def step(i: jax.Array, x: jax.Array) -> jax.Array:
+        more = lambda s: (s[0] >= 3) & (s[1] < 9)  # noqa: E731
+        _, n = lax.while_loop(more, lambda s: (s[0] + 2, s[1] + 1), (i, 0))
+        inner = lambda s: (s[0] + 1, jnp.tanh(s[1] + s[0].astype(x.dtype)))  # noqa: E731
+        return lax.while_loop(lambda s: s[0] < n, inner, (1, x))[1]
+
+    return lax.fori_loop(0, 5, step, x)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diffusion": (diffusion, (FIELD,)),
     "conjugate gradients": (conjugate_gradients, (SPD, FIELD[:, 0])),
@@ -222,6 +234,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "three deep": (three_deep, (ROW,)),
     "over itself": (over_itself, (ROW, np.int32(2))),
     "sources": (sources, (FIELD.repeat(4, 0), FIELD.repeat(4, 0) + 1)),
+    "asked twice": (asked_twice, (ROW,)),
 }
 
 
@@ -262,6 +275,25 @@ def spaced(x: jax.Array, w: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 5, lambda i, x: jnp.tanh(x @ w) + places * i, x)
 
 
+def joined(x: jax.Array) -> jax.Array:
+    """Each row has another array's number."""
+
+    def step(i: jax.Array, k: jax.Array) -> jax.Array:
+        return jnp.tanh(k) + jnp.concatenate([x[:1], x[4:5]]) * i
+
+    return lax.fori_loop(0, 3, step, x[:2])
+
+
+def upside_down(x: jax.Array, w: jax.Array) -> jax.Array:
+    """What iterations do not change sums up, and turns round, rows that other blocks have."""
+
+    def step(_: Any, s: jax.Array) -> jax.Array:
+        own = jnp.exp(x)
+        return jnp.tanh(s @ w) + own * jnp.max(own, axis=0) + jnp.tile(own[::-1][:2, :1], (4, 1))
+
+    return lax.fori_loop(0, 5, step, x)
+
+
 def picked(x: jax.Array) -> Any:
     """Gathers and updates inside of rows."""
 
@@ -278,6 +310,8 @@ DEALT: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "stopping": (stopping, (FIELD[:8, :24], MATRIX)),
     "numbered": (numbered, (FIELD[:8, :24], MATRIX)),
     "spaced": (spaced, (FIELD[:8, :24], MATRIX)),
+    "joined": (joined, (ROW,)),
+    "upside down": (upside_down, (FIELD[:8, :24], MATRIX)),
 }
 #: Rows that are not dealt.
 PROGRAMS["adaptive"] = adaptive, (FIELD[:8, :24], MATRIX)

@@ -19,12 +19,14 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Leave,
     Let,
     Scope,
     Shared,
     Skip,
     Statement,
     Store,
+    While,
 )
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.lower import program
@@ -88,6 +90,16 @@ def test_a_value_is_waited_for_right_before_the_loop_that_reads_it() -> None:
 def test_the_next_iteration_waits_behind_the_last_read_of_this_one() -> None:
     said = outline(placed(over("tile", KEPT, KEEP, USE)))
     assert said == ["for", "for", "end", "block", "for", "end", "block", "end"]
+
+
+def test_what_those_read_who_leave_a_loop_is_waited_for() -> None:
+    """The loop's own last barrier is not behind it: they leave at its beginning."""
+    other = Shared("float", "other", 512, 64, 4)
+    asked = Leave(infix(">", load("kept", Integer(constant(0))), Number("1.0f")))
+    fill = over("row", Store("other", Integer(ROW), load("x", Integer(ROW))))
+    use = over("column", Store("out", Integer(COLUMN), load("other", Integer(COLUMN))))
+    said = outline(placed(KEPT, other, over("tile", KEEP, While((asked, fill, use)))))
+    assert said[-2:] == ["block", "end"]
 
 
 def test_values_of_one_thread_need_no_barrier() -> None:
