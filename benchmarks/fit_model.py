@@ -62,7 +62,6 @@ GUESS = Prices(
     issue_division=10,
     issue_shuffle=2,
     l2_share=0.8,
-    dram_share=0.9,
     few_blocks=0.5,
     resident_share=0.6,
     missing_share=0.5,
@@ -79,8 +78,8 @@ GUESS = Prices(
 #: so prices that no kernel shows stay where they were.
 STIFFNESS = 0.15
 #: The same of what a lone warp issues and waits for, which tables of instructions say: most kernels
-#: have other warps that hide it; and of the share of DRAM's rate that a copy of a large array has.
-FIRM = dict.fromkeys(("accesses", "near", "ops", "special", "chain"), 1.0) | {"dram_share": 1e3}
+#: have other warps that hide it.
+FIRM = dict.fromkeys(("accesses", "near", "ops", "special", "chain"), 1.0)
 #: How much a kernel of a kind counts: loops are fewer, and long enough to show what a way takes.
 WEIGHTS = {"rows": 3.0, "dealt": 2.0, "block": 2.0, "grid": 2.0, "near": 0.5}
 FORMS = ("rows", "dealt", "block", "grid")

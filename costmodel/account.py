@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from fusionstitch.hlo.brief import brief, count
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, repr=False)
 class Path:
     """The longest way of one thread: what it goes through, one after the other.
 
@@ -31,6 +33,10 @@ class Path:
     chain: float = 0
     kept: float = 0
 
+    def __repr__(self) -> str:
+        known = ((step, getattr(self, step)) for step in STEPS)
+        return brief(f"Path: {', '.join(f'{step} {number:g}' for step, number in known if number)}")
+
     def then(self, other: Path, times: float = 1) -> None:
         """Goes on with another way, so many times."""
         for name in STEPS:
@@ -42,7 +48,7 @@ STEPS = tuple(field.name for field in fields(Path))
 #: Of that, what takes as long wherever it is done.
 PRICED = tuple(step for step in STEPS if step != "kept")
 #: Of that, what waits for nothing that comes after it in the text of the thread.
-ISSUED = ("accesses", "near", "ops", "records", "special", "divisions")
+ISSUED = ("accesses", "near", "ops", "records", "special", "divisions", "products")
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Again:
     common: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PhaseAccount:
     """All threads between two grid barriers, `turns` times where these are in a loop: all of its
     turns together, but for the `path`; `grid_barriers` end them. Bytes: `outside` is what is read
@@ -80,11 +86,18 @@ class PhaseAccount:
     kept: int = 0
     flops64: int = 0
     tensor_flops: int = 0
+    products: int = 0
     turns: int = 1
     grid_barriers: int = 0
 
+    def __repr__(self) -> str:
+        return brief(
+            f"PhaseAccount: {count(self.turns, 'turn')}, {count(self.outside, 'byte')} outside, "
+            f"{count(self.moved, 'byte')} moved"
+        )
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Account:
     """A kernel of `blocks` of `threads`; `registers` are per thread, `shared_bytes` per block, and
     `footprint` are the bytes of global memory that it touches at all. Of a thread's own arrays the
@@ -98,3 +111,10 @@ class Account:
     footprint: int
     spilled: float = 0.0
     spilled_bytes: int = 0
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Account: {count(self.phases, 'phase')}, {count(self.blocks, 'block')} of "
+            f"{count(self.threads, 'thread')}, {count(self.registers, 'register')}, "
+            f"{count(self.shared_bytes, 'byte')} shared, {count(self.footprint, 'byte')} touched"
+        )

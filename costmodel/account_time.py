@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from fusionstitch.costmodel.account import ISSUED, PRICED, Account, Path, PhaseAccount
 from fusionstitch.costmodel.bandwidth import latency_us
-from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.devices import LANES, Device
 from fusionstitch.costmodel.estimate import LIBRARY_DOT_SHARE, barrier_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
 
-#: Lanes of a multiprocessor that start an instruction in a cycle, and FLOPs of one in it.
-LANES, LANE_FLOPS = 128, 2
+#: FLOPs of a thread in an instruction of tensor cores on 16-bit numbers; others take as long.
+PRODUCT_FLOPS = 2 * 16 * 8 * 16 // 32
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,10 @@ class Prices:
 
     Names of `Path`: cycles of the way of a thread. `issue_...`: slots of a lane for each of what
     all threads do. Shares are of what the profile of a device says. From `resident_share` of L2 on,
-    what a kernel touches begins to be missing when it runs again, all of it `missing_share` later;
-    `dram_share` is that of a copy of a large array. What blocks visit again stays near up to
-    `kept_share` of a multiprocessor's memory, and accesses to spilled registers are issued, too.
-    Ways and rates overlap by a power, `overlap`, which grows with what is `independent` of each
-    other.
+    what a kernel touches begins to be missing when it runs again, all of it `missing_share` later.
+    What blocks visit again stays near up to `kept_share` of a multiprocessor's memory, and accesses
+    to spilled registers are issued, too. Ways and rates overlap by a power, `overlap`, which grows
+    with what is `independent` of each other.
     """
 
     rounds: float = 6.48
@@ -45,7 +44,7 @@ class Prices:
     divisions: float = 7.78
     shuffles: float = 25.3
     barriers: float = 67.2
-    products: float = 92.2
+    products: float = 40.0
     chain: float = 1.04
     issue_access: float = 6.56
     issue_sector: float = 14.7
@@ -56,7 +55,6 @@ class Prices:
     issue_division: float = 0.205
     issue_shuffle: float = 2.34
     l2_share: float = 0.925
-    dram_share: float = 0.9
     few_blocks: float = 0.56
     resident_share: float = 0.371
     missing_share: float = 0.69
@@ -146,6 +144,7 @@ def _again_bytes(
     where what they visit takes half of the room, all from one and a half of it on."""
     sms = min(device.sm_count, account.blocks)
     near = prices.kept_share * max(0, device.shared_per_sm - resident * account.shared_bytes)
+    spilled = account.spilled_bytes * account.threads * account.blocks
     l2 = dram = 0.0
     found: list[tuple[int, float, bool]]
     found = [(one.block, one.bytes, one.common) for one in phase.again]
@@ -155,7 +154,8 @@ def _again_bytes(
     for block, again, common in found:
         held = block * (1 if common else resident)
         l2 += again * min(1.0, max(0.0, held / max(near, 1) - 0.5))
-        beyond = held * (1 if common else sms) / device.l2_bytes - prices.resident_share
+        visited = min(held * (1 if common else sms), account.footprint + spilled)
+        beyond = visited / device.l2_bytes - prices.resident_share
         dram += again * min(1.0, max(0.0, beyond / prices.missing_share))
     return l2, dram
 
@@ -166,9 +166,8 @@ def parts_us(
     """What a turn of a phase takes if nothing else did: its way, issuing, L2, DRAM."""
     resident = _resident(account, device)
     each = account.blocks / device.sm_count  # blocks of a multiprocessor
-    cycles_per_us = device.fp32_flops / device.sm_count / LANES / LANE_FLOPS / 1e6
     cycles = path_cycles(phase.path, prices) + prices.spilled * account.spilled * phase.path.kept
-    way = cycles / cycles_per_us * max(1.0, each / resident)
+    way = cycles / device.cycles_per_us * max(1.0, each / resident)
     uneven = math.ceil(each) / each
     slots = (
         prices.issue_access * phase.accesses
@@ -181,13 +180,14 @@ def parts_us(
         + prices.issue_shuffle * phase.shuffles
         + prices.issue_spilled * account.spilled * phase.kept
     )
-    issued = slots / LANES / device.sm_count / cycles_per_us
+    issued = slots / LANES / device.sm_count / device.cycles_per_us
     issued += phase.flops64 / device.fp64_flops * 1e6
-    issued += phase.tensor_flops / device.tensor_bf16_flops / LIBRARY_DOT_SHARE * 1e6
+    products = phase.products * PRODUCT_FLOPS
+    issued += products / device.tensor_bf16_flops / LIBRARY_DOT_SHARE * 1e6
     from_l2, from_dram = _again_bytes(phase, account, device, prices, resident)
     near = (phase.moved + from_l2) / (device.l2_bytes_per_s * prices.l2_share) * 1e6
     near *= max(1.0, 1 / each) ** prices.few_blocks
     moved = phase.outside * missed + from_dram
-    far = moved / (device.dram_bytes_per_s * prices.dram_share) * 1e6
+    far = moved / device.dram_bytes_per_s * 1e6
     turns = max(1, phase.turns)
     return way, issued * uneven / turns, near / turns, far / turns

@@ -17,6 +17,9 @@ from typing import Any
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.errors import OptionError
 
+#: Lanes of a multiprocessor that start an instruction in a cycle.
+LANES = 128
+
 
 @dataclass(frozen=True)
 class Device:
@@ -91,6 +94,11 @@ class Device:
     def holds_one_block(self) -> bool:
         """Whether it stands for what a single block has."""
         return self.cooperative_limit == 1
+
+    @property
+    def cycles_per_us(self) -> float:
+        """Of a multiprocessor, which starts two FLOPs in each of its `LANES` a cycle."""
+        return self.fp32_flops / self.sm_count / LANES / 2 / 1e6
 
     def __repr__(self) -> str:
         return brief(

@@ -26,6 +26,15 @@ FLOAT: Mapping[str, tuple[int, int]] = {
     "cbrt": (26, 2),
 }
 
+#: The same of what is computed with fewer correct bits, as `codegen/cuda/functions.cuh` does.
+FEWER_BITS: Mapping[str, tuple[int, int]] = {
+    "exponential": (1, 1),
+    "log": (1, 1),
+    "logistic": (2, 2),
+    "tanh": (0, 1),
+    "divide": (1, 1),
+}
+
 #: opcode -> units of the integer rate of one result of 32 bits; others take one.
 INTEGER: Mapping[str, float] = {
     "add": 0.5,

@@ -72,6 +72,9 @@ STATED = (
     *("sm_count", "warp_size", "max_threads_per_block", "max_threads_per_sm"),
     *("max_blocks_per_sm", "registers_per_sm", "shared_per_sm", "shared_per_block", "l2_bytes"),
 )
+#: What a copy of a large array gets of the rate that DRAM is said to have: 4.25 of 4.8 TB/s on an
+#: H200, 3.02 of 3.35 on an H100.
+REACHED = 0.9
 #: L2 is so much faster than DRAM at least.
 L2_OVER_DRAM = 1.5
 #: What lends launches, barriers and the form of the copy curve.
@@ -99,7 +102,7 @@ def from_properties(found: Properties) -> Device:
     base = device(MODEL)
     unit = units(found.capability)
     clocks = found.sm_count * found.clock_khz * 1e3
-    dram = 2 * found.memory_clock_khz * 1e3 * found.bus_bits / 8
+    dram = 2 * found.memory_clock_khz * 1e3 * found.bus_bits / 8 * REACHED
     l2 = max(clocks * unit.l2_bytes, L2_OVER_DRAM * dram)
     return replace(
         base,

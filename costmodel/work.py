@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from fusionstitch.costmodel.prices import FLOAT, INTEGER
+from fusionstitch.costmodel.prices import FEWER_BITS, FLOAT, INTEGER
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, ITEM_BYTES, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
@@ -80,6 +80,10 @@ class Work:
 NOTHING = Work()
 
 
+#: What stands for the type of f32 that is computed with fewer correct bits.
+APPROXIMATE = "approximate f32"
+
+
 @dataclass(frozen=True)
 class Price:
     """What one result of an elementwise op takes, by the units of `Work`."""
@@ -92,8 +96,12 @@ class Price:
 
 @functools.cache
 def price(opcode: str, dtype: str) -> Price:
-    """Elementwise work goes to the unit of the type it is computed in, that of its operands."""
+    """Elementwise work goes to the unit of the type it is computed in, that of its operands, or
+    `APPROXIMATE`."""
     spec = spec_of(opcode)
+    if dtype == APPROXIMATE:
+        flops, special = FEWER_BITS[opcode]
+        return Price(flops=flops, special=special)
     if dtype == "f64":
         # f64 library routines are all FMA: the special-function unit only starts them
         return Price(flops64=spec.flops)

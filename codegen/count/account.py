@@ -59,6 +59,7 @@ def _phase(phase: Phase, outside: int) -> PhaseAccount:
         kept=phase.kept,
         flops64=own.flops64,
         tensor_flops=own.tensor_flops,
+        products=own.products,
         turns=phase.turns,
         grid_barriers=phase.barriers.get(Scope.GRID, 0),
     )

@@ -22,8 +22,8 @@ TENSOR_8, TENSOR_16 = 2 * 16 * 8 * 8 // WARP, 2 * 16 * 8 * 16 // WARP
 class Exchange:
     """What `threads` of them do together. Accesses are of shared memory, by their bytes; but
     `operand` is how many, of how many bytes, each thread reads where its last argument points at.
-    `shuffles` and `joins` (values that are joined with others) are per thread, and `tensor` FLOPs
-    on tensor cores."""
+    `shuffles` and `joins` (values that are joined with others) are per thread, and so are
+    `products`, instructions of tensor cores, and the FLOPs that these stand for, `tensor`."""
 
     threads: int
     loads: tuple[tuple[int, int], ...] = ()
@@ -31,6 +31,7 @@ class Exchange:
     barriers: tuple[tuple[Scope, int], ...] = ()
     shuffles: int = 0
     joins: int = 0
+    products: int = 0
     tensor: int = 0
     operand: tuple[int, int] = (0, 0)
 
@@ -163,23 +164,26 @@ def _parts(called: Called) -> Exchange:
 
 def _mma(called: Called) -> Exchange:
     products = 1 + (called.number(0) == 2) + (called.number(1) == 2)
-    return Exchange(WARP, tensor=products * TENSOR_8)
+    return Exchange(WARP, products=products, tensor=products * TENSOR_8)
 
 
 def _along(called: Called) -> Exchange:
     words = called.number(1)
-    return Exchange(WARP, tensor=words // 2 * _step(called), operand=(1, 4 * words))
+    return _steps(called, words // 2, (1, 4 * words))
 
 
 def _across(called: Called) -> Exchange:
     words, halves = called.number(1), called.given[0] != "float"
     steps = words * (2 if halves else 1)
-    return Exchange(WARP, tensor=steps * _step(called), operand=(4 if halves else 2, 4 * words))
+    return _steps(called, steps, (4 if halves else 2, 4 * words))
 
 
-def _step(called: Called) -> int:
-    """FLOPs of one step: of floats, three products of their parts."""
-    return 3 * TENSOR_8 if called.given[0] == "float" else TENSOR_16
+def _steps(called: Called, steps: int, operand: tuple[int, int]) -> Exchange:
+    """So many steps of a dot: of floats, each is three products of their parts."""
+    floats = called.given[0] == "float"
+    products, flops = (3, TENSOR_8) if floats else (1, TENSOR_16)
+    flops *= products * steps
+    return Exchange(WARP, products=products * steps, tensor=flops, operand=operand)
 
 
 RULES: Mapping[str, Callable[[Called], Exchange]] = {

@@ -222,7 +222,11 @@ class _Walk(Visits):
 
     def skip(self, one: Skip) -> None:
         self.expr(one.condition)
-        self.otherwise(self.names.conditions(one.condition))
+        if one.likely is None:
+            self.otherwise(self.names.conditions(one.condition))
+        else:  # the data may say otherwise
+            self.sampled = True
+            self.otherwise(self.names.conditions(one.likely))
 
     def leave(self, one: Leave) -> None:
         self.expr(one.condition)

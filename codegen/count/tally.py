@@ -41,13 +41,14 @@ class Instructions:
     """What units of a multiprocessor do, in the amounts of `costmodel/work.py`: every visit of an
     op counts, by every thread that computes it; operators of conditions are integer operations.
     `records` are fields of records that are joined, `divisions` quotients and remainders in
-    addresses."""
+    addresses, `products` instructions of tensor cores, which stand for `tensor_flops`."""
 
     flops: int = 0
     flops64: int = 0
     special: int = 0
     int_ops: int = 0
     tensor_flops: int = 0
+    products: int = 0
     records: int = 0
     divisions: int = 0
 
@@ -89,7 +90,8 @@ class Tally:
     the bytes of a block.
 
     It is exact unless `upper`: then conditions on data were taken for true, so nothing is more than
-    what it says; or `sampled`: then some conditions were asked of a part of the executions only.
+    what it says; or `sampled`: then some conditions were asked of a part of the executions only, or
+    said what is likely.
     """
 
     phases: tuple[Phase, ...]

@@ -9,7 +9,7 @@ from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts, Counted
 from fusionstitch.codegen.count.axes import THREADS, Axis
 from fusionstitch.codegen.count.conditions import Condition, both, negated
-from fusionstitch.codegen.count.exchanges import TENSOR_16, Called, exchange
+from fusionstitch.codegen.count.exchanges import Called, exchange
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
@@ -36,15 +36,16 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.text.expressions import is_approximate
 from fusionstitch.costmodel.account import Path
-from fusionstitch.costmodel.work import SECTOR_BYTES, price
+from fusionstitch.costmodel.work import APPROXIMATE, SECTOR_BYTES, price
 
 #: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
 _NEAR = (Memory.SHARED, Memory.TABLE)
 #: Functions that are called by name, and the ops whose price they have.
 _FUNCTIONS = {
     "expf": (("exponential", "f32"),),
-    "fs_approximate_exp": (("exponential", "f32"),),
+    "fs_approximate_exp": (("exponential", APPROXIMATE),),
     "fs_rotate_left": (("shift-left", "u32"), ("shift-right-logical", "u32"), ("or", "u32")),
 }
 
@@ -82,16 +83,16 @@ class Visits:
 
     # ---- conditions ------------------------------------------------------------------------------
 
-    def where(self, expr: Expr) -> list[Condition]:
+    def where(self, expr: Expr, branches: bool = True) -> list[Condition]:
         """Goes on with the executions for which a condition holds, whose parts are asked one after
-        the other."""
+        the other. What `branches` waits for the data that decides."""
         found: list[Condition] = []
         operands = expr.operands if isinstance(expr, Infix) and expr.operator == "&&" else (expr,)
         for operand in operands:
             self.expr(operand)
             own = self.names.conditions(operand)
             for condition in own:
-                self.restrict(condition)
+                self.restrict(condition, branches)
             found += own
         return found
 
@@ -99,11 +100,12 @@ class Visits:
         """Goes on with the executions for which not all conditions hold."""
         self.restrict(negated(both(conditions)))
 
-    def restrict(self, condition: Condition) -> None:
+    def restrict(self, condition: Condition, branches: bool = True) -> None:
         """Goes on with the executions for which a condition holds, or may hold."""
         if isinstance(condition, Unknown):
             self.upper = True
-            self.wait()
+            if branches:
+                self.wait()
         self.runs = self.runs.where(condition)
         self.sampled |= bool(self.runs.chances)
 
@@ -146,7 +148,10 @@ class Visits:
             isinstance(a, Name) and a.name in self.products for a in one.arguments
         ):
             self.path.ops -= 1
-        return self.op(op.opcode, (op.operands[0] if op.operands else op).dtype, times)
+        dtype = (op.operands[0] if op.operands else op).dtype
+        if is_approximate(op, one.numerics):
+            dtype = APPROXIMATE
+        return self.op(op.opcode, dtype, times)
 
     def applied(self, one: Apply) -> float:
         times = [self.expr(argument) for argument in one.arguments]
@@ -180,7 +185,7 @@ class Visits:
     def infix(self, one: Infix) -> float:
         if one.operator == "&&":
             outer = self.runs
-            self.where(one)
+            self.where(one, branches=False)
             self.runs = outer
             return self.chain.settled
         self.path.ops += len(one.operands) - 1
@@ -290,7 +295,7 @@ class Visits:
         path.shuffles += found.shuffles
         path.barriers += sum(meetings for _, meetings in found.barriers)
         path.near += sum(n for _, n in (*found.loads, *found.stores)) / found.threads
-        path.products += found.tensor / TENSOR_16
+        path.products += found.products
         times, now = self.runs.total, self.now
         for scope, meetings in found.barriers:
             whole = self.lowered.cluster if scope is Scope.CLUSTER else 1
@@ -304,6 +309,7 @@ class Visits:
             self.joined(values[0], found.joins, times)
         if found.tensor:
             now.compute("tensor_flops", found.tensor * times)
+            now.compute("products", found.products * times)
         number, width = found.operand
         place = self.names.place(arguments[-1]) if number else None
         if place:

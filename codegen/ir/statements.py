@@ -135,9 +135,11 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Skip:
-    """The next iteration of the innermost loop begins where `condition` holds."""
+    """The next iteration of the innermost loop begins where `condition` holds. If the data has a
+    say in that, it is `likely` where this does, which is for the cost model alone."""
 
     condition: Expr
+    likely: Expr | None = None
 
 
 @dataclass(frozen=True)

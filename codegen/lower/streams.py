@@ -132,7 +132,8 @@ class Stream:
                 difference = infix("-", number, self.rows.values.value(op, at))
                 nil = infix("<=", difference, Number(literal(VANISHING, "f32")))
                 self.rows.writer.add(Assign(Name(name), infix("&&", Name(name), nil)))
-        self.rows.writer.add(Skip(apply("__all_sync", Number("0xffffffffu"), Name(name))))
+        vote = apply("__all_sync", Number("0xffffffffu"), Name(name))
+        self.rows.writer.add(Skip(vote, likely=outside))
 
     def _margin(self, stage: Stage) -> Index | None:
         """What is negative where a mask leaves elements of a stage out, with the rows that the warp

@@ -353,9 +353,15 @@ def _special(op: Op, numerics: str) -> str | None:
     if numerics == "strict":
         by_class = STRICT.get(op.opcode, {})
         return next((by_class[c] for c in CLASSES.get(op.dtype, ()) if c in by_class), None)
-    text, dtypes = APPROXIMATE.get(op.opcode, ("", ()))
-    fits = op.dtype in dtypes or (numerics == "fast" and op.dtype in (*_SMALL, "f32"))
-    return text if fits else None
+    return APPROXIMATE[op.opcode][0] if is_approximate(op, numerics) else None
+
+
+def is_approximate(op: Op, numerics: str) -> bool:
+    """Whether an op is computed with fewer correct bits."""
+    if numerics == "strict" or op.opcode not in APPROXIMATE:
+        return False
+    fast = numerics == "fast" and op.dtype in (*_SMALL, "f32")
+    return fast or op.dtype in APPROXIMATE[op.opcode][1]
 
 
 def _from_table(op: Op, args: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.compiler import dump, override
 from fusionstitch.compiler.built import Builder, Built
+from fusionstitch.compiler.garbage import collected_later
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.compiler.planning import GraphPlanner, moved, plan_graphs
 from fusionstitch.compiler.progress import Step, silent
@@ -247,10 +248,11 @@ class _Run:
     literals: tuple[bytes, ...] = ()
 
     def stitch(self) -> Stitched:
-        module = self.join_sums(self.open_loops(self.read()))
-        module = self.simplify(module)
-        plans = self.plan(module)
-        written = self.generate(module, [c for plan in plans for c in plan.chosen])
+        with collected_later():
+            module = self.join_sums(self.open_loops(self.read()))
+            module = self.simplify(module)
+            plans = self.plan(module)
+            written = self.generate(module, [c for plan in plans for c in plan.chosen])
         stitches = self.build(written)
         data = self.data
         if self.builder and stitches:
