@@ -56,7 +56,7 @@ def test_a_gpu_without_a_measured_profile_gets_one_and_one_notice(
     assert found == from_properties(GPUS["NVIDIA L40S"])
     [notice] = caplog.records
     assert "NVIDIA L40S has no measured device profile" in notice.getMessage()
-    assert "142 multiprocessors of compute capability 8.9, 864 GB/s" in notice.getMessage()
+    assert "142 multiprocessors of compute capability 8.9, 778 GB/s" in notice.getMessage()
     assert "fusionstitch calibrate" in notice.getMessage()
 
 
