@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import pytest
@@ -56,8 +57,9 @@ def test_nothing_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_json_says_what_the_text_does(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path))  # which no other test fills
     monkeypatch.setenv("FUSIONSTITCH_SCORER", "best")
     assert cli.main(["doctor", "--json"]) == 2
     data = json.loads(capsys.readouterr().out)
