@@ -101,6 +101,7 @@ def test_continuous_integration_says_what_took_how_long(tmp_path: Path) -> None:
         "make test-slow",
         "make check-people",
         "make jax-tests",
+        "JAX's loops",
     ]
     assert "NO BROWSER" not in done.stdout
 
