@@ -32,6 +32,8 @@ class Prices:
     What blocks visit again stays near up to `kept_share` of a multiprocessor's memory, and accesses
     to spilled registers are issued, too. Ways and rates overlap by a power, `overlap`, which grows
     with what is `independent` of each other.
+    Two are not those of the fit: `spilled` is where two loops both come out right, `products` where
+    layers and attention do, in f32 and bf16, since tensor cores are counted by instructions.
     """
 
     rounds: float = 6.48
