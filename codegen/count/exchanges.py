@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from fusionstitch.codegen.count.kinds import Kind
 from fusionstitch.codegen.ir.exchanges import WARP
 from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.costmodel.account_time import PRODUCT_FLOPS
 
 #: FLOPs of a thread in one step of tensor cores, of 8 summed floats or 16 halves.
-TENSOR_8, TENSOR_16 = 2 * 16 * 8 * 8 // WARP, 2 * 16 * 8 * 16 // WARP
+TENSOR_8, TENSOR_16 = PRODUCT_FLOPS // 2, PRODUCT_FLOPS
 
 
 @dataclass(frozen=True)

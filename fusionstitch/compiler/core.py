@@ -248,11 +248,10 @@ class _Run:
     literals: tuple[bytes, ...] = ()
 
     def stitch(self) -> Stitched:
-        with collected_later():
-            module = self.join_sums(self.open_loops(self.read()))
-            module = self.simplify(module)
-            plans = self.plan(module)
-            written = self.generate(module, [c for plan in plans for c in plan.chosen])
+        module = self.join_sums(self.open_loops(self.read()))
+        module = self.simplify(module)
+        plans = self.plan(module)
+        written = self.generate(module, [c for plan in plans for c in plan.chosen])
         stitches = self.build(written)
         data = self.data
         if self.builder and stitches:
@@ -302,7 +301,7 @@ class _Run:
 
     def plan(self, module: Module) -> tuple[Plan, ...]:
         """One plan per graph; graphs that are equal but for names are planned once."""
-        with self.timed("plan"):
+        with self.timed("plan"), collected_later():
             planned = plan_graphs(module, self.planner)
         if self.judge is not None:
             with self.timed("measure"):
@@ -337,7 +336,7 @@ class _Run:
         """A kernel per pattern; patterns of equal structure and equal duties share it."""
         written = []
         drawn: dict[Kernel, Callable[[], Sequence[Snapshot]]] = {}
-        with self.timed("codegen"):
+        with self.timed("codegen"), collected_later():
             for one in chosen:
                 over = overwrites(module, one.pattern)
                 kernel = self.kernel(one.pattern, over)
