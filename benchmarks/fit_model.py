@@ -32,7 +32,6 @@ from benchmarks.neighbours import default
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import Prices, account_us
 from fusionstitch.costmodel.devices import Device, device
-from fusionstitch.costmodel.estimate import facts_us
 from fusionstitch.hlo.errors import CodegenError
 from tests.replay.replay import stored
 
@@ -132,20 +131,16 @@ def program(name: str) -> str:
     return re.sub(r"(-(rows|dealt|block|grid)|-paper)?-\d+(\.\d+)?$|\.\d+$", "", name)
 
 
-def kernels() -> Iterator[tuple[str, Account, float]]:
-    """All kernels by name, with what they do and what the estimate from the schedule says."""
+def kernels() -> Iterator[tuple[str, Account]]:
+    """All kernels by name, with what they do."""
     on = device("h200")
     for name, graph in stored():
         with contextlib.suppress(CodegenError):
-            facts = default(graph, on).facts  # as they were measured
-            assert facts.account is not None
-            yield name, facts.account, facts_us(facts, device("h100"))
+            yield name, default(graph, on).account  # as they were measured
     for name, one in itertools.chain(large_kernels.drafts(), neighbours.drafts()):
-        assert one.facts.account is not None
-        yield name, one.facts.account, facts_us(one.facts, device("h100"))
+        yield name, one.account
     for name, _, facts in by_form.kernels():
-        assert facts.account is not None
-        yield name, facts.account, math.nan
+        yield name, facts.account
 
 
 def found_with(
@@ -194,12 +189,9 @@ def main() -> None:
     for path in sys.argv[1:]:
         times |= json.loads(Path(path).read_text())["kernels"]
     accounts: dict[str, Account] = {}
-    before: dict[str, float] = {}
-    for name, account, us in kernels():
+    for name, account in kernels():
         if name in times:
             accounts[name] = account
-            if not math.isnan(us):
-                before[name] = us
     programs = sorted(set(map(program, accounts)))
     part = {one: number % PARTS for number, one in enumerate(programs)}
     apart: dict[str, float] = {}
@@ -214,13 +206,12 @@ def main() -> None:
     now = {n: account_us(one, h100) for n, one in accounts.items()}
     for field in fields(Prices):
         print(f"    {field.name}: float = {getattr(best, field.name):.3g}")
-    sides = {"before": before, "now": now, "by the others": apart, "by all": here}
+    sides = {"now": now, "by the others": apart, "by all": here}
     for what, found in sides.items():
         print(f"{what} ({len(programs)} programs, {PARTS} parts):")
         for one in dict.fromkeys(map(kind, found)):
             print(f"  {one}:", met({n: us for n, us in found.items() if kind(n) == one}, times))
-        if found is not before:
-            print("  forms:", chosen(found, times))
+        print("  forms:", chosen(found, times))
     for name in sorted(accounts, key=lambda n: -abs(math.log2(here[n] / times[n])))[:30]:
         print(f"  {name}: {here[name]:.1f} us modelled, {times[name]:.1f} measured")
 

@@ -34,7 +34,6 @@ from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.variants import variants
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device
-from fusionstitch.costmodel.estimate import facts_us
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.tuning.outcome import spearman
@@ -121,11 +120,9 @@ def drafts() -> Iterator[tuple[str, Draft]]:
 
 @dataclass(frozen=True)
 class Point:
-    """A schedule: microseconds by the account, by the estimate from the schedule, and of two runs;
-    whether compiling could take it."""
+    """A schedule: microseconds by the account and of two runs; whether compiling could take it."""
 
     account: float
-    facts: float
     first: float
     second: float
     compared: bool
@@ -141,9 +138,9 @@ def points(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str,
         if number == "0":
             known[pattern] = {other.template for other in offered(one)}
         if name in first and name in second:
-            us = account_us(one.account, target), facts_us(one.facts, target)
+            us = account_us(one.account, target)
             compared = one.scheduled.template in known[pattern]
-            found.setdefault(pattern, []).append(Point(*us, first[name], second[name], compared))
+            found.setdefault(pattern, []).append(Point(us, first[name], second[name], compared))
     return found
 
 
@@ -166,7 +163,7 @@ def ranks(first: Mapping[str, float], second: Mapping[str, float]) -> list[str]:
         best = min(one.first for one in each)
         rhos = [
             spearman([(getattr(one, side), one.first) for one in each])
-            for side in ("account", "facts", "second")
+            for side in ("account", "second")
         ]
         if None in rhos:
             continue
@@ -174,9 +171,9 @@ def ranks(first: Mapping[str, float], second: Mapping[str, float]) -> list[str]:
         found.append((*(rho or 0.0 for rho in rhos), *(one.first / best for one in chosen)))
         rows.append([name, str(len(each)), f"{best:.1f} us", *(f"{one:.2f}" for one in found[-1])])
     columns = list(zip(*found, strict=True))
-    mean = [f"{statistics.fmean(one):.2f}" for one in columns[:3]]
-    mean += [readings.fixed(readings.mean(one)) for one in columns[3:]]
-    head = ["pattern", "schedules", "fastest", "account", "facts", "second run"]
+    mean = [f"{statistics.fmean(one):.2f}" for one in columns[:2]]
+    mean += [readings.fixed(readings.mean(one)) for one in columns[2:]]
+    head = ["pattern", "schedules", "fastest", "account", "second run"]
     head += ["default / fastest", "account's / fastest", "taken / fastest"]
     return readings.table(head, [*rows, ["mean", "", "", *mean]])
 

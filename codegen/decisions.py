@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fusionstitch.codegen.count.facts import kernel_facts
 from fusionstitch.codegen.dots.chains import find_streams
 from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.dots.streams import stream_rows
@@ -86,8 +85,7 @@ def settle(graph: Graph, choice: Choice, settings: Settings, way: Way, watch: Wa
     plan = done("residency", made_resident(plan, layout.total, device, *asked))
     if settings.template is not None:
         check_followed(settings.template, graph, plan)
-    facts = done("facts", kernel_facts(graph, plan, layout, device))
-    return done("all", Scheduled(graph, plan, layout, facts))
+    return done("all", Scheduled(graph, plan, layout))
 
 
 def _seen(device: Device, way: Way) -> Device:

@@ -46,8 +46,8 @@ class Draft:
 
     @property
     def facts(self) -> KernelFacts:
-        """What it would do, with the account of its statements."""
-        return replace(self.scheduled.facts, account=self.account)
+        """What it would do."""
+        return KernelFacts(self.account, self.scheduled.scope, self.scheduled.facts)
 
     def kernel(self, device: Device) -> Kernel:
         """The kernel. Raises CodegenError if the device cannot launch it."""

@@ -21,27 +21,13 @@ from fusionstitch.codegen.whiles.generate import Looped, plan_loops, write_loops
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
-from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
-from fusionstitch.hlo.verdict import Verdict, forbid
 
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
     """Schedules a region. Raises CodegenError if none of the ways to do it fits the device."""
     settings = Settings.of(device, options or CodegenOptions())
     return first_that_works(graph, settings, lambda scheduled: scheduled, NOBODY)
-
-
-def inspect(
-    graph: Graph, device: Device, options: CodegenOptions | None = None
-) -> KernelFacts | Verdict:
-    """What the kernel of a region would do, or why there can be none."""
-    try:
-        if has_loop(graph):
-            return _planned_loops(graph, device, options or CodegenOptions(), NOBODY)[0].facts
-        return plan_kernel(graph, device, options).facts
-    except CodegenError as error:
-        return forbid(str(error))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +41,11 @@ class LoopDraft:
     @property
     def account(self) -> Account:
         """What its statements do."""
-        found = self.looped.facts.account
-        assert found is not None
-        return found
+        return self.looped.facts.account
 
     @property
     def facts(self) -> KernelFacts:
-        """What it would do, with the account of its statements."""
+        """What it would do."""
         return self.looped.facts
 
     def kernel(self, device: Device) -> Kernel:
@@ -76,12 +60,16 @@ def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -
     if has_loop(graph):
         return LoopDraft(*_planned_loops(graph, device, options, NOBODY), options)
 
-    settings = Settings.of(device, options)
-    return first_that_works(graph, settings, partial(_drafted, settings=settings), NOBODY)
+    return first_that_works(
+        graph, Settings.of(device, options), partial(Draft.of, options=options), NOBODY
+    )
 
 
-def _drafted(scheduled: Scheduled, settings: Settings) -> Draft:
-    return fastest(Draft.of(scheduled, settings.options), settings)
+def compared(first: Draft | LoopDraft, device: Device) -> Draft | LoopDraft:
+    """A draft, or one of the same that is faster: what `generate` makes the kernel of."""
+    if isinstance(first, LoopDraft):
+        return first  # its forms were compared
+    return fastest(first, Settings.of(device, first.options))
 
 
 def generate(
@@ -98,7 +86,7 @@ def generate(
     settings = Settings.of(device, options)
 
     def written(scheduled: Scheduled) -> Kernel:
-        found = _drafted(scheduled, settings)
+        found = fastest(Draft.of(scheduled, options), settings)
         if watch is not NOBODY:  # the passes over the statements of the one that is taken
             if found.default_us is not None:
                 watch.decided("compared", found.scheduled)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.memory.storage import SharedLayout
 from fusionstitch.codegen.schedule.named_splits import named
 from fusionstitch.codegen.schedule.printed import printed
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.schedule.split import Splits
-from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.graph import Graph
 
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """What is left is printing it."""
+    """What is left is writing it down."""
 
     graph: Graph
     plan: KernelPlan
     layout: SharedLayout
-    facts: KernelFacts
     #: what was split to make the region, and the region before that
     splits: Splits = field(default_factory=dict)
     before: Graph | None = None
@@ -30,3 +29,30 @@ class Scheduled:
         """All decisions as text: a region that is given it gets this very kernel."""
         splits = named(self.before, self.splits) if self.before else ()
         return str(printed(self.graph, self.plan, splits))
+
+    @property
+    def scope(self) -> str:
+        """The widest of `SCOPES` that an intermediate crosses."""
+        if self.plan.cooperative:
+            return "grid"
+        if self.plan.cluster > 1:
+            return "cluster"
+        if self.layout.offsets:
+            return "block"
+        joined = any(
+            nest.teams.threads > 1 and Place.REDUCE in nest.nest.place.values()
+            for group in self.plan.groups
+            for nest in group.nests
+        )
+        return "warp" if joined else "thread"
+
+    @property
+    def facts(self) -> tuple[tuple[str, object], ...]:
+        """What the report shows of it (Table 4 of the paper, and the groups)."""
+        plans = self.layout.plans
+        return (
+            ("unshared_bytes", self.layout.unshared),
+            ("shared_requests", sum(plan.requests for plan in plans)),
+            ("shared_allocations", sum(plan.allocations for plan in plans)),
+            ("groups", len(self.plan.groups)),
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.brief import brief, count
 
 
@@ -111,6 +112,25 @@ class Account:
     footprint: int
     spilled: float = 0.0
     spilled_bytes: int = 0
+
+    @property
+    def outside(self) -> int:
+        """Bytes of inputs and outputs, each once."""
+        return sum(phase.outside for phase in self.phases)
+
+    @property
+    def work(self) -> Work:
+        """The same in the amounts that XLA's kernels are counted in."""
+        moved = sum(phase.moved for phase in self.phases)
+        return Work(
+            bytes_read=self.outside,
+            l2_bytes=max(0, moved - self.outside),
+            flops=sum(phase.ops for phase in self.phases),
+            flops64=sum(phase.flops64 for phase in self.phases),
+            special=sum(phase.special for phase in self.phases),
+            tensor_flops=sum(phase.tensor_flops for phase in self.phases),
+            blocks=self.blocks,
+        )
 
     def __repr__(self) -> str:
         return brief(

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from fusionstitch.costmodel.account import ISSUED, PRICED, Account, Path, PhaseAccount
 from fusionstitch.costmodel.bandwidth import latency_us
 from fusionstitch.costmodel.devices import LANES, Device
-from fusionstitch.costmodel.estimate import LIBRARY_DOT_SHARE, barrier_us
+from fusionstitch.costmodel.estimate import LIBRARY_DOT_SHARE, barrier_us, compute_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
+from fusionstitch.costmodel.work import Work
 
 #: FLOPs of a thread in an instruction of tensor cores on 16-bit numbers; others take as long.
 PRODUCT_FLOPS = 2 * 16 * 8 * 16 // 32
@@ -71,8 +72,6 @@ class Prices:
 
 
 PRICES = Prices()
-#: Nine of ten of these kernels are met to this factor.
-OFF = 2**0.6
 
 
 def account_us(
@@ -91,6 +90,15 @@ def account_us(
         + sum(phases_us(account, device, missed, prices))
         + between * sum(phase.grid_barriers for phase in account.phases)
     )
+
+
+def least_us(work: Work, device: Device, prices: Prices = PRICES) -> float:
+    """A lower bound of `account_us` for any kernel that does at least `work`; products may be
+    tensor cores'."""
+    near = (work.bytes + work.l2_bytes) / (device.l2_bytes_per_s * prices.l2_share) * 1e6
+    far = work.bytes / device.dram_bytes_per_s * 1e6
+    started = device.launch_us + latency_us(device) + prices.start_us
+    return started + max(near, far, compute_us(work, device, dots=False))
 
 
 def proven(account: Account) -> bool:

@@ -71,7 +71,7 @@ class GraphWork:
             for operand, size in reads:
                 if operand not in inside:
                     touched[operand] = touched.get(operand, 0) + size
-        flops, flops64, special, int_ops, dots, tensor, steps = total
+        flops, flops64, special, int_ops, dots, tensor = total
         read, read_warm = 0, 0
         for i, size in touched.items():
             size = min(size, self._bytes[i])
@@ -89,7 +89,6 @@ class GraphWork:
             int_ops=int_ops,
             dot_flops=dots,
             tensor_flops=tensor,
-            dot_steps=steps,
         )
 
     def _counts(self, bits: int, written: int) -> dict[int, int]:
@@ -162,11 +161,11 @@ def _reads(op: Op) -> list[tuple[Op, int]]:
 
 
 #: What `_amounts` counts.
-_UNITS = 7
+_UNITS = 6
 
 
 def _amounts(w: Work) -> list[tuple[int, int]]:
     """The operations of each unit that has any."""
     arithmetic = w.flops, w.flops64, w.special, w.int_ops
-    units = *arithmetic, w.dot_flops, w.tensor_flops, w.dot_steps
+    units = *arithmetic, w.dot_flops, w.tensor_flops
     return [(unit, amount) for unit, amount in enumerate(units) if amount]

@@ -12,10 +12,6 @@ from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, ITEM_BYTES, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
-#: A step of a dot that is contracted along the rows of neither operand, as a weight gradient is,
-#: counts as so many: in a stitched kernel on an H200, 100x256x256 took 36.5 us so, and 9.2 us else.
-STRIDED_STEPS = 4
-
 #: Types of which tensor cores multiply elements as they are.
 HALVES = frozenset({"bf16", "f16"})
 
@@ -30,9 +26,7 @@ class Work:
     Bytes: `bytes_read` and `bytes_written` cross DRAM, `l2_bytes` are intermediates and re-reads
     that fit L2. Operations: `flops` (f16, bf16 and f32 arithmetic), `flops64` (f64), `int_ops`,
     `special` (special-function unit), `dot_flops` (dots on the FMA units), `tensor_flops` (dots on
-    tensor cores). `dot_steps` are the steps of all threads through the contractions of their
-    dots, `dot_chain` those of the thread that takes the most. `phases` are separated by grid
-    barriers, `blocks` run at the same time.
+    tensor cores). `blocks` run at the same time.
     """
 
     bytes_read: int = 0
@@ -44,9 +38,6 @@ class Work:
     int_ops: int = 0
     dot_flops: int = 0
     tensor_flops: int = 0
-    dot_steps: int = 0
-    dot_chain: int = 0
-    phases: int = 1
     blocks: int = 0
 
     def __repr__(self) -> str:
@@ -54,7 +45,7 @@ class Work:
         return brief(f"Work {', '.join(f'{name} {amount}' for name, amount in known if amount)}")
 
     def __add__(self, other: Work) -> Work:
-        """Both in one launch, side by side: amounts and blocks add up, phases overlap."""
+        """Both in one launch, side by side: amounts and blocks add up."""
         return Work(
             self.bytes_read + other.bytes_read,
             self.bytes_written + other.bytes_written,
@@ -65,9 +56,6 @@ class Work:
             self.int_ops + other.int_ops,
             self.dot_flops + other.dot_flops,
             self.tensor_flops + other.tensor_flops,
-            self.dot_steps + other.dot_steps,
-            max(self.dot_chain, other.dot_chain),
-            max(self.phases, other.phases),
             self.blocks + other.blocks,
         )
 
@@ -148,18 +136,11 @@ def _window(op: Op) -> Work:
 
 def _dot(op: Op) -> Work:
     flops = dot_flops(op)
-    steps = flops // 2 * (1 if _along_rows(op) else STRIDED_STEPS)
     if op.dtype == "f64":
-        return Work(flops64=flops, dot_steps=steps)
+        return Work(flops64=flops)
     if all(x.dtype in HALVES for x in op.operands):
-        return Work(tensor_flops=flops, dot_steps=steps)
-    return Work(dot_flops=flops, dot_steps=steps)
-
-
-def _along_rows(dot: Op) -> bool:
-    """Whether an operand is contracted along its last dim, where its elements lie together."""
-    sides = zip(dot.operands, (dot.attrs["lhs_contract"], dot.attrs["rhs_contract"]), strict=True)
-    return any(operand.shape.rank - 1 in contracted for operand, contracted in sides)
+        return Work(tensor_flops=flops)
+    return Work(dot_flops=flops)
 
 
 def _none(op: Op) -> Work:
@@ -267,7 +248,6 @@ def partial(work: Work, count: int, size: int) -> Work:
         int_ops=work.int_ops * count // size,
         dot_flops=work.dot_flops * count // size,
         tensor_flops=work.tensor_flops * count // size,
-        dot_steps=work.dot_steps * count // size,
     )
 
 

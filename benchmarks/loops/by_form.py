@@ -36,7 +36,6 @@ def kernels() -> Iterator[tuple[str, Kernel, KernelFacts]]:
             with taken(form, made):
                 core.stitch(module, Options(scorer="model"), target, None)
             for number, (kernel, facts) in enumerate({k.source: (k, f) for k, f in made}.values()):
-                assert facts.account is not None
                 short = account_us(facts.account, target) < LONGEST
                 if short and known(dict(facts.facts)["turns"]):
                     yield f"{program}-{form}-{number}", kernel, facts

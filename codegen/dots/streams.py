@@ -8,7 +8,6 @@ elements are computed again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,10 +15,8 @@ from fusionstitch.codegen.dots.groups import WASTE, free_dims, minor_axis, split
 from fusionstitch.codegen.dots.online import EXTREMA, Running, degree
 from fusionstitch.codegen.dots.tile import (
     TENSOR_COLUMNS,
-    TENSOR_DEPTH,
     TENSOR_LANES,
     TENSOR_ROWS,
-    WARP,
     Tile,
     results_per_row,
     suits_tensor,
@@ -44,9 +41,6 @@ BALANCED_REGISTERS = 112
 WORKING_REGISTERS = {2: 46, 4: 84}
 #: Blocks per multiprocessor below which blocks get fewer rows.
 LEAST_BLOCKS = 2
-#: Steps of a thread (`DOT_STEP_US` of `costmodel/estimate.py`) for each instruction of the tensor
-#: cores with what it reads, and for each element in between.
-INSTRUCTION_STEPS, ELEMENT_STEPS = 0.3, 0.5
 
 
 @dataclass(frozen=True)
@@ -231,19 +225,6 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         columns=columns,
         shared=sum(x.room(columns) for x in layouts.values()),
     )
-
-
-def stream_steps(group: Group, nest: Nest, tile: Tile) -> int:
-    """What a thread does for the rows of its warp, in steps of a dot's loop."""
-    columns = -(-group.axes.size(nest.inner) // tile.columns) * tile.columns
-    instructions = 0
-    for layout in layouts_of(group, nest).values():
-        each = columns * layout.row // (TENSOR_COLUMNS * TENSOR_DEPTH)
-        # floats take three products of their parts, other types twice the depth at once
-        instructions += 3 * each if layout.element == "float" else each // 2
-    elements = columns * TENSOR_ROWS // WARP
-    once = instructions * INSTRUCTION_STEPS + elements * ELEMENT_STEPS
-    return math.ceil(len(passes(nest)) * once)
 
 
 def layouts_of(group: Group, nest: Nest) -> dict[Stage, Layout]:

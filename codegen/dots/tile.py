@@ -8,7 +8,6 @@ More rows or fewer lanes take more registers. The choice weighs these by count a
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -32,24 +31,6 @@ TENSOR_ROWS, TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_LANES = 16, 8, 8, 4
 TENSOR_GROUPS = 8
 #: Instructions that take an f32 operand apart for the tensor cores.
 SPLIT_WORK = 4
-#: Multiply-adds that a thread does with one step's loads.
-ADDS_A_STEP = 12
-#: Steps that 8 summed elements take on tensor cores, and each 8 columns: dots of 64 to 784 summed
-#: elements took 0.10..0.22 us for 8 of them on an H200, with 64 columns 0.8.
-DEPTH_STEPS, COLUMN_STEPS = 3.0, 1.5
-#: The same where lanes read columns in lots: 0.16 us with 16 columns, 0.22 us with 32.
-LOT_DEPTH_STEPS, LOT_COLUMN_STEPS = 2.6, 0.9
-#: Steps that a summed element of a lone dot takes without tensor cores, and each operand read for
-#: it: 8 rows by 8 columns took 0.18 us on an H200, 4 by 4 took 0.12 us.
-SUMMED_STEPS, READ_STEPS = 1.0, 0.125
-#: Steps of joining what several sets of threads summed up, with its barriers.
-JOIN_STEPS = 12
-#: Instruction slots of a 3xTF32 product for each of the multiply-adds it stands for: 512^3 took
-#: 12 us on an H200.
-SPLIT_ADDS = 2.65
-#: Steps that an element takes beside its dots where sweeps follow each other, with an exponential:
-#: the kernels of Figure 1, of 36 and 48 elements a thread, took 2.6 and 4 on an H200.
-ELEMENT_STEPS = 3
 #: Bytes of a partial sum; of the shared memory that these take, as much is left to others.
 FLOAT_BYTES = 4
 #: Summed elements of a thread that are worth joining with another's.
@@ -398,31 +379,6 @@ def _tensor_cost(need: Demand, tile: Tile) -> float:
     parts = operands + (elements if need.results else 0)
     work = elements * ELEMENT_WORK + parts * SPLIT_WORK + 2 * 3 * (products + sums)
     return operands + elements * need.loads + shuffles + work / PER_LOAD
-
-
-def thread_steps(group: Group, nest: Nest, tile: Tile) -> int:
-    """What a thread does for one tile, in steps of a dot's loop: a round of loads and what is
-    multiplied with them."""
-    need = demand(group, nest)
-    elements = tile.rows * tile.steps
-    if tile.tensor:
-        columns = tile.steps * TENSOR_LANES // TENSOR_COLUMNS
-        rounds = sum(-(-depth // (tile.together * tile.shares)) for depth in need.depths)
-        rounds *= tile.together // TENSOR_DEPTH
-        lots = (LOT_DEPTH_STEPS, LOT_COLUMN_STEPS) if tile.lot > 1 else (DEPTH_STEPS, COLUMN_STEPS)
-        steps = max(lots[0], lots[1] * columns) * rounds
-        steps += columns * sum(
-            max(1.0, COLUMN_STEPS * -(-results // TENSOR_COLUMNS) / 2) for results in need.results
-        )
-    elif tile.lot > 1:
-        each = SUMMED_STEPS + READ_STEPS * (tile.rows + tile.steps)
-        steps = each * sum(need.depths) / tile.shares
-    else:
-        steps = -(-elements // ADDS_A_STEP) * sum(need.depths) / tile.shares
-        steps += -(-elements * sum(need.results) // ADDS_A_STEP)
-    steps += JOIN_STEPS if tile.shares > 1 else 0
-    own = -(-elements // tile.shares)
-    return math.ceil(steps) + own * (ELEMENT_STEPS if nest.levels > 1 else 1)
 
 
 def _loads_per_element(stage: Stage, nest: Nest) -> int:

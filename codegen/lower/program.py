@@ -110,7 +110,7 @@ def write_kernel(scheduled: Scheduled, lowered: Lowered) -> Kernel:
         template=scheduled.template,
         in_place=in_place(graph, plan),
         cluster=lowered.cluster,
-        facts=(*scheduled.facts.facts, ("scope", scheduled.facts.scope)),
+        facts=(*scheduled.facts, ("scope", scheduled.scope)),
     )
 
 
@@ -173,7 +173,5 @@ def is_wide(graph: Graph) -> bool:
 
 def _summary(scheduled: Scheduled) -> list[str]:
     ops = [op for op in scheduled.graph.ops[:-1] if op.opcode != "parameter"]
-    lines = [
-        f"{scheduled.graph.name}: {len(ops)} ops after rewriting, {scheduled.facts.scope} scope."
-    ]
+    lines = [f"{scheduled.graph.name}: {len(ops)} ops after rewriting, {scheduled.scope} scope."]
     return [*lines, *scheduled.template.splitlines()]

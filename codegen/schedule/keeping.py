@@ -12,7 +12,7 @@ from fusionstitch.codegen.places.index import Fetched, Index, Var, constant, lin
 from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import aligned_base
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
-from fusionstitch.codegen.schedule.walk import ELEMENT, POINT, ROW, TILE, UNIT, Kept, Walk
+from fusionstitch.codegen.schedule.walk import ELEMENT, POINT, ROW, TILE, UNIT, Kept
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -197,29 +197,3 @@ def first_common(here: Somewhere) -> list[Kept]:
         if stage.op.id in here.whole:
             first.setdefault((stage.op, here.digits.index(stage)), level)
     return list(shared.values())
-
-
-def read_again(here: Somewhere, walk: Walk) -> tuple[tuple[Op, int], ...]:
-    """The inputs that later sweeps read again because no register keeps them, or what is computed
-    of them, with how many sweeps do."""
-    kept = {(one.op, one.at): one.level for one in walk.kept}
-    held = {(one.op, one.base) for one in walk.held}
-    own = {s.op.id for s in here.stages if here.nest.nest.place[s] is Place.SWEEP}
-    levels: dict[Key, set[int]] = {}
-    for stage, level in here.by_level():
-        passed = set()
-        todo = here.body(stage)
-        while todo:
-            op, at = key = todo.pop()
-            if key in passed or not here.along(at) or kept.get(key, level) < level:
-                continue
-            passed.add(key)
-            if op.opcode == "parameter":
-                if not any(i.fetched for i in at) and (op, here.base(op, at)) not in held:
-                    levels.setdefault(key, set()).add(level)
-            elif op.id not in here.whole or op.id in own:
-                todo.extend(here.below(key))
-    found: dict[Op, int] = {}
-    for (op, _), of in levels.items():
-        found[op] = max(found.get(op, 0), len(of) - 1)
-    return tuple((op, times) for op, times in found.items() if times)

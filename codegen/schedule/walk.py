@@ -57,8 +57,6 @@ class Walk:
     held     inputs that stay in registers from row to row, in the order they are loaded
     kept     values that stay in registers from sweep to sweep
     picked   elements that the data picks, read before the sweeps that need them
-    again    inputs that later sweeps read again, with how many of them do
-    spilled  registers that the sums of columns need beside those there are
 
     Of a register tile `kept`, and besides:
 
@@ -79,8 +77,6 @@ class Walk:
     held: tuple[Held, ...] = ()
     kept: tuple[Kept, ...] = ()
     picked: tuple[tuple[Op, Indices], ...] = ()
-    again: tuple[tuple[Op, int], ...] = ()
-    spilled: int = 0
     depth: Mapping[Stage, int] = field(default_factory=dict)
     once: frozenset[Stage] = frozenset()
     copies: Mapping[Stage, int] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
 from fusionstitch.codegen.places.index import Index, variable
-from fusionstitch.codegen.schedule.keeping import Somewhere, first_common, read_again
+from fusionstitch.codegen.schedule.keeping import Somewhere, first_common
 from fusionstitch.codegen.schedule.prefetch import late_inputs
 from fusionstitch.codegen.schedule.registers import row_registers, words_of
 from fusionstitch.codegen.schedule.schedule import (
@@ -72,15 +72,11 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         announced=plan.resident < RESIDENT_THREADS and not all(one.steady for one in held),
         held=held,
         picked=here.picked(),
-        spilled=max(0, -room),
     )
     if nest.inner == 1 or not here.shares:
         return walk
     wanted = _worth_keeping(here, walk) if walk.unrolled else []
-    walk = replace(walk, kept=_as_fits(wanted, vectors * width, room))
-    if walk.unrolled and len(walk.kept) == len(wanted):
-        return walk
-    return replace(walk, again=read_again(here, walk))
+    return replace(walk, kept=_as_fits(wanted, vectors * width, room))
 
 
 def row_stride(teams: Teams, rows: int, block: int, ragged: bool) -> int:

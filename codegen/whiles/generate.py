@@ -24,7 +24,6 @@ from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS, turns
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.facts import KernelFacts
-from fusionstitch.costmodel.work import Work
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 
@@ -41,20 +40,15 @@ FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
 
 @dataclass(frozen=True, eq=False)
 class Looped:
-    """A region with loops, the form of its kernel, what that becomes and is estimated to do;
-    `begun` are its statements before the passes."""
+    """A region with loops, the form of its kernel, what that becomes and does, and the `us` it is
+    estimated to take, launch included; `begun` are its statements before the passes."""
 
     region: Graph
     form: Form
     begun: Lowered
     written: Written
     facts: KernelFacts
-
-    @property
-    def us(self) -> float:
-        """Microseconds of the kernel, launch included."""
-        assert self.facts.loop_us is not None
-        return self.facts.loop_us
+    us: float
 
 
 def plan_loops(
@@ -100,21 +94,11 @@ def _looped(region: Graph, form: Form, settings: Settings) -> Looped:
     begun = _written(form, settings)
     lowered = passed(begun.lowered, NOBODY)
     counted = account(count(lowered, UNKNOWN_TRIPS), lowered)
-    moved = Work(
-        bytes_read=sum(p.shape.bytes for p in region.parameters),
-        bytes_written=sum(op.shape.bytes for op in region.root.operands),
-    )
     rows = form.rows.count if isinstance(form, InRows) else 0
-    facts = KernelFacts(
-        moved,
-        threads=form.block,
-        shared_bytes=lowered.shared,
-        scope="loop",
-        loop_us=account_us(counted, settings.device),
-        facts=(("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])),
-        account=counted,
-    )
-    return Looped(region, form, begun.lowered, replace(begun, lowered=lowered), facts)
+    told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
+    facts = KernelFacts(counted, "loop", told)
+    us = account_us(counted, settings.device)
+    return Looped(region, form, begun.lowered, replace(begun, lowered=lowered), facts, us)
 
 
 def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import LoopDraft, draft, inspect
+from fusionstitch.codegen.generate import LoopDraft, compared, draft
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
-from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import SCOPES, KernelFacts
@@ -26,7 +25,7 @@ from fusionstitch.plan.checker import verify_times
 from fusionstitch.plan.findings import Findings
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.planner import Planner
-from fusionstitch.plan.scores import Measure, is_loop
+from fusionstitch.plan.scores import Measure
 from fusionstitch.runtime.apart import check
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 
@@ -38,8 +37,8 @@ class GraphPlanner:
 
     It is that of the graph, with what code generation says about each pattern asked for; or that of
     the graph with copies of what lies between dots, where the copies are worth it. `tuned` are
-    known schedules, `measure` gives known times. What was counted is left in `drafts`, by the
-    graphs and bitsets of patterns.
+    known schedules, `measure` gives known times. The kernels of what is chosen are left in `drafts`
+    as far as they are, by the graphs and bitsets of patterns.
     """
 
     def __init__(
@@ -60,8 +59,7 @@ class GraphPlanner:
             options=options,
             inspect=self._inspect,
             in_loop=in_loop,
-            # elsewhere measuring has the last word
-            count=self._count if options.scorer == "model" else None,
+            compare=self._compare,
         )
         self._planners = [plan(graph, measure=measure)]
         self._plans = [self._planners[0].plan()]
@@ -69,6 +67,7 @@ class GraphPlanner:
             again = plan(other.graph, measure=measure, offered=other.families)
             self._planners.append(again)
             self._plans.append(again.plan())
+        self._forget()
 
     @property
     def plan(self) -> Plan:
@@ -87,6 +86,7 @@ class GraphPlanner:
     def revise(self, findings: Findings) -> None:
         """Has the present plan made again, as `findings` judge its patterns."""
         self._plans[self._best] = self.planner.revise(findings)
+        self._forget()
 
     @property
     def _best(self) -> int:
@@ -104,44 +104,56 @@ class GraphPlanner:
             return None
 
     def _inspect(self, pattern: Pattern) -> KernelFacts | Verdict:
-        """What a pattern's kernel would do, by its schedule; of loops, by its statements."""
-        return self._count(pattern) if is_loop(pattern) else self._ask(inspect, pattern)
+        """What the kernel of a pattern would do; it is kept."""
+        return self._ask(pattern, self._draft)
 
-    def _count(self, pattern: Pattern) -> KernelFacts | Verdict:
-        """What the statements of a pattern's kernel do; they are kept."""
+    def _compare(self, pattern: Pattern) -> KernelFacts | Verdict:
+        """The same of the fastest kernel, which is kept instead."""
 
-        def count(part: Graph, device: Device, settings: CodegenOptions) -> KernelFacts | Verdict:
-            try:
-                found = draft(part, device, settings)
-            except CodegenError as error:
-                return forbid(str(error))
-            self._drafts[pattern.graph, pattern.bits] = found
-            return found.facts
+        def fastest(pattern: Pattern) -> Draft | LoopDraft:
+            known = self._drafts.get((pattern.graph, pattern.bits))
+            return compared(known or self._draft(pattern), self.device)
 
-        return self._ask(count, pattern)
+        return self._ask(pattern, fastest)
 
     def _ask(
-        self,
-        inspect: Callable[[Graph, Device, CodegenOptions], KernelFacts | Verdict],
-        pattern: Pattern,
+        self, pattern: Pattern, make: Callable[[Pattern], Draft | LoopDraft]
     ) -> KernelFacts | Verdict:
         check()
+        try:
+            found = make(pattern)
+        except CodegenError as error:
+            return forbid(str(error))
+        except Exception as error:  # a defect in one pattern must not cost the others
+            logger.debug("inspecting a pattern failed", exc_info=True)
+            return forbid(reason(error))
+        self._drafts[pattern.graph, pattern.bits] = found
+        scope = found.facts.scope
+        if SCOPES.index(scope) > SCOPES.index(self.options.scope):
+            return forbid("Its values cross a wider scope than Options.scope.", scope=scope)
+        return found.facts
+
+    def _draft(self, pattern: Pattern) -> Draft | LoopDraft:
+        """The kernel of a pattern, as far as its account needs it. Raises CodegenError."""
         name = kernel_name(pattern.ops, pattern.key)
         part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
         settings = self.tuned.settings(pattern, self.options)
         try:
-            found = inspect(part, self.device, settings)
-            if isinstance(found, Verdict) and (settings.template or settings.tuning != DEFAULT):
-                # what a template asks for is refused where its kernel is made, with the reason
-                plain = replace(settings, tuning=DEFAULT, template=None)
-                found = inspect(part, self.device, plain)
-        except Exception as error:  # a defect in one pattern must not cost the others
-            logger.debug("inspecting a pattern failed", exc_info=True)
-            return forbid(reason(error))
-        widest = SCOPES.index(self.options.scope)
-        if isinstance(found, KernelFacts) and SCOPES.index(found.scope) > widest:
-            return forbid("Its values cross a wider scope than Options.scope.", scope=found.scope)
-        return found
+            return draft(part, self.device, settings)
+        except CodegenError:
+            if settings.template is None and settings.tuning == DEFAULT:
+                raise
+            # what a template asks for is refused where its kernel is made, with the reason
+            return draft(part, self.device, replace(settings, tuning=DEFAULT, template=None))
+
+    def _forget(self) -> None:
+        """Drops the kernels of what is not chosen: large programs have thousands."""
+        plans = zip(self._planners, self._plans, strict=True)
+        kept = {(p.graph, one.pattern.bits) for p, plan in plans for one in plan.chosen}
+        own = {planner.graph for planner in self._planners}
+        for graph, bits in list(self._drafts):
+            if graph in own and (graph, bits) not in kept:
+                del self._drafts[graph, bits]
 
 
 def plan_graphs(

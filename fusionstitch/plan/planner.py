@@ -31,6 +31,7 @@ from fusionstitch.plan.loops import stitchable_loops
 from fusionstitch.plan.merging import neighbours
 from fusionstitch.plan.plan import Chosen, Plan, Rejected, Stats
 from fusionstitch.plan.scores import (
+    MARGIN_SHARE,
     Measure,
     MeasuredScorer,
     ModelScorer,
@@ -84,8 +85,8 @@ def plan(
 class Planner:
     """The fusion plan of `graph` on `device`; `offered` are candidates that no generator makes.
 
-    `inspect` is asked once per distinct structure, and `count`, which has its statements counted
-    and takes longer, once per structure that would be chosen; None: nothing is counted. `measure`
+    `inspect` is asked once per distinct structure, and `compare`, which looks for a faster kernel
+    of the same and takes longer, once per structure that would be chosen. `measure`
     gives the measured times of a pattern, None where there are none (paper 4.3). `scorer` replaces
     what options.scorer names. `in_loop` says that the graph is the body of a while loop. Its
     methods raise PlanError if cycle cuts do not end, VerifyError if the plan fails its check.
@@ -102,7 +103,7 @@ class Planner:
         scorer: Scorer | None = None,
         in_loop: bool = False,
         offered: Sequence[int] = (),
-        count: Inspect | None = None,
+        compare: Inspect | None = None,
     ):
         self.graph, self.device, self.options = graph, device, options
         self.in_loop = in_loop
@@ -114,11 +115,13 @@ class Planner:
         works.loops.update((pattern.bits, us) for pattern, us in loops.priced)
         whole = _union([pattern.bits for pattern, _ in loops.priced])
         self.xla = xla_fusions(works, fusible.bits | hosts | whole)
-        model = ModelScorer(works, self.xla, in_loop)
+        # what is measured anyway need not win by more than the model is off
+        margin = 0.0 if options.scorer == "guarded" else MARGIN_SHARE
+        model = ModelScorer(works, self.xla, in_loop, margin)
         self.call_us = model.call_us
         limits = SolverLimits(max_nodes=options.max_solver_nodes)
         chooses = scorer or make_scorer(options, model, measure)
-        self.search = search = _Search(graph, inspect, chooses, limits, count=count)
+        self.search = search = _Search(graph, inspect, chooses, limits, compare)
         search.rejected = [
             Rejected(graph, 1 << op.id, "op", v.reason, v.facts) for op, v in fusible.refused
         ]
@@ -188,15 +191,15 @@ class _Search:
     inspect: Inspect
     scorer: Scorer
     limits: SolverLimits
-    count: Inspect | None = None
+    compare: Inspect | None = None
     patterns: list[Pattern] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     index: dict[int, int] = field(default_factory=dict)
     #: candidates that may still win: index -> bound, or true score once it is in `scores`
     values: dict[int, float] = field(default_factory=dict)
     scores: dict[int, Score] = field(default_factory=dict)
-    #: candidates whose kernels were counted, if that can be
-    counted: set[int] = field(default_factory=set)
+    #: structures of which `compare` was asked
+    compared: set[str] = field(default_factory=set)
     confirmed: set[int] = field(default_factory=set)
     facts: dict[str, KernelFacts | Verdict] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
@@ -234,15 +237,16 @@ class _Search:
         return Rejected(self.graph, pattern.bits, pattern.rule, reason, facts)
 
     def run(self) -> Solution:
-        """Solves until every chosen pattern has its true score, was counted, and is confirmed."""
+        """Solves until every chosen pattern has its true score, that of its fastest kernel, and is
+        confirmed."""
         self.program.bits = [pattern.bits for pattern in self.patterns]
         budget = max(LEAST_INSPECTED, INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph))
         while True:
             solution = self.program.solve(self.values)
             unscored = [i for i in solution.chosen if i not in self.scores]
             if not unscored:
-                uncounted = [i for i in solution.chosen if i not in self.counted]
-                if not all(self._count(i) for i in uncounted):
+                compared = [self._compare(number) for number in solution.chosen]
+                if any(compared):
                     continue
                 covered = _union([self.patterns[i].bits for i in solution.chosen])
                 wrong = [i for i in solution.chosen if not self._confirm(i, covered)]
@@ -276,22 +280,21 @@ class _Search:
             return
         self._take(number, self.scorer.score(pattern, facts))
 
-    def _count(self, number: int) -> bool:
-        """Whether a candidate wins once it is known what its kernel does, statement by statement,
-        if that can be counted."""
-        self.counted.add(number)
+    def _compare(self, number: int) -> bool:
+        """Scores a candidate that would be chosen by its fastest kernel, and says whether that is
+        another than was scored."""
         pattern, key = self.patterns[number], self.keys[number]
-        facts = self.facts[key]
-        if self.count is None or isinstance(facts, Verdict) or facts.loop_us is not None:
-            return True
-        if facts.account is None:
-            facts = self.facts[key] = self.count(pattern)
-        if isinstance(facts, Verdict):
-            self.scores.pop(number)
-            self._reject(number, facts.reason, *facts.facts)
-        else:
-            self._take(number, self.scorer.score(pattern, facts))
-        return number in self.scores
+        if self.compare is None or key in self.compared:
+            return False
+        self.compared.add(key)
+        found = self.compare(pattern)
+        if isinstance(found, Verdict) or found == self.facts[key]:
+            return False
+        self.facts[key] = found
+        for other, known in self.keys.items():
+            if known == key and other in self.scores:
+                self._take(other, self.scorer.score(self.patterns[other], found))
+        return True
 
     def _take(self, number: int, score: Score) -> None:
         """Keeps a candidate with what the scorer says if it wins."""

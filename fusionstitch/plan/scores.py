@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from fusionstitch.costmodel.account_time import OFF, account_us, proven
+from fusionstitch.costmodel.account_time import account_us, least_us
 from fusionstitch.costmodel.bandwidth import memory_us
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.estimate import STAGE_US, best_case_us, facts_us
+from fusionstitch.costmodel.estimate import STAGE_US
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import op_work
@@ -63,16 +63,15 @@ Measure = Callable[[Pattern], tuple[float, float] | None]
 
 @dataclass(frozen=True)
 class ModelScorer:
-    """XLA's estimated time for the ops, less the stitched kernel's. Inside the body of a while
-    loop a custom call costs `Device.loop_call_us` more than a kernel of XLA's own.
-
-    A kernel's time is estimated from its schedule. Where its statements were counted, what they are
-    priced at has the last word: beyond that price's error (`OFF`) XLA's kernels have to be slower.
+    """XLA's estimated time for the ops, less the stitched kernel's by the account of its
+    statements. Inside the body of a while loop a custom call costs `Device.loop_call_us` more than
+    a kernel of XLA's own. `margin` is what a pattern has to win, as a share of XLA's time.
     """
 
     works: GraphWork
     xla: XlaPlan
     in_loop: bool = False
+    margin: float = MARGIN_SHARE
     _saved: dict[int, float] = field(default_factory=dict, compare=False)
 
     @property
@@ -83,10 +82,6 @@ class ModelScorer:
     def call_us(self) -> float:
         """What a custom call costs more than a kernel of XLA's where the graph runs."""
         return self.device.loop_call_us if self.in_loop else 0.0
-
-    def _extra_us(self, bits: int) -> float:
-        """The latency of what waits inside the kernel, and of the call in a loop."""
-        return self.call_us + STAGE_US * self.works.chain(bits)
 
     def saved_us(self, bits: int) -> float:
         """What XLA saves without the ops `bits`."""
@@ -102,8 +97,8 @@ class ModelScorer:
             # XLA still needs every kernel it had: there is nothing to win
             return 0.0
         work = self.works.fused(bits, self.works.outputs(bits))
-        best = best_case_us(work, self.device) + self._extra_us(bits)
-        return self.saved_us(bits) - best
+        waits = STAGE_US * self.works.chain(bits)
+        return self.saved_us(bits) - least_us(work, self.device) - waits - self.call_us
 
     def ties(self, pattern: Pattern) -> bool:
         """Whether XLA's kernels for the pattern are estimated to be as fast as ours could be, so
@@ -115,20 +110,13 @@ class ModelScorer:
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         xla = self.saved_us(pattern.bits)
         if is_loop(pattern):
-            ours = facts_us(facts, self.device) + self.call_us
+            ours = account_us(facts.account, self.device) + self.call_us
             fast = "nearly as fast" if ours < xla else "faster"
             reason = f"XLA's loop is estimated to be {fast}."
             return _against(ours, xla, LOOP_SHARE, reason)
-        border = pattern.ops, pattern.inputs, pattern.outputs
-        if facts.account is not None and proven(facts.account):
-            counted = account_us(facts.account, self.device, self.works.missed(*border))
-            counted += self.call_us
-            if counted > OFF * xla:
-                reason = "Counted statement by statement, its kernel is slower than XLA's own."
-                return Score(xla - counted, counted, xla, reason)
-        warm = self.works.warm(*border)
-        ours = facts_us(facts.warmed(*warm), self.device) + self._extra_us(pattern.bits)
-        return _against(ours, xla, MARGIN_SHARE, "XLA's own kernels are estimated to be as fast.")
+        missed = self.works.missed(pattern.ops, pattern.inputs, pattern.outputs)
+        ours = account_us(facts.account, self.device, missed) + self.call_us
+        return _against(ours, xla, self.margin, "XLA's own kernels are estimated to be as fast.")
 
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
         """By the kernels that XLA would make around all of them: neither their time nor their
@@ -153,9 +141,9 @@ class PaperScorer:
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         device = self.model.device
-        modelled = self.model.score(pattern, replace(facts, account=None))
+        modelled = self.model.score(pattern, facts)
         gain = self._gain(pattern)
-        if facts.shared_bytes > device.shared_per_block:
+        if facts.account.shared_bytes > device.shared_per_block:
             return Score(-1.0, modelled.ours_us, modelled.xla_us, "It needs more shared memory.")
         reason = "" if gain > 0 else "It saves neither traffic nor a launch."
         return Score(gain, modelled.ours_us, modelled.xla_us, reason)

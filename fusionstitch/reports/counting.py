@@ -113,8 +113,8 @@ def _dram_bytes(works: GraphWork, chosen: Chosen) -> int:
     """What a pattern moves through DRAM: as of XLA's kernels, values between kernels that stay in
     L2 do not count."""
     pattern = chosen.pattern
-    facts = chosen.facts.warmed(*works.warm(pattern.ops, pattern.inputs, pattern.outputs))
-    return sum(phase.bytes for phase in facts.phases or (facts.work,))
+    missed = works.missed(pattern.ops, pattern.inputs, pattern.outputs)
+    return int(chosen.facts.account.outside * missed)
 
 
 def compiled(module: bytes) -> int:

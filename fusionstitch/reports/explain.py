@@ -83,9 +83,7 @@ def chosen_lines(
     may be asked for."""
     pattern, facts = chosen.pattern, chosen.facts
     kernel = stitch.kernel.name if stitch else "not carried out, see below"
-    # what was planned for a loop says nothing of shared memory
-    threads = stitch.kernel.block if stitch else facts.threads
-    shared = stitch.kernel.shared_bytes if stitch else facts.shared_bytes
+    threads, shared = facts.account.threads, facts.account.shared_bytes
     yield (
         f"  pattern {number}: {kernel} ({kind_of_pattern(pattern.ops)}, {facts.scope} scope, "
         f"{threads} threads a block, {shared} bytes shared)"

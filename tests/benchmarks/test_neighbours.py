@@ -15,7 +15,7 @@ from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.devices import device
 from tests.codegen.regions import whole_of
 
-DEFAULT = Point(account=20.0, facts=9.0, first=21.0, second=22.0, compared=False)
+DEFAULT = Point(account=20.0, first=21.0, second=22.0, compared=False)
 
 
 def test_what_is_taken() -> None:

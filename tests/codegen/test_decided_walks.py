@@ -62,13 +62,9 @@ def test_a_row_is_kept_from_sweep_to_sweep_where_there_is_room() -> None:
         ("exponential", 1),
     ]
     assert kept.unrolled
-    assert kept.again == ()
     none = nest_of(jax.nn.softmax, ROWS, row_registers=0).walk
     assert none.kept == ()
-    assert [(op.opcode, times) for op, times in none.again] == [("parameter", 2)]
-    long = nest_of(jax.nn.softmax, ROWS, block=64).walk
-    assert not long.unrolled
-    assert [times for _, times in long.again] == [2]
+    assert not nest_of(jax.nn.softmax, ROWS, block=64).walk.unrolled
 
 
 def test_rows_that_a_block_walks_are_loaded_ahead() -> None:
@@ -78,7 +74,6 @@ def test_rows_that_a_block_walks_are_loaded_ahead() -> None:
     held = {one.op.id: (one.steady, one.ahead) for one in first.walk.held}
     assert held == {0: (False, True), 2: (False, True), 1: (True, False)}
     assert first.walk.announced
-    assert first.walk.spilled == 0
 
 
 def test_a_loop_that_only_sums_has_several_rows_under_way() -> None:

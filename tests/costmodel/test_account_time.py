@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fusionstitch.costmodel.account import Account, Again, Path, PhaseAccount
-from fusionstitch.costmodel.account_time import account_us, missed_again, proven
+from fusionstitch.costmodel.account_time import account_us, least_us, missed_again, proven
 from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.work import Work
+from tests.plan.accounts import account_of
 
 H200 = device("h200")
 
@@ -97,3 +101,21 @@ def test_blocks_hide_what_others_wait_for() -> None:
     one = Account((phase,), 132, 1024, registers=64, shared_bytes=0, footprint=1 << 26)
     four = replace(one, blocks=4 * 132, threads=256)
     assert account_us(four, H200) < account_us(one, H200)
+
+
+_amount = st.integers(0, 10**10)
+
+
+@given(
+    st.builds(
+        Work,
+        bytes_read=_amount,
+        bytes_written=_amount,
+        flops=_amount,
+        flops64=_amount,
+        special=_amount,
+        blocks=st.integers(1, 10_000),
+    )
+)
+def test_no_kernel_takes_less_than_the_best_one(work: Work) -> None:
+    assert least_us(work, H200) <= account_us(account_of(work), H200, missed=1.0)

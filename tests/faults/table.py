@@ -464,7 +464,7 @@ _PASSES = (
         "plan.ilp.pack",
     ),
     *("plan.planner.verify_plan", "plan.planner.verify_times", "plan.planner.packing"),
-    "plan.scores.facts_us",
+    "plan.scores.account_us",
     *("plan.ilp.contracted_cycle", "compiler.dump.kernels"),
 )
 _faults(

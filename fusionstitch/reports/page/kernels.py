@@ -64,7 +64,7 @@ def _numbers(uses: Sequence[Stitch], runs: Sequence[int], device: Device) -> dic
     first = uses[0]
     kernel, facts = first.kernel, first.chosen.facts
     resources = _resources(first)
-    registers = resources.registers if resources else facts.registers
+    registers = resources.registers if resources else facts.account.registers
     chosen = [(one.chosen, n) for one, n in zip(uses, runs, strict=True)]
     measured = [c.measured for c, _ in chosen if c.measured is not None]
     return {
@@ -87,8 +87,8 @@ def _numbers(uses: Sequence[Stitch], runs: Sequence[int], device: Device) -> dic
         "modelled_us": sum(n * c.modelled_us for c, n in chosen),
         "xla_us": sum(n * c.spared_us for c, n in chosen),
         "measured_us": [measured[0].ours_us, measured[0].xla_us] if measured else None,
-        "bytes": facts.work.bytes,
-        "l2_bytes": facts.work.l2_bytes,
+        "bytes": facts.account.work.bytes,
+        "l2_bytes": facts.account.work.l2_bytes,
         "inputs": list(map(str, kernel.inputs)),
         "outputs": list(map(str, kernel.outputs)),
         "scratch": list(map(str, kernel.scratch)),
