@@ -4,10 +4,9 @@
 
 TIMES are what `benchmarks/revisions.py times` wrote on an H100 of the kernels of the replay, of
 `benchmarks/large_kernels.py`, of `benchmarks/neighbours.py` and of `benchmarks/loops/by_form.py`.
-It prints the prices found with all of them, and how well kernels of each kind are met: before (the
-estimate from the schedule), with the prices in the repository, and by prices that were found
-without the programs they are of, a fifth of the programs at a time; and what it costs that the form
-of a loop is chosen by each.
+It prints the prices found with all of them, and how well kernels of each kind are met: with the
+prices in the repository, and by prices that were found without the programs they are of, a fifth of
+the programs at a time; and what it costs that the form of a loop is chosen by each.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fusionstitch.costmodel.account import ISSUED, PRICED, Account, Path, PhaseAccount
 from fusionstitch.costmodel.bandwidth import latency_us
 from fusionstitch.costmodel.devices import LANES, Device
-from fusionstitch.costmodel.estimate import LIBRARY_DOT_SHARE, barrier_us, compute_us
+from fusionstitch.costmodel.estimate import LIBRARY_DOT_SHARE, barrier_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
 from fusionstitch.costmodel.work import Work
 
@@ -93,12 +93,19 @@ def account_us(
 
 
 def least_us(work: Work, device: Device, prices: Prices = PRICES) -> float:
-    """A lower bound of `account_us` for any kernel that does at least `work`; products may be
-    tensor cores'."""
-    near = (work.bytes + work.l2_bytes) / (device.l2_bytes_per_s * prices.l2_share) * 1e6
-    far = work.bytes / device.dram_bytes_per_s * 1e6
-    started = device.launch_us + latency_us(device) + prices.start_us
-    return started + max(near, far, compute_us(work, device, dots=False))
+    """A lower bound of `account_us` for any kernel that does at least `work`. Products may be
+    tensor cores', and of elementwise operations half may be spared by rewriting."""
+    slots_per_us = LANES * device.sm_count * device.cycles_per_us
+    elementwise = (work.flops + work.int_ops) / 2
+    busy = max(
+        (work.bytes + work.l2_bytes) / (device.l2_bytes_per_s * prices.l2_share) * 1e6,
+        work.bytes / device.dram_bytes_per_s * 1e6,
+        prices.issue_op * elementwise / slots_per_us,
+        prices.issue_special * work.special / slots_per_us,
+        work.flops64 / device.fp64_flops * 1e6,
+        work.tensor_flops / device.tensor_bf16_flops / LIBRARY_DOT_SHARE * 1e6,
+    )
+    return device.launch_us + latency_us(device) + prices.start_us + busy
 
 
 def proven(account: Account) -> bool:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from fusionstitch.codegen import passes
+from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.passes import Pass
 from fusionstitch.codegen.schedule.tuning import Tuning
@@ -72,14 +73,16 @@ def test_a_pattern_becomes_a_custom_call() -> None:
     assert stitch(data).module == result.module
 
 
-def test_what_was_counted_is_not_generated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_planning_drafted_is_not_generated_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> Kernel:
         raise AssertionError
 
     data = module(mixed, (16, 24))
+    with monkeypatch.context() as patched:
+        patched.setattr(core, "generate", never)
+        [drafted] = stitch(data).kernels
+    monkeypatch.setattr(core._Run, "drafted", lambda *_: None)
     [generated] = stitch(data).kernels
-    monkeypatch.setattr(core, "generate", never)
-    [drafted] = stitch(data, scorer="model").kernels
     assert drafted.source == generated.source
     assert drafted == generated
 
@@ -213,6 +216,7 @@ def test_patterns_without_a_kernel(
     def fail(*_: Any) -> Kernel:
         raise error
 
+    monkeypatch.setattr(Draft, "kernel", fail)
     monkeypatch.setattr(core, "generate", fail)
     data = module(mixed, (16, 24))
     result = stitch(data)

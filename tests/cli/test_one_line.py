@@ -58,16 +58,16 @@ def traced():
 
 def stitched():
     import threading
-    from fusionstitch.compiler import core
-    plain, done = core.generate, threading.Event()
+    from fusionstitch.compiler import planning
+    plain, done = planning.draft, threading.Event()
 
-    def generate(*args):
+    def draft(*args):
         assert threading.current_thread() is not threading.main_thread()
         interrupt()
         done.wait(1)
         return plain(*args)
 
-    core.generate = generate
+    planning.draft = draft
     return target()
 """
 

@@ -114,6 +114,7 @@ _amount = st.integers(0, 10**10)
         flops=_amount,
         flops64=_amount,
         special=_amount,
+        int_ops=_amount,
         blocks=st.integers(1, 10_000),
     )
 )

@@ -23,10 +23,10 @@ from tests.graphs import Builder, layernorm
 
 
 def test_side_by_side() -> None:
-    one = Work(bytes_read=1, bytes_written=2, flops=3, phases=2, blocks=4)
-    two = Work(bytes_read=10, l2_bytes=20, special=30, phases=3, blocks=40)
+    one = Work(bytes_read=1, bytes_written=2, flops=3, blocks=4)
+    two = Work(bytes_read=10, l2_bytes=20, special=30, blocks=40)
     assert one + two == Work(
-        bytes_read=11, bytes_written=2, l2_bytes=20, flops=3, special=30, phases=3, blocks=44
+        bytes_read=11, bytes_written=2, l2_bytes=20, flops=3, special=30, blocks=44
     )
     assert (one + two).bytes == 13
 

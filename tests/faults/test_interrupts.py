@@ -446,17 +446,17 @@ def test_a_process_that_ends_after_an_interrupted_compile_ends(tmp_path: Path) -
 import os, signal, threading
 import jax, numpy as np
 import fusionstitch as fs
-from fusionstitch.compiler import core
+from fusionstitch.compiler import planning
 
-plain = core.generate
+plain = planning.draft
 
-def generate(*args):
+def draft(*args):
     os.kill(os.getpid(), signal.SIGINT)
     waiting.wait(30)
     return plain(*args)
 
 waiting = threading.Event()
-core.generate = generate
+planning.draft = draft
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs behind
 options = fs.Options(backend="emulate", scorer="paper")
 f = fs.jit(lambda x: x * jax.numpy.exp(x), options=options)
