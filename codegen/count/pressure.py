@@ -1,8 +1,8 @@
 """What one thread has at a time: loads under way, and values in registers.
 
 Loads are under way together from one wait to the next: at barriers and exchanges, for a place or a
-condition that the data decides, and at the end of a loop that is not written out as a whole. An
-array stays in registers to the end of its frame, and what is loaded needs some to arrive in.
+condition that the data decides, and at the end of a loop that is not written out as a whole. Arrays
+have registers as long as they are needed (`lives.py`), and what is loaded needs some to arrive in.
 """
 
 from __future__ import annotations

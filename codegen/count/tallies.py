@@ -15,6 +15,7 @@ from fusionstitch.codegen.count.axes import Axis
 from fusionstitch.codegen.count.conditions import Condition, below_zero, turns
 from fusionstitch.codegen.count.factors import Factor
 from fusionstitch.codegen.count.kinds import bytes_of, kind_of
+from fusionstitch.codegen.count.lives import in_order, lives
 from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
@@ -30,7 +31,6 @@ from fusionstitch.codegen.ir.statements import (
     Fill,
     For,
     Function,
-    Group,
     If,
     Leave,
     Let,
@@ -104,18 +104,17 @@ class _Walk(Visits):
 
     def body(self, body: Sequence[Statement]) -> None:
         """A frame; what a `Skip` leaves out, it leaves out to its end."""
-        outer, arrays = self.runs, self.pressure.arrays
-        self.statements(body)
-        self.runs, self.pressure.arrays = outer, arrays
-
-    def statements(self, body: Sequence[Statement]) -> None:
-        for one in body:
+        outer, own = self.runs, tuple(in_order(body))
+        found = lives(own)
+        for number, one in enumerate(own):
+            if found:
+                self.pressure.array(found.born[number] - found.moved[number])
             handler = _STATEMENTS.get(type(one))
             if handler:
                 handler(self, one)
-
-    def group(self, one: Group) -> None:
-        self.statements(one.body)
+            if found:
+                self.pressure.arrays += found.moved[number] - found.dead[number]
+        self.runs = outer
 
     # ---- variables -------------------------------------------------------------------------------
 
@@ -140,8 +139,7 @@ class _Walk(Visits):
 
     def array(self, one: Array) -> None:
         self.kinds[one.name] = one.kind
-        self.sizes[one.name] = size = one.size or 1
-        self.pressure.array(-(-kind_of(one.kind).bytes // 4) * size)
+        self.sizes[one.name] = one.size or 1
         self.chain.frame.local.add(one.name)
 
     def shared(self, one: Shared) -> None:
@@ -152,8 +150,12 @@ class _Walk(Visits):
             self.point(one.name, one.values[0])
 
     def assign(self, one: Assign) -> None:
+        product = bool(one.operator) and isinstance(one.value, Infix) and one.value.operator == "*"
         if not one.operator and self.moves(one.value):
             time = self.unchanged(one.value)
+        elif product:  # it is multiplied and added by one instruction
+            assert isinstance(one.value, Infix)
+            time = max(self.expr(operand) for operand in one.value.operands)
         else:
             time = self.expr(one.value)
             self.kept(isinstance(one.target, Element))
@@ -162,9 +164,8 @@ class _Walk(Visits):
             self.names.values[one.target.name] = UNKNOWN
         if one.operator:
             unit = self.kind(one.target).unit
-            multiplied = isinstance(one.value, Infix) and one.value.operator == "*"
-            fused = 2 if multiplied and unit != "int_ops" else 1
-            self.now.compute(unit, fused * self.runs.total)
+            rated = 2 if product and unit == "flops64" else 1
+            self.now.compute(unit, rated * self.runs.total)
             self.path.ops += 1
             time = self.chain.after([time, self.chain.read(key)], chains.OPERATION)
         self.chain.write(key, time)
@@ -405,7 +406,6 @@ _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {
     Skip: _Walk.skip,
     Leave: _Walk.leave,
     While: _Walk.repeat,
-    Group: _Walk.group,
     For: _Walk.loop,
     If: _Walk.branches,
 }

@@ -39,6 +39,7 @@ from fusionstitch.codegen.ir.statements import Scope
 from fusionstitch.codegen.text.expressions import is_approximate
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.work import APPROXIMATE, SECTOR_BYTES, price
+from fusionstitch.hlo.graph import FLOATS
 
 #: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
 _NEAR = (Memory.SHARED, Memory.TABLE)
@@ -52,6 +53,8 @@ _FUNCTIONS = {
 
 #: What is one instruction with the product that it adds.
 _ADDED = ("add", "subtract")
+#: Types of which a product that is added to something counts as one operation.
+_FUSED = FLOATS - {"f64"}
 
 
 class Visits:
@@ -144,11 +147,13 @@ class Visits:
     def arithmetic(self, one: Arithmetic) -> float:
         times = [self.expr(argument) for argument in one.arguments]
         op = one.op
+        dtype = (op.operands[0] if op.operands else op).dtype
         if op.opcode in _ADDED and any(
             isinstance(a, Name) and a.name in self.products for a in one.arguments
         ):
-            self.path.ops -= 1
-        dtype = (op.operands[0] if op.operands else op).dtype
+            self.path.ops -= 1  # an instruction that multiplies and adds
+            if dtype in _FUSED:  # rates of f64 count it as two
+                self.now.compute("flops", -self.runs.total)
         if is_approximate(op, one.numerics):
             dtype = APPROXIMATE
         return self.op(op.opcode, dtype, times)

@@ -13,6 +13,7 @@ from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
     Arithmetic,
+    Element,
     Expr,
     Infix,
     Integer,
@@ -30,6 +31,7 @@ from fusionstitch.codegen.ir.statements import (
     Assign,
     Barrier,
     Branch,
+    Fill,
     For,
     If,
     Let,
@@ -158,13 +160,39 @@ def test_loads_at_places_that_were_loaded_wait_for_them() -> None:
     assert tally.in_flight == 2
 
 
-def test_arrays_take_registers_to_the_end_of_their_frame() -> None:
-    plain = count(kernel(load(THREADS))).registers
-    large, small = Array("float", "a", 64), Array("double", "b", 16)
-    condition = infix("<", THREAD, 10)
-    both = count(kernel(If(condition, body=(large,)), If(condition, body=(small,))))
-    assert both.registers > plain + 40
-    assert both.registers < count(kernel(large, small)).registers
+def filled(name: str) -> Fill:
+    return Fill(name, 64, Integer(Index(const=0)))
+
+
+def each(*body: Statement) -> For:
+    """Of the elements of an array."""
+    loop = unrolled("i", 64)
+    return For(loop.kind, "i", loop.start, loop.stop, unroll=loop.unroll, body=body)
+
+
+def at_i(name: str) -> Element:
+    return element(name, variable("i", 64))
+
+
+def test_arrays_take_registers_from_their_first_use_to_their_last() -> None:
+    one, other = Array("float", "a", 64), Array("float", "b", 64)
+    alone = count(kernel(one, filled("a"))).registers
+    assert count(kernel(one)).registers < alone - 60
+    assert count(kernel(one, other, filled("a"), filled("b"))).registers == alone
+    together = count(kernel(one, other, filled("a"), filled("b"), filled("a"))).registers
+    assert together == alone + 64
+
+
+def test_an_array_takes_over_the_registers_of_one_that_it_follows_from() -> None:
+    one, other = Array("float", "a", 64), Array("float", "b", 64)
+    alone = count(kernel(one, filled("a"))).registers
+    copied = each(Assign(at_i("b"), at_i("a")))
+    added = each(Assign(at_i("b"), at_i("a"), "+"))
+    begun = kernel(one, other, filled("a"), copied, filled("b"))
+    assert count(begun).registers == alone
+    assert count(kernel(one, other, filled("a"), added, filled("b"))).registers == alone + 64
+    read_later = kernel(one, other, filled("a"), copied, filled("b"), filled("a"))
+    assert count(read_later).registers == alone + 64
 
 
 def test_exchanges_are_counted_by_what_they_do_inside() -> None:
@@ -311,7 +339,8 @@ def test_what_all_blocks_visit_is_common() -> None:
 
 def held(per_sm: int, *body: Statement) -> Tally:
     """A block of 256 threads with 100 floats each in an array."""
-    statements = (Array("float", "a", 100), *body)
+    used = Fill("a", 100, Integer(Index(const=0)))
+    statements = (Array("float", "a", 100), used, *body)
     return count(replace(kernel(*statements), per_sm=per_sm))
 
 
@@ -325,7 +354,8 @@ def test_bounds_leave_arrays_without_registers() -> None:
 
 def test_an_element_that_gets_another_name_is_not_computed_with() -> None:
     def kept(*body: Statement) -> float:
-        return held(0, *body).phases[0].path.kept
+        used, unused = (held(0, *more).phases[0].path.kept for more in (body, ()))
+        return used - unused
 
     named = Let("float", "b", element("a", Index(const=3)))
     back = Assign(element("a", Index(const=4)), Name("b"))
