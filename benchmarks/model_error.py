@@ -70,6 +70,7 @@ def measure(program: Program) -> list[dict[str, Any]]:
     from fusionstitch.guard.live import Live, _compare_on
     from fusionstitch.options import Options
     from fusionstitch.plan.findings import Evidence
+    from fusionstitch.plan.scores import is_loop
     from fusionstitch.runtime import xla_pass
     from fusionstitch.runtime.cache import Database
 
@@ -84,6 +85,7 @@ def measure(program: Program) -> list[dict[str, Any]]:
                 group.key: group
                 for planner in planners
                 for group in grouped(planner.plan, planner.planner.xla)
+                if not any(is_loop(one.pattern) for one in group.chosen)  # nor does the guard
             }
             found = live.measure(list(groups.values()))
         rows.extend(row_of(groups[key], one) for key, one in found.items())
