@@ -10,6 +10,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import STAGE_US, kernel_us, library_gemm_us
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work, dot_flops
+from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -34,6 +35,11 @@ MANY_TURNS = 16
 #: norm, GELU; bf16) 84 us of 48 at the full rate, with three (dropout's mask among them; f32) 171
 #: of 104; with one, layer norm and softmax, they are about as fast as stitched ones.
 NORMALISATION_SHARE = (1.0, 0.65)
+#: What XLA's scatters add up they do by atomic operations: nanoseconds of an update of an array of
+#: so many elements, the power by which that falls with more of them, and the most it is, where all
+#: updates meet. On an H100 65,536 updates take 24 us into 10 elements and 5 us into 4,096; a
+#: million take 257 us into 16 and 21 us into a million (benchmarks/scatters.py).
+CONTENDED_NS, CONTENDED_PLACES, CONTENDED_POWER, MOST_CONTENDED_NS = 0.115, 256, 0.55, 0.27
 
 
 def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
@@ -49,7 +55,7 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
     blocks = -(-max(works.sizes[i] for i in ids(bits)) // LOOP_TILE)
     us, threads = STAGE_US * works.chain(bits), LOOP_THREADS
     # a scatter writes over an array that another kernel has filled or copied
-    us += device.launch_us * (bits & works.scatters).bit_count()
+    us += sum(device.launch_us + _scatter_us(ops[i]) for i in ids(bits & works.scatters))
     walked = 0.0
     if reductions:
         source = reductions[0].operands[0]
@@ -67,6 +73,20 @@ def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
         if _normalises(works, reductions, written):
             work = _normalised(works, bits, source, work)
     return us + max(kernel_us(replace(work, blocks=blocks), device, threads), walked)
+
+
+def _scatter_us(op: Op) -> float:
+    """Microseconds that the updates of a scatter wait for each other; those that replace do not."""
+    if op.attrs["reducer"] == REPLACE or op.shape.is_tuple:
+        return 0.0
+    return contended_us(op.operands[-1].shape.size, op.shape.size)
+
+
+def contended_us(updates: int, places: int) -> float:
+    """Microseconds of so many updates that are added at random to so many elements, because they
+    meet."""
+    each = CONTENDED_NS * (CONTENDED_PLACES / places) ** CONTENDED_POWER
+    return updates * min(MOST_CONTENDED_NS, each) / 1e3
 
 
 def sums_what_is_written(reduce: Op, device: Device) -> bool:

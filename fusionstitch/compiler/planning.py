@@ -11,6 +11,7 @@ from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import LoopDraft, compared, draft
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
+from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import SCOPES, KernelFacts
@@ -110,18 +111,19 @@ class GraphPlanner:
     def _compare(self, pattern: Pattern) -> KernelFacts | Verdict:
         """The same of the fastest kernel, which is kept instead."""
 
-        def fastest(pattern: Pattern) -> Draft | LoopDraft:
+        def fastest(pattern: Pattern, settings: CodegenOptions) -> Draft | LoopDraft:
             known = self._drafts.get((pattern.graph, pattern.bits))
-            return compared(known or self._draft(pattern), self.device)
+            return compared(known or self._draft(pattern, settings), self.device)
 
         return self._ask(pattern, fastest)
 
     def _ask(
-        self, pattern: Pattern, make: Callable[[Pattern], Draft | LoopDraft]
+        self, pattern: Pattern, make: Callable[[Pattern, CodegenOptions], Draft | LoopDraft]
     ) -> KernelFacts | Verdict:
         check()
+        settings = self.tuned.settings(pattern, self.options)
         try:
-            found = make(pattern)
+            found = make(pattern, settings)
         except CodegenError as error:
             return forbid(str(error))
         except Exception as error:  # a defect in one pattern must not cost the others
@@ -133,11 +135,10 @@ class GraphPlanner:
             return forbid("Its values cross a wider scope than Options.scope.", scope=scope)
         return found.facts
 
-    def _draft(self, pattern: Pattern) -> Draft | LoopDraft:
+    def _draft(self, pattern: Pattern, settings: CodegenOptions) -> Draft | LoopDraft:
         """The kernel of a pattern, as far as its account needs it. Raises CodegenError."""
         name = kernel_name(pattern.ops, pattern.key)
         part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
-        settings = self.tuned.settings(pattern, self.options)
         try:
             return draft(part, self.device, settings)
         except CodegenError:

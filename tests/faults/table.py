@@ -452,7 +452,7 @@ _PASSES = (
     ),
     *(
         "compiler.core.region",
-        "compiler.core.generate",
+        "compiler.core.overwrites",
         "compiler.core.export",
         "compiler.core.verify_module",
         "compiler.planning._repeated",
@@ -523,7 +523,7 @@ _faults(
             p.returns("pulp.LpProblem.solve", 1),
         )),
         ("inspection fails", lambda p: p.raises(
-            "fusionstitch.compiler.planning.inspect", KeyError("x")
+            "fusionstitch.compiler.planning.draft", KeyError("x")
         )),
         ("the progress line has no stream", lambda p: p.patch.setattr(sys, "stderr", None)),
         ("the progress line's reader is gone", lambda p: p.patch.setattr(sys, "stderr", _Gone())),
