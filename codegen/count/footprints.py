@@ -57,10 +57,12 @@ class Visited:
             key = 0, self.size, min(self.size, brought)
             return self._visit(key, self.size, brought, grid)
         found = at if isinstance(at, Sum) else Sum(at, ())
-        low, high = found.ends
+        # what lies in one sector comes together
+        low = found.ends[0] // SECTOR_BYTES * SECTOR_BYTES
+        high = -(-(found.ends[1] + width) // SECTOR_BYTES) * SECTOR_BYTES
         own = [part for part in found.parts if grid not in part.axes]
         visits = min(_distinct(found.parts, width), max(total * width, brought))
-        key = low, high + width, min(visits, high + width - low)
+        key = low, high, min(visits, high - low)
         block = min(_distinct(own, width), _span(own) + width)
         return self._visit(key, block, brought, grid, len(own) == len(found.parts))
 

