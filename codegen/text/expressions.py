@@ -180,6 +180,9 @@ _FLOAT_BITS: Mapping[str, tuple[int, int]] = {
 #: Products that no addition is joined with.
 _ROUNDED_PRODUCTS: Mapping[str, str] = {"float": "__fmul_rn", "double": "__dmul_rn"}
 
+#: Types of which both floats of 16 bits hold every number.
+_NARROW = frozenset({"pred", "s8", "u8", *FLOATS8})
+
 _ROUNDERS: Mapping[str, str] = {
     "f16": "fs_round_f16",
     "bf16": "fs_round_bf16",
@@ -199,6 +202,7 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
     fusions, and where its type holds few bits its function computes few. Raises CodegenError where
     the table has no entry.
     """
+    numerics = numerics_of(op, numerics)
     atoms = [_atom(arg) for arg in args]
     special = _special(op, numerics)
     if special:
@@ -233,6 +237,19 @@ def settled(text: str, dtype: str, numerics: str) -> str:
     """`text`, rounded to its type where that may not wait."""
     function = rounder(dtype, numerics)
     return f"{function}({text})" if function else text
+
+
+def numerics_of(op: Op, numerics: str) -> str:
+    """What an op is computed under: strict numerics where something is decided by its value
+    (`codegen/rewrite/roundings.py`)."""
+    return "strict" if op.attrs.get("rounded") else numerics
+
+
+def is_excessive(op: Op) -> bool:
+    """Whether an op that strict numerics round may give more bits than its type has."""
+    if op.dtype not in _SMALL or op.opcode in _EXACT:
+        return False
+    return op.opcode != "convert" or op.operands[0].dtype not in _NARROW
 
 
 def rounder(dtype: str, numerics: str) -> str | None:
@@ -358,6 +375,7 @@ def _special(op: Op, numerics: str) -> str | None:
 
 def is_approximate(op: Op, numerics: str) -> bool:
     """Whether an op is computed with fewer correct bits."""
+    numerics = numerics_of(op, numerics)
     if numerics == "strict" or op.opcode not in APPROXIMATE:
         return False
     fast = numerics == "fast" and op.dtype in (*_SMALL, "f32")
