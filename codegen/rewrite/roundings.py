@@ -3,12 +3,13 @@
 Floats of 16 bits may keep more bits inside of a kernel, and lose them where they pass memory. To what
 computes with them that is a difference of a last place, but comparisons tell: an extremum that came
 out of memory equals none of the numbers that it is the extremum of, if these were not rounded. So
-whatever comparisons and other steps are made of is computed as under strict numerics.
+whatever comparisons and other steps are made of is computed as under strict numerics, and so is what
+extrema are of that leave the kernel: gradients of them are comparisons in another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fusionstitch.codegen.rewrite.monoids import Monoid
 from fusionstitch.codegen.rewrite.region import rewrite
@@ -42,6 +43,7 @@ def keep_roundings(graph: Graph, becomes: Mapping[int, Sequence[Op]] | None = No
     carried = becomes or {}
     found: set[Op] = set()
     wanted = [x for op in graph if _decides(op) for x in op.operands]
+    wanted += _extrema(graph)
     while wanted:
         op = wanted.pop()
         if op not in found and _is_float(op):
@@ -60,6 +62,15 @@ def _decides(op: Op) -> bool:
     if op.opcode in _CASTS:
         return _is_float(op.operands[0]) and not _is_float(op)
     return op.opcode in _STEPS or isinstance(op.attrs.get("reducer"), Monoid)
+
+
+def _extrema(graph: Graph) -> Iterator[Op]:
+    """The extrema that leave the kernel."""
+    for op in graph.root.operands:
+        while op.opcode == "convert" or kind_of(op.opcode) is Kind.MOVEMENT:
+            op = op.operands[0]
+        if op.attrs.get("reducer") in ("maximum", "minimum"):
+            yield op
 
 
 def _is_float(op: Op) -> bool:
