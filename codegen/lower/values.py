@@ -38,13 +38,7 @@ from fusionstitch.codegen.places.index import (
 )
 from fusionstitch.codegen.places.maps import Indices, Read, in_range, is_branching, reads
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
-from fusionstitch.codegen.text.expressions import (
-    keeps_value,
-    literal,
-    numerics_of,
-    rotation,
-    rounder,
-)
+from fusionstitch.codegen.text.expressions import keeps_value, literal, rotation, rounder
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import UNSIGNED, Op
@@ -205,7 +199,7 @@ class Values:
         init = self._init(op)
         if init:
             total = apply(f"{joins(op)[1]}::apply", init[0], total)
-        function = rounder(op.dtype, numerics_of(op, self.numerics))
+        function = rounder(op, self.numerics)
         return apply(function, total) if function else total
 
     def _init(self, op: Op) -> Placed | None:

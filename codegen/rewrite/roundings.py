@@ -3,8 +3,8 @@
 Floats of 16 bits may keep more bits inside of a kernel, and lose them where they pass memory. To what
 computes with them that is a difference of a last place, but comparisons tell: an extremum that came
 out of memory equals none of the numbers that it is the extremum of, if these were not rounded. So
-whatever comparisons and other steps are made of is computed as under strict numerics, and so is what
-extrema are of that leave the kernel: gradients of them are comparisons in another one.
+whatever comparisons and other steps are made of is rounded, and so is what extrema are of that leave
+the kernel: gradients of them are comparisons in another one.
 """
 
 from __future__ import annotations
