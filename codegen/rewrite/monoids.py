@@ -218,8 +218,8 @@ def _record(inputs: Iterable[Op]) -> str:
 
 def _body(body: Graph, dtype: str, numerics: str, first: int = 0) -> Sequence[str]:
     """C statements that return what a reducer's graph computes of `a` and `b`, whose members
-    before the `first` are none of its values but true. Floats of 16 bits are rounded, since the body
-    may compare them."""
+    before the `first` are none of its values but true. Floats of 16 bits are rounded: the body may
+    compare them."""
     half = len(body.parameters) // 2
     compute = c_type(dtype).compute
     text: dict[Op, str] = {}

@@ -1,10 +1,10 @@
 """Numbers by which something is decided: they are rounded as their types say.
 
-Floats of 16 bits may keep more bits inside of a kernel, and lose them where they pass memory. To what
-computes with them that is a difference of a last place, but comparisons tell: an extremum that came
-out of memory equals none of the numbers that it is the extremum of, if these were not rounded. So
-whatever comparisons and other steps are made of is rounded, and so is what extrema are of that leave
-the kernel: gradients of them are comparisons in another one.
+Floats of 16 bits may keep more bits inside of a kernel, and lose them where they pass memory. To
+what computes with them that is a difference of a last place, but comparisons tell: an extremum that
+came out of memory equals none of the numbers that it is the extremum of, if these were not rounded.
+So whatever comparisons and other steps are made of is rounded, and so is what extrema are of that
+leave the kernel: gradients of them are comparisons in another one.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _is_float(op: Op) -> bool:
 
 
 def _rounds(op: Op) -> bool:
-    """Whether an op needs rounding where its operands had theirs: bodies of the user's own round."""
+    """Whether an op needs rounding though its operands had theirs; bodies of the user's round."""
     return is_excessive(op) and op.attrs.get("reducer", "add") in ("add", "multiply")
 
 

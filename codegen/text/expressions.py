@@ -199,8 +199,8 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
     The result has the compute type of `op`; put it into parentheses before adding operators.
     With numerics="strict" a result of fewer bits than a float is rounded to its type and division
     is IEEE's; otherwise one of 16 bits by which nothing is decided keeps the excess precision of
-    float, as in XLA:GPU's fusions, and where its type holds few bits its function computes few. Raises CodegenError where
-    the table has no entry.
+    float, as in XLA:GPU's fusions, and where its type holds few bits its function computes few.
+    Raises CodegenError where the table has no entry.
     """
     atoms = [_atom(arg) for arg in args]
     special = _special(op, numerics)

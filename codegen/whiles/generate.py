@@ -123,7 +123,9 @@ def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:
     flat = replace(flat, graph=rewritten(flat.graph, settings, None, watch))
     if any(op.shape.size == 0 for op in flat.graph.ops[:-1]):
         raise CodegenError("A value without elements: its loop is left to XLA.")
-    return flat if settings.strict else replace(flat, graph=keep_roundings(flat.graph, flat.becomes))
+    if settings.strict:
+        return flat
+    return replace(flat, graph=keep_roundings(flat.graph, flat.becomes))
 
 
 def write_loops(looped: Looped, settings: Settings) -> Kernel:

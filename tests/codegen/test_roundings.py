@@ -178,10 +178,10 @@ def check(fun: Callable[..., Any], dtype: Any, shape: tuple[int, int], scope: st
     x = draw.standard_normal(shape, np.float32)
     ours = compiled(grad, x, backend="emulate", **options)
     assert scope in [dict(kernel.facts)["scope"] for kernel in ours.kernels]
-    for x in (x, np.round(2 * x) / 2):
+    for given in (x, np.round(2 * x) / 2):
         with jax.disable_jit():
-            want = np.asarray(grad(x))
-        got = np.asarray(ours(x))
+            want = np.asarray(grad(given))
+        got = np.asarray(ours(given))
         assert want.any()
         np.testing.assert_array_equal(got != 0, want != 0)
         np.testing.assert_allclose(got, want, rtol=float(jnp.finfo(dtype).eps))
