@@ -15,6 +15,7 @@ from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
+from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.rewrite.scatters import expand_scatters
 from fusionstitch.codegen.rewrite.strength import reduce_strength
 from fusionstitch.codegen.rewrite.strength_rules import RULES
@@ -100,6 +101,13 @@ PASSES: tuple[Pass, ...] = (
         lambda graph, _: merge_variances(graph),
         rounds=True,
         ways=frozenset({Way.SHARE, Way.MERGE, Way.APART}),
+    ),
+    Pass(
+        "roundings",
+        "floats of 16 bits by which something is decided are rounded",
+        lambda graph, _: keep_roundings(graph),
+        rounds=True,
+        ways=frozenset(Way),
     ),
 )
 

@@ -199,7 +199,7 @@ class Values:
         init = self._init(op)
         if init:
             total = apply(f"{joins(op)[1]}::apply", init[0], total)
-        function = rounder(op.dtype, self.numerics)
+        function = rounder(op, self.numerics)
         return apply(function, total) if function else total
 
     def _init(self, op: Op) -> Placed | None:

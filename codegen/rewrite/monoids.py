@@ -218,7 +218,8 @@ def _record(inputs: Iterable[Op]) -> str:
 
 def _body(body: Graph, dtype: str, numerics: str, first: int = 0) -> Sequence[str]:
     """C statements that return what a reducer's graph computes of `a` and `b`, whose members
-    before the `first` are none of its values but true."""
+    before the `first` are none of its values but true. Floats of 16 bits are rounded: the body may
+    compare them."""
     half = len(body.parameters) // 2
     compute = c_type(dtype).compute
     text: dict[Op, str] = {}
@@ -232,7 +233,8 @@ def _body(body: Graph, dtype: str, numerics: str, first: int = 0) -> Sequence[st
             text[op] = literal(splat(op), op.dtype)
         elif op.opcode != "tuple":
             name = f"{op.opcode.replace('-', '_')}_{op.id}"
-            value = expression(op, [text[o] for o in op.operands], numerics)
+            own = "strict" if op.dtype in ("bf16", "f16") else numerics
+            value = expression(op, [text[o] for o in op.operands], own)
             lines.append(f"const {c_type(op.dtype).compute} {name} = {value};")
             text[op] = name
     root = body.root

@@ -180,6 +180,9 @@ _FLOAT_BITS: Mapping[str, tuple[int, int]] = {
 #: Products that no addition is joined with.
 _ROUNDED_PRODUCTS: Mapping[str, str] = {"float": "__fmul_rn", "double": "__dmul_rn"}
 
+#: Types of which both floats of 16 bits hold every number.
+_NARROW = frozenset({"pred", "s8", "u8", *FLOATS8})
+
 _ROUNDERS: Mapping[str, str] = {
     "f16": "fs_round_f16",
     "bf16": "fs_round_bf16",
@@ -195,9 +198,9 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
 
     The result has the compute type of `op`; put it into parentheses before adding operators.
     With numerics="strict" a result of fewer bits than a float is rounded to its type and division
-    is IEEE's; otherwise one of 16 bits keeps the excess precision of float, as in XLA:GPU's
-    fusions, and where its type holds few bits its function computes few. Raises CodegenError where
-    the table has no entry.
+    is IEEE's; otherwise one of 16 bits by which nothing is decided keeps the excess precision of
+    float, as in XLA:GPU's fusions, and where its type holds few bits its function computes few.
+    Raises CodegenError where the table has no entry.
     """
     atoms = [_atom(arg) for arg in args]
     special = _special(op, numerics)
@@ -205,7 +208,7 @@ def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
         text = special.format(*atoms)
     else:
         text = _BUILDERS.get(op.opcode, _from_table)(op, atoms)
-    return text if op.opcode in _EXACT else settled(text, op.dtype, numerics)
+    return text if op.opcode in _EXACT else settled(text, op, numerics)
 
 
 def rotation(op: Op) -> tuple[Op, int] | None:
@@ -229,16 +232,25 @@ def supported(op: Op) -> bool:
     return True
 
 
-def settled(text: str, dtype: str, numerics: str) -> str:
-    """`text`, rounded to its type where that may not wait."""
-    function = rounder(dtype, numerics)
+def settled(text: str, op: Op, numerics: str) -> str:
+    """`text`, rounded to the type of `op` where that may not wait."""
+    function = rounder(op, numerics)
     return f"{function}({text})" if function else text
 
 
-def rounder(dtype: str, numerics: str) -> str | None:
-    """The function that rounds floats to a type where that may not wait: under strict numerics, and
-    always to floats of one byte, to which nobody converts but for their rounding."""
-    return _ROUNDERS.get(dtype) if numerics == "strict" or dtype in FLOATS8 else None
+def rounder(op: Op, numerics: str) -> str | None:
+    """The function that rounds floats to the type of `op` where that may not wait: under strict
+    numerics, where something is decided by them (`codegen/rewrite/roundings.py`), and always to
+    floats of one byte, to which nobody converts but for their rounding."""
+    now = numerics == "strict" or op.dtype in FLOATS8 or op.attrs.get("rounded", False)
+    return _ROUNDERS.get(op.dtype) if now else None
+
+
+def is_excessive(op: Op) -> bool:
+    """Whether an op that strict numerics round may give more bits than its type has."""
+    if op.dtype not in _SMALL or op.opcode in _EXACT:
+        return False
+    return op.opcode != "convert" or op.operands[0].dtype not in _NARROW
 
 
 def keeps_value(op: Op, numerics: str) -> bool:

@@ -67,6 +67,16 @@ class Flat:
         for loop in self.loops:
             yield from loop.nest
 
+    @property
+    def becomes(self) -> dict[int, tuple[Op, ...]]:
+        """Of which ops a parameter that a loop carries has the values, by its number."""
+        return {
+            number: (self.root(c.first), self.root(c.next))
+            for loop in self.every
+            for c in loop.carried
+            for number in (c.inside, c.after)
+        }
+
     def copied(self) -> Flat:
         """The same with ops of its own: who makes another graph of them gives them new numbers."""
         copies: dict[int, Op] = {}

@@ -13,6 +13,7 @@ from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
 from fusionstitch.codegen.lower.program import passed, translation_unit
 from fusionstitch.codegen.passes import rewritten
+from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.whiles.flat import Flat, flatten
@@ -103,10 +104,12 @@ def _looped(region: Graph, form: Form, settings: Settings) -> Looped:
 
 def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:
     flat = flatten(region)
-    graph = rewritten(flat.graph, settings, None, watch)
-    if any(op.shape.size == 0 for op in graph.ops[:-1]):
+    flat = replace(flat, graph=rewritten(flat.graph, settings, None, watch))
+    if any(op.shape.size == 0 for op in flat.graph.ops[:-1]):
         raise CodegenError("A value without elements: its loop is left to XLA.")
-    return Flat(graph, flat.inputs, flat.outputs, flat.loops)
+    if settings.strict:
+        return flat
+    return replace(flat, graph=keep_roundings(flat.graph, flat.becomes))
 
 
 def write_loops(looped: Looped, settings: Settings) -> Kernel:

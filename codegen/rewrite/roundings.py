@@ -1,0 +1,88 @@
+"""Numbers by which something is decided: they are rounded as their types say.
+
+Floats of 16 bits may keep more bits inside of a kernel, and lose them where they pass memory. To
+what computes with them that is a difference of a last place, but comparisons tell: an extremum that
+came out of memory equals none of the numbers that it is the extremum of, if these were not rounded.
+So whatever comparisons and other steps are made of is rounded, and so is what extrema are of that
+leave the kernel: gradients of them are comparisons in another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fusionstitch.codegen.rewrite.monoids import Monoid
+from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.text.expressions import is_excessive
+from fusionstitch.hlo.graph import FLOATS, FLOATS8, Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: Ops whose results change by steps where floats that they are given change ever so little.
+_STEPS = frozenset(
+    {
+        "compare",
+        "is-finite",
+        "sign",
+        "floor",
+        "ceil",
+        "round-nearest-afz",
+        "round-nearest-even",
+        "remainder",
+    }
+)
+_CASTS = frozenset({"convert", "bitcast-convert"})
+_COMPUTED = frozenset({Kind.ELEMENTWISE, Kind.REDUCTION, Kind.DOT})
+
+
+def keep_roundings(graph: Graph, becomes: Mapping[int, Sequence[Op]] | None = None) -> Graph:
+    """The region with each op marked, by the attribute `rounded`, that gives a float of 16 bits on
+    which a decision depends. `becomes` says, for the numbers of parameters that a loop carries, of
+    which ops they have the values."""
+    if not any(map(is_excessive, graph)):
+        return graph
+    carried = becomes or {}
+    found: set[Op] = set()
+    wanted = [x for op in graph if _decides(op) for x in op.operands]
+    wanted += _extrema(graph)
+    while wanted:
+        op = wanted.pop()
+        if op not in found and _is_float(op):
+            found.add(op)
+            wanted += op.operands
+            if op.opcode == "parameter":
+                wanted += carried.get(op.attrs["index"], ())
+    marked = {op.id for op in found if kind_of(op.opcode) in _COMPUTED and _rounds(op)}
+    return rewrite(graph, lambda op: [_marked(op)] if op.id in marked else None)
+
+
+def _decides(op: Op) -> bool:
+    """Whether an op makes a step of a float."""
+    if op.opcode == "compare" and op.operands[0] is op.operands[1]:  # asks for NaN
+        return False
+    if op.opcode in _CASTS:
+        return _is_float(op.operands[0]) and not _is_float(op)
+    return op.opcode in _STEPS or isinstance(op.attrs.get("reducer"), Monoid)
+
+
+def _extrema(graph: Graph) -> Iterator[Op]:
+    """The extrema that leave the kernel."""
+    for op in graph.root.operands:
+        while op.opcode == "convert" or kind_of(op.opcode) is Kind.MOVEMENT:
+            op = op.operands[0]
+        if op.attrs.get("reducer") in ("maximum", "minimum"):
+            yield op
+
+
+def _is_float(op: Op) -> bool:
+    """Whether there are floats in a value: in records, too."""
+    return op.dtype in FLOATS | FLOATS8 or op.dtype.startswith("record")
+
+
+def _rounds(op: Op) -> bool:
+    """Whether an op needs rounding though its operands had theirs; bodies of the user's round."""
+    return is_excessive(op) and op.attrs.get("reducer", "add") in ("add", "multiply")
+
+
+def _marked(op: Op) -> Op:
+    attrs = {**op.attrs, "rounded": True}
+    return Op(op.opcode, op.shape, op.operands, attrs, op.name, op.origin, op.called, op.source)
