@@ -160,6 +160,20 @@ def counted_too(x: jax.Array) -> Any:
     return lax.while_loop(going, step, (x, 0))
 
 
+def both_ways(xs: jax.Array) -> Any:
+    """Two loops that begin with the same: an average from the first on, one from the last."""
+    step = lambda c, x: (0.9 * c + 0.1 * x,) * 2  # noqa: E731
+    start = jnp.zeros(xs.shape[1:])
+    return [lax.scan(step, start, xs, reverse=reverse)[1] for reverse in (False, True)]
+
+
+def two_from_one(x: jax.Array) -> Any:
+    """Two solvers from one state, which is also read behind them."""
+    more = lambda y: jnp.max(jnp.abs(y)) > 1  # noqa: E731
+    slow = lax.while_loop(more, lambda y: y * 0.9, x)
+    return slow, lax.while_loop(more, lambda y: y * 0.5, x), jnp.cos(x)
+
+
 #: Programs, and the rows of each loop of theirs, which all become kernels.
 PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]] = {
     "lorenz": (lorenz, draw.standard_normal((3, 64), np.float32), [64]),
@@ -179,6 +193,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "together": (together, np.abs(ROWS[0]), [1]),
     "later": (later, ROWS[0], [1]),
     "counted too": (counted_too, np.abs(ROWS[0]), [1]),
+    "both ways": (both_ways, ROWS, [40, 40]),
+    "two from one": (two_from_one, ROWS[0], [1, 1]),
 }
 
 
