@@ -174,6 +174,20 @@ def two_from_one(x: jax.Array) -> Any:
     return slow, lax.while_loop(more, lambda y: y * 0.5, x), jnp.cos(x)
 
 
+def computed_again(xs: jax.Array) -> Any:
+    """A gradient whose loop computes again, behind barriers, what the first one did."""
+
+    @jax.checkpoint
+    def step(c: jax.Array, x: jax.Array) -> Any:
+        c = jnp.tanh(c * x + 0.5)
+        return c, c * c
+
+    def total(xs: jax.Array) -> jax.Array:
+        return jnp.sum(lax.scan(step, jnp.zeros(xs.shape[1:]), xs)[1])
+
+    return jax.grad(total)(xs)
+
+
 #: Programs, and the rows of each loop of theirs, which all become kernels.
 PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]] = {
     "lorenz": (lorenz, draw.standard_normal((3, 64), np.float32), [64]),
@@ -193,6 +207,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "together": (together, np.abs(ROWS[0]), [1]),
     "later": (later, ROWS[0], [1]),
     "counted too": (counted_too, np.abs(ROWS[0]), [1]),
+    "computed again": (computed_again, ROWS, [40, 40]),
     "both ways": (both_ways, ROWS, [40, 40]),
     "two from one": (two_from_one, ROWS[0], [1, 1]),
 }
