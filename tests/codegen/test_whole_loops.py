@@ -174,6 +174,52 @@ def two_from_one(x: jax.Array) -> Any:
     return slow, lax.while_loop(more, lambda y: y * 0.5, x), jnp.cos(x)
 
 
+def _masked(
+    going: Callable[[jax.Array], jax.Array],
+    after: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
+) -> Callable[[jax.Array], Any]:
+    """Rows that keep what they have by a mask that is carried, while the time of any is below 1;
+    `going` is the mask at first, `after` behind an iteration, of the mask, the time and the row."""
+
+    def step(s: Any) -> Any:
+        y, t, mask, i = s
+        later = jnp.minimum(t + 0.05 + 0.1 * jnp.abs(y), 1.0)
+        y_after = jnp.where(mask, y * 0.9 + 0.01, y)
+        return y_after, jnp.where(mask, later, t), after(mask, later, y), i + 1
+
+    def once(_: Any, x: jax.Array) -> jax.Array:
+        start = 0.9 * x
+        more = lambda s: jnp.any(s[1] < 1.0) & (s[3] < 30)  # noqa: E731
+        y, t, mask, _ = lax.while_loop(more, step, (x, start, going(start), 0))
+        return y + 0.3 * t + mask
+
+    return lambda x: lax.fori_loop(0, 2, once, x)
+
+
+#: By what the mask is at first, and behind an iteration.
+masked = _masked(lambda t: t < 1.0, lambda mask, t, y: mask & (t < 1.0))
+masked_by_more = _masked(lambda t: (t > 0) & (t < 1), lambda mask, t, y: (t < 1) & (y > 0) & mask)
+#: Masks that hold for rows that would not go on by themselves, or hold again.
+masked_too_long = _masked(lambda t: t < 2.0, lambda mask, t, y: mask & (t < 1.0))
+masked_by_another = _masked(lambda t: t < 1.0, lambda mask, t, y: mask & (y > 0.5))
+masked_again = _masked(lambda t: t < 1.0, lambda mask, t, y: (t < 1.0) & (y > 0.5))
+masked_by_the_last = _masked(lambda t: t < 1.0, lambda mask, t, y: mask & (t - 0.1 < 1.0))
+
+
+def masked_from_nothing(x: jax.Array) -> Any:
+    """The mask and the time begin with constants, as diffrax has them."""
+
+    def step(s: Any) -> Any:
+        y, t, mask, _, i = s
+        later = jnp.minimum(t + 0.05 + 0.1 * jnp.abs(y), 1.0)
+        y_after = jnp.where(mask, y * 0.9 + 0.01, y)
+        return y_after, jnp.where(mask, later, t), mask & (later < 1.0), mask, i + 1
+
+    more = lambda s: jnp.any(s[1] < 1.0) & (s[4] < 30)  # noqa: E731
+    going = jnp.ones(x.shape, bool)
+    return lax.while_loop(more, step, (x, jnp.zeros_like(x), going, going, 0))[:3]
+
+
 def computed_again(xs: jax.Array) -> Any:
     """A gradient whose loop computes again, behind barriers, what the first one did."""
 
@@ -207,6 +253,13 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "together": (together, np.abs(ROWS[0]), [1]),
     "later": (later, ROWS[0], [1]),
     "counted too": (counted_too, np.abs(ROWS[0]), [1]),
+    "masked": (masked, ROWS[0], [40]),
+    "masked from nothing": (masked_from_nothing, ROWS[0], [40]),
+    "masked by more": (masked_by_more, ROWS[0], [40]),
+    "masked too long": (masked_too_long, ROWS[0], [1]),
+    "masked by another": (masked_by_another, ROWS[0], [1]),
+    "masked again": (masked_again, ROWS[0], [1]),
+    "masked by the last": (masked_by_the_last, ROWS[0], [1]),
     "computed again": (computed_again, ROWS, [40, 40]),
     "both ways": (both_ways, ROWS, [40, 40]),
     "two from one": (two_from_one, ROWS[0], [1, 1]),
