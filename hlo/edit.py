@@ -62,13 +62,16 @@ class Editor:
         self.fresh = FreshIds(module, computation)
         self.by_id = {i.id: i for i in computation.instructions}
 
-    def add(self, opcode: str, shape: Shape, operands: Sequence[int], source: Any) -> Any:
-        """One that stands for what `source` did."""
+    def add(self, opcode: str, shape: Shape | Any, operands: Sequence[int], source: Any) -> Any:
+        """One that stands for what `source` did; `shape` may be a ShapeProto, layouts included."""
         made = self.computation.instructions.add(
             name=self.names(opcode), opcode=opcode, id=self.fresh(), operand_ids=operands
         )
         made.metadata.CopyFrom(source.metadata)
-        fill_shape(made.shape, shape)
+        if isinstance(shape, Shape):
+            fill_shape(made.shape, shape)
+        else:
+            made.shape.CopyFrom(shape)
         self.by_id[made.id] = made
         return made
 

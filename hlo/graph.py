@@ -322,6 +322,16 @@ def inside(loop: Op) -> Iterator[Op]:
                 yield from inside(op)
 
 
+def loops_of(graph: Graph) -> Iterator[Op]:
+    """The outermost loops that a graph runs, those of its branches and calls included."""
+    for op in graph:
+        if op.opcode == "while":
+            yield op
+        elif op.opcode in ("conditional", "call"):
+            for called in op.called:
+                yield from loops_of(called)
+
+
 def topological(root: Op, others: Iterable[Op]) -> list[Op]:
     """The ops that `root` and then `others` need, in the order that `Graph` documents.
 

@@ -18,8 +18,8 @@ from fusionstitch.hlo.verify import verify
 _MAX_SWEEPS = 10
 _MAX_STEPS = 100
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
-#: Opcodes whose equal ops are merged.
-_MERGED = frozenset(SEMANTICS) - {"parameter", "opaque-constant", "after-all"}
+#: Opcodes whose equal ops are merged. Each loop begins with a tuple of its own (`loop_tuples.py`).
+_MERGED = frozenset(SEMANTICS) - {"parameter", "opaque-constant", "after-all", "tuple"}
 _MERGED_CONSTANT_BYTES = 256
 
 

@@ -174,7 +174,7 @@ class While:
 
 @dataclass(frozen=True)
 class Leave:
-    """The innermost `While` ends where `condition` holds."""
+    """The innermost loop ends where `condition` holds."""
 
     condition: Expr
 

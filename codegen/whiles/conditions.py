@@ -8,7 +8,8 @@ condition of a few scalars stays as it is: each thread computes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from dataclasses import replace
 
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
@@ -29,9 +30,9 @@ def carry_conditions(flat: Flat) -> Flat:
     return Flat(graph, flat.inputs, flat.outputs, loops)
 
 
-def is_simple(flat: Flat, loop: Loop) -> bool:
-    """Whether every thread can compute a loop's condition alone."""
-    ops = made_of([flat.root(loop.condition)])
+def is_simple(condition: Op, known: Container[int] = ()) -> bool:
+    """Whether every thread can compute a condition alone, of what is `known` by the ids of ops."""
+    ops = made_of([condition], known)
     return len(ops) <= MOST_OPS and not any(
         kind_of(op.opcode) in (Kind.REDUCTION, Kind.DOT) or op.shape.rank for op in ops
     )
@@ -46,16 +47,16 @@ class _Carrier:
 
     def loop(self, loop: Loop) -> Loop:
         inner = tuple(map(self.loop, loop.inner))
-        if is_simple(self.flat, loop):
-            return Loop(loop.carried, loop.condition, inner)
         flat, condition = self.flat, self.flat.root(loop.condition)
+        if is_simple(condition):
+            return replace(loop, inner=inner)
         inside, after = self.parameter(condition), self.parameter(condition)
         firsts = {flat.parameter(c.inside).id: flat.root(c.first) for c in loop.carried}
         nexts = {flat.parameter(c.inside).id: flat.root(c.next) for c in loop.carried}
         first = self.root(self.asked(condition, firsts))
         next_ = self.root(self.asked(condition, nexts))
         carried = Carried(inside.attrs["index"], after.attrs["index"], first, next_)
-        return Loop((*loop.carried, carried), self.root(inside), inner)
+        return Loop((*loop.carried, carried), self.root(inside), inner, loop.chosen)
 
     def parameter(self, like: Op) -> Op:
         new = Op("parameter", like.shape, attrs={"index": self.parameters}, name="goes_on")

@@ -4,6 +4,9 @@ What a loop carries becomes parameters of the flat graph; what it starts from, w
 makes of it and the condition become roots. So passes from region to region, and the evaluation of
 values, see loop bodies as they see any other ops. An invariant, which the body hands on as it came,
 becomes no parameter: its readers read what the loop started from.
+
+All branches of a conditional are computed, and a selection among what they give. A loop in a branch
+turns where the branch is taken alone; what it gives elsewhere, nobody selects.
 """
 
 from __future__ import annotations
@@ -37,11 +40,13 @@ class Carried:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop: what it carries, the number of its condition's root, the loops in its body."""
+    """A loop: what it carries, the number of its condition's root, the loops in its body. One in
+    branches turns only where the root `chosen` says that they are taken."""
 
     carried: tuple[Carried, ...]
     condition: int
     inner: tuple[Loop, ...] = ()
+    chosen: int | None = None
 
     @property
     def nest(self) -> Iterator[Loop]:
@@ -131,19 +136,22 @@ def _moved(loops: Sequence[Loop], by: int) -> list[Loop]:
             tuple(Carried(c.inside, c.after, c.first + by, c.next + by) for c in loop.carried),
             loop.condition + by,
             tuple(_moved(loop.inner, by)),
+            None if loop.chosen is None else loop.chosen + by,
         )
         for loop in loops
     ]
 
 
 class _Flattener:
-    """Copies ops; `loops` are those found since the present body began."""
+    """Copies ops; `loops` are those found since the present body began, `ways` the branches that
+    were entered since then: each a conditional, the number that it asks, and that of the branch."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.parameters: list[Op] = []
         self.roots: list[Op] = []
         self.loops: list[Loop] = []
+        self.ways: list[tuple[Op, Op, int]] = []
 
     def parameter(self, shape: Shape, name: str, like: Op | None = None) -> Op:
         new = Op("parameter", shape, attrs={"index": len(self.parameters)}, name=name)
@@ -172,6 +180,8 @@ class _Flattener:
             return arguments[op.attrs["index"]]
         if op.opcode == "tuple":
             return tuple(operands)
+        if op.opcode == "opt-barrier":  # keeps XLA from computing only once what is computed again
+            return operands[0]
         if op.opcode == "get-tuple-element" and isinstance(operands[0], tuple):
             return operands[0][op.attrs["index"]]
         if op.opcode == "while":
@@ -192,14 +202,33 @@ class _Flattener:
         """All branches, and a selection among what they give: none of them has effects."""
         number, *arguments = operands
         assert isinstance(number, Op)
-        before = len(self.loops)
-        ways = [self.values(b, [a]) for b, a in zip(op.called, arguments, strict=True)]
-        if len(self.loops) > before:
-            raise CodegenError(f"A branch of {op.name} has a loop: it is left to XLA.")
-        found = ways[-1]
-        for way, value in reversed(list(enumerate(ways[:-1]))):
-            found = self.selected(op, self.asked(op, number, way), value, found)
+        values: list[Value] = []
+        for branch, argument in zip(op.called, arguments, strict=True):
+            self.ways.append((op, number, len(values)))
+            values.append(self.values(branch, [argument]))
+            self.ways.pop()
+        found = values.pop()
+        while values:
+            this = values.pop()
+            found = self.selected(op, self.asked(op, number, len(values)), this, found)
         return found
+
+    def taken(self) -> Op | None:
+        """Whether the present branches are taken; None outside of any."""
+        found: Op | None = None
+        for op, number, way in self.ways:
+            this = self.takes(op, number, way)
+            found = this if found is None else self.made(op, Op("and", this.shape, (found, this)))
+        return found
+
+    def takes(self, op: Op, number: Op, way: int) -> Op:
+        """Whether a conditional takes a branch: the last one where no other is."""
+        if way < len(op.called) - 1:
+            return self.asked(op, number, way)
+        first, *others = [self.asked(op, number, other) for other in range(way)]
+        for other in others:
+            first = self.made(op, Op("or", first.shape, (first, other)))
+        return self.made(op, Op("not", first.shape, (first,)))
 
     def asked(self, op: Op, number: Op, way: int) -> Op:
         """Whether a conditional takes a branch that is not its last one."""
@@ -243,13 +272,16 @@ class _Flattener:
             value if number in kept else self.parameter(value.shape, name)
             for number, (value, name) in enumerate(zip(first, names, strict=True))
         ]
+        chosen = self.taken()
         before, self.loops = self.loops, []
+        ways, self.ways = self.ways, []
         argument = inside[0] if alone else tuple(inside)
         stop = self.values(condition, [argument])
         if self.loops:
             raise CodegenError(f"The condition of {op.name} has a loop: it is left to XLA.")
         after = self.values(body, [argument])
         inner, self.loops = self.loops, before
+        self.ways = ways
         assert isinstance(stop, Op)
         carried: list[Carried] = []
         results: list[Value] = list(inside)
@@ -267,7 +299,8 @@ class _Flattener:
                     self.root(value),
                 )
             )
-        self.loops.append(Loop(tuple(carried), self.root(stop), tuple(inner)))
+        asked = None if chosen is None else self.root(chosen)
+        self.loops.append(Loop(tuple(carried), self.root(stop), tuple(inner), asked))
         return results[0] if alone else tuple(results)
 
 

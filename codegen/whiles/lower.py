@@ -123,6 +123,7 @@ class Lowering(Elementwise):
         self.written |= {self.output_of(c) for c in stacked}
         kept = [c for c in loop.carried if c not in stacked and not (count and c is count.carried)]
         arrays = {c: self.declared(c) for c in kept}
+        chosen = None if loop.chosen is None else self.value(flat.root(loop.chosen), ())
         frame: For | While = While()
         step = ""
         if count:
@@ -132,10 +133,11 @@ class Lowering(Elementwise):
             frame = For(kind, step, number(0), number(count.trips), unroll=UNROLL if short else 0)
             self.counts(count, step)
         for c, parts in stacked.items():
-            if count is None or not is_whole(flat, c, parts, count, step):
+            whole = count and is_whole(flat, c, parts, count, step)
+            if chosen is not None or not whole:
                 self.filled(c)
         if count is None or count.trips:
-            self.iteration(loop, frame, stacked, arrays)
+            self.iteration(loop, frame, stacked, arrays, chosen)
         depth = writer.depth
         for c, name in arrays.items():
             self.homes[c.after] = _Home(depth, name)
@@ -150,8 +152,10 @@ class Lowering(Elementwise):
         frame: For | While,
         stacked: Mapping[Carried, tuple[Update, ...]],
         arrays: Mapping[Carried, str],
+        chosen: Expr | None,
     ) -> None:
-        """What a loop repeats: new values for `arrays`, and parts of what is `stacked`."""
+        """What a loop repeats, if it is `chosen`: new values for `arrays`, and parts of what is
+        `stacked`."""
         flat, writer = self.flat, self.writer
         with writer.nested(frame, pinned=self.reads_much(), ordered=True):
             depth = writer.depth
@@ -159,6 +163,8 @@ class Lowering(Elementwise):
                 writer.declare(frame.variable)
             for c, name in arrays.items():
                 self.homes[c.inside] = _Home(depth, name)
+            if chosen is not None:
+                writer.add(Leave(apply("!", chosen)))
             if isinstance(frame, While):
                 op = flat.root(loop.condition)
                 go = self.value(op, self.index(op))

@@ -12,6 +12,7 @@ from fusionstitch.codegen.ir.expressions import (
     Integer,
     Load,
     Name,
+    Number,
     apply,
     number,
 )
@@ -36,6 +37,7 @@ from fusionstitch.codegen.places.index import Index, linearize
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.held import hold
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
@@ -161,6 +163,7 @@ class PhasedLowering:
         writer = self.writer
         if self.phased.alone and one.blind:
             writer.add(Barrier(Scope.BLOCK, why="what is not read is written again"))
+        chosen = None if one.chosen is None else self.asked(one.chosen)
         frame: For | While = While()
         if one.count:
             kind = "long long" if one.count.trips >= 1 << 31 else "int"
@@ -168,9 +171,11 @@ class PhasedLowering:
         with writer.nested(frame, pinned=True):
             if one.count:
                 writer.declare(one.step)
-            else:
+            if chosen is not None:
+                writer.add(Leave(apply("!", chosen)))
+            if not one.count:
                 with writer.forgetting():
-                    writer.add(Leave(apply("!", self.condition(one))))
+                    writer.add(Leave(apply("!", self.scalar(one.condition))))
             self.pieces(one.body)
             for now, next_ in one.pairs:
                 if next_ not in self.phased.same:
@@ -188,9 +193,20 @@ class PhasedLowering:
         before, loop = hold(loop, kinds, self.phased.threads.registers, threads, self.writer.name)
         items += [*before, loop]
 
-    def condition(self, one: Repeat) -> Expr:
-        """What every thread asks before an iteration."""
-        return _Scalars(self).values.value(one.condition, ())
+    def asked(self, condition: Op | Slot) -> Name:
+        """What every thread asks once, by name."""
+        name = self.writer.name("chosen")
+        with self.writer.forgetting():
+            if isinstance(condition, Op):
+                value = self.scalar(condition)
+            else:
+                value = Load(Name(self.read(condition)), number(0))
+            self.writer.let("bool", name, value)
+        return Name(name)
+
+    def scalar(self, condition: Op) -> Expr:
+        """A condition, as every thread computes it."""
+        return _Scalars(self).values.value(condition, ())
 
     def table(self, op: Op) -> str:
         name = self.writer.name(f"{op.name}_table")
@@ -245,7 +261,10 @@ class _Scalars(Elementwise):
     def stored(self, op: Op, index: Indices) -> Placed | None:
         if (counted := self.values.known.counted(op)) is not None:
             return counted
-        slot = self.lowering.phased.program.slots.get(op.id)
+        program = self.lowering.phased.program
+        if (end := program.constants.get(op.id)) is not None:
+            return Number(literal(end.attrs["value"], op.dtype)), 0
+        slot = program.slots.get(op.id)
         if slot is None:
             return None
         load = Load(Name(self.lowering.read(slot)), Integer(linearize(index, op.dims)))

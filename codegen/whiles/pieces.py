@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.places.maps import position
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
+from fusionstitch.codegen.whiles.conditions import is_simple
 from fusionstitch.codegen.whiles.dealt import Dealt
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
 from fusionstitch.codegen.whiles.kept import Update, is_whole, read_by_others, updates
@@ -57,14 +58,16 @@ class Straight:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """A loop: its counter, whose variable is `step`, or else its condition, which is made of
-    values that lie in slots; the pairs of slots that change places behind each iteration."""
+    """A loop: its counter, whose variable is `step`, or else its condition; the pairs of slots that
+    change places behind each iteration; whether it is `chosen` (None: always), or the slot that
+    says so. Both conditions are made of values that lie in slots."""
 
     count: Counter | None
     step: str
     condition: Op
     body: tuple[Piece, ...]
     pairs: tuple[tuple[Slot, Slot], ...]
+    chosen: Op | Slot | None = None
 
     @property
     def blind(self) -> bool:
@@ -78,12 +81,14 @@ Piece = Straight | Repeat
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The pieces in their order; the slots of values that lie in one, by op id; the outputs, each
-    by its number, that are what a slot holds in the end."""
+    """The pieces in their order; the slots of values that lie in one, and the constants that
+    counters end as, by op id; the outputs, each by its number, that are what a slot holds in the
+    end."""
 
     flat: Flat
     pieces: tuple[Piece, ...]
     slots: dict[int, Slot]
+    constants: dict[int, Op]
     handed_on: dict[int, Slot]
     #: the blocks that have rows of their own, if rows are dealt to blocks
     dealt: Dealt | None = None
@@ -149,7 +154,7 @@ class _Cutter:
         ]
         pieces = self.sequence(flat.loops, computed)
         handed_on = {number: self.slots[op.id] for number, op in results.items() if op.id in ends}
-        return Program(flat, tuple(pieces), self.slots, handed_on)
+        return Program(flat, tuple(pieces), self.slots, self.constants, handed_on)
 
     def sequence(self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]) -> list[Piece]:
         """The pieces that run loops one behind the other, and give results."""
@@ -161,8 +166,12 @@ class _Cutter:
         return pieces
 
     def needed_by(self, loop: Loop) -> list[Op]:
-        """What a loop starts from."""
-        return [self.flat.root(c.first) for inner in loop.nest for c in inner.carried]
+        """What a loop starts from, and what says whether it does."""
+        return [*(self.flat.root(c.first) for c in _all_carried(loop)), *self.choices(loop)]
+
+    def choices(self, loop: Loop) -> list[Op]:
+        """What says whether a loop, and those in it, turn at all."""
+        return [self.flat.root(one.chosen) for one in loop.nest if one.chosen is not None]
 
     def straight(
         self, results: Sequence[tuple[Op, Target]], later: Iterable[Sequence[Op]]
@@ -243,7 +252,8 @@ class _Cutter:
             part = self.part(c)
             if part is not None:
                 update, starts = part
-                over = not count or not is_whole(flat, c, (update,), count, step)
+                whole = count and is_whole(flat, c, (update,), count, step)
+                over = loop.chosen is not None or not whole
                 ended.append((update.value, Target(now, starts, over)))
                 if over:
                     begun.append((first, Target(now)))
@@ -252,6 +262,10 @@ class _Cutter:
             begun.append((first, Target(now)))
             ended.append((flat.root(c.next), Target(next_)))
             pairs.append((now, next_))
+        chosen: Op | Slot | None = None if loop.chosen is None else flat.root(loop.chosen)
+        if isinstance(chosen, Op) and not is_simple(chosen, self.slots):
+            asked, chosen = chosen, Slot(chosen.shape, "chosen")
+            begun.append((asked, Target(chosen)))
         for op in self.invariants(loop, [op for op, _ in ended]):
             slots[op.id] = Slot(op.shape, _label(op))
             begun.append((op, Target(slots[op.id])))
@@ -259,7 +273,7 @@ class _Cutter:
         self.slots |= slots
         body = tuple(self.sequence(loop.inner, ended))
         if body:  # without one it only counts
-            yield Repeat(count, step, flat.root(loop.condition), body, tuple(pairs))
+            yield Repeat(count, step, flat.root(loop.condition), body, tuple(pairs), chosen)
 
     def counted(self, count: Counter) -> str:
         """The variable of a counter: what the counter is inside of its loop, and behind it."""
@@ -288,14 +302,17 @@ class _Cutter:
         return (found[0], starts) if not any(s.fetched for s in starts) else None
 
     def invariants(self, loop: Loop, roots: Sequence[Op]) -> list[Op]:
-        """Dear ops that all iterations would compute alike."""
+        """Dear ops that all iterations would compute alike, those included that loops inside would,
+        which may not turn at all."""
         flat = self.flat
-        inner = [c for one in loop.inner for nested in one.nest for c in nested.carried]
+        inner = [c for one in loop.inner for c in _all_carried(one)]
         carried = [*loop.carried, *inner]
         changing = {flat.parameter(c.inside).id for c in carried}
         changing |= {flat.parameter(c.after).id for c in inner}
         made = [flat.root(number) for c in inner for number in (c.first, c.next)]
-        members = self.members([*roots, *made])
+        made += [op for one in loop.inner for op in self.choices(one)]
+        wanted = [*roots, *made]
+        members = self.members(wanted)
         for op in members:
             if any(o.id in changing for o in op.operands):
                 changing.add(op.id)
@@ -304,8 +321,13 @@ class _Cutter:
             for op in members
             if op.id not in changing
             and any(kind_of(o.opcode) in _DEAR for o in made_of([op]) if o.id not in self.slots)
-            and (op in roots or any(u.id in changing for u in flat.graph.users[op.id]))
+            and (op in wanted or any(u.id in changing for u in flat.graph.users[op.id]))
         ]
+
+
+def _all_carried(loop: Loop) -> list[Carried]:
+    """What a loop and those in it carry."""
+    return [c for one in loop.nest for c in one.carried]
 
 
 def _label(op: Op) -> str:

@@ -4,15 +4,23 @@
 
 A row whose p no longer holds keeps its state, so p never holds for it again: it may stop. The
 condition may ask besides for what is the same for all rows, as a number of iterations is.
+
+Rows may as well keep their state by a mask that is carried, and goes on only where p does:
+
+    while any(p(s)): s, m = select(m, f(s), s), m & p(f(s))   ->   each row runs while its m holds
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+
+import numpy as np
 
 from fusionstitch.codegen.rewrite.region import with_root
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
+from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import INTEGERS, Op
+from fusionstitch.hlo.rewrite import splat
 
 
 def let_rows_stop(flat: Flat) -> Flat:
@@ -48,9 +56,13 @@ def _own_condition(flat: Flat, loop: Loop) -> tuple[Op, list[Op]] | None:
     if len(asked.attrs["dimensions"]) < own.shape.rank:
         return None
     alike = _alike(flat, loop) if others else set()
-    for c in loop.carried:
-        if c not in alike and not _keeps(flat.root(c.next), flat.parameter(c.inside), own):
+    changes = [c for c in loop.carried if c not in alike and _is_read(flat, c)]
+    if not _all_keep(flat, changes, own):
+        found = (flat.parameter(c.inside) for c in changes if _goes_on_with(flat, loop, c, own))
+        masks = [mask for mask in found if _all_keep(flat, changes, mask)]
+        if not masks:
             return None
+        own = masks[0]
     inside = {flat.parameter(c.inside).id for c in loop.carried if c not in alike}
     changing = {flat.parameter(c.inside).id for c in alike}
     for other in others:  # all rows must be told the same
@@ -68,10 +80,75 @@ def _own_condition(flat: Flat, loop: Loop) -> tuple[Op, list[Op]] | None:
 
 def _conjuncts(condition: Op) -> list[Op]:
     """What must hold, a reduction first."""
-    if condition.opcode == "and" and not condition.shape.rank:
+    if condition.opcode == "and":
         found = [one for operand in condition.operands for one in _conjuncts(operand)]
         return sorted(found, key=lambda op: op.opcode != "reduce")
     return [condition]
+
+
+def _is_read(flat: Flat, c: Carried) -> bool:
+    """Whether anything reads a carried value."""
+    return any(flat.graph.users[flat.parameter(number).id] for number in (c.inside, c.after))
+
+
+def _all_keep(flat: Flat, carried: Sequence[Carried], own: Op) -> bool:
+    """Whether a row for which `own` does not hold keeps all that is carried."""
+    return all(_keeps(flat.root(c.next), flat.parameter(c.inside), own) for c in carried)
+
+
+# ---- masks ---------------------------------------------------------------------------------------
+
+
+def _goes_on_with(flat: Flat, loop: Loop, mask: Carried, own: Op) -> bool:
+    """Whether a mask holds for a row only if `own` does: at first, and behind each iteration."""
+    inside = flat.parameter(mask.inside)
+    if inside.shape != own.shape or inside.dtype != "pred":
+        return False
+    firsts = {flat.parameter(c.inside): flat.root(c.first) for c in loop.carried}
+    nexts = {flat.parameter(c.inside): flat.root(c.next) for c in loop.carried}
+    first, after = (_conjuncts(flat.root(number)) for number in (mask.first, mask.next))
+    if inside not in after:
+        return False  # it may hold again
+    return all(
+        (_known(one, firsts) or any(_equal(one, other, firsts) for other in first))
+        and any(_equal(one, other, nexts, inside) for other in after)
+        for one in _conjuncts(own)
+    )
+
+
+def _known(op: Op, values: Mapping[Op, Op]) -> bool:
+    """Whether a comparison of constants holds, of these values of what is carried."""
+    numbers = [splat(values.get(operand, operand)) for operand in op.operands]
+    if op.opcode != "compare" or any(number is None for number in numbers):
+        return False
+    return bool(np.all(evaluate_op(op, [np.asarray(number) for number in numbers])))
+
+
+def _equal(op: Op, other: Op, values: Mapping[Op, Op], mask: Op | None = None) -> bool:
+    """Whether `other` is what an op is of these values of what is carried, for rows for which the
+    `mask` holds."""
+    if op in values:
+        return _given(values[op], mask) is other
+    if op is other:
+        return not _reads(op, {parameter.id for parameter in values})
+    if op.opcode == "constant" or op.opcode != other.opcode:
+        return splat(op) is not None and splat(op) == splat(other) and op.shape == other.shape
+    alike = (op.shape, op.attrs, op.called) == (other.shape, other.attrs, other.called)
+    pairs = zip(op.operands, other.operands, strict=False)
+    return alike and bool(op.operands) and all(_equal(a, b, values, mask) for a, b in pairs)
+
+
+def _given(op: Op, mask: Op | None) -> Op:
+    """What an op is where a mask holds."""
+    while mask is not None and op.opcode == "select":
+        which, yes, no = op.operands
+        if which is mask:
+            op = yes
+        elif which.opcode == "not" and which.operands[0] is mask:
+            op = no
+        else:
+            break
+    return op
 
 
 def _alike(flat: Flat, loop: Loop) -> set[Carried]:
@@ -93,6 +170,8 @@ def _reads(op: Op, parameters: Set[int]) -> bool:
 
 def _keeps(after: Op, inside: Op, own: Op) -> bool:
     """Whether a row for which `own` does not hold keeps what it has of a carried value."""
+    if inside is own:
+        return own in _conjuncts(after)
     if after.opcode == "select":
         which, yes, no = after.operands
         if which.opcode == "not":

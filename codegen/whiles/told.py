@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
@@ -16,7 +16,7 @@ from fusionstitch.codegen.whiles.phased import Phased
 from fusionstitch.codegen.whiles.trips import counter, trips_of
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.brief import brief, count
-from fusionstitch.hlo.graph import Graph, Op, Source
+from fusionstitch.hlo.graph import Graph, Op, Source, loops_of
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def told(region: Graph, form: InRows | Phased, written: Written, us: float) -> L
     """What became of the loops of a region, which take `us` microseconds together."""
     flat = form.flat
     places = _InRegisters(form) if isinstance(form, InRows) else _InSlots(form, written)
-    whiles = list(_whiles(region))
+    whiles = list(loops_of(region))
     pairs = zip(flat.loops, whiles, strict=True)
     loops = tuple(_told(flat, loop, op, places) for loop, op in pairs)
     turns = sum(trips_of(flat, loop) for loop in flat.loops)
@@ -101,15 +101,6 @@ def told(region: Graph, form: InRows | Phased, written: Written, us: float) -> L
     if form.alone:
         return Loops("block", (), "one block", us, loops)
     return Loops("grid", (), f"{form.grid} blocks together", us, loops)
-
-
-def _whiles(graph: Graph) -> Iterator[Op]:
-    """The loops of a graph, in the order in which they are flattened."""
-    for op in graph:
-        if op.opcode == "while":
-            yield op
-        elif op.opcode == "call":
-            yield from _whiles(op.called[0])
 
 
 class _InRegisters:
@@ -165,7 +156,7 @@ def _told(flat: Flat, loop: Loop, op: Op, places: _InRegisters | _InSlots) -> To
             role = "condition" if number is None else _role(flat, c)
             elements.append(Element(number, shape, role, places.of(c), made.source))
     elements.sort(key=lambda one: (one.number is None, one.number))
-    inner = zip(loop.inner, _whiles(body), strict=True)
+    inner = zip(loop.inner, loops_of(body), strict=True)
     return Told(
         count.trips if count else None,
         tuple(elements),

@@ -34,6 +34,7 @@ from fusionstitch.hlo.graph import Graph, Module
 from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.joining import join
+from fusionstitch.hlo.loop_tuples import separate
 from fusionstitch.hlo.simplify import simplify_module
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
@@ -278,10 +279,15 @@ class _Run:
             return module
 
     def open_loops(self, module: Module) -> Module:
-        """The module without what its loops need not do themselves."""
-        if self.options.numerics == "strict" or not become_kernels(self.options):
-            return module  # terms would be added in another order, or rows gain nothing by it
+        """The module with tuples for each loop alone, and without what its loops need not do
+        themselves."""
+        if not become_kernels(self.options):
+            return module  # rows gain nothing by it
         with self.timed("simplify"):
+            if separate(module):
+                module = from_message(module.proto)
+            if self.options.numerics == "strict":
+                return module  # terms would be added in another order
             return opened(module, self.device)
 
     def join_sums(self, module: Module) -> Module:

@@ -13,7 +13,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
-from fusionstitch.hlo.graph import Graph, Op, inside
+from fusionstitch.hlo.graph import Graph, Op, inside, loops_of
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES
@@ -84,8 +84,8 @@ def _graph_us(graph: Graph, inner: tuple[Turns, ...], device: Device) -> float:
     fusible = fusible_ops(graph, device)
     works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
     hosts = fused_into(op for op, _ in fusible.refused)
-    loops = [op for op in graph if op.opcode == "while"]
-    nested = sum(xla_loop_us(op, t, device) for op, t in zip(loops, inner, strict=True))
+    pairs = zip(loops_of(graph), inner, strict=True)
+    nested = sum(xla_loop_us(op, turns, device) for op, turns in pairs)
     return xla_fusions(works, fusible.bits | hosts).us + nested
 
 

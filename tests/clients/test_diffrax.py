@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.clients.near import assert_near
+from tests.codegen.test_whole_loops import rows_of, stitched
 
 diffrax = pytest.importorskip("diffrax")
 
@@ -63,3 +64,26 @@ def test_a_gradient_through_the_solver(jit: Callable[..., Any]) -> None:
 
     ours, theirs = (j(jax.value_and_grad(loss))(PARAMETERS) for j in (jit, jax.jit))
     assert_near(ours, theirs, 1e-3)
+
+
+def test_each_of_many_systems_takes_its_own_steps(jit: Callable[..., Any]) -> None:
+    """Of a solver that takes over nothing from the step before."""
+
+    def solved(start: jax.Array) -> Any:
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(lorenz),
+            diffrax.Heun(),
+            t0=0.0,
+            t1=0.3,
+            dt0=0.01,
+            y0=start,
+            args=PARAMETERS,
+            stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-5),
+            max_steps=64,
+            throw=False,
+        )
+        return solution.ys, solution.stats["num_steps"]
+
+    assert rows_of(stitched(jax.vmap(solved), STARTS, fallback="error")) == [len(STARTS)]
+    ours, theirs = (j(jax.vmap(solved))(STARTS) for j in (jit, jax.jit))
+    assert_near(ours, theirs, 1e-4)

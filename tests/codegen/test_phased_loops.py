@@ -212,6 +212,21 @@ def asked_twice(x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 5, step, x)
 
 
+def begun_twice(x: jax.Array) -> jax.Array:
+    """Two loops begin with a sum that is read behind the loop around them, which may not turn."""
+
+    def step(i: jax.Array, x: jax.Array) -> jax.Array:
+        total = jnp.sum(x)
+
+        def turn(j: jax.Array, y: jax.Array) -> jax.Array:
+            a = lax.fori_loop(0, 3, lambda k, s: s * 0.5 + jnp.roll(y, 1).sum(), total)
+            return y * 0.5 + lax.fori_loop(0, 2, lambda k, s: s * 0.25 + y[0], total) * 0.02 + a
+
+        return jnp.tanh(lax.fori_loop(0, 2 * (i % 2), turn, x) * 0.1 + x + total * 0.1)
+
+    return lax.fori_loop(0, 5, step, x)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diffusion": (diffusion, (FIELD,)),
     "conjugate gradients": (conjugate_gradients, (SPD, FIELD[:, 0])),
@@ -235,6 +250,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "over itself": (over_itself, (ROW, np.int32(2))),
     "sources": (sources, (FIELD.repeat(4, 0), FIELD.repeat(4, 0) + 1)),
     "asked twice": (asked_twice, (ROW,)),
+    "begun twice": (begun_twice, (ROW,)),
 }
 
 

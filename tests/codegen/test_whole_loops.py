@@ -160,6 +160,80 @@ def counted_too(x: jax.Array) -> Any:
     return lax.while_loop(going, step, (x, 0))
 
 
+def both_ways(xs: jax.Array) -> Any:
+    """Two loops that begin with the same: an average from the first on, one from the last."""
+    step = lambda c, x: (0.9 * c + 0.1 * x,) * 2  # noqa: E731
+    start = jnp.zeros(xs.shape[1:])
+    return [lax.scan(step, start, xs, reverse=reverse)[1] for reverse in (False, True)]
+
+
+def two_from_one(x: jax.Array) -> Any:
+    """Two solvers from one state, which is also read behind them."""
+    more = lambda y: jnp.max(jnp.abs(y)) > 1  # noqa: E731
+    slow = lax.while_loop(more, lambda y: y * 0.9, x)
+    return slow, lax.while_loop(more, lambda y: y * 0.5, x), jnp.cos(x)
+
+
+def _masked(
+    going: Callable[[jax.Array], jax.Array],
+    after: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
+) -> Callable[[jax.Array], Any]:
+    """Rows that keep what they have by a mask that is carried, while the time of any is below 1;
+    `going` is the mask at first, `after` behind an iteration, of the mask, the time and the row."""
+
+    def step(s: Any) -> Any:
+        y, t, mask, i = s
+        later = jnp.minimum(t + 0.05 + 0.1 * jnp.abs(y), 1.0)
+        y_after = jnp.where(mask, y * 0.9 + 0.01, y)
+        return y_after, jnp.where(mask, later, t), after(mask, later, y), i + 1
+
+    def once(_: Any, x: jax.Array) -> jax.Array:
+        start = 0.9 * x
+        more = lambda s: jnp.any(s[1] < 1.0) & (s[3] < 30)  # noqa: E731
+        y, t, mask, _ = lax.while_loop(more, step, (x, start, going(start), 0))
+        return y + 0.3 * t + mask
+
+    return lambda x: lax.fori_loop(0, 2, once, x)
+
+
+#: By what the mask is at first, and behind an iteration.
+masked = _masked(lambda t: t < 1.0, lambda mask, t, y: mask & (t < 1.0))
+masked_by_more = _masked(lambda t: (t > 0) & (t < 1), lambda mask, t, y: (t < 1) & (y > 0) & mask)
+#: Masks that hold for rows that would not go on by themselves, or hold again.
+masked_too_long = _masked(lambda t: t < 2.0, lambda mask, t, y: mask & (t < 1.0))
+masked_by_another = _masked(lambda t: t < 1.0, lambda mask, t, y: mask & (y > 0.5))
+masked_again = _masked(lambda t: t < 1.0, lambda mask, t, y: (t < 1.0) & (y > 0.5))
+masked_by_the_last = _masked(lambda t: t < 1.0, lambda mask, t, y: mask & (t - 0.1 < 1.0))
+
+
+def masked_from_nothing(x: jax.Array) -> Any:
+    """The mask and the time begin with constants, as diffrax has them."""
+
+    def step(s: Any) -> Any:
+        y, t, mask, _, i = s
+        later = jnp.minimum(t + 0.05 + 0.1 * jnp.abs(y), 1.0)
+        y_after = jnp.where(mask, y * 0.9 + 0.01, y)
+        return y_after, jnp.where(mask, later, t), mask & (later < 1.0), mask, i + 1
+
+    more = lambda s: jnp.any(s[1] < 1.0) & (s[4] < 30)  # noqa: E731
+    going = jnp.ones(x.shape, bool)
+    return lax.while_loop(more, step, (x, jnp.zeros_like(x), going, going, 0))[:3]
+
+
+def computed_again(xs: jax.Array) -> Any:
+    """A gradient whose loop computes again, behind barriers, what the first one did."""
+
+    @jax.checkpoint
+    def step(c: jax.Array, x: jax.Array) -> Any:
+        c = jnp.tanh(c * x + 0.5)
+        return c, c * c
+
+    def total(xs: jax.Array) -> jax.Array:
+        return jnp.sum(lax.scan(step, jnp.zeros(xs.shape[1:]), xs)[1])
+
+    return jax.grad(total)(xs)
+
+
 #: Programs, and the rows of each loop of theirs, which all become kernels.
 PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]] = {
     "lorenz": (lorenz, draw.standard_normal((3, 64), np.float32), [64]),
@@ -179,6 +253,16 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "together": (together, np.abs(ROWS[0]), [1]),
     "later": (later, ROWS[0], [1]),
     "counted too": (counted_too, np.abs(ROWS[0]), [1]),
+    "masked": (masked, ROWS[0], [40]),
+    "masked from nothing": (masked_from_nothing, ROWS[0], [40]),
+    "masked by more": (masked_by_more, ROWS[0], [40]),
+    "masked too long": (masked_too_long, ROWS[0], [1]),
+    "masked by another": (masked_by_another, ROWS[0], [1]),
+    "masked again": (masked_again, ROWS[0], [1]),
+    "masked by the last": (masked_by_the_last, ROWS[0], [1]),
+    "computed again": (computed_again, ROWS, [40, 40]),
+    "both ways": (both_ways, ROWS, [40, 40]),
+    "two from one": (two_from_one, ROWS[0], [1, 1]),
 }
 
 

@@ -35,7 +35,7 @@ class Growth(Rare):
             if kind == 15 and self.depth < 3:
                 self.loop()
             elif kind == 14 and self.depth < 3:
-                self.branches()
+                self.pick((self.branches, self.loops_in_branches))()
             elif kind == 13 and self.depth < 3 and not self.smooth:
                 self.rows_of_loops()
             else:
@@ -58,6 +58,35 @@ class Growth(Rare):
         else:
             found = lax.switch(self.at() % 4, ways)
         self.values.append(Value(found))
+
+    def loops_in_branches(self) -> None:
+        """Branches of which most have a loop that goes on with what there is."""
+        start = [v for v in self.values[-3:] if not v.rough] or self.carried()
+
+        def branch() -> Any:
+            with self.scope(start):
+                kind = self.number(0, 4)
+                if kind < 3:
+                    return self.more_turns(start, data=kind == 2 and not self.smooth)
+                self.loop() if kind == 3 else self.steps(2)
+                return [self.handed_on(v.dims, v.dtype).x for v in start]
+
+        ways = [lambda: branch() for _ in range(self.number(2, 3))]  # JAX traces a function once
+        if len(ways) == 2:
+            found = lax.cond(self.like((), jnp.bool_).x, *ways)
+        else:
+            found = lax.switch(self.at(), ways)
+        self.values += [Value(x) for x in found]
+
+    def more_turns(self, start: Sequence[Value], data: bool) -> list[Any]:
+        """What values become in a few turns, or in as many as the data says."""
+        most = jnp.clip(self.like((), jnp.int32).x, 0, 5) if data else self.pick(TRIPS)
+
+        def body(i: Any, state: list[Any]) -> list[Any]:
+            with self.scope():
+                return self.iteration(state, [i])
+
+        return lax.fori_loop(0, most, body, [v.x for v in start])
 
     # ---- loops ----------------------------------------------------------------------------------
 
@@ -89,6 +118,8 @@ class Growth(Rare):
         """What an iteration makes of what is carried, in the scope of a body."""
         self.values += [Value(x) for x in (*others, *state)]
         self.steps(5)
+        if self.pick(range(10)) == 9 and self.depth < 3:
+            self.loops_in_branches()
         after = [self.next(x) for x in state]
         if self.pick(range(6)) == 5:
             self.turned(state, after)
