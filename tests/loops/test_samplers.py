@@ -1,7 +1,7 @@
 """A slice sampler, loops in a loop whose turns the data decides: the same bits in every form.
 
-Its numbers are multiples of 1/256 and its density's are exact, so nothing rounds and no decision can
-fall otherwise than under jax.jit.
+Its numbers are multiples of 1/256 and its density's are exact, so nothing rounds and no decision
+can fall otherwise than under jax.jit.
 """
 
 from __future__ import annotations
