@@ -53,6 +53,8 @@ class GraphPlanner:
         drafts: dict[tuple[Graph, int], Draft | LoopDraft] | None = None,
     ):
         self._drafts = {} if drafts is None else drafts
+        #: by `Pattern.key`
+        self._known: dict[str, Draft | LoopDraft] = {}
         self.device, self.options, self.tuned, self.in_loop = device, options, tuned, in_loop
         plan = partial(
             Planner,
@@ -112,7 +114,7 @@ class GraphPlanner:
         """The same of the fastest kernel, which is kept instead."""
 
         def fastest(pattern: Pattern, settings: CodegenOptions) -> Draft | LoopDraft:
-            known = self._drafts.get((pattern.graph, pattern.bits))
+            known = self._known.get(pattern.key)
             return compared(known or self._draft(pattern, settings), self.device)
 
         return self._ask(pattern, fastest)
@@ -129,7 +131,7 @@ class GraphPlanner:
         except Exception as error:  # a defect in one pattern must not cost the others
             logger.debug("inspecting a pattern failed", exc_info=True)
             return forbid(reason(error))
-        self._drafts[pattern.graph, pattern.bits] = found
+        self._known[pattern.key] = found
         scope = found.facts.scope
         if SCOPES.index(scope) > SCOPES.index(self.options.scope):
             return forbid("Its values cross a wider scope than Options.scope.", scope=scope)
@@ -148,13 +150,14 @@ class GraphPlanner:
             return draft(part, self.device, replace(settings, tuning=DEFAULT, template=None))
 
     def _forget(self) -> None:
-        """Drops the kernels of what is not chosen: large programs have thousands."""
-        plans = zip(self._planners, self._plans, strict=True)
-        kept = {(p.graph, one.pattern.bits) for p, plan in plans for one in plan.chosen}
-        own = {planner.graph for planner in self._planners}
+        """Keeps the kernels of what is chosen, and no others: large programs have thousands."""
+        every = (one.pattern for plan in self._plans for one in plan.chosen)
+        chosen = [pattern for pattern in every if pattern.key in self._known]
         for graph, bits in list(self._drafts):
-            if graph in own and (graph, bits) not in kept:
+            if any(planner.graph is graph for planner in self._planners):
                 del self._drafts[graph, bits]
+        self._known = {one.key: self._known[one.key] for one in chosen}
+        self._drafts |= {(one.graph, one.bits): self._known[one.key] for one in chosen}
 
 
 def plan_graphs(

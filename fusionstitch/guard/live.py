@@ -19,6 +19,8 @@ from fusionstitch.errors import FusionStitchError, MeasureError
 from fusionstitch.guard.groups import Group
 from fusionstitch.guard.guard import Doubts, Guard
 from fusionstitch.guard.sides import sides
+from fusionstitch.hlo.graph import inside
+from fusionstitch.hlo.trips import counted
 from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
@@ -36,12 +38,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: A loop that XLA is modelled to take longer for, in microseconds, is not measured, nor one whose
+#: kernel is modelled to be so many times as fast.
+LONGEST_LOOP_US, SURE_LOOP = 20_000.0, 5.0
+
 #: Microseconds (ours, XLA's) of each; raises MeasureError where nothing can be measured just then.
 Compare = Callable[[Sequence[Sides]], Sequence[tuple[float, float]]]
 
 
 def _unproven(pattern: Pattern, score: Score) -> bool:
     return score.gain_us <= errors()[kind_of_pattern(pattern.ops)].proven * score.xla_us
+
+
+def _loop_in_doubt(pattern: Pattern, score: Score) -> bool:
+    """Whether a loop is measured: one that ends by its count, whatever it is given."""
+    loops = [op for one in pattern.ops for op in (one, *inside(one)) if op.opcode == "while"]
+    sure = score.ours_us * SURE_LOOP <= score.xla_us
+    return not sure and score.xla_us <= LONGEST_LOOP_US and all(map(counted, loops))
 
 
 def _within_error(pattern: Pattern, score: Score) -> bool:
@@ -96,16 +109,17 @@ def recorded(options: Options, tuned: Tuned, evidence: Mapping[str, Comparison])
 
 def doubts_of(options: Options, tuned: Tuned) -> tuple[Doubts, Doubts]:
     """What is to be measured, and what of that is not taken unmeasured; what tuning measured is
-    not in doubt, nor are loops: XLA's side may take minutes, and they have to win far more than the
-    model's error."""
+    not in doubt. Loops have to win far more than the model's error, so that they may stay
+    unmeasured."""
 
-    def open_to(doubts: Doubts) -> Doubts:
+    def open_to(doubts: Doubts, of_loops: Doubts) -> Doubts:
         return lambda pattern, score: (
-            not is_loop(pattern) and tuned.find(pattern, options) is None and doubts(pattern, score)
+            tuned.find(pattern, options) is None
+            and (of_loops if is_loop(pattern) else doubts)(pattern, score)
         )
 
     measured, left = _DOUBTS[options.scorer]
-    return open_to(measured), open_to(left)
+    return open_to(measured, _loop_in_doubt), open_to(left, lambda pattern, score: False)
 
 
 def _compare_on(device: Device) -> Compare:

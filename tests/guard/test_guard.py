@@ -150,6 +150,43 @@ def test_a_call_in_a_body_has_to_win_what_it_costs(share: float, database: Datab
     assert [one.score_us for one in found] == wins
 
 
+def ring(u: jax.Array) -> jax.Array:
+    return u + 0.1 * (jnp.roll(u, 1) - 2.0 * u + jnp.roll(u, -1))
+
+
+def counted_ring(u: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, 100, lambda _, u: ring(u), u)
+
+
+LONG_RING = jax.ShapeDtypeStruct((1 << 20,), jnp.float32)
+
+
+@pytest.mark.parametrize("ours_us", [40.0, 60.0])
+def test_a_loop_that_ends_by_its_count_is_measured(ours_us: float, database: Database) -> None:
+    """Its kernel is modelled to be three times as fast as XLA's."""
+    both = Both(lambda n: (ours_us, 50.0), runs=False)
+    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
+    data = lowered(counted_ring, LONG_RING)
+    found = guarded(data, both, database, doubts=measured, strong_doubts=left)
+    assert both.count == 1
+    assert [one.score_us for one in chosen(found)] == [10.0] * (ours_us < 50)
+    assert (findings.SLOWER in reasons(found)) == (ours_us > 50)
+
+
+def test_loops_that_their_data_ends_or_that_are_sure_are_not_measured(database: Database) -> None:
+    def until(u: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda u: u.sum() < 9.0, ring, u)
+
+    short = jax.ShapeDtypeStruct((1024,), jnp.float32)
+    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
+    for fun, spec in ((until, LONG_RING), (counted_ring, short)):
+        both = Both(lambda n: (60.0, 50.0), runs=False)
+        data = lowered(fun, spec)
+        found = guarded(data, both, database, doubts=measured, strong_doubts=left)
+        assert both.count == 0
+        assert len(chosen(found)) == 1
+
+
 def test_the_model_s_proof_is_the_table_s(monkeypatch: pytest.MonkeyPatch) -> None:
     [one] = chosen(by_the_model(MIXED))
     score = findings.Score(one.score_us, one.modelled_us, one.xla_us)
