@@ -239,8 +239,8 @@ class _Run:
     name: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
-    #: by structure and duties
-    kernels: dict[str, Kernel | str] = field(default_factory=dict)
+    #: by structure and duties, with the pattern that each was made for: its names are in the text
+    kernels: dict[str, tuple[Pattern, Kernel | str]] = field(default_factory=dict)
     #: what planning left of them, by the graphs and bitsets of their patterns
     drafts: dict[tuple[Graph, int], Draft | LoopDraft] = field(default_factory=dict)
     #: what the plans rest on besides the model
@@ -340,12 +340,12 @@ class _Run:
 
     def generate(self, module: Module, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
         """A kernel per pattern; patterns of equal structure and equal duties share it."""
-        written = []
+        written, named = [], set[str]()
         drawn: dict[Kernel, Callable[[], Sequence[Snapshot]]] = {}
         with self.timed("codegen"), collected_later():
             for one in chosen:
                 over = overwrites(module, one.pattern)
-                kernel = self.kernel(one.pattern, over)
+                kernel = self.kernel(one.pattern, over, named)
                 if isinstance(kernel, Kernel):
                     written.append((one, kernel))
                     drawn[kernel] = partial(self.snapshots, kernel.name, one.pattern, over)
@@ -364,12 +364,19 @@ class _Run:
         if missing := ", ".join(sorted(self.options.templates.keys() - known)):
             logger.warning("%s has no kernel called %s to follow a template.", self.name, missing)
 
-    def kernel(self, pattern: Pattern, over: tuple[tuple[int, int], ...]) -> Kernel | str:
-        """The kernel of a pattern whose outputs overwrite inputs (`over`), or why there is none."""
+    def kernel(
+        self, pattern: Pattern, over: tuple[tuple[int, int], ...], named: set[str] | None = None
+    ) -> Kernel | str:
+        """The kernel of a pattern whose outputs overwrite inputs (`over`), or why there is none.
+        One whose key is not in `named` yet has the names of this pattern, whatever was measured."""
         key = pattern.key
         if over:
             key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
-        if key not in self.kernels:
+        of = self.kernels[key][0] if key in self.kernels else None
+        other = named is not None and key not in named and of != pattern
+        if named is not None:
+            named.add(key)
+        if of is None or other:
             check()
             self.step(f"codegen {kernel_name(pattern.ops, key)}")
             if self.builder is not None:
@@ -378,8 +385,8 @@ class _Run:
             made = self.drafted(pattern, settings) or _generated(part, self.device, settings)
             if isinstance(made, Kernel):
                 made = override.overridden(made, self.device)
-            self.kernels[key] = made
-        return self.kernels[key]
+            self.kernels[key] = pattern, made
+        return self.kernels[key][1]
 
     def drafted(self, pattern: Pattern, settings: CodegenOptions) -> Kernel | None:
         """The kernel that planning has left the statements of, if it is to have these settings."""

@@ -53,8 +53,8 @@ class GraphPlanner:
         drafts: dict[tuple[Graph, int], Draft | LoopDraft] | None = None,
     ):
         self._drafts = {} if drafts is None else drafts
-        #: by `Pattern.key`
-        self._known: dict[str, Draft | LoopDraft] = {}
+        #: by `Pattern.key`, with the pattern that it is of: its names are in the text
+        self._known: dict[str, tuple[Pattern, Draft | LoopDraft]] = {}
         self.device, self.options, self.tuned, self.in_loop = device, options, tuned, in_loop
         plan = partial(
             Planner,
@@ -114,8 +114,9 @@ class GraphPlanner:
         """The same of the fastest kernel, which is kept instead."""
 
         def fastest(pattern: Pattern, settings: CodegenOptions) -> Draft | LoopDraft:
-            known = self._known.get(pattern.key)
-            return compared(known or self._draft(pattern, settings), self.device)
+            of, known = self._known.get(pattern.key, (pattern, None))
+            own = known if of == pattern else None
+            return compared(own or self._draft(pattern, settings), self.device)
 
         return self._ask(pattern, fastest)
 
@@ -131,7 +132,7 @@ class GraphPlanner:
         except Exception as error:  # a defect in one pattern must not cost the others
             logger.debug("inspecting a pattern failed", exc_info=True)
             return forbid(reason(error))
-        self._known[pattern.key] = found
+        self._known[pattern.key] = pattern, found
         scope = found.facts.scope
         if SCOPES.index(scope) > SCOPES.index(self.options.scope):
             return forbid("Its values cross a wider scope than Options.scope.", scope=scope)
@@ -151,13 +152,15 @@ class GraphPlanner:
 
     def _forget(self) -> None:
         """Keeps the kernels of what is chosen, and no others: large programs have thousands."""
-        every = (one.pattern for plan in self._plans for one in plan.chosen)
-        chosen = [pattern for pattern in every if pattern.key in self._known]
+        chosen = {(p.pattern.graph, p.pattern.bits) for plan in self._plans for p in plan.chosen}
         for graph, bits in list(self._drafts):
             if any(planner.graph is graph for planner in self._planners):
                 del self._drafts[graph, bits]
-        self._known = {one.key: self._known[one.key] for one in chosen}
-        self._drafts |= {(one.graph, one.bits): self._known[one.key] for one in chosen}
+        for key, (pattern, found) in list(self._known.items()):
+            if (pattern.graph, pattern.bits) in chosen:
+                self._drafts[pattern.graph, pattern.bits] = found
+            else:
+                del self._known[key]
 
 
 def plan_graphs(

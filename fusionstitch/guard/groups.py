@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusionstitch.costmodel.xla_fusions import Hero, XlaPlan
 from fusionstitch.hlo.graph import ids
@@ -67,6 +67,13 @@ def grouped(plan: Plan, xla: XlaPlan) -> list[Group]:
             near = own | _union([xla.kernels[k].bits for k in touched[n]])
             groups.append(_group(plan, xla, [n], near, touched[n], everything & ~own))
     return groups
+
+
+def beside(plan: Plan, rival: Chosen, xla: XlaPlan) -> Group:
+    """The group of a pattern that would take the place of chosen ones."""
+    others = [one for one in plan.chosen if not one.pattern.bits & rival.pattern.bits]
+    found = grouped(replace(plan, chosen=(rival, *others)), xla)
+    return next(group for group in found if rival in group.chosen)
 
 
 def _group(

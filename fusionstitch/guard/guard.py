@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionstitch.compiler.planning import GraphPlanner
-from fusionstitch.guard.groups import Group, grouped
+from fusionstitch.guard.groups import Group, beside, grouped
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison, Findings
 from fusionstitch.plan.scores import Score
@@ -41,10 +41,12 @@ class Guard:
         many rounds."""
         left = PATTERNS
         judged = [_Judged(planner, self.doubts) for planner in planners]
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
             doubted = [(one, group) for one in judged for group in one.doubted()]
             if not doubted:
                 return
+            if not number:
+                doubted += [(one, group) for one in judged for group in one.rivals()]
             left -= self._find([group for _, group in doubted], left)
             heard = [one for one, group in doubted if one.hear(group, self.used.get(group.key))]
             for one in dict.fromkeys(heard):
@@ -97,6 +99,13 @@ class _Judged:
             if group.bits not in self.compared
             and any(self.doubts(one.pattern, search.score(one.pattern)) for one in group.chosen)
         ]
+
+    def rivals(self) -> list[Group]:
+        """The groups of patterns that would each take the place of several of the plan."""
+        planner = self.planner.planner
+        found = planner.search.rivals(self.planner.plan.chosen, planner.xla)
+        groups = (beside(self.planner.plan, one, planner.xla) for one in found)
+        return [group for group in groups if group.bits not in self.compared]
 
     def hear(self, group: Group, found: Comparison | None) -> bool:
         """Takes in what was found about a group, if anything was."""

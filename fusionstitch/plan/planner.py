@@ -54,6 +54,10 @@ LEAST_INSPECTED = 450
 TRUSTED_SHARE = 0.5
 TOGETHER_ROUNDS = 4
 
+#: What a pattern has to win, as a share of what several chosen ones win in its place, so that it is
+#: measured, too, and how many such at most.
+RIVAL_SHARE, MOST_RIVALS = 0.5, 2
+
 #: How often unions of chosen patterns are offered as further candidates.
 MERGE_ROUNDS = 2
 
@@ -309,6 +313,22 @@ class _Search:
             if (found := self.findings.measured.get(self.patterns[number].bits)) is not None:
                 times |= {"measured_us": found.ours_us, "measured_xla_us": found.xla_us}
             self._reject(number, score.reason, *times.items())
+
+    def rivals(self, chosen: Sequence[Chosen], xla: XlaPlan) -> Iterator[Chosen]:
+        """Scored patterns that hold more than the chosen ones whose place they would take, and win
+        at least `RIVAL_SHARE` of what these do: the largest first, none over another's ops."""
+        found, taken = 0, 0
+        gains = {one.pattern.bits: one.score_us for one in chosen}
+        sizes = {number: self.patterns[number].bits.bit_count() for number in self.scores}
+        for number in sorted(self.scores, key=lambda i: (-sizes[i], -self.values[i], i)):
+            bits = self.patterns[number].bits
+            beaten = [other for other in gains if other & bits]
+            if not beaten or sizes[number] <= max(other.bit_count() for other in beaten):
+                continue
+            least = RIVAL_SHARE * sum(map(gains.__getitem__, beaten))
+            if found < MOST_RIVALS and not bits & taken and self.values[number] >= least:
+                found, taken = found + 1, taken | bits
+                yield self._chosen(number, saved_us(xla, bits), xla)
 
     def score(self, pattern: Pattern) -> Score:
         """The score of a chosen pattern."""

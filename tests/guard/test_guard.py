@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import figure1
 import jax
 import jax.numpy as jnp
 import pytest
@@ -148,6 +149,21 @@ def test_a_call_in_a_body_has_to_win_what_it_costs(share: float, database: Datab
     found = chosen(guarded(data, both, database, scope="grid"))
     wins = [pytest.approx(won - H200.loop_call_us)] if share > 1 else []
     assert [one.score_us for one in found] == wins
+
+
+@pytest.mark.parametrize("whole_us", [30.0, 50.0])
+def test_the_largest_pattern_that_wins_about_as_much_is_measured_too(
+    whole_us: float, database: Database
+) -> None:
+    """By the model the logarithm is XLA's; as one kernel all may be faster."""
+    q = jax.ShapeDtypeStruct((16_384, figure1.ROWS, 8), jnp.float32)
+    bias = jax.ShapeDtypeStruct((figure1.ROWS, figure1.ROWS), jnp.float32)
+    data = lowered(figure1.four_outputs, q, q, q, bias)
+    both = Both(lambda n: (whole_us, 90.0) if n == 1 else (40.0, 90.0), runs=False)
+    [found] = chosen(guarded(data, both, database))
+    rival = both.seen[0][1].ops
+    assert (len(found.pattern.ops) == rival) == (whole_us < 40)
+    assert found.score_us == 90.0 - min(whole_us, 40.0)
 
 
 def ring(u: jax.Array) -> jax.Array:
