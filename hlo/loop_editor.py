@@ -106,13 +106,16 @@ class Found(Protocol):
 F = TypeVar("F", bound=Found)
 
 
-def edit_loops(module: Module, found: Sequence[F], edit: Callable[[LoopEditor, F], None]) -> None:
-    """Has `edit` change the loops in the module's proto, which is to be read again."""
-    names = FreshNames(module.proto)
+def edit_loops(module: Module, found: Sequence[F], edit: Callable[[LoopEditor, F], None]) -> bool:
+    """Has `edit` change the loops in the module's proto, which is to be read again if any did."""
+    names, changed = FreshNames(module.proto), False
     for one in found:
         loop = LoopEditor(module.proto, names, one.graph, one.loop)
         if not loop.sharded:
             edit(loop, one)
             loop.close()
-    # an order fixed before the edit no longer lists the instructions there are
-    module.proto.ClearField("schedule")
+            changed = True
+    if changed:
+        # an order fixed before the edit no longer lists the instructions there are
+        module.proto.ClearField("schedule")
+    return changed

@@ -364,6 +364,10 @@ def _mapped(index: Index, new: Callable[[Var | Fetched], Var | Fetched | Index])
     return result
 
 
+#: Numbers of the hardware, which have no sign: what is made of them is not below nothing.
+UNSIGNED = ("blockIdx.x", "threadIdx.x")
+
+
 def render(index: Index) -> str:
     """C text of an index, large strides first."""
     return "".join(map(str, pieces(index)))
@@ -372,10 +376,14 @@ def render(index: Index) -> str:
 def pieces(index: Index) -> list[str | int]:
     """The C text of an index piece by piece: its constants are integers."""
     found: list[str | int] = []
+    signed = index.lo < 0
     for term, coefficient in sorted(index.terms, key=lambda tc: -abs(tc[1])):
         negative = coefficient < 0
         found.append((" - " if negative else " + ") if found else ("-" if negative else ""))
-        found += _term_pieces(term)
+        if signed and isinstance(term, Var) and term.name in UNSIGNED:
+            found += ["int(", term.name, ")"]
+        else:
+            found += _term_pieces(term)
         if abs(coefficient) != 1:
             found += [" * ", abs(coefficient)]
     if not found:

@@ -111,6 +111,13 @@ def made_of(roots: Iterable[Op], known: Container[int] = ()) -> list[Op]:
     return [found[i] for i in sorted(found)]
 
 
+def conjuncts(condition: Op) -> list[Op]:
+    """What must hold all together."""
+    if condition.opcode != "and":
+        return [condition]
+    return [one for operand in condition.operands for one in conjuncts(operand)]
+
+
 def has_loop(graph: Graph) -> bool:
     """Whether ops of the region repeat."""
     return any(op.opcode == "while" for op in graph)

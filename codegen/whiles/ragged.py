@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 from fusionstitch.codegen.rewrite.region import with_root
-from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
+from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, conjuncts, made_of
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import INTEGERS, Op
 from fusionstitch.hlo.rewrite import splat
@@ -49,7 +49,8 @@ def _needed(ops: Sequence[Op], roots: Sequence[Op]) -> list[Op]:
 
 def _own_condition(flat: Flat, loop: Loop) -> tuple[Op, list[Op]] | None:
     """What each row asks, and the ops made for that, if rows that stop keep what they have."""
-    asked, *others = _conjuncts(flat.root(loop.condition))
+    every = conjuncts(flat.root(loop.condition))
+    asked, *others = sorted(every, key=lambda op: op.opcode != "reduce")
     if asked.opcode != "reduce" or asked.attrs["reducer"] != "or":
         return None
     own = asked.operands[0]
@@ -78,14 +79,6 @@ def _own_condition(flat: Flat, loop: Loop) -> tuple[Op, list[Op]] | None:
     return asks, made
 
 
-def _conjuncts(condition: Op) -> list[Op]:
-    """What must hold, a reduction first."""
-    if condition.opcode == "and":
-        found = [one for operand in condition.operands for one in _conjuncts(operand)]
-        return sorted(found, key=lambda op: op.opcode != "reduce")
-    return [condition]
-
-
 def _is_read(flat: Flat, c: Carried) -> bool:
     """Whether anything reads a carried value."""
     return any(flat.graph.users[flat.parameter(number).id] for number in (c.inside, c.after))
@@ -106,13 +99,13 @@ def _goes_on_with(flat: Flat, loop: Loop, mask: Carried, own: Op) -> bool:
         return False
     firsts = {flat.parameter(c.inside): flat.root(c.first) for c in loop.carried}
     nexts = {flat.parameter(c.inside): flat.root(c.next) for c in loop.carried}
-    first, after = (_conjuncts(flat.root(number)) for number in (mask.first, mask.next))
+    first, after = (conjuncts(flat.root(number)) for number in (mask.first, mask.next))
     if inside not in after:
         return False  # it may hold again
     return all(
         (_known(one, firsts) or any(_equal(one, other, firsts) for other in first))
         and any(_equal(one, other, nexts, inside) for other in after)
-        for one in _conjuncts(own)
+        for one in conjuncts(own)
     )
 
 
@@ -171,7 +164,7 @@ def _reads(op: Op, parameters: Set[int]) -> bool:
 def _keeps(after: Op, inside: Op, own: Op) -> bool:
     """Whether a row for which `own` does not hold keeps what it has of a carried value."""
     if inside is own:
-        return own in _conjuncts(after)
+        return own in conjuncts(after)
     if after.opcode == "select":
         which, yes, no = after.operands
         if which.opcode == "not":

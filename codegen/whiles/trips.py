@@ -6,7 +6,8 @@ import operator
 from dataclasses import dataclass
 from functools import partial
 
-from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop
+from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, conjuncts
+from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.trips import Count, count
 
 #: Iterations of a loop whose number the data decides, as priced on both sides.
@@ -21,11 +22,19 @@ class Counter(Count):
 
 
 def counter(flat: Flat, loop: Loop) -> Counter | None:
-    """The counter of a loop, None where the program does not say how often it runs."""
+    """The counter of a loop, None where the program does not say how often it runs. Of several that
+    the condition asks, the one that ends it."""
+    asked = conjuncts(flat.root(loop.condition))
+    found = [one for condition in asked if (one := _counted(flat, loop, condition))]
+    return min(found, key=lambda one: one.trips) if len(found) == len(asked) else None
+
+
+def _counted(flat: Flat, loop: Loop, condition: Op) -> Counter | None:
+    """What a condition compares with its last number."""
     for c in loop.carried:
         first, after = flat.root(c.first), flat.root(c.next)
         is_inside = partial(operator.is_, flat.parameter(c.inside))
-        found = count(flat.root(loop.condition), first, after, is_inside)
+        found = count(condition, first, after, is_inside)
         if found is not None:
             return Counter(found.start, found.step, found.trips, c)
     return None
@@ -38,9 +47,13 @@ def trips_of(flat: Flat, loop: Loop) -> int:
 
 
 def turns(flat: Flat, loops: tuple[Loop, ...]) -> tuple[object, ...]:
-    """How often loops turn: for each (turns, those of the loops in it, whether the program says how
-    often)."""
+    """How often loops turn: for each (turns, those of the loops in it, whether XLA knows how often,
+    which takes one comparison)."""
     return tuple(
-        (trips_of(flat, loop), turns(flat, loop.inner), counter(flat, loop) is not None)
+        (
+            trips_of(flat, loop),
+            turns(flat, loop.inner),
+            counter(flat, loop) is not None and len(conjuncts(flat.root(loop.condition))) == 1,
+        )
         for loop in loops
     )

@@ -34,12 +34,11 @@ from fusionstitch.hlo.graph import Graph, Module
 from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.joining import join
-from fusionstitch.hlo.loop_tuples import separate
 from fusionstitch.hlo.simplify import simplify_module
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
 from fusionstitch.patterns.like_terms import joined_sums
-from fusionstitch.patterns.loop_rules import opened
+from fusionstitch.patterns.loop_rules import formed, opened
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.loops import become_kernels
@@ -279,13 +278,12 @@ class _Run:
             return module
 
     def open_loops(self, module: Module) -> Module:
-        """The module with tuples for each loop alone, and without what its loops need not do
+        """The module whose loops have the form of kernels, without what they need not do
         themselves."""
         if not become_kernels(self.options):
             return module  # rows gain nothing by it
         with self.timed("simplify"):
-            if separate(module):
-                module = from_message(module.proto)
+            module = formed(module, self.device)
             if self.options.numerics == "strict":
                 return module  # terms would be added in another order
             return opened(module, self.device)

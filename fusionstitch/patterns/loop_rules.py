@@ -1,4 +1,4 @@
-"""What leaves the loops of a module before it is planned, by rules that each edit the module."""
+"""What becomes of the loops of a module before it is planned: rules that each edit the module."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Module
 from fusionstitch.hlo.hoisting import hoist
 from fusionstitch.hlo.importer import from_message
+from fusionstitch.hlo.loop_constants import carry
+from fusionstitch.hlo.loop_tuples import separate
 from fusionstitch.hlo.stacking import take_out
+from fusionstitch.patterns.loop_constants import loop_constants
 from fusionstitch.patterns.loop_outputs import loop_outputs
 from fusionstitch.patterns.loop_products import loop_products
 from fusionstitch.patterns.loop_sums import loop_sums
+
+
+def _tuples(module: Module, device: Device) -> bool:
+    return separate(module)
+
+
+def _constants(module: Module, device: Device) -> bool:
+    return carry(module, loop_constants(module))
 
 
 def _sums(module: Module, device: Device) -> bool:
@@ -35,8 +46,20 @@ def _products(module: Module, device: Device) -> bool:
     return bool(found)
 
 
-#: The rules, in their order: each edits the proto of a module, and says whether it did.
-RULES: tuple[Callable[[Module, Device], bool], ...] = (_sums, _outputs, _products)
+#: A rule edits the proto of a module, and says whether it did.
+Rule = Callable[[Module, Device], bool]
+#: Rules for loops to have the form that kernels can have, each until it finds nothing.
+FORMS: tuple[Rule, ...] = (_tuples, _constants)
+#: Rules of what leaves loops, in their order.
+RULES: tuple[Rule, ...] = (_sums, _outputs, _products)
+
+
+def formed(module: Module, device: Device) -> Module:
+    """The module whose loops have tuples of their own, and carry large constants."""
+    for rule in FORMS:
+        while rule(module, device):
+            module = from_message(module.proto)
+    return module
 
 
 def opened(module: Module, device: Device) -> Module:

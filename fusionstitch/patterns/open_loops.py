@@ -178,17 +178,23 @@ class OpenLoop:
 
 
 def open_loops(module: Module) -> Iterator[OpenLoop]:
-    """Those whose body nothing else runs, and of which nothing is left to XLA."""
+    """Those of the loops that may be edited that turn as often as the program says."""
+    for graph, loop in editable_loops(module):
+        count = counted(loop)
+        if count is not None and count.trips > 1:
+            yield OpenLoop(graph, loop, count)
+
+
+def editable_loops(module: Module) -> Iterator[tuple[Graph, Op]]:
+    """Those whose body nothing else runs, and of which nothing is left to XLA, each behind those in
+    its body."""
     loops = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "while"]
     runs = Counter(called for _, loop in loops for called in loop.called)
     for graph, loop in loops:
         alone = all(runs[called] == 1 for called in loop.called)
         left = any(op.source.left for op in (loop, *inside(loop)))
-        if not alone or left or not _is_open(graph, loop):
-            continue
-        count = counted(loop)
-        if count is not None and count.trips > 1:
-            yield OpenLoop(graph, loop, count)
+        if alone and not left and _is_open(graph, loop):
+            yield graph, loop
 
 
 def _is_open(graph: Graph, loop: Op) -> bool:

@@ -21,7 +21,7 @@ from fusionstitch.patterns.fusible import DTYPES, fusible_ops
 from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
 
 #: How often a loop and those in its body turn: (turns, those of each inner loop in order, whether
-#: the program says how often).
+#: XLA knows how often).
 Turns = tuple[int, tuple["Turns", ...], bool]
 
 

@@ -310,6 +310,12 @@ def upside_down(x: jax.Array, w: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 5, step, x)
 
 
+def above(x: jax.Array) -> jax.Array:
+    """Rows read what those above them began with, where there are any."""
+    moved = lambda: jnp.pad(x, ((2, 0), (0, 0)))[:4] + jnp.cumsum(x, 0)  # noqa: E731
+    return lax.fori_loop(0, 3, lambda i, y: jnp.tanh(y + moved() * i), x)
+
+
 def picked(x: jax.Array) -> Any:
     """Gathers and updates inside of rows."""
 
@@ -328,6 +334,7 @@ DEALT: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "spaced": (spaced, (FIELD[:8, :24], MATRIX)),
     "joined": (joined, (ROW,)),
     "upside down": (upside_down, (FIELD[:8, :24], MATRIX)),
+    "above": (above, (FIELD[:4, :3],)),
 }
 #: Rows that are not dealt.
 PROGRAMS["adaptive"] = adaptive, (FIELD[:8, :24], MATRIX)

@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import fusionstitch as fs
+from fusionstitch.codegen.whiles.told import Loops
 from fusionstitch.compiler import builders, core
 from fusionstitch.compiler.core import Stitched
 from fusionstitch.hlo.text import text_to_proto
@@ -174,6 +175,16 @@ def two_from_one(x: jax.Array) -> Any:
     return slow, lax.while_loop(more, lambda y: y * 0.5, x), jnp.cos(x)
 
 
+def two_ends(x: jax.Array) -> Any:
+    """Two counters, of which the slower one would stop the loop later."""
+
+    def step(s: Any) -> Any:
+        i, j, x = s
+        return i + 1, j + 3, x * 0.9 + 0.1 * i + 0.01 * j
+
+    return lax.while_loop(lambda s: (s[0] < 9) & (s[1] <= 14), step, (0, -1, x))
+
+
 def _masked(
     going: Callable[[jax.Array], jax.Array],
     after: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
@@ -253,6 +264,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "together": (together, np.abs(ROWS[0]), [1]),
     "later": (later, ROWS[0], [1]),
     "counted too": (counted_too, np.abs(ROWS[0]), [1]),
+    "two ends": (two_ends, ROWS[0], [40]),
     "masked": (masked, ROWS[0], [40]),
     "masked from nothing": (masked_from_nothing, ROWS[0], [40]),
     "masked by more": (masked_by_more, ROWS[0], [40]),
@@ -296,6 +308,14 @@ def from_text(name: str) -> Stitched:
 def test_the_text_of_a_loop(golden: Golden) -> None:
     [kernel] = from_text("lorenz").kernels
     golden(kernel.source)
+
+
+def test_the_earlier_of_two_ends_is_known() -> None:
+    [stitch] = stitched(two_ends, ROWS[0]).stitches
+    told = dict(stitch.kernel.facts)["loops"]
+    assert isinstance(told, Loops)
+    assert [loop.iterations for loop in told.loops] == [6]
+    assert dict(stitch.chosen.facts.facts)["turns"] == (6, (), False)
 
 
 def test_bodies_of_whole_loops_are_not_planned() -> None:
