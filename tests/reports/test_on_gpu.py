@@ -62,7 +62,10 @@ def test_a_page_has_what_the_gpu_runs(measured: Report) -> None:
             assert "EXIT" in kernel["SASS"]
 
 
-def test_the_command_writes_the_page_and_the_trace(tmp_path: Path) -> None:
+def test_the_command_writes_the_page_and_the_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_SCORER", "paper")  # the program is small
     source = tmp_path / "program.py"
     source.write_text(
         "import jax, jax.numpy as jnp\n"
