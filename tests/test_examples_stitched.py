@@ -30,7 +30,6 @@ ROOT = FOLDER.parent
 #: device as small as the emulated one: the model leaves them alone.
 LEFT_TO_XLA = frozenset(
     {
-        "word2vec.py:evaluation",
         *("black_scholes.py:options", "norms.py:forward"),
         *("norms.py:residual_norm_gelu", "softmax.py:rows"),
     }

@@ -53,7 +53,7 @@ def test_ten_thousand_ops_take_steps_in_proportion() -> None:
     assert more > 8_000
     assert many.steps * ops < few.steps * more
     # equal layers have equal kernels
-    assert len(many.result.kernels) < 20 < len(many.result.stitches)
+    assert 10 * len(many.result.kernels) < len(many.result.stitches)
 
 
 def test_what_repeats_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_a_pattern_that_xla_wins_is_left_to_it(database: Database) -> None:
     report = tuned_by([Stub(lambda kernel: 30.0, xla=20.0)], database)
     assert "XLA is faster: left to it" in str(report)
     stitched = planned(database)
-    assert stitched.stitches == ()
+    assert {r.name for r in report.results}.isdisjoint(k.name for k in stitched.kernels)
     reasons = {r.reason for r in stitched.rejected}
     assert "XLA's own kernels were measured to be as fast." in reasons
 
