@@ -60,8 +60,10 @@ def test_bars() -> None:
 def test_the_page_shows_the_published_rows() -> None:
     root = Path(__file__).parents[2]
     page = (root / "docs" / "benchmarks.md").read_text()
-    [name] = set(re.findall(r"h200-[-0-9]*-guard\.json", page))
-    content = json.loads((root / "benchmarks" / "results" / name).read_text())
+    section = page.split("## Sixty programs that nothing was fitted to", 1)[1]
+    named = re.search(r"h\d+-[-0-9]*-guard\.json", section)
+    assert named
+    content = json.loads((root / "benchmarks" / "results" / named[0]).read_text())
     assert guard.table(content["rows"], content["second"]) in page
     assert {row["name"] for row in content["rows"]} == set(PROGRAMS)
 
