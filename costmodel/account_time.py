@@ -33,6 +33,8 @@ class Prices:
     What blocks visit again stays near up to `kept_share` of a multiprocessor's memory, and accesses
     to spilled registers are issued, too. Ways and rates overlap by a power, `overlap`, which grows
     with what is `independent` of each other.
+    Kernels were counted less well when they were found: arrays took registers to the end of their
+    frames, a product and its sum were three operations.
     Two are not those of the fit: `spilled` is where two loops both come out right, `products` where
     layers and attention do, in f32 and bf16, since tensor cores are counted by instructions.
     """

@@ -1,4 +1,4 @@
-"""How long a kernel of XLA's takes: its work against the rates of a device."""
+"""How long a kernel of XLA's takes, its work against the rates of a device; and grid barriers."""
 
 from __future__ import annotations
 

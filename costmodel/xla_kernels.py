@@ -37,7 +37,7 @@ MANY_TURNS = 16
 NORMALISATION_SHARE = (1.0, 0.65)
 #: What XLA's scatters add up they do by atomic operations: nanoseconds of an update of an array of
 #: so many elements, the power by which that falls with more of them, and the most it is, where all
-#: updates meet. On an H100 65,536 updates take 24 us into 10 elements and 5 us into 4,096; a
+#: updates meet. On an H100 65,536 updates take 24 us into 10 elements and 6 us into 4,096; a
 #: million take 257 us into 16 and 21 us into a million (benchmarks/scatters.py, fc70a7f).
 CONTENDED_NS, CONTENDED_PLACES, CONTENDED_POWER, MOST_CONTENDED_NS = 0.115, 256, 0.55, 0.27
 

@@ -97,6 +97,12 @@ class Editor:
         return made
 
 
+def forget_order(module: Any) -> None:
+    """To be called behind an edit: an order fixed before it no longer lists the instructions there
+    are."""
+    module.ClearField("schedule")
+
+
 def put(repeated: Any, values: Sequence[int]) -> None:
     """Has a repeated field hold these values."""
     del repeated[:]

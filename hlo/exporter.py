@@ -14,6 +14,7 @@ from fusionstitch.hlo.edit import (
     drop_uncalled,
     entry_of,
     fill_shape,
+    forget_order,
     is_row_major,
     sort_instructions,
 )
@@ -91,8 +92,7 @@ def export(
     if preparation is not None:
         _add_preparation(proto, preparation, names)
     if by_graph or preparation is not None:
-        # an order fixed before the edit no longer lists the instructions there are
-        proto.ClearField("schedule")
+        forget_order(proto)
     keep_entry_layouts(proto)
     return proto.SerializeToString(deterministic=True)
 

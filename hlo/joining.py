@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionstitch.hlo.edit import Editor, FreshNames, put, sort_instructions
+from fusionstitch.hlo.edit import Editor, FreshNames, forget_order, put, sort_instructions
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 
 
@@ -38,8 +38,7 @@ def join(module: Module, graph: Graph, sums: Sequence[Sum]) -> None:
         editor.apply(one)
     editor.delete_unread()
     sort_instructions(computation)
-    # an order fixed before the edit no longer lists the instructions there are
-    module.proto.ClearField("schedule")
+    forget_order(module.proto)
 
 
 class _Editor(Editor):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from fusionstitch.hlo.edit import Editor, FreshNames, fill_shape, sort_instructions
+from fusionstitch.hlo.edit import Editor, FreshNames, fill_shape, forget_order, sort_instructions
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 
 
@@ -116,6 +116,5 @@ def edit_loops(module: Module, found: Sequence[F], edit: Callable[[LoopEditor, F
             loop.close()
             changed = True
     if changed:
-        # an order fixed before the edit no longer lists the instructions there are
-        module.proto.ClearField("schedule")
+        forget_order(module.proto)
     return changed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from fusionstitch.hlo.edit import Editor, FreshNames, put, sort_instructions
+from fusionstitch.hlo.edit import Editor, FreshNames, forget_order, put, sort_instructions
 from fusionstitch.hlo.graph import Module
 
 
@@ -23,8 +23,7 @@ def separate(module: Module) -> bool:
         if loops:
             changed |= _Separation(Editor(module.proto, computation, names)).run(loops)
     if changed:
-        # an order fixed before the edit no longer lists the instructions there are
-        module.proto.ClearField("schedule")
+        forget_order(module.proto)
     return changed
 
 

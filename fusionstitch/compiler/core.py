@@ -240,8 +240,8 @@ class _Run:
     fallbacks: list[Fallback] = field(default_factory=list)
     #: by structure and duties, with the pattern that each was made for: its names are in the text
     kernels: dict[str, tuple[Pattern, Kernel | str]] = field(default_factory=dict)
-    #: what planning left of them, by the graphs and bitsets of their patterns
-    drafts: dict[tuple[Graph, int], Draft | LoopDraft] = field(default_factory=dict)
+    #: what planning left of them
+    drafts: dict[Pattern, Draft | LoopDraft] = field(default_factory=dict)
     #: what the plans rest on besides the model
     evidence: Evidence = field(default_factory=Evidence)
     #: the literals that no pass reads, while they are out of the module
@@ -388,7 +388,7 @@ class _Run:
 
     def drafted(self, pattern: Pattern, settings: CodegenOptions) -> Kernel | None:
         """The kernel that planning has left the statements of, if it is to have these settings."""
-        found = self.drafts.pop((pattern.graph, pattern.bits), None)
+        found = self.drafts.pop(pattern, None)
         if found is None or found.options != settings:
             return None
         try:

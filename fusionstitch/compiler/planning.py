@@ -39,7 +39,7 @@ class GraphPlanner:
     It is that of the graph, with what code generation says about each pattern asked for; or that of
     the graph with copies of what lies between dots, where the copies are worth it. `tuned` are
     known schedules, `measure` gives known times. The kernels of what is chosen are left in `drafts`
-    as far as they are, by the graphs and bitsets of patterns.
+    as far as they are.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GraphPlanner:
         in_loop: bool = False,
         tuned: Tuned = NOTHING,
         measure: Measure | None = None,
-        drafts: dict[tuple[Graph, int], Draft | LoopDraft] | None = None,
+        drafts: dict[Pattern, Draft | LoopDraft] | None = None,
     ):
         self._drafts = {} if drafts is None else drafts
         #: by `Pattern.key`, with the pattern that it is of: its names are in the text
@@ -152,15 +152,12 @@ class GraphPlanner:
 
     def _forget(self) -> None:
         """Keeps the kernels of what is chosen, and no others: large programs have thousands."""
-        chosen = {(p.pattern.graph, p.pattern.bits) for plan in self._plans for p in plan.chosen}
-        for graph, bits in list(self._drafts):
-            if any(planner.graph is graph for planner in self._planners):
-                del self._drafts[graph, bits]
-        for key, (pattern, found) in list(self._known.items()):
-            if (pattern.graph, pattern.bits) in chosen:
-                self._drafts[pattern.graph, pattern.bits] = found
-            else:
-                del self._known[key]
+        chosen = {one.pattern for plan in self._plans for one in plan.chosen}
+        for pattern in list(self._drafts):
+            if any(planner.graph is pattern.graph for planner in self._planners):
+                del self._drafts[pattern]
+        self._known = {key: one for key, one in self._known.items() if one[0] in chosen}
+        self._drafts |= dict(self._known.values())
 
 
 def plan_graphs(

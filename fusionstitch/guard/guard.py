@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.guard.groups import Group, beside, grouped
@@ -17,6 +18,8 @@ Doubts = Callable[[Pattern, Score], bool]
 #: How often plans are made again, and patterns measured for one program at most.
 ROUNDS = 3
 PATTERNS = 16
+#: How many rivals of chosen patterns are measured with them, of each graph.
+RIVALS = 2
 
 
 @dataclass(eq=False)
@@ -101,11 +104,10 @@ class _Judged:
         ]
 
     def rivals(self) -> list[Group]:
-        """The groups of patterns that would each take the place of several of the plan."""
-        planner = self.planner.planner
-        found = planner.search.rivals(self.planner.plan.chosen, planner.xla)
-        groups = (beside(self.planner.plan, one, planner.xla) for one in found)
-        return [group for group in groups if group.bits not in self.compared]
+        """The groups of larger patterns that would take the place of some of the plan."""
+        plan, planner = self.planner.plan, self.planner.planner
+        found = islice(planner.search.rivals(plan.chosen, planner.xla), RIVALS)
+        return [beside(plan, one, planner.xla) for one in found]
 
     def hear(self, group: Group, found: Comparison | None) -> bool:
         """Takes in what was found about a group, if anything was."""

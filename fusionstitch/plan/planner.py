@@ -54,9 +54,8 @@ LEAST_INSPECTED = 450
 TRUSTED_SHARE = 0.5
 TOGETHER_ROUNDS = 4
 
-#: What a pattern has to win, as a share of what several chosen ones win in its place, so that it is
-#: measured, too, and how many such at most.
-RIVAL_SHARE, MOST_RIVALS = 0.5, 2
+#: What a pattern has to win, as a share of what chosen ones win in its place, to be their rival.
+RIVAL_SHARE = 0.5
 
 #: How often unions of chosen patterns are offered as further candidates.
 MERGE_ROUNDS = 2
@@ -249,6 +248,7 @@ class _Search:
             solution = self.program.solve(self.values)
             unscored = [i for i in solution.chosen if i not in self.scores]
             if not unscored:
+                # all of them, before it is solved again
                 compared = [self._compare(number) for number in solution.chosen]
                 if any(compared):
                     continue
@@ -317,7 +317,7 @@ class _Search:
     def rivals(self, chosen: Sequence[Chosen], xla: XlaPlan) -> Iterator[Chosen]:
         """Scored patterns that hold more than the chosen ones whose place they would take, and win
         at least `RIVAL_SHARE` of what these do: the largest first, none over another's ops."""
-        found, taken = 0, 0
+        taken = 0
         gains = {one.pattern.bits: one.score_us for one in chosen}
         sizes = {number: self.patterns[number].bits.bit_count() for number in self.scores}
         for number in sorted(self.scores, key=lambda i: (-sizes[i], -self.values[i], i)):
@@ -326,8 +326,8 @@ class _Search:
             if not beaten or sizes[number] <= max(other.bit_count() for other in beaten):
                 continue
             least = RIVAL_SHARE * sum(map(gains.__getitem__, beaten))
-            if found < MOST_RIVALS and not bits & taken and self.values[number] >= least:
-                found, taken = found + 1, taken | bits
+            if not bits & taken and self.values[number] >= least:
+                taken |= bits
                 yield self._chosen(number, saved_us(xla, bits), xla)
 
     def score(self, pattern: Pattern) -> Score:

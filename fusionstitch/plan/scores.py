@@ -97,6 +97,7 @@ class ModelScorer:
             # XLA still needs every kernel it had: there is nothing to win
             return 0.0
         work = self.works.fused(bits, self.works.outputs(bits))
+        # an estimate of what those take that wait for each other, lest each chain be inspected
         waits = STAGE_US * self.works.chain(bits)
         return self.saved_us(bits) - least_us(work, self.device) - waits - self.call_us
 

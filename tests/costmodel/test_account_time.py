@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from fusionstitch.costmodel.account import Account, Again, Path, PhaseAccount
 from fusionstitch.costmodel.account_time import account_us, least_us, missed_again, proven
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.work import Work
+from tests.costmodel.works import works
 from tests.plan.accounts import account_of
 
 H200 = device("h200")
@@ -103,20 +103,6 @@ def test_blocks_hide_what_others_wait_for() -> None:
     assert account_us(four, H200) < account_us(one, H200)
 
 
-_amount = st.integers(0, 10**10)
-
-
-@given(
-    st.builds(
-        Work,
-        bytes_read=_amount,
-        bytes_written=_amount,
-        flops=_amount,
-        flops64=_amount,
-        special=_amount,
-        int_ops=_amount,
-        blocks=st.integers(1, 10_000),
-    )
-)
+@given(works("l2_bytes", "dot_flops", "tensor_flops"))
 def test_no_kernel_takes_less_than_the_best_one(work: Work) -> None:
     assert least_us(work, H200) <= account_us(account_of(work), H200, missed=1.0)

@@ -13,6 +13,7 @@ from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.estimate import barrier_us, boundary_us, kernel_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
 from fusionstitch.costmodel.work import Work
+from tests.costmodel.works import AMOUNTS, works
 
 H200 = device("h200")
 MIB = 2**20
@@ -99,30 +100,13 @@ def test_l2_traffic_is_cheaper() -> None:
     assert kernel_us(Work(l2_bytes=MIB), H200) < kernel_us(Work(bytes_read=MIB), H200)
 
 
-_amount = st.integers(0, 10**10)
-_works = st.builds(
-    Work,
-    bytes_read=_amount,
-    bytes_written=_amount,
-    l2_bytes=_amount,
-    flops=_amount,
-    flops64=_amount,
-    special=_amount,
-    int_ops=_amount,
-    dot_flops=_amount,
-    tensor_flops=_amount,
-    blocks=st.integers(1, 10_000),
-)
-_fields = st.sampled_from([f.name for f in dataclasses.fields(Work) if f.name != "blocks"])
-
-
-@given(_works, _fields, st.integers(1, 10**9))
+@given(works(), st.sampled_from(AMOUNTS), st.integers(1, 10**9))
 def test_more_work_never_takes_less_time(work: Work, field: str, more: int) -> None:
     grown = dataclasses.replace(work, **{field: getattr(work, field) + more})
     assert kernel_us(grown, H200) >= kernel_us(work, H200)
 
 
-@given(_works, st.integers(1, 1000))
+@given(works(), st.integers(1, 1000))
 def test_more_blocks_never_take_more_time(work: Work, more: int) -> None:
     wider = dataclasses.replace(work, blocks=work.blocks + more)
     assert kernel_us(wider, H200) <= kernel_us(work, H200)

@@ -63,6 +63,7 @@ def _numbers(uses: Sequence[Stitch], runs: Sequence[int], device: Device) -> dic
     """All uses of a kernel together; modelled times are those of a call."""
     first = uses[0]
     kernel, facts = first.kernel, first.chosen.facts
+    work = facts.account.work
     resources = _resources(first)
     registers = resources.registers if resources else facts.account.registers
     chosen = [(one.chosen, n) for one, n in zip(uses, runs, strict=True)]
@@ -87,8 +88,8 @@ def _numbers(uses: Sequence[Stitch], runs: Sequence[int], device: Device) -> dic
         "modelled_us": sum(n * c.modelled_us for c, n in chosen),
         "xla_us": sum(n * c.spared_us for c, n in chosen),
         "measured_us": [measured[0].ours_us, measured[0].xla_us] if measured else None,
-        "bytes": facts.account.work.bytes,
-        "l2_bytes": facts.account.work.l2_bytes,
+        "bytes": work.bytes,
+        "l2_bytes": work.l2_bytes,
         "inputs": list(map(str, kernel.inputs)),
         "outputs": list(map(str, kernel.outputs)),
         "scratch": list(map(str, kernel.scratch)),
