@@ -78,8 +78,9 @@ class Spot:
 class Placing(Protocol):
     """Who adds barriers while a kernel is walked."""
 
-    def at(self, body: Body, number: int) -> Barrier | None:
-        """The barrier that was added before a statement of a frame, or at its end."""
+    def added_to(self, body: Body) -> Mapping[int, Barrier]:
+        """The barriers that were added to a frame, by the statement that each comes before; at its
+        end by their number."""
 
     def before(self, body: Body, befores: list[Before], missing: Missing) -> int | None:
         """Adds a barrier before one of the statements that were walked through so far, and says
@@ -125,11 +126,33 @@ class Hazards:
         for way, body in self._ways:
             way.body(body, NOTHING, SAME)
 
+    def changed(self, frame: int) -> None:
+        """Has the next walk go through a frame to which somebody else added a barrier, or from
+        which he took one."""
+        for way, _ in self._ways:
+            way.forget(frame)
+
 
 def _global_areas(kernel: Lowered) -> dict[str, Area]:
     among = Scope.BLOCK if kernel.grid == 1 else Scope.GRID
     buffers = (b.name for b in kernel.buffers if b.space in _SHARED_BY_THE_GRID)
     return {name: Area(buffer=name, among=among) for name in buffers}
+
+
+@dataclass(eq=False)
+class _Known:
+    """What statements with others inside left pending, and what threads that leave the loop around
+    them did: by what was pending before and for whom the conditions around were the same."""
+
+    ends: dict[int, dict[object, tuple[Pending, Pending]]] = field(default_factory=dict)
+    #: the statement around a frame, or around a statement
+    around: dict[int, int] = field(default_factory=dict)
+
+    def forget(self, inside: int) -> None:
+        """Forgets what is known of the statements around a frame or a statement."""
+        at = inside
+        while at := self.around.get(at, 0):
+            self.ends.pop(at, None)
 
 
 @dataclass(eq=False)
@@ -153,6 +176,9 @@ class _Walk:
     found: list[Missing] | None = None
     #: the ways through functions, by call
     inner: dict[int, _Walk] = field(default_factory=dict)
+    #: the innermost statement with others inside of it
+    inside: int = 0
+    known: _Known = field(default_factory=_Known)
     #: whether barriers are added outside of what is walked through, if at all
     closed: bool = False
     #: what is pending where threads leave the innermost loop
@@ -160,12 +186,16 @@ class _Walk:
 
     def body(self, body: Body, pending: Pending, here: Alike) -> Pending:
         frame, way, place = self.frame, self.way, self.place
+        added = self.placing.added_to(body) if self.placing else _NO_BARRIERS
+        self.known.around[id(body)] = self.inside
         befores: list[Before] = []
         now, number = Before(pending, here), 0
         while number < len(body):
             befores[number:] = [now]
             one = body[number]
-            met = self.met(body, number, now.pending)
+            met = now.pending
+            if number in added:
+                met = behind(met, added[number], self.clustered)
             if id(one) in self.quiet:
                 now = now if met is now.pending else Before(met, now.here)
                 number += 1
@@ -182,29 +212,48 @@ class _Walk:
                 earlier = self.placing.before(body, befores, missing)
                 if earlier is None:
                     raise
+                self.known.forget(id(body))
                 number, now = earlier, befores[earlier]
                 continue
             if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
                 here &= self.agreement.alike(one.condition)
             number, now = number + 1, Before(pending, here)
         self.frame, self.way, self.place = frame, way, place
-        return self.met(body, number, now.pending)
-
-    def met(self, body: Body, number: int, pending: Pending) -> Pending:
-        """What is pending behind the barrier that was added before a statement, if one was."""
-        added = self.placing.at(body, number) if self.placing else None
-        return pending if added is None else behind(pending, added, self.clustered)
+        if number in added:
+            return behind(now.pending, added[number], self.clustered)
+        return now.pending
 
     def statement(self, one: Statement, pending: Pending, here: Alike) -> Pending:
         """What is pending behind a statement."""
-        found = self.within(one, pending, here)
         inside = _INSIDE.get(type(one))
-        if inside is not None:
-            exprs, statements = inside(one)
-            silent = all(id(inner) in self.quiet for inner in statements)
-            if silent and not any(self.accesses.reads(exprs, self.frame)):
-                self.quiet.add(id(one))
+        if inside is None:
+            return self.within(one, pending, here)
+        before = self.frame, here, tuple(pending)
+        known = self.known.ends.setdefault(id(one), {}).get(before)
+        if known is not None:
+            found, left = known
+            self.left = self.left | left
+            return found
+        outer, others, faults = self.inside, self.left, len(self.found or ())
+        self.known.around[id(one)], self.inside, self.left = outer, id(one), {}
+        try:
+            found = self.within(one, pending, here)
+        finally:
+            left, self.inside, self.left = self.left, outer, others | self.left
+        if len(self.found or ()) == faults:
+            self.known.ends.setdefault(id(one), {})[before] = found, left
+        exprs, statements = inside(one)
+        silent = all(id(inner) in self.quiet for inner in statements)
+        if silent and not any(self.accesses.reads(exprs, self.frame)):
+            self.quiet.add(id(one))
         return found
+
+    def forget(self, frame: int) -> bool:
+        """Forgets what is known of the statements around a frame; whether it is on this way."""
+        calls = [call for call, inner in self.inner.items() if inner.forget(frame)]
+        for inside in (frame, *calls):
+            self.known.forget(inside)
+        return bool(calls) or frame in self.known.around
 
     def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
         if isinstance(one, Group):
@@ -305,7 +354,11 @@ class _Walk:
         """Whether a barrier was added behind what is to be waited for, in a loop's body."""
         assert self.placing is not None
         ways = [_within(body, way) for way in reversed(self.ways[missing.before].values())]
-        return any(self.placing.behind(way, missing) for way in ways)
+        for way in ways:
+            if self.placing.behind(way, missing):
+                self.known.forget(id(way[-1].body))
+                return True
+        return False
 
     def branches(self, one: If, pending: Pending, here: Alike) -> Pending:
         if one.given:
@@ -335,12 +388,15 @@ class _Walk:
                 self.functions, Accesses(areas), self.clustered, self.placing, closed=True
             )
             self.inner[id(one)] = inner
+        self.known.around[id(one)] = self.inside
         inner.found = self.found
         pending = inner.body(function.body, pending, here)
         for access in inner.ways:
             self.note_way(access)
         return pending
 
+
+_NO_BARRIERS: Mapping[int, Barrier] = {}
 
 #: What decides about the statements inside of a statement, and these.
 _INSIDE: Mapping[type, Callable[[Any], tuple[list[Expr], list[Statement]]]] = {

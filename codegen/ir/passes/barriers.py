@@ -81,14 +81,15 @@ class _Placer:
         for frame, number in doubtful:
             own = self.added[frame]
             barrier = own.pop(number)
+            hazards.changed(frame)
             try:
                 hazards.walk()
             except Missing:
                 own[number] = barrier
+                hazards.changed(frame)
 
-    def at(self, body: Body, number: int) -> Barrier | None:
-        own = self.added.get(id(body))
-        return own.get(number) if own else None
+    def added_to(self, body: Body) -> dict[int, Barrier]:
+        return self.added.setdefault(id(body), {})
 
     def before(self, body: Body, befores: list[Before], missing: Missing) -> int | None:
         number = len(befores) - 1
@@ -114,7 +115,7 @@ class _Placer:
     def _add(self, body: Body, number: int, missing: Missing) -> bool:
         """Adds a barrier before a statement, or at the end of a frame; False if there is one that
         does the same: what is to be waited for then comes behind it."""
-        wanted, known = missing.barrier, self.at(body, number)
+        wanted, known = missing.barrier, self.added_to(body).get(number)
         if self.closed:
             return False
         if known is not None:
@@ -124,7 +125,7 @@ class _Placer:
         elif wanted.scope is Scope.TEAM:
             self.doubtful.append((id(body), number))
         barrier = replace(wanted, why=_why(missing.access, missing.before))
-        self.added.setdefault(id(body), {})[number] = barrier
+        self.added_to(body)[number] = barrier
         return True
 
     def body(self, body: Body) -> Body:
