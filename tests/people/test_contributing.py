@@ -106,6 +106,23 @@ def test_continuous_integration_says_what_took_how_long(tmp_path: Path) -> None:
     assert "NO BROWSER" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("commit", "share"),
+    [
+        ("000000aaaa", ["make test-slow"]),
+        ("000001aaaa", ["make check-people"]),
+        ("ffffffaaaa", ["make test-slow"]),
+        ("fffffeaaaa", ["make jax-tests", "JAX's loops"]),
+    ],
+)
+def test_a_commit_decides_which_long_tests_run(
+    tmp_path: Path, commit: str, share: list[str]
+) -> None:
+    done = run_ci(tmp_path, make=MAKE, git=f"echo {commit}", **THERE)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^ +\d+  (.+)$", done.stdout, re.MULTILINE) == ["make test", *share]
+
+
 def test_continuous_integration_ends_with_the_first_failure(tmp_path: Path) -> None:
     done = run_ci(tmp_path, make='[ "$1" = test ]', **THERE)
     assert done.returncode == 1
