@@ -293,10 +293,9 @@ class _Walk:
         if isinstance(event, Barrier):
             return behind(pending, event, self.clustered)
         while (found := conflict(pending, event)) is not None:
-            missing = Missing(found[0], event, found[1], at)
-            if self.found is None:
-                raise missing
-            self.found.append(missing)
+            if self.found is None:  # no variable holds it, or its traceback would hold itself
+                raise Missing(found[0], event, found[1], at)
+            self.found.append(Missing(found[0], event, found[1], at))
             pending = behind(pending, found[0], self.clustered)
         if self.placing is not None:
             self.note_way(event)

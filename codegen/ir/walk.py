@@ -5,8 +5,9 @@ Both are trees of frozen dataclasses, whose fields hold other nodes, tuples of t
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, Named
@@ -25,7 +26,6 @@ from fusionstitch.codegen.ir.statements import (
 #: Types of fields, as the nodes' files write them, that hold no nodes.
 _CONSTANTS = frozenset({"str", "int", "bool", "int | None", "Op", "Index", "Scope"})
 NODES = frozenset((*get_args(Statement), *get_args(Expr), Branch, Function))
-_FIELDS = {node: tuple(field.name for field in fields(node)) for node in NODES}
 #: Fields that hold no nodes are skipped: most nodes are walked through many times.
 _INNER = {
     node: tuple(field.name for field in fields(node) if field.type not in _CONSTANTS)
@@ -63,14 +63,22 @@ def every(nodes: Iterable[Any]) -> Iterator[Any]:
 def mapped(node: Any, new: Callable[[Any], Any]) -> Any:
     """The node with each node inside of it replaced: `new` gets one whose own parts are replaced
     already."""
+    changed: dict[str, Any] = {}
+    for name in _INNER[type(node)]:
+        value = getattr(node, name)
+        found = _mapped_value(value, new)
+        if found is not value:
+            changed[name] = found
+    return new(replace(node, **changed) if changed else node)
 
-    def value_of(value: Any) -> Any:
-        if type(value) is tuple:
-            return tuple(map(value_of, value))
-        return mapped(value, new) if type(value) in NODES else value
 
-    kind = type(node)
-    return new(kind(*(value_of(getattr(node, name)) for name in _FIELDS[kind])))
+def _mapped_value(value: Any, new: Callable[[Any], Any]) -> Any:
+    """The value of a field with the nodes in it replaced; the same one if they stay."""
+    kind = type(value)
+    if kind is tuple:
+        found = tuple(_mapped_value(one, new) for one in value)
+        return value if all(map(operator.is_, found, value)) else found
+    return mapped(value, new) if kind in NODES else value
 
 
 def names(node: Any) -> Iterator[str]:

@@ -7,6 +7,7 @@ depends on the row alone is computed before the sweep along it.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -56,9 +57,10 @@ class Values:
     live there."""
 
     def __init__(self, known: Known, sources: Sources, numerics: str, tables: Mapping[int, str]):
-        self.known, self.sources, self.writer = known, sources, known.writer
+        self.known, self.writer = known, known.writer
+        # they hold these values: a cycle would have to be looked for
+        self.sources: Sources = weakref.proxy(sources)
         self.numerics, self.tables = numerics, tables
-        self.selection = Selection(known, sources, self.named)
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
 
@@ -222,7 +224,9 @@ class Values:
         if len(alternatives) == 1:
             (only,) = alternatives
             return (yield op.operands[only.operand], only.index)
-        selected = self.selection.selected(op, index) if op.opcode == "concatenate" else None
+        selected = None
+        if op.opcode == "concatenate":
+            selected = Selection(self.known, self.sources, self.named).selected(op, index)
         if selected is not None:
             return selected
         writer = self.writer
