@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.guards import holds
-from fusionstitch.codegen.lower.known import Known, Located, Placed
+from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.places.index import (
     Index,
@@ -75,7 +76,9 @@ class Access:
         self.int = kernel.int_
         self.writer = kernel.writer
         known = Known(self.writer, kernel.label, self.int)
-        self.values = Values(known, self, kernel.numerics, self.memory.tables)
+        # no cycle: Python would have to look for thousands of them, with all that a kernel becomes
+        sources: Sources = weakref.proxy(self)
+        self.values = Values(known, sources, kernel.numerics, self.memory.tables)
         self.group = group
         self.axes = group.group.axes
         self.plan = site.nest

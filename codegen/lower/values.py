@@ -7,7 +7,6 @@ depends on the row alone is computed before the sweep along it.
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -57,9 +56,7 @@ class Values:
     live there."""
 
     def __init__(self, known: Known, sources: Sources, numerics: str, tables: Mapping[int, str]):
-        self.known, self.writer = known, known.writer
-        # they hold these values: a cycle would have to be looked for
-        self.sources: Sources = weakref.proxy(sources)
+        self.known, self.sources, self.writer = known, sources, known.writer
         self.numerics, self.tables = numerics, tables
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
