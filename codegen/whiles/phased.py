@@ -106,6 +106,8 @@ def dealt_to_clusters(flat: Flat, settings: Settings) -> Phased:
     blocks hold together what all iterations read. Raises CodegenError without such rows, and where
     the largest clusters do not hold that."""
     device, blocks = settings.device, 2
+    if device.cluster_limit < blocks:
+        raise CodegenError(f"{device.name} has no clusters of blocks.")
     while blocks <= device.cluster_limit:
         cut = _dealt(flat.copied(), device, blocks)
         if (threads := threads_in_cluster(cut, device, blocks)) is not None:
