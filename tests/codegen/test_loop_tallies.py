@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 TABLE = {
     "rows": {name: (fun, (np.asarray(x),)) for name, (fun, x, _) in ROWS.items()},
     "dealt": DEALT,
+    "cluster": DEALT,
     "block": PROGRAMS,
     "grid": PROGRAMS,
 }
