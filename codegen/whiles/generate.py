@@ -22,7 +22,7 @@ from fusionstitch.codegen.whiles.lower_phased import write_phased
 from fusionstitch.codegen.whiles.phased import (
     Phased,
     dealt_to_blocks,
-    dealt_to_clusters,
+    in_clusters,
     in_one_block,
     on_the_grid,
 )
@@ -40,7 +40,7 @@ Form = InRows | Phased
 FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
     "rows": in_rows,
     "dealt": dealt_to_blocks,
-    "cluster": dealt_to_clusters,
+    "cluster": in_clusters,
     "block": in_one_block,
     "grid": on_the_grid,
 }
@@ -89,8 +89,9 @@ def plan_loops(
 
 
 def _holds(looped: Looped) -> bool:
-    """Whether each block holds all that iterations read again."""
-    return isinstance(looped.form, Phased) and looped.form.threads.holds
+    """Whether each thread, or each block, holds all that iterations read again of its rows."""
+    form = looped.form
+    return isinstance(form, InRows) or bool(form.program.dealt and form.threads.holds)
 
 
 def form_of(template: str) -> tuple[str, ...]:

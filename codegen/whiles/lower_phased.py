@@ -139,8 +139,8 @@ class PhasedLowering:
 
     def own(self, label: str, dtype: str, shape: Shape) -> str:
         """A buffer of the kernel's own, of elements of `dtype`: in shared memory if only a block
-        reads it and has room, or a cluster, each of whose blocks then has one. `shape` says how
-        large it is."""
+        reads it and has room, or a cluster, each of whose blocks then has one; else in global
+        memory, where no others need one. `shape` says how large it is."""
         name = self.writer.name(f"{label}_scratch")
         kind, size = c_type(dtype), shape.bytes // c_type(dtype).bytes
         shared = self.phased.scope is not Scope.GRID
@@ -151,7 +151,7 @@ class PhasedLowering:
             if self.phased.cluster > 1:
                 self.copies[name] = self.phased.cluster
             return name
-        if shared and self.phased.grid > 1:
+        if shared and self.phased.grid > self.phased.together:
             raise CodegenError(f"{label}, {shape}, does not fit into the memory of its block.")
         self.buffers.append(Buffer(name, kind.storage, size, Space.SCRATCH))
         self.scratch.append(shape)

@@ -7,6 +7,7 @@ cluster from phase to phase and from iteration to iteration.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.ir.statements import Scope
@@ -101,18 +102,28 @@ def dealt_to_blocks(flat: Flat, settings: Settings) -> Phased:
     return _planned(cut, settings, share(settings.device, 1), threads)
 
 
-def dealt_to_clusters(flat: Flat, settings: Settings) -> Phased:
-    """Each cluster of blocks runs all iterations of its own rows: of the smallest clusters whose
-    blocks hold together what all iterations read. Raises CodegenError without such rows, and where
-    the largest clusters do not hold that."""
-    device, blocks = settings.device, 2
-    if device.cluster_limit < blocks:
+def in_clusters(flat: Flat, settings: Settings) -> Phased:
+    """Each cluster of blocks runs all iterations of its own rows; without such rows, one of the
+    largest clusters runs all. Raises CodegenError for a device that has none."""
+    device = settings.device
+    sizes = [1 << n for n in range(1, min(device.cluster_limit, device.sm_count).bit_length())]
+    if not sizes:
         raise CodegenError(f"{device.name} has no clusters of blocks.")
-    while blocks <= device.cluster_limit:
+    try:
+        cut, blocks = _dealt_to_clusters(flat, device, sizes)
+    except CodegenError:
+        cut, blocks = program(carry_conditions(flat)), sizes[-1]
+    threads = threads_in_cluster(cut, device, blocks)
+    return _planned(cut, settings, share(device, blocks), threads)
+
+
+def _dealt_to_clusters(flat: Flat, device: Device, sizes: Sequence[int]) -> tuple[Program, int]:
+    """The program of the smallest clusters whose blocks hold together what all iterations read,
+    and their size. Raises CodegenError without rows, and where the largest do not hold that."""
+    for blocks in sizes:
         cut = _dealt(flat.copied(), device, blocks)
-        if (threads := threads_in_cluster(cut, device, blocks)) is not None:
-            return _planned(cut, settings, share(device, blocks), threads)
-        blocks *= 2
+        if threads_in_cluster(cut, device, blocks).holds:
+            return cut, blocks
     raise CodegenError("No cluster of blocks holds what all iterations read.")
 
 

@@ -59,9 +59,11 @@ def threads_alone(cut: Program, device: Device) -> Threads:
     return Threads(most, 1, free_registers(most, device))
 
 
-def threads_in_cluster(cut: Program, device: Device, blocks: int) -> Threads | None:
-    """The threads of blocks that share each iteration, if they hold what all iterations read."""
-    return _holding(cut, device, _most_threads(cut, blocks), 1, blocks)
+def threads_in_cluster(cut: Program, device: Device, blocks: int) -> Threads:
+    """The threads of blocks that share each iteration, one to a multiprocessor."""
+    most = _most_threads(cut, blocks)
+    found = _holding(cut, device, most, 1, blocks)
+    return found or Threads(most, 1, free_registers(most, device))
 
 
 def _most_threads(cut: Program, blocks: int = 1) -> int:
