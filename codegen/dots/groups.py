@@ -42,7 +42,7 @@ def tile_dots(groups: Iterable[Group], device: Device) -> None:
     for group in groups:
         dots = _lone_dots(group)
         dot = max(dots, key=group.inner_size, default=None)
-        if dot is None or (device.holds_its_blocks and _tile_of_block(group, dot, device)):
+        if dot is None or (device.own_blocks > 1 and _tile_of_block(group, dot, device)):
             continue
         if not _shared_by_lanes(dot, device):
             _tile(group, dot, device)
@@ -73,12 +73,12 @@ def _tile_of_block(group: Group, dot: Stage, device: Device) -> bool:
     the columns: it then reads its own part of an operand alone, each element once for all rows, and
     the same in every iteration. Whether the dot is such a one."""
     rows, columns = (minor_axis(group, side) for side in free_dims(group, dot))
-    if rows is None or columns is None or device.holds_one_block:
+    if rows is None or columns is None:
         return False
     height, width = group.axes.extent(rows), group.axes.extent(columns)
-    if height * width < dot.op.shape.size or height > MOST_ROWS or width % device.sm_count:
+    if height * width < dot.op.shape.size or height > MOST_ROWS or width % device.own_blocks:
         return False
-    _hold(group, rows, height, columns, width // device.sm_count)
+    _hold(group, rows, height, columns, width // device.own_blocks)
     return True
 
 

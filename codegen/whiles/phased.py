@@ -159,6 +159,7 @@ def share(device: Device, blocks: int) -> Device:
         int32_ops=device.int32_ops * part,
         cooperative_limit=blocks,
         cluster_limit=1,
+        own_blocks=blocks,
     )
 
 
@@ -203,7 +204,7 @@ def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) 
     tuning = replace(
         settings.options.tuning,
         block=block or None,
-        blocks_per_sm=1 if device.holds_its_blocks else None,
+        blocks_per_sm=1 if device.own_blocks else None,
     )
     options = replace(settings.options, tuning=tuning, overwrites=())
     own = Settings(device, options)
