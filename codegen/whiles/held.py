@@ -10,6 +10,9 @@ that each element has a register of its own.
                                                      for (turn ...)
                                                        FS_UNROLL for (n = 0; n < 4; ++n)
                                                          sum += w_held[n] * ...;
+
+What each iteration reads at a place of its own behind a barrier, such as the inputs of a step, is
+loaded ahead in the same way, where the iteration begins: it is then there when the barrier is met.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from fusionstitch.codegen.ir.statements import (
     ALL,
     Array,
     Assign,
+    Barrier,
     Branch,
     Call,
     Fill,
@@ -67,6 +71,8 @@ from fusionstitch.codegen.text.source import comment
 MOST_ELEMENTS = 128
 #: Copies of a statement, over all loops around it that are written out.
 MOST_COPIES = 1024
+#: Elements that a thread loads ahead of a barrier: in registers that others may need meanwhile.
+MOST_AHEAD = 16
 #: No integer of a kernel's addresses is as large, as far as nothing else is known.
 _ANY = 1 << 62
 
@@ -149,15 +155,37 @@ def hold(
     """
     walk = _Walk(loop, kinds, threads, named)
     walk.once()
-    before: list[Statement] = []
-    for site in _chosen(walk.sites, room):
-        site.name = named(f"{_buffer(site.load)}_held")
-        before += [one for one in _loaded(site) if not isinstance(one, Let) or one not in before]
+    before = _all_loaded(walk, room, "held", "what a thread reads of it in every iteration")
     if not before:
         return [], loop
-    named_before = {name for one in before for name in names(one)}
-    places = [place for place in walk.places if place.name in named_before]
-    return [*places, *before], walk.once()
+    return [*walk.asked(before), *before], walk.once()
+
+
+def load_ahead(
+    loop: For,
+    kinds: Mapping[str, str],
+    threads: tuple[int, int],
+    named: Callable[[str], str],
+) -> tuple[list[Statement], For]:
+    """What comes before a loop, and the loop, whose iterations begin with the loads of buffers that
+    stand behind barriers, at places that only the number of the iteration changes."""
+    walk = _Walk(loop, kinds, threads, named, loop.variable)
+    walk.once()
+    before = _all_loaded(walk, MOST_AHEAD, "ahead", "on its way while threads meet")
+    if not before:
+        return [], loop
+    body = walk.once().body
+    return walk.asked(before), replace(loop, body=(*before, *body))
+
+
+def _all_loaded(walk: _Walk, room: int, word: str, why: str) -> list[Statement]:
+    """The loads of the sites that fit, which get their names by a word."""
+    before: list[Statement] = []
+    for site in _chosen(walk.sites, room):
+        site.name = walk.named(f"{_buffer(site.load)}_{word}")
+        loaded = _loaded(site, why)
+        before += [one for one in loaded if not isinstance(one, Let) or one not in before]
+    return before
 
 
 def _chosen(sites: Sequence[Site | None], room: int) -> list[Site]:
@@ -177,7 +205,7 @@ def _copies(sites: Sequence[Site]) -> int:
     return max(math.prod(turns.count for turns in site.loops if turns in written) for site in sites)
 
 
-def _loaded(site: Site) -> list[Statement]:
+def _loaded(site: Site, why: str) -> list[Statement]:
     """An array, and the loads that fill it."""
     body: Statement = Assign(site.element, replace(site.load, at=Integer(site.at)))
     if (condition := all_of(site.conditions)) is not None:
@@ -188,7 +216,7 @@ def _loaded(site: Site) -> list[Statement]:
     lines = [*site.bounds, body]
     for turns in reversed(around):
         lines = [_counted(turns, tuple(lines))]
-    about = comment(f"{_buffer(site.load)}: what a thread reads of it in every iteration")
+    about = comment(f"{_buffer(site.load)}: {why}")
     size = site.elements if site.elements > 1 else None
     return [Note(about), Array(site.kind, site.name, size), *lines]
 
@@ -277,7 +305,8 @@ def _combined(operator: str, left: Index | None, right: Index | None) -> Index |
 
 class _Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
-    to read what some of them hold."""
+    to read what some of them hold. Where the number of an iteration is called `turn`, sites are
+    those that it changes and that stand behind a barrier; else those that nothing changes."""
 
     def __init__(
         self,
@@ -285,8 +314,10 @@ class _Walk:
         kinds: Mapping[str, str],
         threads: tuple[int, int],
         named: Callable[[str], str],
+        turn: str = "",
     ):
-        self.loop, self.kinds, self.named = loop, kinds, named
+        self.loop, self.kinds, self.named, self.turn = loop, kinds, named, turn
+        self.met = False
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative: those of
         #: the hardware have no sign
@@ -294,7 +325,7 @@ class _Walk:
             Let("int", named(name), hardware)
             for name, hardware in (("thread", THREAD), ("block", BLOCK))
         ]
-        self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes))
+        self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {turn})
         for own, hardware, extent in zip(self.places, (THREAD, BLOCK), threads, strict=True):
             self.start[hardware.name] = variable(own.name, extent)
         self.read_only = _read_only(loop)
@@ -303,9 +334,14 @@ class _Walk:
         self.bounds: dict[int, Let] = {}
         self.number = 0
 
+    def asked(self, by: Sequence[Statement]) -> list[Statement]:
+        """The numbers of the thread and its block that statements name."""
+        named = {name for one in by for name in names(one)}
+        return [place for place in self.places if place.name in named]
+
     def once(self) -> Loop:
         """The loop, whose iterations read what is held by now."""
-        self.number = 0
+        self.number, self.met = 0, False
         return replace(self.loop, body=self.body(self.loop.body, _Frame(dict(self.start))))
 
     def body(self, body: Iterable[Statement], frame: _Frame) -> tuple[Statement, ...]:
@@ -314,6 +350,8 @@ class _Walk:
     def statement(self, one: Statement, frame: _Frame) -> Statement:
         if isinstance(one, Group):
             return replace(one, body=self.body(one.body, frame))
+        if isinstance(one, Barrier):
+            self.met = True
         if isinstance(one, While):
             return replace(one, body=self.body(one.body, frame.inner(unsure=True)))
         if isinstance(one, For):
@@ -424,7 +462,7 @@ class _Walk:
         if self.number == len(self.sites):
             at, buffer = frame.index(load.at), _buffer(load)
             kind = self.kinds.get(buffer) if sure and buffer in self.read_only else None
-            if at is None or kind is None:
+            if at is None or kind is None or not self._wanted(at):
                 self.sites.append(None)
             else:
                 if isinstance(load, LoadVector):
@@ -433,6 +471,10 @@ class _Walk:
                 self.sites.append(Site(load, kind, at, frame.conditions, frame.loops, bounds))
         self.number += 1
         return self.sites[self.number - 1]
+
+    def _wanted(self, at: Index) -> bool:
+        """Whether a load from there is one of those that are looked for."""
+        return not self.turn or (self.met and any(v.name == self.turn for v in at.variables))
 
 
 def _asked(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:

@@ -40,7 +40,7 @@ from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.types import c_type
-from fusionstitch.codegen.whiles.held import hold
+from fusionstitch.codegen.whiles.held import hold, load_ahead
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
 from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target, repeats
 from fusionstitch.codegen.whiles.written import Written
@@ -192,7 +192,8 @@ class PhasedLowering:
                     writer.add(Swap(self.name(now), self.name(next_)))
 
     def hold(self) -> None:
-        """Has the loop that was just written read from registers what it can."""
+        """Has the loop that was just written read from registers what it can; where the blocks of
+        a cluster meet in it, inputs are on their way meanwhile."""
         items = self.writer.block.items
         loop = items.pop()
         assert isinstance(loop, (For, While))
@@ -201,7 +202,13 @@ class PhasedLowering:
         kinds |= {one.name: one.kind for one in items if isinstance(one, Shared)}
         threads = (self.phased.block, self.phased.grid)
         before, loop = hold(loop, kinds, self.phased.threads.registers, threads, self.writer.name)
-        items += [*before, loop]
+        items += before
+        if self.phased.scope is Scope.CLUSTER and isinstance(loop, For):
+            inputs = [b.name for b in self.buffers if b.space is Space.INPUT]
+            constant = {name: kinds[name] for name in inputs if name in kinds}
+            before, loop = load_ahead(loop, constant, threads, self.writer.name)
+            items += before
+        items.append(loop)
 
     def asked(self, condition: Op | Slot) -> Name:
         """What every thread asks once, by name."""
