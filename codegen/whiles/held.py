@@ -10,9 +10,6 @@ that each element has a register of its own.
                                                      for (turn ...)
                                                        FS_UNROLL for (n = 0; n < 4; ++n)
                                                          sum += w_held[n] * ...;
-
-What each iteration reads at a place of its own behind a barrier, such as the inputs of a step, is
-loaded ahead in the same way, where the iteration begins: it is then there when the barrier is met.
 """
 
 from __future__ import annotations
@@ -59,6 +56,7 @@ from fusionstitch.codegen.ir.statements import (
     Shared,
     Skip,
     Statement,
+    Store,
     Table,
     While,
 )
@@ -71,8 +69,6 @@ from fusionstitch.codegen.text.source import comment
 MOST_ELEMENTS = 128
 #: Copies of a statement, over all loops around it that are written out.
 MOST_COPIES = 1024
-#: Elements that a thread loads ahead of a barrier: in registers that others may need meanwhile.
-MOST_AHEAD = 16
 #: No integer of a kernel's addresses is as large, as far as nothing else is known.
 _ANY = 1 << 62
 
@@ -153,42 +149,25 @@ def hold(
     `kinds` are C types of elements, by buffer; `room` the registers that a thread has for what it
     holds; `threads` those of a block, and the blocks of the grid. `named` makes a name of its own.
     """
-    walk = _Walk(loop, kinds, threads, named)
+    walk = Walk(loop, kinds, threads, named)
     walk.once()
-    before = _all_loaded(walk, room, "held", "what a thread reads of it in every iteration")
+    before = all_loaded(walk, room, "held", "what a thread reads of it in every iteration")
     if not before:
         return [], loop
     return [*walk.asked(before), *before], walk.once()
 
 
-def load_ahead(
-    loop: For,
-    kinds: Mapping[str, str],
-    threads: tuple[int, int],
-    named: Callable[[str], str],
-) -> tuple[list[Statement], For]:
-    """What comes before a loop, and the loop, whose iterations begin with the loads of buffers that
-    stand behind barriers, at places that only the number of the iteration changes."""
-    walk = _Walk(loop, kinds, threads, named, loop.variable)
-    walk.once()
-    before = _all_loaded(walk, MOST_AHEAD, "ahead", "on its way while threads meet")
-    if not before:
-        return [], loop
-    body = walk.once().body
-    return walk.asked(before), replace(loop, body=(*before, *body))
-
-
-def _all_loaded(walk: _Walk, room: int, word: str, why: str) -> list[Statement]:
+def all_loaded(walk: Walk, room: int, word: str, why: str) -> list[Statement]:
     """The loads of the sites that fit, which get their names by a word."""
     before: list[Statement] = []
-    for site in _chosen(walk.sites, room):
-        site.name = walk.named(f"{_buffer(site.load)}_{word}")
+    for site in chosen_sites(walk.sites, room):
+        site.name = walk.named(f"{buffer_of(site.load)}_{word}")
         loaded = _loaded(site, why)
         before += [one for one in loaded if not isinstance(one, Let) or one not in before]
     return before
 
 
-def _chosen(sites: Sequence[Site | None], room: int) -> list[Site]:
+def chosen_sites(sites: Sequence[Site | None], room: int) -> list[Site]:
     """The sites that fit, those that save most loads first."""
     chosen: list[Site] = []
     for site in sorted(filter(None, sites), key=lambda site: (-site.saved, site.words)):
@@ -207,7 +186,14 @@ def _copies(sites: Sequence[Site]) -> int:
 
 def _loaded(site: Site, why: str) -> list[Statement]:
     """An array, and the loads that fill it."""
-    body: Statement = Assign(site.element, replace(site.load, at=Integer(site.at)))
+    about = comment(f"{buffer_of(site.load)}: {why}")
+    size = site.elements if site.elements > 1 else None
+    body = Assign(site.element, replace(site.load, at=Integer(site.at)))
+    return [Note(about), Array(site.kind, site.name, size), *around(site, body)]
+
+
+def around(site: Site, body: Statement) -> list[Statement]:
+    """What is done for each element of a site, where its conditions hold."""
     if (condition := all_of(site.conditions)) is not None:
         body = If(condition, body=(body,))
     asked = {name for condition in site.conditions for name in names(condition)}
@@ -216,9 +202,7 @@ def _loaded(site: Site, why: str) -> list[Statement]:
     lines = [*site.bounds, body]
     for turns in reversed(around):
         lines = [_counted(turns, tuple(lines))]
-    about = comment(f"{_buffer(site.load)}: {why}")
-    size = site.elements if site.elements > 1 else None
-    return [Note(about), Array(site.kind, site.name, size), *lines]
+    return lines
 
 
 def _counted(turns: Turns, body: tuple[Statement, ...]) -> For:
@@ -303,10 +287,11 @@ def _combined(operator: str, left: Index | None, right: Index | None) -> Index |
     return None
 
 
-class _Walk:
+class Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
     to read what some of them hold. Where the number of an iteration is called `turn`, sites are
-    those that it changes and that stand behind a barrier; else those that nothing changes."""
+    those that it changes and that stand behind a barrier; else those that nothing changes. They are
+    loads, or `stores`."""
 
     def __init__(
         self,
@@ -315,9 +300,10 @@ class _Walk:
         threads: tuple[int, int],
         named: Callable[[str], str],
         turn: str = "",
+        stores: bool = False,
     ):
         self.loop, self.kinds, self.named, self.turn = loop, kinds, named, turn
-        self.met = False
+        self.stores, self.met = stores, False
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative: those of
         #: the hardware have no sign
@@ -359,6 +345,10 @@ class _Walk:
         if isinstance(one, If):
             return self._if(one, frame)
         new: Statement = self.value(one, frame, not isinstance(one, Call))
+        if self.stores and isinstance(new, Store):
+            place = Load(Name(new.buffer), new.address)
+            if (site := self._site(place, frame, not frame.unsure)) and site.name:
+                return Assign(site.element, new.value)
         if isinstance(one, Let):
             frame.known[one.name] = None if one.changes else self._integer(one, frame)
         elif isinstance(one, Skip):
@@ -450,7 +440,7 @@ class _Walk:
             return value
         if isinstance(value, Choice) or (isinstance(value, Infix) and value.operator == "&&"):
             sure = False
-        if isinstance(value, (Load, LoadVector)):
+        if isinstance(value, (Load, LoadVector)) and not self.stores:
             site = self._site(value, frame, sure and not frame.unsure)
             if site and site.name:
                 return site.element
@@ -460,8 +450,10 @@ class _Walk:
     def _site(self, load: Load | LoadVector, frame: _Frame, sure: bool) -> Site | None:
         """The site of a load, if it may be held."""
         if self.number == len(self.sites):
-            at, buffer = frame.index(load.at), _buffer(load)
-            kind = self.kinds.get(buffer) if sure and buffer in self.read_only else None
+            at, buffer = frame.index(load.at), buffer_of(load)
+            kind = self.kinds.get(buffer) if sure else None
+            if not self.stores and buffer not in self.read_only:
+                kind = None
             if at is None or kind is None or not self._wanted(at):
                 self.sites.append(None)
             else:
@@ -473,8 +465,10 @@ class _Walk:
         return self.sites[self.number - 1]
 
     def _wanted(self, at: Index) -> bool:
-        """Whether a load from there is one of those that are looked for."""
-        return not self.turn or (self.met and any(v.name == self.turn for v in at.variables))
+        """Whether an access there is one of those that are looked for."""
+        if self.stores or not self.turn:
+            return True
+        return self.met and any(v.name == self.turn for v in at.variables)
 
 
 def _asked(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:
@@ -508,10 +502,11 @@ def _changing(loop: Loop, nodes: Sequence[Any]) -> set[str]:
 def _read_only(loop: Loop) -> set[str]:
     """The buffers that iterations name only to load from them."""
     loads = (one for one in every(loop.body) if isinstance(one, (Load, LoadVector)))
-    loaded = Counter(map(_buffer, loads))
+    loaded = Counter(map(buffer_of, loads))
     named = Counter(name for one in loop.body for name in names(one))
     return {name for name, times in loaded.items() if times == named[name]}
 
 
-def _buffer(load: Load | LoadVector) -> str:
+def buffer_of(load: Load | LoadVector) -> str:
+    """The name of what is read, '' where that is computed."""
     return load.buffer.name if isinstance(load.buffer, Name) else ""

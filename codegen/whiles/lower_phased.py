@@ -40,7 +40,8 @@ from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.types import c_type
-from fusionstitch.codegen.whiles.held import hold, load_ahead
+from fusionstitch.codegen.whiles.held import hold
+from fusionstitch.codegen.whiles.meanwhile import load_ahead, store_behind
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
 from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target, repeats
 from fusionstitch.codegen.whiles.written import Written
@@ -192,8 +193,8 @@ class PhasedLowering:
                     writer.add(Swap(self.name(now), self.name(next_)))
 
     def hold(self) -> None:
-        """Has the loop that was just written read from registers what it can; where the blocks of
-        a cluster meet in it, inputs are on their way meanwhile."""
+        """Has the loop that was just written read from registers what it can; where the blocks of a
+        cluster meet in it, inputs are on their way meanwhile, and outputs wait until they have."""
         items = self.writer.block.items
         loop = items.pop()
         assert isinstance(loop, (For, While))
@@ -207,7 +208,9 @@ class PhasedLowering:
             inputs = [b.name for b in self.buffers if b.space is Space.INPUT]
             constant = {name: kinds[name] for name in inputs if name in kinds}
             before, loop = load_ahead(loop, constant, threads, self.writer.name)
-            items += before
+            outputs = {b.name: b.kind for b in self.buffers if b.space is Space.OUTPUT}
+            behind, loop = store_behind(loop, outputs, threads, self.writer.name)
+            items += [*before, *behind]
         items.append(loop)
 
     def asked(self, condition: Op | Slot) -> Name:

@@ -27,13 +27,11 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.statements import (
     Assign,
-    Barrier,
     Branch,
     For,
     If,
     Leave,
     Let,
-    Scope,
     Skip,
     Statement,
     Store,
@@ -41,7 +39,7 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.places.index import Index, variable
-from fusionstitch.codegen.whiles.held import hold, load_ahead
+from fusionstitch.codegen.whiles.held import hold
 
 LANE = Let("int", "lane", infix("%", THREAD, 4))
 COLUMN = variable("column", 16)
@@ -197,33 +195,3 @@ def test_what_iterations_change_or_may_not_read_is_not_held(body: list[Statement
     before, after = held(body)
     assert not before
     assert after == text([For("int", "turn", number(0), number(9), body=tuple(body))])
-
-
-def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() -> None:
-    """And neither what stands before the barrier, nor what depends on what the step computes."""
-    turn, row = variable("turn", 5), variable("row", 8)
-    step = Let("int", "row", infix("/", THREAD, 4))
-    body = (
-        used(load(turn * 8)),
-        Barrier(Scope.CLUSTER),
-        step,
-        If(infix("<", Name("row"), 8), None, (used(load(turn * 8 + row)),)),
-        Let("int", "found", load(turn, "places")),
-        used(load(variable("found", 8))),
-        used(load(turn, "state")),
-    )
-    loop = For("int", "turn", number(0), number(5), body=body)
-    names = (f"n{number}" for number in count())
-    before, made = load_ahead(loop, {"w": "float"}, (32, 1), lambda _: next(names))
-    assert text(before) == "const int n0 = threadIdx.x;"
-    lines = text([made]).splitlines()
-    assert lines[2:6] == [
-        "  float n2;",
-        "  if ((n0 / 4) < 8) {",
-        "    n2 = w[turn * 8 + (n0 / 4)];",
-        "  }",
-    ]
-    assert lines[6:].count("    sum += n2;") == 1
-    assert "  sum += w[turn * 8];" in lines
-    assert "  sum += w[found];" in lines
-    assert "  sum += state[turn];" in lines

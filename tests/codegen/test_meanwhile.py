@@ -1,0 +1,96 @@
+"""Loads that are on their way while blocks meet, and stores that wait until they have."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from fusionstitch.codegen.ir.expressions import THREAD, Integer, Name, infix, number
+from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.statements import Barrier, For, If, Let, Scope, Statement, Store
+from fusionstitch.codegen.places.index import variable
+from fusionstitch.codegen.whiles.meanwhile import load_ahead, store_behind
+from tests.codegen.test_held import load, used
+
+TURN, ROW = variable("turn", 5), variable("row", 8)
+OWN_ROW = Let("int", "row", infix("/", THREAD, 4))
+CLUSTER = Barrier(Scope.CLUSTER)
+
+
+def turns(*body: Statement) -> For:
+    return For("int", "turn", number(0), number(5), body=body)
+
+
+def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() -> None:
+    """And neither what stands before the barrier, nor what depends on what the step computes."""
+    loop = turns(
+        used(load(TURN * 8)),
+        CLUSTER,
+        OWN_ROW,
+        If(infix("<", Name("row"), 8), None, (used(load(TURN * 8 + ROW)),)),
+        Let("int", "found", load(TURN, "places")),
+        used(load(variable("found", 8))),
+        used(load(TURN, "state")),
+    )
+    names = (f"n{number}" for number in count())
+    before, made = load_ahead(loop, {"w": "float"}, (32, 1), lambda _: next(names))
+    assert text(before) == "const int n0 = threadIdx.x;"
+    lines = text([made]).splitlines()
+    assert lines[2:6] == [
+        "  float n2;",
+        "  if ((n0 / 4) < 8) {",
+        "    n2 = w[turn * 8 + (n0 / 4)];",
+        "  }",
+    ]
+    assert lines[6:].count("    sum += n2;") == 1
+    assert "  sum += w[turn * 8];" in lines
+    assert "  sum += w[found];" in lines
+    assert "  sum += state[turn];" in lines
+
+
+def test_what_a_step_stores_for_nobody_waits_behind_its_last_barrier() -> None:
+    """What is read in the loop, or stored twice, stays where it is."""
+    here = Integer(TURN * 8 + ROW)
+    loop = turns(
+        OWN_ROW,
+        If(
+            infix("<", Name("row"), 8),
+            None,
+            (Store("out", here, Name("y")), Store("other", here, Name("z"))),
+        ),
+        Store("read", here, Name("y")),
+        used(load(TURN * 8, "read")),
+        Store("twice", here, Name("y")),
+        Store("twice", here, Name("y")),
+        CLUSTER,
+        Store("late", here, Name("y")),
+    )
+    names = (f"n{number}" for number in count())
+    kinds = dict.fromkeys(("out", "other", "read", "twice", "late"), "float")
+    before, made = store_behind(loop, kinds, (32, 1), lambda _: next(names))
+    assert text(before) == "const int n0 = threadIdx.x;"
+    assert text([made]).splitlines() == [
+        "for (int turn = 0; turn < 5; ++turn) {",
+        "  float n2;",
+        "  float n3;",
+        "  const int row = threadIdx.x / 4;",
+        "  if (row < 8) {",
+        "    n2 = y;",
+        "    n3 = z;",
+        "  }",
+        "  read[turn * 8 + row] = y;",
+        "  sum += read[turn * 8];",
+        "  twice[turn * 8 + row] = y;",
+        "  twice[turn * 8 + row] = y;",
+        "  fs_cluster_barrier();",
+        "  if ((n0 / 4) < 8) {",
+        "    out[turn * 8 + (n0 / 4)] = n2;",
+        "    other[turn * 8 + (n0 / 4)] = n3;",
+        "  }",
+        "  late[turn * 8 + row] = y;",
+        "}",
+    ]
+
+
+def test_without_a_barrier_stores_stay() -> None:
+    loop = turns(OWN_ROW, Store("out", Integer(TURN * 8 + ROW), Name("y")))
+    assert store_behind(loop, {"out": "float"}, (32, 1), str) == ([], loop)
