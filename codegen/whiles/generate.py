@@ -79,7 +79,8 @@ def plan_loops(
         if name == "cluster" and any(map(_holds, found)):
             continue  # what a block has at hand, a cluster would only hand round
         try:
-            found.append(_looped(region, FORMS[name](flat.copied(), settings), settings))
+            form = _formed(name, flat.copied(), settings, asked)
+            found.append(_looped(region, form, settings))
         except CodegenError as error:
             refused.append(error)
     if not found:
@@ -102,8 +103,17 @@ def _holds(looped: Looped) -> bool:
     return isinstance(form, InRows) or bool(form.program.dealt and form.threads.holds)
 
 
+def _formed(name: str, flat: Flat, settings: Settings, asked: str | None) -> Form:
+    """A loop in a form; of clusters, a template says how many blocks they have."""
+    match (asked or "").split():
+        case ["loop", "cluster", *_, "cluster", blocks] if blocks.isdigit():
+            return in_clusters(flat, settings, int(blocks))
+    return FORMS[name](flat, settings)
+
+
 def form_of(template: str) -> tuple[str, ...]:
-    """The form that a template of a loop says, if it is one; what follows is decided anew."""
+    """The form that a template of a loop says, if it is one; but for the blocks of a cluster, what
+    follows is decided anew."""
     match template.split()[:2]:
         case ["loop", name] if name in FORMS:
             return (name,)

@@ -102,13 +102,19 @@ def dealt_to_blocks(flat: Flat, settings: Settings) -> Phased:
     return _planned(cut, settings, share(settings.device, 1), threads)
 
 
-def in_clusters(flat: Flat, settings: Settings) -> Phased:
+def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
     """Each cluster of blocks runs all iterations of its own rows; without such rows, one of the
-    largest clusters runs all. Raises CodegenError for a device that has none."""
+    largest clusters runs all. They have as many blocks as are `asked` for. Raises CodegenError for
+    a device that has none."""
     device = settings.device
     sizes = [1 << n for n in range(1, min(device.cluster_limit, device.sm_count).bit_length())]
     if not sizes:
         raise CodegenError(f"{device.name} has no clusters of blocks.")
+    if asked is not None:
+        if asked not in sizes:
+            known = ", ".join(map(str, sizes))
+            raise CodegenError(f"Clusters of {device.name} have {known} blocks, not {asked}.")
+        sizes = [asked]
     try:
         cut, blocks = _dealt_to_clusters(flat, device, sizes)
     except CodegenError:

@@ -126,6 +126,19 @@ def test_clusters_are_as_large_as_the_weights_take(host_compiler: str, blocks: i
     assert run(Case(whole, "cluster", kernel), artifact, 7) == ""
 
 
+@pytest.mark.parametrize("blocks", [2, 4, 8])
+def test_templates_say_how_large_clusters_are(blocks: int) -> None:
+    region = whole_of(powers, STATES, WEIGHTS)
+    settings = Settings(device("h200"), CodegenOptions())
+    asked = f"loop cluster blocks {blocks} threads 32 cluster {blocks}"
+    kernel = write_loops(plan_loops(region, settings, asked=asked), settings)
+    assert kernel.cluster == blocks
+    again = write_loops(plan_loops(region, settings, asked=kernel.template), settings)
+    assert again.source == kernel.source
+    with pytest.raises(CodegenError, match="Clusters of h200 have 2, 4, 8 blocks, not 3"):
+        plan_loops(region, settings, asked="loop cluster blocks 9 threads 32 cluster 3")
+
+
 def lowered(target: Device) -> Lowered:
     region = whole_of(powers, STATES, WEIGHTS)
     settings = Settings(target, CodegenOptions())
