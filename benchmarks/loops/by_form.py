@@ -2,7 +2,8 @@
 
     python -m benchmarks.loops.by_form FOLDER [JOBS [PROGRAM...]]
 
-writes cubins for `benchmarks/revisions.py times`.
+writes cubins for `benchmarks/revisions.py times`; of programs that are named, also those of larger
+clusters.
 
 Loops are those whose turns the program says: others turn as often as the data wants.
 """
@@ -27,6 +28,8 @@ from fusionstitch.options import Options
 
 #: Kernels that are estimated to take longer, in microseconds, are left out.
 LONGEST = 200_000.0
+#: Clusters of more blocks than the least that hold what iterations read.
+LARGER = ("cluster 4", "cluster 8")
 
 
 def kernels(programs: Collection[str] = ()) -> Iterator[tuple[str, Kernel, KernelFacts]]:
@@ -35,14 +38,14 @@ def kernels(programs: Collection[str] = ()) -> Iterator[tuple[str, Kernel, Kerne
     for program, module in stored():
         if programs and program not in programs:
             continue
-        for form in FORMS:
+        for form in (*FORMS, *LARGER) if programs else FORMS:
             made: list[tuple[Kernel, KernelFacts]] = []
             with taken(form, made):
                 core.stitch(module, Options(scorer="model"), target, None)
             for number, (kernel, facts) in enumerate({k.source: (k, f) for k, f in made}.values()):
                 short = account_us(facts.account, target) < LONGEST
                 if short and known(dict(facts.facts)["turns"]):
-                    yield f"{program}-{form}-{number}", kernel, facts
+                    yield f"{program}-{form.replace(' ', '_of_')}-{number}", kernel, facts
 
 
 def known(turns: Any) -> bool:
