@@ -290,8 +290,8 @@ def _combined(operator: str, left: Index | None, right: Index | None) -> Index |
 class Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
     to read what some of them hold. Where the number of an iteration is called `turn`, sites are
-    those that it changes and that stand behind a barrier; else those that nothing changes. They are
-    loads, or `stores`."""
+    those that it changes and that stand behind its first barrier, or (`early`) before it; else
+    those that nothing changes. They are loads, or `stores`."""
 
     def __init__(
         self,
@@ -300,10 +300,12 @@ class Walk:
         threads: tuple[int, int],
         named: Callable[[str], str],
         turn: str = "",
+        *,
+        early: bool = False,
         stores: bool = False,
     ):
         self.loop, self.kinds, self.named, self.turn = loop, kinds, named, turn
-        self.stores, self.met = stores, False
+        self.early, self.stores, self.met = early, stores, False
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative: those of
         #: the hardware have no sign
@@ -468,7 +470,7 @@ class Walk:
         """Whether an access there is one of those that are looked for."""
         if self.stores or not self.turn:
             return True
-        return self.met and any(v.name == self.turn for v in at.variables)
+        return self.met is not self.early and any(v.name == self.turn for v in at.variables)
 
 
 def _asked(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:

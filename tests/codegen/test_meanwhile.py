@@ -6,8 +6,17 @@ from itertools import count
 
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Name, infix, number
 from fusionstitch.codegen.ir.printer import text
-from fusionstitch.codegen.ir.statements import Barrier, For, If, Let, Scope, Statement, Store
-from fusionstitch.codegen.places.index import variable
+from fusionstitch.codegen.ir.statements import (
+    Barrier,
+    For,
+    Group,
+    If,
+    Let,
+    Scope,
+    Statement,
+    Store,
+)
+from fusionstitch.codegen.places.index import constant, variable
 from fusionstitch.codegen.whiles.meanwhile import load_ahead, store_behind
 from tests.codegen.test_held import load, used
 
@@ -20,31 +29,61 @@ def turns(*body: Statement) -> For:
     return For("int", "turn", number(0), number(5), body=body)
 
 
-def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() -> None:
-    """And neither what stands before the barrier, nor what depends on what the step computes."""
-    loop = turns(
-        used(load(TURN * 8)),
-        CLUSTER,
-        OWN_ROW,
-        If(infix("<", Name("row"), 8), None, (used(load(TURN * 8 + ROW)),)),
-        Let("int", "found", load(TURN, "places")),
-        used(load(variable("found", 8))),
-        used(load(TURN, "state")),
-    )
+def ahead(loop: For) -> tuple[list[str], list[str]]:
+    """What comes before a loop whose loads of "w" are on their way, and the loop."""
     names = (f"n{number}" for number in count())
     before, made = load_ahead(loop, {"w": "float"}, (32, 1), lambda _: next(names))
-    assert text(before) == "const int n0 = threadIdx.x;"
-    lines = text([made]).splitlines()
-    assert lines[2:6] == [
+    return text(before).splitlines(), text([made]).splitlines()
+
+
+def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() -> None:
+    """But what depends on what the step computes, and what is not said to stay as it is."""
+    before, made = ahead(
+        turns(
+            CLUSTER,
+            OWN_ROW,
+            If(infix("<", Name("row"), 8), None, (used(load(TURN * 8 + ROW)),)),
+            Let("int", "found", load(TURN, "places")),
+            used(load(variable("found", 8))),
+            used(load(TURN, "state")),
+        )
+    )
+    assert before == ["const int n0 = threadIdx.x;"]
+    assert made[1:] == [
+        "  // w: on its way while threads meet",
         "  float n2;",
         "  if ((n0 / 4) < 8) {",
         "    n2 = w[turn * 8 + (n0 / 4)];",
         "  }",
+        "  fs_cluster_barrier();",
+        "  const int row = threadIdx.x / 4;",
+        "  if (row < 8) {",
+        "    sum += n2;",
+        "  }",
+        "  const int found = places[turn];",
+        "  sum += w[found];",
+        "  sum += state[turn];",
+        "}",
     ]
-    assert lines[6:].count("    sum += n2;") == 1
-    assert "  sum += w[turn * 8];" in lines
-    assert "  sum += w[found];" in lines
-    assert "  sum += state[turn];" in lines
+
+
+def test_what_a_step_reads_first_is_loaded_by_the_step_before() -> None:
+    before, made = ahead(turns(used(load(TURN * 8)), Group((CLUSTER,)), used(load(constant(3)))))
+    assert before == ["// w: on its way since the step before", "float n4;", "n4 = w[0];"]
+    assert made[1:] == [
+        "  sum += n4;",
+        "  fs_cluster_barrier();",
+        "  if (turn + 1 < 5) {",
+        "    n4 = w[turn * 8 + 8];",
+        "  }",
+        "  sum += w[3];",
+        "}",
+    ]
+
+
+def test_without_a_barrier_that_all_steps_come_to_nothing_is_loaded_early() -> None:
+    loop = turns(used(load(TURN * 8)), If(Name("sure"), None, (CLUSTER,)))
+    assert ahead(loop) == ([], text([loop]).splitlines())
 
 
 def test_what_a_step_stores_for_nobody_waits_behind_its_last_barrier() -> None:
