@@ -44,6 +44,9 @@ class Device:
     more for each further one. T threads per multiprocessor, with one load of 16 bytes in flight
     each, draw a share 1 - exp(-T / `bandwidth_threads`) of the bandwidth. `cluster_limit` is how
     many blocks may share their shared memory on every device of the architecture; 1: none can.
+
+    One that stands for what some `own_blocks` have, each a multiprocessor of its own, is no device
+    that there is (0 for those).
     """
 
     name: str
@@ -79,6 +82,7 @@ class Device:
     loop_wait_us: float = 7.0
     bandwidth_threads: float = 400.0
     barrier_block_us: float = 0.3
+    own_blocks: int = 0
 
     @property
     def capability(self) -> int:
@@ -93,7 +97,7 @@ class Device:
     @property
     def holds_one_block(self) -> bool:
         """Whether it stands for what a single block has."""
-        return self.cooperative_limit == 1
+        return self.own_blocks == 1
 
     @property
     def cycles_per_us(self) -> float:
@@ -176,7 +180,8 @@ def _check(found: Device) -> None:
         value = getattr(found, field.name)
         if field.type in ("int", "float"):
             numbers = int if field.type == "int" else (int, float)
-            least = 0 if field.name.endswith("_us") or field.name == "cooperative_limit" else 1
+            none = field.name.endswith("_us") or field.name in ("cooperative_limit", "own_blocks")
+            least = 0 if none else 1
             good = isinstance(value, numbers) and value is not True and least <= value < math.inf
         elif field.name == "bandwidth_curve":
             good = bool(value) and all(n > 0 and 0 < us < math.inf for n, us in value)

@@ -1,6 +1,9 @@
 """The kernels of the recorded loops in each of their forms: what prices of loops are fitted to.
 
-    python -m benchmarks.loops.by_form FOLDER [JOBS]    cubins, for `benchmarks/revisions.py times`
+    python -m benchmarks.loops.by_form FOLDER [JOBS [PROGRAM...]]
+
+writes cubins for `benchmarks/revisions.py times`; of programs that are named, also those of larger
+clusters.
 
 Loops are those whose turns the program says: others turn as often as the data wants.
 """
@@ -8,7 +11,7 @@ Loops are those whose turns the program says: others turn as often as the data w
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +28,24 @@ from fusionstitch.options import Options
 
 #: Kernels that are estimated to take longer, in microseconds, are left out.
 LONGEST = 200_000.0
+#: Clusters of more blocks than the least that hold what iterations read.
+LARGER = ("cluster 4", "cluster 8")
 
 
-def kernels() -> Iterator[tuple[str, Kernel, KernelFacts]]:
-    """The kernels by name, with what they do."""
+def kernels(programs: Collection[str] = ()) -> Iterator[tuple[str, Kernel, KernelFacts]]:
+    """The kernels of programs, of all for none, by name, with what they do."""
     target = device("h200")
     for program, module in stored():
-        for form in FORMS:
+        if programs and program not in programs:
+            continue
+        for form in (*FORMS, *LARGER) if programs else FORMS:
             made: list[tuple[Kernel, KernelFacts]] = []
             with taken(form, made):
                 core.stitch(module, Options(scorer="model"), target, None)
             for number, (kernel, facts) in enumerate({k.source: (k, f) for k, f in made}.values()):
                 short = account_us(facts.account, target) < LONGEST
                 if short and known(dict(facts.facts)["turns"]):
-                    yield f"{program}-{form}-{number}", kernel, facts
+                    yield f"{program}-{form.replace(' ', '_of_')}-{number}", kernel, facts
 
 
 def known(turns: Any) -> bool:
@@ -48,8 +55,9 @@ def known(turns: Any) -> bool:
 
 
 def main() -> None:
-    found = ((name, kernel) for name, kernel, _ in kernels())
-    write(found, Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    folder, jobs, programs = sys.argv[1], sys.argv[2:3], sys.argv[3:]
+    found = ((name, kernel) for name, kernel, _ in kernels(programs))
+    write(found, Path(folder), *map(int, jobs))
 
 
 if __name__ == "__main__":

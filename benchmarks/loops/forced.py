@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 def taken(
     form: str | None = None, made: list[tuple[Kernel, KernelFacts]] | None = None
 ) -> Iterator[None]:
-    """Each loop becomes a kernel if there is one, in a `form` if one is given. The kernels and what
-    they do go to `made`."""
+    """Each loop becomes a kernel if there is one, in a `form` if one is given, such as "dealt" or
+    "cluster 4". The kernels and what they do go to `made`."""
     from fusionstitch.codegen import generate
     from fusionstitch.codegen.whiles import generate as whiles
     from fusionstitch.plan import loops
@@ -29,7 +30,10 @@ def taken(
             made.append((kernel, looped.facts))
         return kernel
 
-    whiles.FORMS = {form: forms[form]} if form else forms
+    if form:
+        name, _, blocks = form.partition(" ")
+        asked = {"asked": int(blocks)} if blocks else {}
+        whiles.FORMS = {name: partial(forms[name], **asked)}
     loops.xla_loop_us = lambda *_: 1e9
     generate.write_loops = noted
     try:

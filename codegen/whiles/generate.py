@@ -19,7 +19,13 @@ from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.whiles.flat import Flat, flatten
 from fusionstitch.codegen.whiles.in_rows import InRows, in_rows, write_rows
 from fusionstitch.codegen.whiles.lower_phased import write_phased
-from fusionstitch.codegen.whiles.phased import Phased, dealt_to_blocks, in_one_block, on_the_grid
+from fusionstitch.codegen.whiles.phased import (
+    Phased,
+    dealt_to_blocks,
+    in_clusters,
+    in_one_block,
+    on_the_grid,
+)
 from fusionstitch.codegen.whiles.told import facts
 from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS, turns
 from fusionstitch.codegen.whiles.written import Written
@@ -34,9 +40,13 @@ Form = InRows | Phased
 FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
     "rows": in_rows,
     "dealt": dealt_to_blocks,
+    "cluster": in_clusters,
     "block": in_one_block,
     "grid": on_the_grid,
 }
+#: What the estimate of a form counts for against those of others: no barrier of a cluster in a loop
+#: has been measured yet, so clusters have to win more than their price may be wrong.
+DOUBT: Mapping[str, float] = {"cluster": 1.2}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +66,8 @@ def plan_loops(
     region: Graph, settings: Settings, watch: Watch = NOBODY, asked: str | None = None
 ) -> Looped:
     """The fastest form by the account of its statements, or the one that the template `asked` says
-    ("loop grid"). Raises CodegenError where no kernel runs the loops of a region."""
+    ("loop grid"). Clusters are for what outgrows a block. Raises CodegenError where no kernel runs
+    the loops of a region."""
     flat = _flat(region, settings, watch)
     names = tuple(FORMS) if asked is None else form_of(asked)
     if not names:
@@ -65,21 +76,44 @@ def plan_loops(
     refused: list[CodegenError] = []
     found: list[Looped] = []
     for name in names:
+        if name == "cluster" and any(map(_holds, found)):
+            continue  # what a block has at hand, a cluster would only hand round
         try:
-            found.append(_looped(region, FORMS[name](flat.copied(), settings), settings))
+            form = _formed(name, flat.copied(), settings, asked)
+            found.append(_looped(region, form, settings))
         except CodegenError as error:
             refused.append(error)
     if not found:
         raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
-    best = min(found, key=lambda one: one.us)
+    best = min(found, key=_weighed_us)
     if watch is not NOBODY:
         watch.lowered(best.begun, "lowered", "what the loops became")
         passed(best.begun, watch)
     return best
 
 
+def _weighed_us(looped: Looped) -> float:
+    """The estimate of a form, as it is compared with others."""
+    return looped.us * DOUBT.get(looped.form.template.split()[1], 1.0)
+
+
+def _holds(looped: Looped) -> bool:
+    """Whether each thread, or each block, holds all that iterations read again of its rows."""
+    form = looped.form
+    return isinstance(form, InRows) or bool(form.program.dealt and form.threads.holds)
+
+
+def _formed(name: str, flat: Flat, settings: Settings, asked: str | None) -> Form:
+    """A loop in a form; of clusters, a template says how many blocks they have."""
+    match (asked or "").split():
+        case ["loop", "cluster", *_, "cluster", blocks] if blocks.isdigit():
+            return in_clusters(flat, settings, int(blocks))
+    return FORMS[name](flat, settings)
+
+
 def form_of(template: str) -> tuple[str, ...]:
-    """The form that a template of a loop says, if it is one; what follows is decided anew."""
+    """The form that a template of a loop says, if it is one; but for the blocks of a cluster, what
+    follows is decided anew."""
     match template.split()[:2]:
         case ["loop", name] if name in FORMS:
             return (name,)
@@ -128,6 +162,7 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
         block=lowered.block,
         shared_bytes=lowered.shared,
         cooperative=written.meet,
+        cluster=lowered.cluster,
         template=form.template,
         facts=(
             *looped.facts.facts,

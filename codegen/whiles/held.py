@@ -44,6 +44,7 @@ from fusionstitch.codegen.ir.statements import (
     ALL,
     Array,
     Assign,
+    Barrier,
     Branch,
     Call,
     Fill,
@@ -55,6 +56,7 @@ from fusionstitch.codegen.ir.statements import (
     Shared,
     Skip,
     Statement,
+    Store,
     Table,
     While,
 )
@@ -147,20 +149,25 @@ def hold(
     `kinds` are C types of elements, by buffer; `room` the registers that a thread has for what it
     holds; `threads` those of a block, and the blocks of the grid. `named` makes a name of its own.
     """
-    walk = _Walk(loop, kinds, threads, named)
+    walk = Walk(loop, kinds, threads, named)
     walk.once()
-    before: list[Statement] = []
-    for site in _chosen(walk.sites, room):
-        site.name = named(f"{_buffer(site.load)}_held")
-        before += [one for one in _loaded(site) if not isinstance(one, Let) or one not in before]
+    before = all_loaded(walk, room, "held", "what a thread reads of it in every iteration")
     if not before:
         return [], loop
-    named_before = {name for one in before for name in names(one)}
-    places = [place for place in walk.places if place.name in named_before]
-    return [*places, *before], walk.once()
+    return [*walk.asked(before), *before], walk.once()
 
 
-def _chosen(sites: Sequence[Site | None], room: int) -> list[Site]:
+def all_loaded(walk: Walk, room: int, word: str, why: str) -> list[Statement]:
+    """The loads of the sites that fit, which get their names by a word."""
+    before: list[Statement] = []
+    for site in chosen_sites(walk.sites, room):
+        site.name = walk.named(f"{buffer_of(site.load)}_{word}")
+        loaded = _loaded(site, why)
+        before += [one for one in loaded if not isinstance(one, Let) or one not in before]
+    return before
+
+
+def chosen_sites(sites: Sequence[Site | None], room: int) -> list[Site]:
     """The sites that fit, those that save most loads first."""
     chosen: list[Site] = []
     for site in sorted(filter(None, sites), key=lambda site: (-site.saved, site.words)):
@@ -177,9 +184,16 @@ def _copies(sites: Sequence[Site]) -> int:
     return max(math.prod(turns.count for turns in site.loops if turns in written) for site in sites)
 
 
-def _loaded(site: Site) -> list[Statement]:
+def _loaded(site: Site, why: str) -> list[Statement]:
     """An array, and the loads that fill it."""
-    body: Statement = Assign(site.element, replace(site.load, at=Integer(site.at)))
+    about = comment(f"{buffer_of(site.load)}: {why}")
+    size = site.elements if site.elements > 1 else None
+    body = Assign(site.element, replace(site.load, at=Integer(site.at)))
+    return [Note(about), Array(site.kind, site.name, size), *around(site, body)]
+
+
+def around(site: Site, body: Statement) -> list[Statement]:
+    """What is done for each element of a site, where its conditions hold."""
     if (condition := all_of(site.conditions)) is not None:
         body = If(condition, body=(body,))
     asked = {name for condition in site.conditions for name in names(condition)}
@@ -188,9 +202,7 @@ def _loaded(site: Site) -> list[Statement]:
     lines = [*site.bounds, body]
     for turns in reversed(around):
         lines = [_counted(turns, tuple(lines))]
-    about = comment(f"{_buffer(site.load)}: what a thread reads of it in every iteration")
-    size = site.elements if site.elements > 1 else None
-    return [Note(about), Array(site.kind, site.name, size), *lines]
+    return lines
 
 
 def _counted(turns: Turns, body: tuple[Statement, ...]) -> For:
@@ -275,9 +287,11 @@ def _combined(operator: str, left: Index | None, right: Index | None) -> Index |
     return None
 
 
-class _Walk:
+class Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
-    to read what some of them hold."""
+    to read what some of them hold. Where the number of an iteration is called `turn`, sites are
+    those that it changes and that stand behind its first barrier, or (`early`) before it; else
+    those that nothing changes. They are loads, or `stores`."""
 
     def __init__(
         self,
@@ -285,8 +299,13 @@ class _Walk:
         kinds: Mapping[str, str],
         threads: tuple[int, int],
         named: Callable[[str], str],
+        turn: str = "",
+        *,
+        early: bool = False,
+        stores: bool = False,
     ):
-        self.loop, self.kinds, self.named = loop, kinds, named
+        self.loop, self.kinds, self.named, self.turn = loop, kinds, named, turn
+        self.early, self.stores, self.met = early, stores, False
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative: those of
         #: the hardware have no sign
@@ -294,7 +313,7 @@ class _Walk:
             Let("int", named(name), hardware)
             for name, hardware in (("thread", THREAD), ("block", BLOCK))
         ]
-        self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes))
+        self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {turn})
         for own, hardware, extent in zip(self.places, (THREAD, BLOCK), threads, strict=True):
             self.start[hardware.name] = variable(own.name, extent)
         self.read_only = _read_only(loop)
@@ -303,9 +322,14 @@ class _Walk:
         self.bounds: dict[int, Let] = {}
         self.number = 0
 
+    def asked(self, by: Sequence[Statement]) -> list[Statement]:
+        """The numbers of the thread and its block that statements name."""
+        named = {name for one in by for name in names(one)}
+        return [place for place in self.places if place.name in named]
+
     def once(self) -> Loop:
         """The loop, whose iterations read what is held by now."""
-        self.number = 0
+        self.number, self.met = 0, False
         return replace(self.loop, body=self.body(self.loop.body, _Frame(dict(self.start))))
 
     def body(self, body: Iterable[Statement], frame: _Frame) -> tuple[Statement, ...]:
@@ -314,6 +338,8 @@ class _Walk:
     def statement(self, one: Statement, frame: _Frame) -> Statement:
         if isinstance(one, Group):
             return replace(one, body=self.body(one.body, frame))
+        if isinstance(one, Barrier):
+            self.met = True
         if isinstance(one, While):
             return replace(one, body=self.body(one.body, frame.inner(unsure=True)))
         if isinstance(one, For):
@@ -321,6 +347,10 @@ class _Walk:
         if isinstance(one, If):
             return self._if(one, frame)
         new: Statement = self.value(one, frame, not isinstance(one, Call))
+        if self.stores and isinstance(new, Store):
+            place = Load(Name(new.buffer), new.address)
+            if (site := self._site(place, frame, not frame.unsure)) and site.name:
+                return Assign(site.element, new.value)
         if isinstance(one, Let):
             frame.known[one.name] = None if one.changes else self._integer(one, frame)
         elif isinstance(one, Skip):
@@ -412,7 +442,7 @@ class _Walk:
             return value
         if isinstance(value, Choice) or (isinstance(value, Infix) and value.operator == "&&"):
             sure = False
-        if isinstance(value, (Load, LoadVector)):
+        if isinstance(value, (Load, LoadVector)) and not self.stores:
             site = self._site(value, frame, sure and not frame.unsure)
             if site and site.name:
                 return site.element
@@ -422,9 +452,11 @@ class _Walk:
     def _site(self, load: Load | LoadVector, frame: _Frame, sure: bool) -> Site | None:
         """The site of a load, if it may be held."""
         if self.number == len(self.sites):
-            at, buffer = frame.index(load.at), _buffer(load)
-            kind = self.kinds.get(buffer) if sure and buffer in self.read_only else None
-            if at is None or kind is None:
+            at, buffer = frame.index(load.at), buffer_of(load)
+            kind = self.kinds.get(buffer) if sure else None
+            if not self.stores and buffer not in self.read_only:
+                kind = None
+            if at is None or kind is None or not self._wanted(at):
                 self.sites.append(None)
             else:
                 if isinstance(load, LoadVector):
@@ -433,6 +465,12 @@ class _Walk:
                 self.sites.append(Site(load, kind, at, frame.conditions, frame.loops, bounds))
         self.number += 1
         return self.sites[self.number - 1]
+
+    def _wanted(self, at: Index) -> bool:
+        """Whether an access there is one of those that are looked for."""
+        if self.stores or not self.turn:
+            return True
+        return self.met is not self.early and any(v.name == self.turn for v in at.variables)
 
 
 def _asked(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:
@@ -466,10 +504,11 @@ def _changing(loop: Loop, nodes: Sequence[Any]) -> set[str]:
 def _read_only(loop: Loop) -> set[str]:
     """The buffers that iterations name only to load from them."""
     loads = (one for one in every(loop.body) if isinstance(one, (Load, LoadVector)))
-    loaded = Counter(map(_buffer, loads))
+    loaded = Counter(map(buffer_of, loads))
     named = Counter(name for one in loop.body for name in names(one))
     return {name for name, times in loaded.items() if times == named[name]}
 
 
-def _buffer(load: Load | LoadVector) -> str:
+def buffer_of(load: Load | LoadVector) -> str:
+    """The name of what is read, '' where that is computed."""
     return load.buffer.name if isinstance(load.buffer, Name) else ""

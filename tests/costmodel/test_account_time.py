@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 
 from fusionstitch.costmodel.account import Account, Again, Path, PhaseAccount
-from fusionstitch.costmodel.account_time import account_us, least_us, missed_again, proven
+from fusionstitch.costmodel.account_time import (
+    account_us,
+    least_us,
+    missed_again,
+    path_cycles,
+    proven,
+)
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.work import Work
 from tests.costmodel.works import works
@@ -92,6 +98,11 @@ def test_what_has_no_registers_costs() -> None:
         for share in (0.0, 0.3, 1.0)
     )
     assert free < some < all_
+
+
+def test_blocks_of_a_cluster_wait_longer_than_threads_and_shorter_than_the_grid() -> None:
+    threads, cluster = (path_cycles(Path(**{step: 1})) for step in ("barriers", "meetings"))
+    assert threads < cluster < H200.grid_barrier_us * H200.cycles_per_us
 
 
 def test_blocks_hide_what_others_wait_for() -> None:

@@ -1,0 +1,158 @@
+"""What a thread does with memory while its blocks meet: loads that are on their way by then, and
+stores that the barrier does not wait for.
+
+What each iteration reads at a place of its own, such as the inputs of a step, is loaded where the
+iteration begins if it stands behind a barrier, else by the iteration before. What it stores for
+nobody in the loop waits in registers until the barrier at its end was met, whose release would wait
+for the memory.
+
+    for (turn ...)                                   for (turn ...)
+      ...                                              x_ahead = x[turn * 128 + lane];
+      fs_cluster_barrier();                            ...
+      y = f(x[turn * 128 + lane]);                     fs_cluster_barrier();
+      out[turn * 128 + lane] = y;                      out_behind = f(x_ahead);
+      fs_cluster_barrier();                            fs_cluster_barrier();
+                                                       out[turn * 128 + lane] = out_behind;
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fusionstitch.codegen.ir.expressions import Integer, Name, infix
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Barrier,
+    Blank,
+    For,
+    Group,
+    If,
+    Note,
+    Statement,
+    Store,
+)
+from fusionstitch.codegen.ir.walk import every, mapped, names
+from fusionstitch.codegen.places.index import Index, substituted, variable
+from fusionstitch.codegen.whiles.held import (
+    Walk,
+    all_loaded,
+    around,
+    buffer_of,
+    chosen_sites,
+)
+
+#: Elements that a thread has in registers for that, which others may need meanwhile.
+MOST_AHEAD = 16
+
+
+def load_ahead(
+    loop: For,
+    kinds: Mapping[str, str],
+    threads: tuple[int, int],
+    named: Callable[[str], str],
+) -> tuple[list[Statement], For]:
+    """What comes before a loop, and the loop, whose iterations load buffers at places that only the
+    number of the iteration changes: what they read behind a barrier where they begin, and what the
+    next one reads before its first barrier behind their own first one."""
+    walk = Walk(loop, kinds, threads, named, loop.variable)
+    walk.once()
+    ahead = all_loaded(walk, MOST_AHEAD, "ahead", "on its way while threads meet")
+    before, made = walk.asked(ahead), walk.once()
+    assert isinstance(made, For)
+    loads, made = _load_next(made, kinds, threads, named)
+    return [*before, *loads], replace(made, body=(*ahead, *made.body))
+
+
+def _load_next(
+    loop: For,
+    kinds: Mapping[str, str],
+    threads: tuple[int, int],
+    named: Callable[[str], str],
+) -> tuple[list[Statement], For]:
+    """What comes before a loop, and the loop, whose iterations load what the next one reads before
+    its first barrier behind their own first one."""
+    walk = Walk(loop, kinds, threads, named, loop.variable, early=True)
+    walk.once()
+    walk.sites = [None if site is None or site.bounds else site for site in walk.sites]
+    if _behind_barrier(loop.body, Blank()) is None:
+        return [], loop
+    found = all_loaded(walk, MOST_AHEAD, "next", "on its way since the step before")
+    arrays = [one for one in found if isinstance(one, (Note, Array))]
+    loads = [one for one in found if not isinstance(one, (Note, Array))]
+    if not loads:
+        return [], loop
+    first = [_in_turn(one, loop.variable, 0) for one in loads]
+    more = infix("<", infix("+", Name(loop.variable), 1), loop.stop)
+    later = If(more, body=tuple(_in_turn(one, loop.variable, 1) for one in loads))
+    body = _behind_barrier(walk.once().body, later)
+    assert body is not None
+    return [*walk.asked(found), *arrays, *first], replace(loop, body=body)
+
+
+def _in_turn(statement: Statement, turn: str, later: int) -> Statement:
+    """A statement in the first iteration (0), or in one later."""
+
+    def one(part: Any) -> Any:
+        if not isinstance(part, Integer):
+            return part
+        own = [v for v in part.index.variables if v.name == turn]
+        values = {v: variable(v.name, v.extent) + later if later else Index() for v in own}
+        return Integer(substituted(part.index, values))
+
+    return mapped(statement, one)
+
+
+def _behind_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statement, ...] | None:
+    """Statements with a new one behind the first barrier, unless that is in a loop or a branch."""
+    for number, one in enumerate(body):
+        if isinstance(one, Barrier):
+            return (*body[: number + 1], new, *body[number + 1 :])
+        if isinstance(one, Group) and any(isinstance(inner, Barrier) for inner in every(one.body)):
+            inside = _behind_barrier(one.body, new)
+            group = None if inside is None else replace(one, body=inside)
+            return None if group is None else (*body[:number], group, *body[number + 1 :])
+        if any(isinstance(inner, Barrier) for inner in every([one])):
+            return None
+    return None
+
+
+def store_behind(
+    loop: For,
+    kinds: Mapping[str, str],
+    threads: tuple[int, int],
+    named: Callable[[str], str],
+) -> tuple[list[Statement], For]:
+    """What comes before a loop, and the loop, whose iterations store single elements of buffers
+    behind their last barrier, where nothing else in it names these."""
+    end = max((n + 1 for n, one in enumerate(loop.body) if isinstance(one, Barrier)), default=0)
+    times = Counter(name for one in loop.body for name in names(one))
+    alone = {name: kind for name, kind in kinds.items() if times[name] == 1}
+    until = replace(loop, body=loop.body[:end])
+    walk = Walk(until, alone, threads, named, loop.variable, stores=True)
+    walk.once()
+    arrays: list[Statement] = []
+    stores: list[Statement] = []
+    for site in chosen_sites(walk.sites, MOST_AHEAD):
+        buffer = buffer_of(site.load)
+        site.name = named(f"{buffer}_behind")
+        arrays.append(Array(site.kind, site.name, site.elements if site.elements > 1 else None))
+        stores += around(site, Store(buffer, Integer(site.at), site.element))
+    if not stores:
+        return [], loop
+    body = (*arrays, *walk.once().body, *_joined(stores), *loop.body[end:])
+    return walk.asked(stores), replace(loop, body=body)
+
+
+def _joined(statements: Sequence[Statement]) -> list[Statement]:
+    """Statements, those under one condition together."""
+    found: list[Statement] = []
+    for one in statements:
+        last = found[-1] if found else None
+        if isinstance(one, If) and isinstance(last, If) and one.condition == last.condition:
+            found[-1] = replace(last, body=(*last.body, *one.body))
+        else:
+            found.append(one)
+    return found
