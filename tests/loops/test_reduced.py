@@ -35,8 +35,20 @@ def tabled(x: Any) -> Any:
     return lax.fori_loop(0, 3, body, x)
 
 
+def moved(x: Any) -> Any:
+    """A part of an array is written elsewhere in it: where the data says, and from there."""
+
+    def body(_: Any, s: Any) -> Any:
+        x, at = s
+        part = lax.dynamic_slice(x, (at, at - 3), (2, 3))
+        return lax.dynamic_update_slice(x, part * 0.5, (at - 5, 6 - at)), (at * 3 + 1) % 8
+
+    return lax.fori_loop(0, 5, body, (x, 3))
+
+
 #: Each with what it is given.
 REDUCED = {
+    moved: np.linspace(-1, 1, 5 * 7, dtype=np.float32).reshape(5, 7),
     repeated: np.asarray(2, np.uint8),
     tabled: np.linspace(-1, 1, 2 * 7 * 33, dtype=np.float32).reshape(2, 7, 33),
 }
