@@ -42,9 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shown = {name: n for name, n in report.items() if isinstance(n, int | float | str)}
     print("\n".join(f"{name}: {n}" for name, n in shown.items()))
     print(f"loops: {report['loops']}\nruns of them: {report['runs_by_form']}")
-    for one in report["failures"][:20]:
-        print(f"from_seed({one['seed']}), form {one['form']}: {one['wrong'][:300]}")
     return 1 if report["failures"] else 0
+
+
+def _said(one: dict[str, Any]) -> str:
+    why = " (hangs on rounding)" if one["rounding"] else ""
+    return f"from_seed({one['seed']}), form {one['form']}{why}: {one['wrong'][:400]}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -211,17 +214,22 @@ class Run:
             said = process.said()
             with self.lock:
                 if isinstance(said, dict):
-                    self.found.append(said)
+                    self.keep(said)
                     left.remove(said["seed"])
                     continue
                 if len(seeds) > 1:
                     self.batches += [(form, [seed]) for seed in left]
                 else:
-                    wrong = {"seed": seeds[0], "form": form, "wrong": said, "rounding": False}
-                    self.found.append(wrong)
+                    self.keep({"seed": seeds[0], "form": form, "wrong": said, "rounding": False})
             process.end()
             return None
         return process
+
+    def keep(self, one: dict[str, Any]) -> None:
+        """Takes in what came of a program, and says at once what is wrong with it."""
+        self.found.append(one)
+        if one["wrong"]:
+            print(_said(one), file=sys.stderr, flush=True)
 
     def report(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
