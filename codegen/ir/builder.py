@@ -108,6 +108,11 @@ class Writer:
         """The innermost frame that runs conditionally: loads stay at or inside it."""
         return max((d for d, b in enumerate(self.chain) if b.pinned), default=0)
 
+    def behind(self, depth: int) -> int:
+        """The same depth, or that of the frame right inside that runs conditionally."""
+        conditional = depth < self.depth and self.chain[depth + 1].pinned
+        return depth + 1 if conditional else depth
+
     def find(self, key: Any) -> tuple[Expr, int] | None:
         """A value computed in an open frame: what reads it, and that frame's depth."""
         for depth in range(self.depth, -1, -1):

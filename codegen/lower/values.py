@@ -214,6 +214,8 @@ class Values:
         depth = self.known.depth_of(index)
         if not in_range(op, index):  # what asks for the place stands around it
             depth = max(depth, self.writer.ordered_depth)
+        elif any(i.variables for i in index):  # a condition behind a place keeps it inside
+            depth = self.writer.behind(depth)
         return Load(Name(self.tables[op.id]), Integer(linearize(index, op.dims))), depth
 
     def _branches(self, op: Op, index: Indices) -> Task:

@@ -348,7 +348,11 @@ class Lowering(Elementwise):
             return home.value, home.depth
         own = self.rows.own(op)
         places = [i if n > 1 else Index() for i, n in zip(index, own, strict=True)]
-        return element(home.array, linearize(places, own)), home.depth
+        kept = element(home.array, linearize(places, own))
+        # what asks for a place that may lie outside stands around it
+        return kept, home.depth if in_range(op, index) else max(
+            home.depth, self.writer.ordered_depth
+        )
 
 
 def _label(op: Op) -> str:

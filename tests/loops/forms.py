@@ -15,7 +15,7 @@ from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles.generate import FORMS, plan_loops, write_loops
 from fusionstitch.costmodel.devices import device
-from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.errors import CodegenError, PassError
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.importer import from_proto
@@ -107,6 +107,8 @@ def cases(whole: Whole, name: str) -> Iterator[Case]:
         try:
             looped = plan_loops(whole.region, settings, asked=f"loop {form}")
             yield Case(whole, form, write_loops(looped, settings))
+        except PassError:  # a defect, and no reason to leave a loop to XLA
+            raise
         except CodegenError:
             continue
 

@@ -223,6 +223,8 @@ class Growth(Rare):
         begin = last + step * trips - over if down else last
         end = last if down else last + step * trips - over
         begin, end = (max(begin, end), end) if down else (begin, max(begin, end))
+        if (begin, end) == (0, 1):  # XLA does not turn `while i < 1: i += 2` at all from 0 on
+            end = step
         start = [v.x for v in self.carried()]
         # XLA takes `while i <= n: i += 2` to turn once where it begins at n + 1
         strict = self.flag() or begin == end
