@@ -74,7 +74,13 @@ def loops() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
     from tests.codegen.test_whole_loops import PROGRAMS as ROWS
 
     rows = {name: (fun, (np.asarray(x),)) for name, (fun, x, _) in ROWS.items()}
-    table = {"rows": rows, "dealt": DEALT, "block": PROGRAMS, "grid": PROGRAMS}
+    table = {
+        "rows": rows,
+        "dealt": DEALT,
+        "cluster": {**PROGRAMS, **DEALT},
+        "block": PROGRAMS,
+        "grid": PROGRAMS,
+    }
     for form, programs in table.items():
         for name, (fun, args) in programs.items():
             region = whole_of(fun, *args, name=f"k_{form}_{name.replace(' ', '_')}")

@@ -15,9 +15,10 @@ class Path:
     `rounds` of loads from global memory that wait for the one before, of which `far` leave the
     multiprocessor; `accesses` of global memory and those `near`, of shared memory and tables;
     elementwise `ops` in the FLOPs and integer operations of `Work`; fields of `records` that are
-    joined; `special` functions, `divisions` of indices, `shuffles`, `barriers` below the grid's,
-    `products` on tensor cores. `chain` are cycles of the longest chain of operations, and elements
-    of the thread's own arrays are read or written `kept` times.
+    joined; `special` functions, `divisions` of indices, `shuffles`, `barriers` of a block or less
+    and those of a cluster, `meetings`; `products` on tensor cores. `chain` are cycles of the
+    longest chain of operations, and elements of the thread's own arrays are read or written `kept`
+    times.
     """
 
     rounds: float = 0
@@ -30,6 +31,7 @@ class Path:
     divisions: float = 0
     shuffles: float = 0
     barriers: float = 0
+    meetings: float = 0
     products: float = 0
     chain: float = 0
     kept: float = 0

@@ -35,8 +35,9 @@ class Prices:
     with what is `independent` of each other.
     Kernels were counted less well when they were found: arrays took registers to the end of their
     frames, a product and its sum were three operations.
-    Two are not those of the fit: `spilled` is where two loops both come out right, `products` where
-    layers and attention do, in f32 and bf16, since tensor cores are counted by instructions.
+    Three are not those of the fit: `spilled` is where two loops both come out right, `products`
+    where layers and attention do, in f32 and bf16, since tensor cores are counted by instructions;
+    `meetings`, barriers of clusters, is a guess of 0.2 us.
     """
 
     rounds: float = 6.48
@@ -49,6 +50,7 @@ class Prices:
     divisions: float = 7.78
     shuffles: float = 25.3
     barriers: float = 67.2
+    meetings: float = 370.0
     products: float = 40.0
     chain: float = 1.04
     issue_access: float = 6.56
@@ -153,7 +155,8 @@ def _independent(phase: PhaseAccount, account: Account, device: Device) -> float
     """How many parts of what is on a multiprocessor go their ways without the others: blocks whose
     threads wait for each other, else warps."""
     blocks = _resident(account, device)
-    return blocks if phase.path.barriers else blocks * account.threads / device.warp_size
+    waits = phase.path.barriers + phase.path.meetings
+    return blocks if waits else blocks * account.threads / device.warp_size
 
 
 def _again_bytes(

@@ -96,6 +96,11 @@ class Device:
         return self.cooperative_limit == 1
 
     @property
+    def holds_its_blocks(self) -> bool:
+        """Whether it stands for what some blocks have, each a multiprocessor of its own."""
+        return self.cooperative_limit == self.sm_count
+
+    @property
     def cycles_per_us(self) -> float:
         """Of a multiprocessor, which starts two FLOPs in each of its `LANES` a cycle."""
         return self.fp32_flops / self.sm_count / LANES / 2 / 1e6

@@ -1,4 +1,4 @@
-"""One loop in the four forms of its kernel: who runs an iteration, and where the state lives."""
+"""One loop in four forms of its kernel: who runs an iteration, and where the state lives."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The kernels of the recorded loops in each of their forms: what prices of loops are fitted to.
 
-    python -m benchmarks.loops.by_form FOLDER [JOBS]    cubins, for `benchmarks/revisions.py times`
+    python -m benchmarks.loops.by_form FOLDER [JOBS [PROGRAM...]]
+
+writes cubins for `benchmarks/revisions.py times`.
 
 Loops are those whose turns the program says: others turn as often as the data wants.
 """
@@ -8,7 +10,7 @@ Loops are those whose turns the program says: others turn as often as the data w
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,12 @@ from fusionstitch.options import Options
 LONGEST = 200_000.0
 
 
-def kernels() -> Iterator[tuple[str, Kernel, KernelFacts]]:
-    """The kernels by name, with what they do."""
+def kernels(programs: Collection[str] = ()) -> Iterator[tuple[str, Kernel, KernelFacts]]:
+    """The kernels of programs, of all for none, by name, with what they do."""
     target = device("h200")
     for program, module in stored():
+        if programs and program not in programs:
+            continue
         for form in FORMS:
             made: list[tuple[Kernel, KernelFacts]] = []
             with taken(form, made):
@@ -48,8 +52,9 @@ def known(turns: Any) -> bool:
 
 
 def main() -> None:
-    found = ((name, kernel) for name, kernel, _ in kernels())
-    write(found, Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    folder, jobs, programs = sys.argv[1], sys.argv[2:3], sys.argv[3:]
+    found = ((name, kernel) for name, kernel, _ in kernels(programs))
+    write(found, Path(folder), *map(int, jobs))
 
 
 if __name__ == "__main__":

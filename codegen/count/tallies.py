@@ -184,7 +184,8 @@ class _Walk(Visits):
         self.expr(one.address)
         place = self.names.places.get(one.buffer)
         if place:
-            self.access(self.now.stores, place, self.address(place, one.address), place.item)
+            for _ in range(one.blocks):
+                self.access(self.now.stores, place, self.address(place, one.address), place.item)
             if place.memory is Memory.SHARED:
                 self.chain.write((one.buffer, None), time)
 
@@ -195,7 +196,8 @@ class _Walk(Visits):
             self.where(one.condition)
         if place:
             width = kind_of(self.kinds[one.values]).bytes
-            self.access(self.now.stores, place, self.address(place, one.address), width)
+            for _ in range(one.blocks):
+                self.access(self.now.stores, place, self.address(place, one.address), width)
             if place.memory is Memory.SHARED:
                 self.chain.write((one.buffer, None), self.chain.read((one.values, None)))
         self.runs = outer
@@ -216,6 +218,8 @@ class _Walk(Visits):
         self.chain.settle()
         if one.scope is Scope.GRID:
             self.close()
+        elif one.scope is Scope.CLUSTER:
+            self.path.meetings += 1
         else:
             self.path.barriers += 1
 

@@ -298,7 +298,11 @@ class Visits:
             self.wait()
         path = self.path
         path.shuffles += found.shuffles
-        path.barriers += sum(meetings for _, meetings in found.barriers)
+        for scope, meetings in found.barriers:
+            if scope is Scope.CLUSTER:
+                path.meetings += meetings
+            else:
+                path.barriers += meetings
         path.near += sum(n for _, n in (*found.loads, *found.stores)) / found.threads
         path.products += found.products
         times, now = self.runs.total, self.now

@@ -25,6 +25,19 @@ FS_FN T* fs_cluster_shared(T* own, int rank) {
 #endif
 }
 
+// Stores an element, or a vector, at a place in the shared memory of each block of a cluster.
+template <int BLOCKS, class T, class V>
+FS_FN void fs_store_all(T* own, V value) {
+  FS_UNROLL for (int rank = 0; rank < BLOCKS; ++rank) *fs_cluster_shared(own, rank) = value;
+}
+
+template <int BLOCKS, class T, int N>
+FS_FN void fs_store_vec_all(T* own, fs_vec<T, N> values) {
+  FS_UNROLL for (int rank = 0; rank < BLOCKS; ++rank) {
+    fs_store_vec(fs_cluster_shared(own, rank), values);
+  }
+}
+
 // Reduces several values over the BLOCKS blocks of a cluster, of WARPS warps each; all threads call
 // it, and each gets the results in place. A block hands its result to each of the others.
 // `scratch` holds twice fs_slot<T>() bytes of shared memory per value. Barriers: one of the cluster

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_ROWS
+from fusionstitch.codegen.dots.tile import MOST_ROWS, TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_ROWS
 from fusionstitch.codegen.loops.coalescing import line_costs
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.stages import Stage
@@ -42,7 +42,9 @@ def tile_dots(groups: Iterable[Group], device: Device) -> None:
     for group in groups:
         dots = _lone_dots(group)
         dot = max(dots, key=group.inner_size, default=None)
-        if dot is not None and not _shared_by_lanes(dot, device):
+        if dot is None or (device.holds_its_blocks and _tile_of_block(group, dot, device)):
+            continue
+        if not _shared_by_lanes(dot, device):
             _tile(group, dot, device)
 
 
@@ -64,6 +66,20 @@ def _shared_by_lanes(dot: Stage, device: Device) -> bool:
     if dot_flops(dot.op) > 2 * SHARED_ADDS:
         return False
     return along_inner < along_row and lanes <= device.sm_count * device.max_threads_per_sm
+
+
+def _tile_of_block(group: Group, dot: Stage, device: Device) -> bool:
+    """Gives each of a cluster's blocks one tile of a dot of few rows, all of them by its share of
+    the columns: it then reads its own part of an operand alone, each element once for all rows, and
+    the same in every iteration. Whether the dot is such a one."""
+    rows, columns = (minor_axis(group, side) for side in free_dims(group, dot))
+    if rows is None or columns is None or device.holds_one_block:
+        return False
+    height, width = group.axes.extent(rows), group.axes.extent(columns)
+    if height * width < dot.op.shape.size or height > MOST_ROWS or width % device.sm_count:
+        return False
+    _hold(group, rows, height, columns, width // device.sm_count)
+    return True
 
 
 def _tile(group: Group, dot: Stage, device: Device) -> None:
@@ -89,6 +105,11 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
     most = warps * group.axes.extent(columns) // width
     if most < FEW_TILES * device.sm_count and group.inner_size(dot) > LONG_DEPTH:
         return
+    _hold(group, rows, height, columns, width)
+
+
+def _hold(group: Group, rows: int, height: int, columns: int, width: int) -> None:
+    """Makes tiles of `height` by `width` results."""
     group.held = (split(group, rows, height), split(group, columns, width))
     group.axes.refresh()
     group.spread([leaf for leaf in group.axes.grid() if leaf not in group.held])

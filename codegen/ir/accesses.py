@@ -230,7 +230,9 @@ class Accesses:
             if is_pointer(one):
                 self.pointers[one.name] = tuple(dict.fromkeys(self._pointed(one.value)))
         elif isinstance(one, (Store, StoreVector)) and one.buffer in self.areas:
-            yield self._element(one.buffer, one.address, frame, writes=True)
+            among = Scope.CLUSTER if one.blocks > 1 else Scope.BLOCK
+            own = self._element(one.buffer, one.address, frame, writes=True)
+            yield replace(own, among=among)
 
     def swapped(self, one: Swap, access: Access) -> Access:
         """An access of before two buffers changed names, by the name of now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fusionstitch.codegen.ir.expressions import SHARED, Pointer, infix
+from fusionstitch.codegen.ir.expressions import SHARED, Name, Pointer, infix
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     ALL,
@@ -113,8 +113,16 @@ def _shared(one: Shared) -> str:
     return _let(Let(f"{one.kind}*", one.name, value, one.changes))
 
 
+def _store(one: Store) -> str:
+    if one.blocks > 1:
+        place = infix("+", Name(one.buffer), one.address)
+        return f"fs_store_all<{one.blocks}>({spell(place)}, {spell(one.value)});"
+    return f"{one.buffer}[{spell(one.address)}] = {spell(one.value)};"
+
+
 def _store_vector(one: StoreVector) -> str:
-    store = f"fs_store_vec({one.buffer} + {spell(one.address)}, {one.values});"
+    function = "fs_store_vec" if one.blocks == 1 else f"fs_store_vec_all<{one.blocks}>"
+    store = f"{function}({one.buffer} + {spell(one.address)}, {one.values});"
     return f"if ({spell(one.condition)}) {store}" if one.condition else store
 
 
@@ -135,7 +143,7 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     Array: _array,
     Table: _table,
     Assign: lambda one: f"{spell(one.target)} {one.operator}= {spell(one.value)};",
-    Store: lambda one: f"{one.buffer}[{spell(one.address)}] = {spell(one.value)};",
+    Store: _store,
     StoreVector: _store_vector,
     Fill: lambda one: (
         f"FS_UNROLL for (int i = 0; i < {one.size}; ++i) {one.array}[i] = {spell(one.value)};"

@@ -78,22 +78,25 @@ class Assign:
 
 @dataclass(frozen=True)
 class Store:
-    """An element of memory that other threads, or the host, may read."""
+    """An element of memory that other threads, or the host, may read; of shared memory that of all
+    `blocks` of a cluster, where these are several."""
 
     buffer: str
     address: Expr
     value: Expr
+    blocks: int = 1
 
 
 @dataclass(frozen=True)
 class StoreVector:
     """Neighbouring elements of memory, stored at once; only where `condition` holds if there is
-    one. `values` is an array of this thread."""
+    one. `values` is an array of this thread. `blocks` as in `Store`."""
 
     buffer: str
     address: Expr
     values: str
     condition: Expr | None = None
+    blocks: int = 1
 
 
 @dataclass(frozen=True)

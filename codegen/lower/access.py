@@ -183,13 +183,14 @@ class Access:
         stores: list[Store] = []
         for place in self.memory.written(op):
             if base is None or self.vector is None:
-                stores.append(Store(place, Integer(address), stored))
+                stores.append(Store(place, Integer(address), stored, self._copies(place)))
                 continue
             values = self.writer.name(f"{place}_vector")
             vector = Array(f"fs_vec<{kind.storage}, {self.vector.width}>", values)
             self.writer.add(vector, self.vector.depth)
             self.writer.add(Assign(Element(Name(values), Name(self.vector.lane.name)), stored))
-            self.pending.append(StoreVector(place, Integer(base), values, condition))
+            store = StoreVector(place, Integer(base), values, condition, self._copies(place))
+            self.pending.append(store)
         return stores
 
     def _store_parts(self, op: Op, index: Indices, value: Expr, condition: Expr | None) -> None:
@@ -197,7 +198,12 @@ class Access:
         for part in self.memory.parts.get(op.id, ()):
             at = [i + start for i, start in zip(index, part.starts, strict=True)]
             place = Integer(linearize(at, part.dims))
-            self._guarded_stores(condition, [Store(part.buffer, place, as_stored(op, value))])
+            store = Store(part.buffer, place, as_stored(op, value), self._copies(part.buffer))
+            self._guarded_stores(condition, [store])
+
+    def _copies(self, buffer: str) -> int:
+        """The blocks that have a buffer of that name."""
+        return self.memory.copies.get(buffer, 1)
 
     def _guarded_stores(self, condition: Expr | None, stores: Sequence[Store]) -> None:
         if not stores:

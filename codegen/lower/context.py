@@ -38,6 +38,8 @@ class Memory:
     tables: dict[int, str]
     #: by op id, the parts of arrays that a value is: buffer, dims, where the part begins
     parts: Mapping[int, Sequence[Part]] = field(default_factory=dict)
+    #: by name, how many blocks of a cluster have such a buffer: what one writes goes to all of them
+    copies: Mapping[str, int] = field(default_factory=dict)
 
     def written(self, op: Op) -> list[str]:
         """The buffers that a value computed here is written to."""

@@ -380,8 +380,9 @@ def pieces(index: Index) -> list[str | int]:
     for term, coefficient in sorted(index.terms, key=lambda tc: -abs(tc[1])):
         negative = coefficient < 0
         found.append((" - " if negative else " + ") if found else ("-" if negative else ""))
-        if signed and isinstance(term, Var) and term.name in UNSIGNED:
-            found += ["int(", term.name, ")"]
+        if signed and _has_no_sign(term):
+            own = _term_pieces(term)
+            found += ["int", *own] if own[0] == "(" else ["int(", *own, ")"]
         else:
             found += _term_pieces(term)
         if abs(coefficient) != 1:
@@ -391,6 +392,13 @@ def pieces(index: Index) -> list[str | int]:
     if index.const:
         found += [" - " if index.const < 0 else " + ", abs(index.const)]
     return found
+
+
+def _has_no_sign(term: Term) -> bool:
+    """Whether the C text of a term is made of numbers of the hardware, as they are."""
+    if isinstance(term, (Var, Fetched)):
+        return isinstance(term, Var) and term.name in UNSIGNED
+    return term.base.lo >= 0 and any(_has_no_sign(inner) for inner, _ in term.base.terms)
 
 
 def _term_pieces(term: Term) -> list[str | int]:

@@ -228,7 +228,8 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     if FULL_ROW < longest <= LONGEST_KEPT and _keeps_two(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
     points = 1
-    busy_tiles = 0 if device.holds_one_block else 2 * device.sm_count // alike
+    tiles_each = 1 if device.holds_its_blocks else 2
+    busy_tiles = 0 if device.holds_one_block else tiles_each * device.sm_count // alike
     while points < group.tiles:
         filled = any(
             points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests

@@ -1,7 +1,8 @@
-"""Rows of a loop dealt to blocks: each block runs all iterations of its own rows.
+"""Rows of a loop dealt to blocks, or to clusters of them: each runs all iterations of its own rows.
 
 A region whose loops never mix elements along an axis is made into that of one block: `rows` of the
 axis, read from the inputs from the block's first row on. What it gives is that part of the outputs.
+A cluster has rows as a block has.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ MOST_BLOCKS = 2
 
 @dataclass(frozen=True, eq=False)
 class Dealt:
-    """The region of one of `blocks`, by output its whole shape and where the block's part of it
-    begins, and the `rows` that each block has."""
+    """The region of one of `blocks`, or of as many clusters, by output its whole shape and where
+    the block's part of it begins, and the `rows` that each block has."""
 
     flat: Flat
     blocks: int
@@ -38,24 +39,33 @@ class Dealt:
     rows: int
 
 
-def deal(flat: Flat, device: Device) -> Dealt:
-    """The region of a block that has some rows of the longest axis that survives. Raises
-    CodegenError where there is none, or an output does not have it."""
+def deal(flat: Flat, device: Device, cluster: int = 1) -> Dealt:
+    """The region of a block, or of a `cluster` of as many, that has some rows of the longest axis
+    that survives. Raises CodegenError where there is none, or an output does not have it."""
     axes = Axes(flat)
-    most = MOST_BLOCKS * device.sm_count
+    most = MOST_BLOCKS * device.sm_count if cluster == 1 else clusters_at_once(device, cluster)
     for axis, extent in sorted(axes.surviving(flat), key=lambda found: -found[1]):
-        rows = next(n for n in range(1, extent + 1) if extent % n == 0 and extent // n <= most)
-        if rows == extent:
+        parts = (n for n in range(1, extent) if extent % n == 0 and extent // n <= most)
+        if (rows := next(parts, 0)) == 0:
             continue
         chosen = Rows(axes.named, ((axis, extent),), axes.before)
-        return _Dealer(flat, chosen, axes.cut, rows, extent // rows).dealt()
+        return _Dealer(flat, chosen, axes.cut, rows, extent // rows, cluster).dealt()
     raise CodegenError("No axis survives the loop.")
 
 
+def clusters_at_once(device: Device, blocks: int) -> int:
+    """Clusters of so many blocks, one to a multiprocessor, that run at once: multiprocessors come
+    in groups that no cluster reaches across, of which some have more than whole clusters fill."""
+    group = min(device.cluster_limit, device.sm_count)
+    return device.sm_count // group * (group // blocks)
+
+
 class _Dealer:
-    def __init__(self, flat: Flat, chosen: Rows, cut: Set[int], rows: int, blocks: int):
+    def __init__(
+        self, flat: Flat, chosen: Rows, cut: Set[int], rows: int, blocks: int, cluster: int
+    ):
         self.flat, self.chosen, self.cut, self.rows, self.blocks = flat, chosen, cut, rows, blocks
-        self.first = variable(BLOCK.name, blocks) * rows
+        self.first = variable(BLOCK.name, blocks * cluster) // cluster * rows
         self.number = Op(
             "parameter",
             Shape("s32"),

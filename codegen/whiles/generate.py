@@ -19,7 +19,13 @@ from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.whiles.flat import Flat, flatten
 from fusionstitch.codegen.whiles.in_rows import InRows, in_rows, write_rows
 from fusionstitch.codegen.whiles.lower_phased import write_phased
-from fusionstitch.codegen.whiles.phased import Phased, dealt_to_blocks, in_one_block, on_the_grid
+from fusionstitch.codegen.whiles.phased import (
+    Phased,
+    dealt_to_blocks,
+    in_clusters,
+    in_one_block,
+    on_the_grid,
+)
 from fusionstitch.codegen.whiles.told import facts
 from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS, turns
 from fusionstitch.codegen.whiles.written import Written
@@ -34,6 +40,7 @@ Form = InRows | Phased
 FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
     "rows": in_rows,
     "dealt": dealt_to_blocks,
+    "cluster": in_clusters,
     "block": in_one_block,
     "grid": on_the_grid,
 }
@@ -56,7 +63,8 @@ def plan_loops(
     region: Graph, settings: Settings, watch: Watch = NOBODY, asked: str | None = None
 ) -> Looped:
     """The fastest form by the account of its statements, or the one that the template `asked` says
-    ("loop grid"). Raises CodegenError where no kernel runs the loops of a region."""
+    ("loop grid"). Clusters are for what outgrows a block. Raises CodegenError where no kernel runs
+    the loops of a region."""
     flat = _flat(region, settings, watch)
     names = tuple(FORMS) if asked is None else form_of(asked)
     if not names:
@@ -65,6 +73,8 @@ def plan_loops(
     refused: list[CodegenError] = []
     found: list[Looped] = []
     for name in names:
+        if name == "cluster" and any(map(_holds, found)):
+            continue  # what a block has at hand, a cluster would only hand round
         try:
             found.append(_looped(region, FORMS[name](flat.copied(), settings), settings))
         except CodegenError as error:
@@ -76,6 +86,12 @@ def plan_loops(
         watch.lowered(best.begun, "lowered", "what the loops became")
         passed(best.begun, watch)
     return best
+
+
+def _holds(looped: Looped) -> bool:
+    """Whether each thread, or each block, holds all that iterations read again of its rows."""
+    form = looped.form
+    return isinstance(form, InRows) or bool(form.program.dealt and form.threads.holds)
 
 
 def form_of(template: str) -> tuple[str, ...]:
@@ -128,6 +144,7 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
         block=lowered.block,
         shared_bytes=lowered.shared,
         cooperative=written.meet,
+        cluster=lowered.cluster,
         template=form.template,
         facts=(
             *looped.facts.facts,

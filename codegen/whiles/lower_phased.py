@@ -14,6 +14,7 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
     apply,
+    infix,
     number,
 )
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
@@ -51,7 +52,7 @@ def write_phased(form: Phased, settings: Settings) -> Written:
     """The statements of the loops. Raises CodegenError where a value has no place."""
     device = settings.device
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
-    resident, meet = form.threads.resident, not form.alone
+    resident, meet = form.threads.resident, form.scope is Scope.GRID
     lowered = replace(lowering.lowered(), per_sm=resident if meet or resident > 1 else 0)
     return Written(lowered, lowering.graphs, lowering.scratch, meet, names=lowering.names)
 
@@ -67,7 +68,9 @@ class PhasedLowering:
         self.writer = Writer()
         self.writer.name(self.flat.graph.name)
         self.int = "long long" if is_wide(self.flat.graph) else "int"
-        self.barrier = None if phased.alone else Barrier(Scope.GRID)
+        self.barrier = None if phased.alone else Barrier(phased.scope)
+        #: the buffers in shared memory that each block of a cluster has
+        self.copies: dict[str, int] = {}
         self.names: dict[Slot, str] = {}
         self.buffers: list[Buffer] = []
         self.scratch: list[Shape] = []
@@ -88,6 +91,9 @@ class PhasedLowering:
         self.outputs = [self.writer.name(f"{op.name or op.opcode}_out") for op in roots]
         for op, name, shape in zip(roots, self.outputs, shapes, strict=True):
             self.buffers.append(replace(buffer_of(op, name, Space.OUTPUT), size=shape.size))
+        if phased.scope is Scope.CLUSTER:
+            begun = Barrier(Scope.CLUSTER, why="all run before one writes to another")
+            self.writer.add(begun)
         self.pieces(phased.pieces)
         return Lowered(
             name=flat.graph.name,
@@ -95,7 +101,7 @@ class PhasedLowering:
             functions=(),
             body=self.writer.body,
             block=phased.block,
-            cluster=1,
+            cluster=phased.cluster,
             grid=phased.grid,
             shared=self.shared,
         )
@@ -132,16 +138,20 @@ class PhasedLowering:
         return self.name(slot)
 
     def own(self, label: str, dtype: str, shape: Shape) -> str:
-        """A buffer of the kernel's own, of elements of `dtype`: in shared memory if there is only
-        one block, and room. `shape` says how large it is."""
+        """A buffer of the kernel's own, of elements of `dtype`: in shared memory if only a block
+        reads it and has room, or a cluster, each of whose blocks then has one; else in global
+        memory, where no others need one. `shape` says how large it is."""
         name = self.writer.name(f"{label}_scratch")
         kind, size = c_type(dtype), shape.bytes // c_type(dtype).bytes
-        if self.phased.alone and self.shared + shape.bytes <= self.room:
+        shared = self.phased.scope is not Scope.GRID
+        if shared and self.shared + shape.bytes <= self.room:
             place = Shared(kind.storage, name, self.shared, size, kind.bytes, changes=True)
             self.writer.add(place, depth=0)
             self.shared += -(-shape.bytes // ACCESS_BYTES) * ACCESS_BYTES
+            if self.phased.cluster > 1:
+                self.copies[name] = self.phased.cluster
             return name
-        if self.phased.grid > 1 and self.phased.alone:
+        if shared and self.phased.grid > self.phased.together:
             raise CodegenError(f"{label}, {shape}, does not fit into the memory of its block.")
         self.buffers.append(Buffer(name, kind.storage, size, Space.SCRATCH))
         self.scratch.append(shape)
@@ -219,7 +229,7 @@ class PhasedLowering:
         if alone and any(t.over for targets in one.targets for t in targets):
             self.writer.add(Barrier(Scope.BLOCK, why="parts are written over"))
         self.graphs.append(graph)
-        plan = replace(scheduled.plan, grid=1 if alone else self.phased.grid)
+        plan = replace(scheduled.plan, grid=self.phased.together)
         inputs = {
             p.id: self.read(slot)
             for p, slot in zip(graph.parameters, one.sources, strict=True)
@@ -241,13 +251,21 @@ class PhasedLowering:
             scratch |= dict.fromkeys((op.id for op in own.ops), name)
         tables = {op.id: self.table(op) for op in graph if is_table(op)}
         layout = scheduled.layout
-        memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts)
-        worker = number(0) if alone else BLOCK
+        memory = Memory(
+            *(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts, self.copies)
+        )
+        worker = self.worker()
         context = Context(
             plan, memory, self.numerics, self.int, self.writer, worker=worker, repeated=True
         )
         with self.writer.forgetting():
             KernelEmitter(context).phases(self.barrier)
+
+    def worker(self) -> Expr:
+        """The number of a block among those that work on an iteration together."""
+        if self.phased.scope is Scope.CLUSTER:
+            return infix("%", BLOCK, self.phased.cluster)
+        return number(0) if self.phased.alone else BLOCK
 
 
 class _Scalars(Elementwise):

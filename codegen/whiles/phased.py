@@ -1,14 +1,16 @@
 """Loops whose threads work on an iteration together: how they are dealt out, and what that takes.
 
-Each piece is scheduled as any region is, for all multiprocessors or for one block, and its phases
-become those of one kernel: with a barrier of the grid, or of the block, from phase to phase and
-from iteration to iteration.
+Each piece is scheduled as any region is, for all multiprocessors, for one block or for those of a
+cluster, and its phases become those of one kernel: with a barrier of the grid, the block or the
+cluster from phase to phase and from iteration to iteration.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fusionstitch.codegen.ir.statements import Scope
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS
@@ -35,6 +37,7 @@ from fusionstitch.codegen.whiles.threads import (
     Threads,
     free_registers,
     threads_alone,
+    threads_in_cluster,
 )
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
@@ -53,8 +56,10 @@ class Phased:
     outputs: dict[Slot, int]
     threads: Threads
     grid: int
-    #: whether blocks have nothing in common
-    alone: bool
+    #: who works on an iteration together: a block, a cluster of blocks, or all of them
+    scope: Scope
+    #: the blocks of a cluster, if clusters do
+    cluster: int = 1
 
     @property
     def block(self) -> int:
@@ -62,12 +67,27 @@ class Phased:
         return self.threads.block
 
     @property
+    def alone(self) -> bool:
+        """Whether blocks have nothing in common."""
+        return self.scope is Scope.BLOCK
+
+    @property
+    def together(self) -> int:
+        """The blocks that work on an iteration together."""
+        return {Scope.BLOCK: 1, Scope.CLUSTER: self.cluster}.get(self.scope, self.grid)
+
+    @property
+    def form(self) -> str:
+        """The word for how the kernel is dealt out."""
+        if self.alone:
+            return "dealt" if self.program.dealt else "block"
+        return "cluster" if self.scope is Scope.CLUSTER else "grid"
+
+    @property
     def template(self) -> str:
         """How the kernel is dealt out, as a line."""
-        form = "grid"
-        if self.alone:
-            form = "dealt" if self.program.dealt else "block"
-        return f"loop {form} blocks {self.grid} threads {self.block}"
+        cluster = f" cluster {self.cluster}" if self.cluster > 1 else ""
+        return f"loop {self.form} blocks {self.grid} threads {self.block}{cluster}"
 
     @property
     def flat(self) -> Flat:
@@ -77,14 +97,41 @@ class Phased:
 
 def dealt_to_blocks(flat: Flat, settings: Settings) -> Phased:
     """Each block runs all iterations of its own rows. Raises CodegenError without such rows."""
-    dealt = deal(let_rows_stop(flat), settings.device)
-    cut = program(carry_conditions(dealt.flat), dealt)
-    return _planned(cut, settings, _one_block(settings.device))
+    cut = _dealt(flat, settings.device)
+    threads = threads_alone(cut, settings.device)
+    return _planned(cut, settings, share(settings.device, 1), threads)
+
+
+def in_clusters(flat: Flat, settings: Settings) -> Phased:
+    """Each cluster of blocks runs all iterations of its own rows; without such rows, one of the
+    largest clusters runs all. Raises CodegenError for a device that has none."""
+    device = settings.device
+    sizes = [1 << n for n in range(1, min(device.cluster_limit, device.sm_count).bit_length())]
+    if not sizes:
+        raise CodegenError(f"{device.name} has no clusters of blocks.")
+    try:
+        cut, blocks = _dealt_to_clusters(flat, device, sizes)
+    except CodegenError:
+        cut, blocks = program(carry_conditions(flat)), sizes[-1]
+    threads = threads_in_cluster(cut, device, blocks)
+    return _planned(cut, settings, share(device, blocks), threads)
+
+
+def _dealt_to_clusters(flat: Flat, device: Device, sizes: Sequence[int]) -> tuple[Program, int]:
+    """The program of the smallest clusters whose blocks hold together what all iterations read,
+    and their size. Raises CodegenError without rows, and where the largest do not hold that."""
+    for blocks in sizes:
+        cut = _dealt(flat.copied(), device, blocks)
+        if threads_in_cluster(cut, device, blocks).holds:
+            return cut, blocks
+    raise CodegenError("No cluster of blocks holds what all iterations read.")
 
 
 def in_one_block(flat: Flat, settings: Settings) -> Phased:
     """One block runs all iterations."""
-    return _planned(program(carry_conditions(flat)), settings, _one_block(settings.device))
+    cut = program(carry_conditions(flat))
+    threads = threads_alone(cut, settings.device)
+    return _planned(cut, settings, share(settings.device, 1), threads)
 
 
 def on_the_grid(flat: Flat, settings: Settings) -> Phased:
@@ -92,26 +139,34 @@ def on_the_grid(flat: Flat, settings: Settings) -> Phased:
     return _planned(program(carry_conditions(flat)), settings, settings.device)
 
 
-def _one_block(device: Device) -> Device:
-    """What a device is for a single block."""
-    share = 1 / device.sm_count
+def _dealt(flat: Flat, device: Device, cluster: int = 1) -> Program:
+    """The program of a block, or of a cluster of as many, that has rows of its own."""
+    dealt = deal(let_rows_stop(flat), device, cluster)
+    return program(carry_conditions(dealt.flat), dealt)
+
+
+def share(device: Device, blocks: int) -> Device:
+    """What a device is for so many blocks, one to a multiprocessor."""
+    part = blocks / device.sm_count
     return replace(
         device,
-        sm_count=1,
-        dram_bytes_per_s=device.dram_bytes_per_s * share,
-        l2_bytes_per_s=device.l2_bytes_per_s * share,
-        fp32_flops=device.fp32_flops * share,
-        fp64_flops=device.fp64_flops * share,
-        special_per_s=device.special_per_s * share,
-        int32_ops=device.int32_ops * share,
-        cooperative_limit=1,
+        sm_count=blocks,
+        dram_bytes_per_s=device.dram_bytes_per_s * part,
+        l2_bytes_per_s=device.l2_bytes_per_s * part,
+        fp32_flops=device.fp32_flops * part,
+        fp64_flops=device.fp64_flops * part,
+        special_per_s=device.special_per_s * part,
+        int32_ops=device.int32_ops * part,
+        cooperative_limit=blocks,
+        cluster_limit=1,
     )
 
 
-def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
-    """The program for as many multiprocessors as `device` has."""
-    alone = device.sm_count == 1
-    threads = threads_alone(cut, settings.device) if alone else None
+def _planned(
+    cut: Program, settings: Settings, device: Device, threads: Threads | None = None
+) -> Phased:
+    """The program for as many multiprocessors as `device` has, each with one block of `threads`,
+    or (None) for all blocks that fit."""
     block = threads.block if threads else 0
     schedules: dict[Straight, Scheduled] = {}
     for piece in sorted(straight_ones(cut.pieces), key=lambda piece: -_elements(piece)):
@@ -119,22 +174,25 @@ def _planned(cut: Program, settings: Settings, device: Device) -> Phased:
         block = block or scheduled.plan.block
         schedules[piece] = scheduled
     same = _same(cut, schedules)
-    outputs = _outputs(cut, same, alone)
+    outputs = _outputs(cut, same, threads is not None)
     rest = {n: slot for n, slot in cut.handed_on.items() if n not in outputs.values()}
     every = cut.pieces
     if rest:
         last = copied_to_outputs(cut.flat.graph.name, rest)
         schedules[last] = _scheduled(last, settings, device, block)
         every = (*every, last)
+    scope, cluster = Scope.GRID, 1
     if threads:
-        grid = cut.dealt.blocks if cut.dealt else 1
+        cluster = device.sm_count
+        scope = Scope.CLUSTER if cluster > 1 else Scope.BLOCK
+        grid = (cut.dealt.blocks if cut.dealt else 1) * cluster
     else:
         per_sm = [s.plan.blocks_per_sm or 1 for s in schedules.values() if s.plan.cooperative]
         fewest = min(per_sm, default=max(1, RESIDENT_THREADS // block))
         grid = min(max(s.plan.grid for s in schedules.values()), device.sm_count * fewest)
         resident = -(-grid // device.sm_count)
         threads = Threads(block, resident, free_registers(block * resident, device))
-    return Phased(cut, every, schedules, same, outputs, threads, grid, alone)
+    return Phased(cut, every, schedules, same, outputs, threads, grid, scope, cluster)
 
 
 def _elements(piece: Straight) -> int:
@@ -145,7 +203,7 @@ def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) 
     tuning = replace(
         settings.options.tuning,
         block=block or None,
-        blocks_per_sm=1 if block and device.sm_count == 1 else None,
+        blocks_per_sm=1 if device.holds_its_blocks else None,
     )
     options = replace(settings.options, tuning=tuning, overwrites=())
     own = Settings(device, options)
@@ -203,15 +261,15 @@ def _is_pair(piece: Straight, output: int, input_: int, pairs: dict[Slot, Slot])
     return not others and target.slot is pairs[now] and target.starts is None
 
 
-def _outputs(cut: Program, same: dict[Slot, Slot], alone: bool) -> dict[Slot, int]:
+def _outputs(cut: Program, same: dict[Slot, Slot], shared: bool) -> dict[Slot, int]:
     """Slots that are outputs: the ones in which what is handed on lies in the end. What iterations
-    of a block that works `alone` read lies in shared memory instead."""
+    read lies in `shared` memory instead, if blocks need not read what those of all others write."""
     found: dict[Slot, int] = {}
     for number, slot in cut.handed_on.items():
         for repeat in cut.pieces:
             if not isinstance(repeat, Repeat):
                 continue
-            if alone and any(now is slot for now, _ in repeat.pairs):
+            if shared and any(now is slot for now, _ in repeat.pairs):
                 break
             others = [next_ for now, next_ in repeat.pairs if now is slot and next_ not in same]
             if others and repeat.count is None:

@@ -1,5 +1,5 @@
-"""The threads of blocks that work alone: how many each has, how many blocks share a multiprocessor,
-and the registers that hold what all iterations read."""
+"""The threads of blocks that work alone, or in a cluster: how many each has, how many blocks share
+a multiprocessor, and the registers that hold what all iterations read."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ _CUTTING = frozenset({"dynamic-slice", "gather"})
 @dataclass(frozen=True)
 class Threads:
     """`block` threads of a block, of which a multiprocessor has `resident` at once. Each thread has
-    `registers` for what it holds of what iterations read again."""
+    `registers` for what it holds of what iterations read again; whether that `holds` all of it."""
 
     block: int
     resident: int
     registers: int
+    holds: bool = False
 
 
 def free_registers(threads: int, device: Device) -> int:
@@ -50,16 +51,38 @@ def threads_alone(cut: Program, device: Device) -> Threads:
     Fewer threads can hold more: each needs some registers to compute with. Blocks that run at once
     take less time than one after the other, as they mostly wait.
     """
-    ops = [op for piece in straight_ones(cut.pieces) for op in piece.graph.ops[:-1]]
-    most = min(MOST_THREADS, max(LEAST_THREADS, power_of_two(max(map(_steps, ops)))))
+    most = _most_threads(cut)
     wanted = min(MOST_RESIDENT, math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1)
-    read = PADDED * sum(read_again(cut).values())
     for resident in range(wanted, 0, -1):
-        for block in (most, most // 2, most // 4):
-            room = free_registers(block * resident, device)
-            if block >= min(most, FEW_THREADS) and read <= 4 * block * room:
-                return Threads(block, resident, room)
+        if (found := _holding(cut, device, most, resident)) is not None:
+            return found
     return Threads(most, 1, free_registers(most, device))
+
+
+def threads_in_cluster(cut: Program, device: Device, blocks: int) -> Threads:
+    """The threads of blocks that share each iteration, one to a multiprocessor."""
+    most = _most_threads(cut, blocks)
+    found = _holding(cut, device, most, 1, blocks)
+    return found or Threads(most, 1, free_registers(most, device))
+
+
+def _most_threads(cut: Program, blocks: int = 1) -> int:
+    """Threads that each of so many blocks keeps busy."""
+    ops = [op for piece in straight_ones(cut.pieces) for op in piece.graph.ops[:-1]]
+    steps = power_of_two(max(map(_steps, ops))) // blocks
+    return min(MOST_THREADS, max(LEAST_THREADS, steps))
+
+
+def _holding(
+    cut: Program, device: Device, most: int, resident: int, blocks: int = 1
+) -> Threads | None:
+    """The threads of `blocks` whose registers hold what all iterations read."""
+    read = PADDED * sum(read_again(cut).values()) / blocks
+    for block in (most, most // 2, most // 4):
+        room = free_registers(block * resident, device)
+        if block >= min(most, FEW_THREADS) and read <= 4 * block * room:
+            return Threads(block, resident, room, holds=True)
+    return None
 
 
 def read_again(cut: Program) -> Mapping[Slot, int]:

@@ -96,11 +96,15 @@ def told(region: Graph, form: InRows | Phased, written: Written, us: float) -> L
         axes = tuple(extent for _, extent in form.rows.chosen)
         return Loops("rows", axes, "a thread for each row", us, loops)
     if dealt := form.program.dealt:
-        workers = f"{dealt.blocks} blocks, each of {dealt.rows} rows"
-        return Loops("dealt", (dealt.blocks * dealt.rows,), workers, us, loops)
-    if form.alone:
-        return Loops("block", (), "one block", us, loops)
-    return Loops("grid", (), f"{form.grid} blocks together", us, loops)
+        own = f"each of {dealt.rows} rows"
+        workers = f"{dealt.blocks} blocks, {own}"
+        if form.cluster > 1:
+            workers = f"{dealt.blocks} clusters of {form.cluster} blocks, {own}"
+        return Loops(form.form, (dealt.blocks * dealt.rows,), workers, us, loops)
+    workers = f"{form.grid} blocks together"
+    if form.grid == 1 or form.cluster > 1:
+        workers = f"one cluster of {form.cluster} blocks" if form.cluster > 1 else "one block"
+    return Loops(form.form, (), workers, us, loops)
 
 
 class _InRegisters:

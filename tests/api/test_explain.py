@@ -242,7 +242,7 @@ def test_what_loops_carry_and_where_in_each_form() -> None:
     [whole] = wholes(Grown(fun, args, "carried"))
     settings = Settings(device("h200"), CodegenOptions())
     places = {}
-    for form in ("rows", "dealt", "block", "grid"):
+    for form in ("rows", "dealt", "cluster", "block", "grid"):
         looped = plan_loops(whole.region, settings, asked=f"loop {form}")
         found = loops_of(write_loops(looped, settings))
         assert found is not None
@@ -260,7 +260,7 @@ def test_what_loops_carry_and_where_in_each_form() -> None:
         assert places[form]["stacked output"].startswith("output ")
         assert f"in the form {form}" in "\n".join(loop_lines(found))
     assert (places["rows"]["state"], places["dealt"]["state"]) == (REGISTERS, SHARED)
-    assert places["block"]["state"] == SHARED
+    assert places["cluster"]["state"] == places["block"]["state"] == SHARED
     assert places["grid"]["accumulator"] in (SCRATCH, "output 0", "output 1", "output 2")
 
 

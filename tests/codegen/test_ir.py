@@ -146,6 +146,8 @@ PRINTED: tuple[tuple[Statement, str], ...] = (
     (Assign(A, B), "a = b;"),
     (Assign(element("sums", LANE), B, "+"), "sums[lane] += b;"),
     (Store("out", Integer(ROW * 4), A), "out[row * 4] = a;"),
+    (Store("out", Integer(ROW), A, blocks=4), "fs_store_all<4>(out + row, a);"),
+    (StoreVector("out", Integer(ROW), "v", blocks=4), "fs_store_vec_all<4>(out + row, v);"),
     (StoreVector("out", Integer(ROW * 4), "v"), "fs_store_vec(out + row * 4, v);"),
     (StoreVector("out", Integer(ROW), "v", A), "if (a) fs_store_vec(out + row, v);"),
     (Fill("row", 8, A), "FS_UNROLL for (int i = 0; i < 8; ++i) row[i] = a;"),

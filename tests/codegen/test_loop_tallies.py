@@ -22,11 +22,12 @@ pytestmark = pytest.mark.slow
 TABLE = {
     "rows": {name: (fun, (np.asarray(x),)) for name, (fun, x, _) in ROWS.items()},
     "dealt": DEALT,
+    "cluster": {**PROGRAMS, **DEALT},
     "block": PROGRAMS,
     "grid": PROGRAMS,
 }
 #: Where the data decides which of several arrays is read: it is counted as the first of them.
-DECIDED = {("grid", "selected addresses"), ("block", "selected addresses")}
+DECIDED = {(form, "selected addresses") for form in ("grid", "cluster", "block")}
 #: Buffers of global memory, which change names from turn to turn.
 GLOBAL = ("input", "output", "scratch")
 

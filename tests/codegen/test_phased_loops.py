@@ -343,13 +343,13 @@ PROGRAMS["picked"] = picked, (FIELD[:8],)
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Leaves one form of loops: "block", "grid" or "dealt". Races are looked for."""
+    """Leaves one form of loops: "block", "grid", "dealt" or "cluster". Races are looked for."""
     monkeypatch.setenv("FUSIONSTITCH_CHECK", "1")
     with ExitStack() as stack:
         yield lambda form: stack.enter_context(taken(form))
 
 
-@pytest.mark.parametrize("form", ["block", "grid"])
+@pytest.mark.parametrize("form", ["block", "cluster", "grid"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_loop_in_phases_gives_what_xla_gives(
     host_compiler: str, only: Callable[[str], None], name: str, form: str
@@ -358,16 +358,17 @@ def test_a_loop_in_phases_gives_what_xla_gives(
     agree(*PROGRAMS[name], form)
 
 
+@pytest.mark.parametrize("form", ["dealt", "cluster"])
 @pytest.mark.parametrize("name", DEALT)
-def test_rows_of_a_loop_are_dealt_to_blocks(
-    host_compiler: str, only: Callable[[str], None], name: str
+def test_rows_of_a_loop_are_dealt_to_blocks_or_clusters(
+    host_compiler: str, only: Callable[[str], None], name: str, form: str
 ) -> None:
-    only("dealt")
-    agree(*DEALT[name], "dealt")
+    only(form)
+    agree(*DEALT[name], form)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("form", ["block", "grid"])
+@pytest.mark.parametrize("form", ["block", "cluster", "grid"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_loop_in_phases_on_the_gpu(only: Callable[[str], None], name: str, form: str) -> None:
     only(form)
@@ -375,10 +376,13 @@ def test_a_loop_in_phases_on_the_gpu(only: Callable[[str], None], name: str, for
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("form", ["dealt", "cluster"])
 @pytest.mark.parametrize("name", DEALT)
-def test_rows_of_a_loop_are_dealt_on_the_gpu(only: Callable[[str], None], name: str) -> None:
-    only("dealt")
-    agree(*DEALT[name], "dealt", backend="cuda", bound=1e-5)
+def test_rows_of_a_loop_are_dealt_on_the_gpu(
+    only: Callable[[str], None], name: str, form: str
+) -> None:
+    only(form)
+    agree(*DEALT[name], form, backend="cuda", bound=1e-5)
 
 
 def agree(
@@ -402,7 +406,7 @@ def agree(
     assert_near(ours, theirs, bound, rough=2e-2)
 
 
-@pytest.mark.parametrize("form", ["block", "grid"])
+@pytest.mark.parametrize("form", ["block", "cluster", "grid"])
 def test_the_text_of_a_loop_in_phases(
     golden: Golden, only: Callable[[str], None], form: str
 ) -> None:

@@ -90,6 +90,7 @@ CLUSTER = Barrier(Scope.CLUSTER)
 ROWS_SHARED = Shared("float", "kept", 0, 64, 4)
 OVERLAPPING = Shared("float", "other", 128, 64, 4)
 KEEP = rows(Store("kept", Integer(ROW), load("x", ROW)))
+SPREAD = rows(Store("kept", Integer(ROW), load("x", ROW), blocks=4))
 USE = rows(Store("out", Integer(ROW), load("kept", ROW)))
 LANES = let("lane", infix("%", THREAD, 32), "int")
 WARPS = let("warp", infix("/", THREAD, 32), "int")
@@ -233,7 +234,32 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
         ),
         "all threads meet",
     ),
+    # clusters
+    "blocks that may not have begun": (
+        kernel(ROWS_SHARED, SPREAD, CLUSTER, USE),
+        "kept of blocks is written that may not have begun",
+    ),
+    "blocks that may have ended": (
+        kernel(ROWS_SHARED, CLUSTER, SPREAD),
+        "kept of blocks is written that may have ended",
+    ),
+    "more blocks than a cluster has": (
+        kernel(ROWS_SHARED, CLUSTER, Store("kept", NOWHERE, X, blocks=8), CLUSTER),
+        "8 blocks are written to in clusters of 4",
+    ),
+    "global memory of blocks": (
+        kernel(CLUSTER, Store("out", NOWHERE, X, blocks=4), CLUSTER),
+        "out is no array in shared memory",
+    ),
     # hazards
+    "what other blocks wrote behind a barrier of the block": (
+        kernel(ROWS_SHARED, CLUSTER, SPREAD, BLOCKS, USE, CLUSTER),
+        "kept is read with no barrier behind a write",
+    ),
+    "what other blocks may not have read": (
+        kernel(ROWS_SHARED, CLUSTER, KEEP, BLOCKS, USE, BLOCKS, SPREAD, CLUSTER),
+        "kept is written with no barrier behind a read",
+    ),
     "read before all have written": (
         kernel(ROWS_SHARED, KEEP, USE),
         "kept is read with no barrier behind a write",
@@ -286,6 +312,7 @@ RIGHT: dict[str, Lowered] = {
     "a barrier at the end of a tile": kernel(
         replace(unrolled("u", 2), body=(ROWS_SHARED, KEEP, BLOCKS, USE, BLOCKS))
     ),
+    "a barrier of the cluster": kernel(ROWS_SHARED, CLUSTER, SPREAD, CLUSTER, USE),
     "a barrier of the grid": kernel(SPILL, GRID, FETCH),
     "a function behind a barrier of the grid": kernel(
         SPILL, GRID, copied("between", "out"), functions=[COPY]

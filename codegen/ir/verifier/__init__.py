@@ -10,6 +10,7 @@ from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.verifier import (
     bounds,
+    clusters,
     definitions,
     hazards,
     meetings,
@@ -25,6 +26,7 @@ RULES = (
     bounds.check,
     rooms.check,
     meetings.check,
+    clusters.check,
     hazards.check,
 )
 #: Characters of a kernel that an error quotes.
