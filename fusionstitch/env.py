@@ -139,6 +139,13 @@ CHECK: Variable[bool] = Variable(
     "1 or 0",
     "Emulated kernels fail at races and at reads of what nothing wrote; they run slower.",
 )
+DELAYS: Variable[bool] = Variable(
+    PREFIX + "DELAYS",
+    False,
+    _flag,
+    "1 or 0",
+    "Threads of kernels wait pseudo-random times around barriers: a missing one shows more often.",
+)
 CACHE_DIR = _path("CACHE_DIR", "Folder of compiled kernels, programs and timings.")
 CACHE_LIMIT: Variable[int | None] = Variable(
     PREFIX + "CACHE_LIMIT",
@@ -183,6 +190,7 @@ VARIABLES: tuple[
     LOG,
     PROGRESS,
     CHECK,
+    DELAYS,
     CACHE_DIR,
     CACHE_LIMIT,
     PROFILE,

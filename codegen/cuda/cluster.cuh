@@ -3,13 +3,19 @@
 #pragma once
 
 #ifdef FUSIONSTITCH_EMULATE
-FS_FN void fs_cluster_barrier(FS_CALLER) { fs_emulated_cluster_barrier(file, line); }
+FS_FN void fs_cluster_barrier(FS_CALLER) {
+  FS_DELAY();
+  fs_emulated_cluster_barrier(file, line);
+  FS_DELAY();
+}
 #else
 // A barrier of all threads of all blocks of the cluster; what any wrote before is visible after.
 FS_FN void fs_cluster_barrier() {
+  FS_DELAY();
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n\t"
       "barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  FS_DELAY();
 }
 #endif
 

@@ -57,9 +57,10 @@ static thread_local FsEmulatedThread* fs_emulated_self;
 // A function's last parameters that say from where it is called.
 #define FS_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-#define __syncthreads() \
-  fs_emulated_runtime->block_barrier(fs_emulated_self, FsEmulatedSite{__FILE__, __LINE__})
-
+inline void fs_emulated_block_barrier(FS_CALLER) {
+  fs_emulated_runtime->block_barrier(fs_emulated_self, FsEmulatedSite{file, line});
+}
+#define __syncthreads() fs_emulated_block_barrier()
 inline void fs_emulated_named_barrier(unsigned barrier, unsigned count, FS_CALLER) {
   fs_emulated_runtime->named_barrier(fs_emulated_self, barrier, count, FsEmulatedSite{file, line});
 }
@@ -279,6 +280,11 @@ inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 
 inline long long clock64() { return 0; }
 inline int clock() { return 0; }
+// Another number at each call, the same ones in each run, for what is to vary (delays.cuh).
+__attribute__((no_sanitize("thread"))) inline unsigned fs_emulated_turn() {
+  static thread_local unsigned turn = 0;
+  return turn++;
+}
 
 // ---- alignment: -fsanitize=alignment calls this, with what the compiler knows of the access --------
 

@@ -35,6 +35,7 @@ typedef unsigned long long uint64_t;
 #define FS_UNROLL_BY(times) FS_PRAGMA(unroll times)
 #endif
 
+#include "delays.cuh"
 #include "types.cuh"
 #include "arithmetic.cuh"
 #include "functions.cuh"
@@ -79,7 +80,11 @@ FS_FN void fs_announce(const T* element) {
 // ---- what the two sides do differently ----------------------------------------------------------
 
 #ifdef FUSIONSTITCH_EMULATE
-FS_FN void fs_grid_barrier(FS_CALLER) { fs_emulated_grid_barrier(file, line); }
+FS_FN void fs_grid_barrier(FS_CALLER) {
+  FS_DELAY();
+  fs_emulated_grid_barrier(file, line);
+  FS_DELAY();
+}
 #else
 #define FS_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #include "grid_barrier.cuh"

@@ -171,11 +171,13 @@ FS_FN constexpr int fs_power_of_two(int x) {
 template <int THREADS>
 FS_FN void fs_team_barrier(FS_CALLER) {
   const int barrier = ((int)blockDim.x + (int)threadIdx.x) / THREADS;
+  FS_DELAY();
 #ifdef FUSIONSTITCH_EMULATE
   fs_emulated_named_barrier(barrier, THREADS, file, line);
 #else
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
 #endif
+  FS_DELAY();
 }
 
 // Bytes of one value's results by warp.

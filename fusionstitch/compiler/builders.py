@@ -64,10 +64,10 @@ def cuda(device: Device, options: Options) -> Builder:
 
     def build(kernels: Sequence[Kernel]) -> list[Built | ToolchainError]:
         from fusionstitch.runtime import cuda as backend
-        from fusionstitch.runtime import nvrtc
+        from fusionstitch.runtime import delays, nvrtc
 
         flags = (nvrtc.NO_FMA,) if options.numerics == "strict" else ()
-        outcomes = backend.build_each(kernels, device, store(), options=flags)
+        outcomes = backend.build_each(kernels, device, store(), options=(*flags, *delays.flags()))
         return [
             outcome
             if isinstance(outcome, ToolchainError)

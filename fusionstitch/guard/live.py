@@ -26,6 +26,7 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison, Evidence
 from fusionstitch.plan.scores import Score, is_complex, is_loop, kind_of_pattern
+from fusionstitch.runtime import delays
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
 from fusionstitch.runtime.xla_pass import flags
@@ -155,7 +156,8 @@ class Live:
     ):
         self.work, self.device, self.database, self.compare = work, device, database, compare
         self.whole = True
-        self._where = f"{options.numerics} {options.sharing} {versions()} {code()} {flags()}"
+        where = f"{options.numerics} {options.sharing} {versions()} {code()} {flags()}"
+        self._where = " ".join((where, *delays.flags()))
 
     def known(self, group: Group) -> Comparison | None:
         """What was measured before."""

@@ -95,7 +95,7 @@ def prepare(options: Options) -> Prepared:
     Raises StitchError where they cannot be stitched, and what a broken installation raises.
     """
     from fusionstitch.compiler import builders
-    from fusionstitch.runtime import cuda, xla_pass
+    from fusionstitch.runtime import cuda, delays, xla_pass
     from fusionstitch.runtime.artifact import CALL_FORMAT
     from fusionstitch.tuning import tuned
     from fusionstitch.version import __version__
@@ -103,6 +103,7 @@ def prepare(options: Options) -> Prepared:
     device = builders.profile(options)
     results = tuned.load(device)
     content = f"{__version__} {CALL_FORMAT} {options.token} {device} {results.token}".rstrip()
+    content += " ".join(delays.flags())
     if env.OVERRIDE_DIR.get() is not None:
         from fusionstitch.compiler import override
 

@@ -23,6 +23,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import ToolchainError, VerifyError
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.runtime import delays
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.counters import Counters, parse
 from fusionstitch.runtime.emulator import (
@@ -96,7 +97,7 @@ def build(
     entry_of = {text: _entry(kernel, text) for text, kernel in distinct.items()}
     image = compile_shared(
         _translation_unit({entry_of[text]: kernel for text, kernel in distinct.items()}),
-        flags=flags,
+        flags=(*flags, *delays.flags()),
         include=(header_folder(),),
         depends=header_digest(),
         store=store or process_store,

@@ -22,6 +22,7 @@ WRONG = {
     "FUSIONSTITCH_LOG": ["verbose", "10", "DEBUGGING"],
     "FUSIONSTITCH_PROGRESS": ["yes", "2", "-1", "None"],
     "FUSIONSTITCH_CHECK": ["yes", "all"],
+    "FUSIONSTITCH_DELAYS": ["yes", "2"],
     "FUSIONSTITCH_CACHE_DIR": ["FILE", "~nobody-of-that-name/x", "/" + "x" * 5000],
     "FUSIONSTITCH_CACHE_LIMIT": ["much", "-1", "1.5GB", "2 apples", "GB", "9" * 20],
     "FUSIONSTITCH_PROFILE": ["FOLDER", "missing.json", "~nobody-of-that-name", "/" + "x" * 5000],
