@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -24,8 +26,25 @@ def repeated(x: Any) -> Any:
     return lax.while_loop(lambda x: jnp.max(x) < 25, body, start)
 
 
-def test_reduced_loops_give_what_numpy_gives() -> None:
-    [whole] = wholes(Grown(repeated, (np.asarray(2, np.uint8),)))
+def shortest(n: Any, x: Any) -> Any:
+    """Rows that stop on their own along an axis too short to be dealt: a thread has all of them,
+    and goes on while one does."""
+    turns = lambda n, x: lax.fori_loop(0, n, lambda i, x: x + 1, x)  # noqa: E731
+    return jax.vmap(turns)(n, x)
+
+
+ROWS = np.asarray([0, 1, 3], np.int32), np.zeros((3, 4, 5, 6, 7), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("fun", "args"),
+    [(repeated, (np.asarray(2, np.uint8),)), (shortest, ROWS)],
+    ids=["repeated", "shortest"],
+)
+def test_reduced_loops_give_what_numpy_gives(
+    fun: Callable[..., Any], args: tuple[np.ndarray, ...]
+) -> None:
+    [whole] = wholes(Grown(fun, args))
     found = list(cases(whole, next(iter(DEVICES))))
     artifacts = emulate.build([case.kernel for case in found], checked=True)
     said = [run(case, artifact, 1) for case, artifact in zip(found, artifacts, strict=True)]
