@@ -37,8 +37,8 @@ class Prices:
     frames, a product and its sum were three operations.
     Three are not those of the fit: `spilled` is where two loops both come out right, `products`
     where layers and attention do, in f32 and bf16, since tensor cores are counted by instructions;
-    `meetings`, barriers of clusters, is a guess: 0.2 us, and a fence of global memory, since that
-    is what their release becomes.
+    `meetings`, barriers of clusters and each other block that is stored to before them, is where
+    two recurrences come out right in clusters of 2, 4 and 8 (benchmarks/loops/by_form.py).
     """
 
     rounds: float = 6.48
@@ -51,7 +51,7 @@ class Prices:
     divisions: float = 7.78
     shuffles: float = 25.3
     barriers: float = 67.2
-    meetings: float = 600.0
+    meetings: float = 450.0
     products: float = 40.0
     chain: float = 1.04
     issue_access: float = 6.56

@@ -179,7 +179,12 @@ class _Walk(Visits):
 
     # ---- memory ----------------------------------------------------------------------------------
 
+    def sent(self, one: Store | StoreVector) -> None:
+        """What is stored to other blocks of a cluster: their barrier waits for each of them."""
+        self.path.meetings += one.blocks - 1
+
     def store(self, one: Store) -> None:
+        self.sent(one)
         time = self.expr(one.value)
         self.expr(one.address)
         place = self.names.places.get(one.buffer)
@@ -190,6 +195,7 @@ class _Walk(Visits):
                 self.chain.write((one.buffer, None), time)
 
     def store_vector(self, one: StoreVector) -> None:
+        self.sent(one)
         place = self.names.places.get(one.buffer)
         outer = self.runs
         if one.condition is not None:

@@ -19,6 +19,7 @@ from typing import Any
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.monoids import expressible, laws_of
 from fusionstitch.codegen.text.expressions import identity
+from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
@@ -30,19 +31,27 @@ MOST = 512
 
 
 def walkable(op: Op) -> Verdict:
-    """Whether kernels reduce the windows of a reduce-window."""
-    if op.shape.is_tuple:
-        return forbid("Its windows hold several values.")
-    found = expressible(op) if op.attrs["reducer"] is None else allow()
-    if found and op.attrs["reducer"] is None and _is_padded(op.attrs) and not laws_of(op).free:
-        return forbid("Nothing is known that may pad the windows of its reducer.")
+    """Whether kernels reduce the windows of a reduce-window, and reading each whole is worth it."""
+    found = _reducible(op)
     if found and _running(op) is None and _steps(op) > MOST:
         return forbid("Its windows are too large to be walked for every element.", limit=MOST)
     return found
 
 
+def _reducible(op: Op) -> Verdict:
+    if op.shape.is_tuple:
+        return forbid("Its windows hold several values.")
+    found = expressible(op) if op.attrs["reducer"] is None else allow()
+    if found and op.attrs["reducer"] is None and _is_padded(op.attrs) and not laws_of(op).free:
+        return forbid("Nothing is known that may pad the windows of its reducer.")
+    return found
+
+
 def expand_window(op: Op) -> list[Op]:
-    """The ops that stand for a reduce-window."""
+    """The ops that stand for a reduce-window. Raises CodegenError where there are none: of loops
+    nobody asked that before."""
+    if not (found := _reducible(op)):
+        raise CodegenError(f"Kernels cannot reduce as {op.name}: leave it to XLA. {found.reason}")
     chain, (x, init) = Chain(op), op.operands
     dim = _running(op)
     if dim is None:

@@ -44,9 +44,6 @@ FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
     "block": in_one_block,
     "grid": on_the_grid,
 }
-#: What the estimate of a form counts for against those of others: no barrier of a cluster in a loop
-#: has been measured yet, so clusters have to win more than their price may be wrong.
-DOUBT: Mapping[str, float] = {"cluster": 1.2}
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,16 +82,11 @@ def plan_loops(
             refused.append(error)
     if not found:
         raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
-    best = min(found, key=_weighed_us)
+    best = min(found, key=lambda one: one.us)
     if watch is not NOBODY:
         watch.lowered(best.begun, "lowered", "what the loops became")
         passed(best.begun, watch)
     return best
-
-
-def _weighed_us(looped: Looped) -> float:
-    """The estimate of a form, as it is compared with others."""
-    return looped.us * DOUBT.get(looped.form.template.split()[1], 1.0)
 
 
 def _holds(looped: Looped) -> bool:

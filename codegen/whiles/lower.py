@@ -166,9 +166,10 @@ class Lowering(Elementwise):
             if chosen is not None:
                 writer.add(Leave(apply("!", chosen)))
             if isinstance(frame, While):
-                op = flat.root(loop.condition)
-                go = self.value(op, self.index(op))
-                writer.add(Leave(apply("!", go)))
+                asked = self.elements(flat.root(loop.condition))
+                done = all_of(apply("!", goes_on) for goes_on in asked)
+                assert done is not None
+                writer.add(Leave(done))  # where none of the thread's rows goes on
             for inner in loop.inner:
                 self.loop(inner)
             new = {c: list(self.elements(flat.root(c.next))) for c in arrays}

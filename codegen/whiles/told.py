@@ -101,9 +101,7 @@ def told(region: Graph, form: InRows | Phased, written: Written, us: float) -> L
         if form.cluster > 1:
             workers = f"{dealt.blocks} clusters of {form.cluster} blocks, {own}"
         return Loops(form.form, (dealt.blocks * dealt.rows,), workers, us, loops)
-    workers = f"{form.grid} blocks together"
-    if form.grid == 1 or form.cluster > 1:
-        workers = f"one cluster of {form.cluster} blocks" if form.cluster > 1 else "one block"
+    workers = f"{form.grid} blocks together" if form.grid > 1 else "one block"
     return Loops(form.form, (), workers, us, loops)
 
 

@@ -136,7 +136,8 @@ def _joined(op: Op, device: Device) -> Verdict:
     return allow()
 
 
-def _algorithm(op: Op, device: Device) -> Verdict:
+def multiplied_as_asked(op: Op, device: Device) -> Verdict:
+    """Whether kernels multiply by the algorithm that a dot asks for, if it does."""
     algorithm = op.attrs.get("algorithm", "unset") if op.opcode == "dot" else "unset"
     kinds = {o.dtype for o in op.operands}
     if algorithm == "unset" or kinds <= ALGORITHMS.get(algorithm, frozenset()):
@@ -170,7 +171,7 @@ CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
     _reducer,
     _scatter,
     _joined,
-    _algorithm,
+    multiplied_as_asked,
     _gemm,
 )
 

@@ -17,7 +17,7 @@ from fusionstitch.hlo.graph import Graph, Op, inside, loops_of
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES
-from fusionstitch.patterns.fusible import DTYPES, fusible_ops
+from fusionstitch.patterns.fusible import DTYPES, fusible_ops, multiplied_as_asked
 from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
 
 #: How often a loop and those in its body turn: (turns, those of each inner loop in order, whether
@@ -115,6 +115,9 @@ def _legal(
         return forbid("Its result is handed on as a tuple.")
     if any(op.source.left for op in (loop, *inside(loop))):
         return forbid("The program leaves a part of it to XLA (fusionstitch.leave).")
+    for op in inside(loop):
+        if not (verdict := multiplied_as_asked(op, device)):
+            return verdict
     if loop.control or loop.origin in awaited:
         return forbid("It has control dependences.")
     pattern = Pattern(graph, bits, "loop")

@@ -26,7 +26,7 @@ BATCH = 16
 MOST = 480
 #: Seconds that a program may take, all of its kernels' compilation included.
 LIMIT = 240.0
-FORMS = ("rows", "dealt", "block", "grid")
+FORMS = ("rows", "dealt", "cluster", "block", "grid")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -46,19 +48,62 @@ def moved(x: Any) -> Any:
     return lax.fori_loop(0, 5, body, (x, 3))
 
 
+def shortest(n: Any, x: Any) -> Any:
+    """Rows that stop on their own along an axis too short to be dealt: a thread has all of them,
+    and goes on while one does."""
+    turns = lambda n, x: lax.fori_loop(0, n, lambda i, x: x + 1, x)  # noqa: E731
+    return jax.vmap(turns)(n, x)
+
+
 #: Each with what it is given.
-REDUCED = {
-    moved: np.linspace(-1, 1, 5 * 7, dtype=np.float32).reshape(5, 7),
-    repeated: np.asarray(2, np.uint8),
-    tabled: np.linspace(-1, 1, 2 * 7 * 33, dtype=np.float32).reshape(2, 7, 33),
+REDUCED: dict[Callable[..., Any], tuple[np.ndarray, ...]] = {
+    moved: (np.linspace(-1, 1, 5 * 7, dtype=np.float32).reshape(5, 7),),
+    repeated: (np.asarray(2, np.uint8),),
+    shortest: (np.asarray([0, 1, 3], np.int32), np.zeros((3, 4, 5, 6, 7), np.int32)),
+    tabled: (np.linspace(-1, 1, 2 * 7 * 33, dtype=np.float32).reshape(2, 7, 33),),
 }
 
 
 @pytest.mark.parametrize("program", REDUCED, ids=lambda program: program.__name__)
-def test_reduced_loops_give_what_numpy_gives(program: Any) -> None:
-    [whole] = wholes(Grown(program, (REDUCED[program],)))
+def test_reduced_loops_give_what_numpy_gives(program: Callable[..., Any]) -> None:
+    [whole] = wholes(Grown(program, REDUCED[program]))
     found = [case for name in DEVICES for case in cases(whole, name)]
     artifacts = emulate.build([case.kernel for case in found], checked=True)
     said = [run(case, artifact, 1) for case, artifact in zip(found, artifacts, strict=True)]
     assert said == [""] * len(found)
     assert len({case.form for case in found}) > 1
+
+
+def pairs(x: Any) -> Any:
+    """Windows of which each gives two values: XLA makes such of a gradient of max-pooling."""
+
+    def larger(a: Any, b: Any) -> Any:
+        return tuple(jnp.where(a[0] >= b[0], x, y) for x, y in zip(a, b, strict=True))
+
+    def body(_: Any, state: Any) -> Any:
+        inits = -np.float32(np.inf), np.int32(0)
+        return tuple(lax.reduce_window(state, inits, larger, (3,), (1,), "SAME"))
+
+    return lax.fori_loop(0, 3, body, (x, jnp.arange(8, dtype=jnp.int32)))
+
+
+def decaying(x: Any) -> Any:
+    """Windows with edges that a reducer would count as elements."""
+    halved = lambda a, b: a * 0.5 + b  # noqa: E731
+    body = lambda _, x: lax.reduce_window(x, np.float32(0.25), halved, (3,), (1,), "SAME")  # noqa: E731
+    return lax.fori_loop(0, 3, body, x)
+
+
+def rounded(x: Any) -> Any:
+    """A product that rounds its operands, because the program says so."""
+    asked = lax.DotAlgorithmPreset.BF16_BF16_F32
+    return lax.fori_loop(0, 3, lambda _, x: x + lax.dot(x, x, precision=asked), x)
+
+
+@pytest.mark.parametrize("fun", [pairs, decaying, rounded])
+def test_a_loop_is_left_to_xla_where_kernels_would_compute_something_else(
+    fun: Callable[..., Any],
+) -> None:
+    grown = Grown(fun, (np.arange(8, dtype=np.float32),))
+    found = [case for whole in wholes(grown) for case in cases(whole, next(iter(DEVICES)))]
+    assert not found

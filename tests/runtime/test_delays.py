@@ -71,6 +71,7 @@ def test_a_kernel_with_delays_does_the_same() -> None:
 @pytest.mark.usefixtures("host_compiler")
 def test_delays_show_a_barrier_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = kernel("wrong", STEPS.replace(BEFORE_WRITING, ""))
+    emulate.set_order("forward")
     assert (ran(wrong) == WANTED).all()
     monkeypatch.setenv("FUSIONSTITCH_DELAYS", "1")
     assert not (ran(wrong) == WANTED).all()
