@@ -86,14 +86,15 @@ class Writer:
     @contextmanager
     def otherwise(self, condition: Expr | None = None) -> Iterator[None]:
         """What runs where `condition` holds, and that of the `If` just written and of what was
-        added to it did not."""
+        added to it did not; statements hoisted to outer frames meanwhile precede all of it."""
         opened = Open(Group(), pinned=True, ordered=True)
+        written = len(self.block.items) - 1
         self.chain.append(opened)
         try:
             yield
         finally:
             self.chain.pop()
-            before = self.block.items.pop()
+            before = self.block.items.pop(written)
             assert isinstance(before, If)
             branch = Branch(condition, tuple(opened.items))
             self.block.items.append(replace(before, others=(*before.others, branch)))

@@ -278,6 +278,20 @@ def test_branches_belong_to_the_condition_before() -> None:
     assert writer.body == (If(A, None, (Assign(C, number(1)),), others),)
 
 
+def test_what_leaves_a_branch_stands_before_its_condition() -> None:
+    writer = Writer()
+    with writer.nested(If(A)):
+        writer.add(Assign(C, number(1)))
+    with writer.otherwise():
+        writer.let("int", "n", number(3), depth=0)
+        writer.add(Assign(C, Name("n")))
+    others = (Branch(None, (Assign(C, Name("n")),)),)
+    assert writer.body == (
+        Let("int", "n", number(3)),
+        If(A, None, (Assign(C, number(1)),), others),
+    )
+
+
 def test_a_name_is_given_once() -> None:
     writer = Writer()
     assert [writer.name("x") for _ in range(3)] == ["x", "x_1", "x_2"]
