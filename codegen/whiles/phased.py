@@ -108,7 +108,7 @@ def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Pha
     no clusters.
 
     One cluster for a loop without rows was tried, and took 1.2 to 2.5 times as long as one block or
-    the grid (five loops on an H100).
+    the grid (four loops on an H100).
     """
     device = settings.device
     sizes = [1 << n for n in range(1, min(device.cluster_limit, device.sm_count).bit_length())]
