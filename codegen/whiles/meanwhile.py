@@ -37,6 +37,7 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.ir.walk import every, mapped, names
 from fusionstitch.codegen.places.index import Index, substituted, variable
 from fusionstitch.codegen.whiles.held import (
+    Site,
     Walk,
     all_loaded,
     around,
@@ -76,7 +77,7 @@ def _load_next(
     its first barrier behind their own first one."""
     walk = Walk(loop, kinds, threads, named, loop.variable, early=True)
     walk.once()
-    walk.sites = [None if site is None or site.bounds else site for site in walk.sites]
+    walk.sites = [s if s and _in_any_turn(s, loop.variable) else None for s in walk.sites]
     if _behind_barrier(loop.body, Blank()) is None:
         return [], loop
     found = all_loaded(walk, MOST_AHEAD, "next", "on its way since the step before")
@@ -90,6 +91,12 @@ def _load_next(
     body = _behind_barrier(walk.once().body, later)
     assert body is not None
     return [*walk.asked(found), *arrays, *first], replace(loop, body=body)
+
+
+def _in_any_turn(site: Site, turn: str) -> bool:
+    """Whether all iterations come to a load, or none: where the first one does not, its place there
+    may lie outside."""
+    return not site.bounds and all(turn not in names(condition) for condition in site.conditions)
 
 
 def _in_turn(statement: Statement, turn: str, later: int) -> Statement:

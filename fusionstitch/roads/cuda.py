@@ -103,7 +103,7 @@ def prepare(options: Options) -> Prepared:
     device = builders.profile(options)
     results = tuned.load(device)
     content = f"{__version__} {CALL_FORMAT} {options.token} {device} {results.token}".rstrip()
-    content += " ".join(delays.flags())
+    content = " ".join((content, *delays.flags()))
     if env.OVERRIDE_DIR.get() is not None:
         from fusionstitch.compiler import override
 

@@ -81,6 +81,13 @@ def test_what_a_step_reads_first_is_loaded_by_the_step_before() -> None:
     ]
 
 
+def test_what_some_steps_do_not_come_to_is_not_loaded_by_the_step_before() -> None:
+    """Its place before the first one may lie outside."""
+    late = If(infix("<=", 2, Name("turn")), None, (used(load(TURN * 8 + constant(-16))),))
+    loop = turns(late, Group((CLUSTER,)))
+    assert ahead(loop) == ([], text([loop]).splitlines())
+
+
 def test_without_a_barrier_that_all_steps_come_to_nothing_is_loaded_early() -> None:
     loop = turns(used(load(TURN * 8)), If(Name("sure"), None, (CLUSTER,)))
     assert ahead(loop) == ([], text([loop]).splitlines())
