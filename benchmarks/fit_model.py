@@ -28,6 +28,7 @@ from scipy.optimize import least_squares
 from benchmarks import large_kernels, neighbours
 from benchmarks.loops import by_form
 from benchmarks.neighbours import default
+from fusionstitch.codegen.whiles.generate import FORMS
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import Prices, account_us
 from fusionstitch.costmodel.devices import Device, device
@@ -81,7 +82,7 @@ STIFFNESS = 0.15
 FIRM = dict.fromkeys(("accesses", "near", "ops", "special", "chain"), 1.0)
 #: How much a kernel of a kind counts: loops are fewer, and long enough to show what a way takes.
 WEIGHTS = {"rows": 3.0, "dealt": 2.0, "cluster": 2.0, "block": 2.0, "grid": 2.0, "near": 0.5}
-FORMS = ("rows", "dealt", "cluster", "block", "grid")
+_FORM = rf"-({'|'.join(FORMS)})"
 #: Loops whose random inputs end them early, or take none of the ways that the program would.
 MISLED = ("events", "time_warping", "van_der_pol", "viterbi-rows", "lbfgs-rows")
 #: Kinds of large kernels.
@@ -121,14 +122,14 @@ def kind(name: str) -> str:
     schedule, or the replay's."""
     if re.search(r"\.\d+$", name):
         return "near"
-    if found := re.search(r"-(rows|dealt|cluster|block|grid)-\d+$", name):
+    if found := re.search(rf"{_FORM}-\d+$", name):
         return found[1]
     return name.split("-")[0] if name.split("-")[0] in LARGE else "replay"
 
 
 def program(name: str) -> str:
     """The program that a kernel is of, whichever way it was scored or its loop is run."""
-    return re.sub(r"(-(rows|dealt|cluster|block|grid)|-paper)?-\d+(\.\d+)?$|\.\d+$", "", name)
+    return re.sub(rf"({_FORM}|-paper)?-\d+(\.\d+)?$|\.\d+$", "", name)
 
 
 def kernels() -> Iterator[tuple[str, Account]]:

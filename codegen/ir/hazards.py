@@ -134,9 +134,7 @@ class Hazards:
 
 
 def _global_areas(kernel: Lowered) -> dict[str, Area]:
-    among = Scope.GRID
-    if kernel.grid == kernel.cluster:  # there are no others
-        among = Scope.BLOCK if kernel.cluster == 1 else Scope.CLUSTER
+    among = Scope.BLOCK if kernel.grid == 1 else Scope.GRID
     buffers = (b.name for b in kernel.buffers if b.space in _SHARED_BY_THE_GRID)
     return {name: Area(buffer=name, among=among) for name in buffers}
 

@@ -349,11 +349,10 @@ class Lowering(Elementwise):
             return home.value, home.depth
         own = self.rows.own(op)
         places = [i if n > 1 else Index() for i, n in zip(index, own, strict=True)]
-        kept = element(home.array, linearize(places, own))
-        # what asks for a place that may lie outside stands around it
-        return kept, home.depth if in_range(op, index) else max(
-            home.depth, self.writer.ordered_depth
-        )
+        depth = home.depth
+        if not in_range(op, index):  # what asks whether its place lies outside stands around it
+            depth = max(depth, self.writer.ordered_depth)
+        return element(home.array, linearize(places, own)), depth
 
 
 def _label(op: Op) -> str:

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from fusionstitch.codegen.whiles.generate import FORMS
+
 #: Programs of one translation unit, and what a process gets at once.
 BATCH = 16
 #: After so many a process has grown, and another one takes over.
 MOST = 480
 #: Seconds that a program may take, all of its kernels' compilation included.
 LIMIT = 240.0
-FORMS = ("rows", "dealt", "cluster", "block", "grid")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
