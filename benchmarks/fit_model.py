@@ -1,12 +1,13 @@
 """Fits the prices of `costmodel/account_time.py` to measured kernels.
 
-    python -m benchmarks.fit_model TIMES...
+    python -m benchmarks.fit_model write replay|large|near|loops FOLDER [JOBS]      cubins
+    python -m benchmarks.fit_model fit TIMES...
 
 TIMES are what `benchmarks/revisions.py times` wrote on an H100 of the kernels of the replay, of
-`benchmarks/large_kernels.py`, of `benchmarks/neighbours.py` and of `benchmarks/loops/by_form.py`.
-It prints the prices found with all of them, and how well kernels of each kind are met: with the
-prices in the repository, and by prices that were found without the programs they are of, a fifth of
-the programs at a time; and what it costs that the form of a loop is chosen by each.
+`large_kernels.py`, of `neighbours.py` and of `loops/by_form.py` here. It prints the prices found
+with all of them, and how well kernels of each kind are met: with the prices in the repository, and
+by prices that were found without the programs they are of, a fifth of the programs at a time; and
+what it costs that the form of a loop is chosen by each.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,10 @@ from scipy.optimize import least_squares
 from benchmarks import large_kernels, neighbours
 from benchmarks.loops import by_form
 from benchmarks.neighbours import default
+from benchmarks.revisions import write
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.generate import LoopDraft
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.whiles.generate import FORMS
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import Prices, account_us
@@ -132,16 +138,34 @@ def program(name: str) -> str:
     return re.sub(rf"({_FORM}|-paper)?-\d+(\.\d+)?$|\.\d+$", "", name)
 
 
-def kernels() -> Iterator[tuple[str, Account]]:
-    """All kernels by name, with what they do."""
-    on = device("h200")
+#: A kernel's name, what it does, and what makes it.
+Known = tuple[str, Account, Callable[[], Kernel]]
+
+
+def _replayed() -> Iterator[Known]:
     for name, graph in stored():
         with contextlib.suppress(CodegenError):
-            yield name, default(graph, on).account  # as they were measured
-    for name, one in itertools.chain(large_kernels.drafts(), neighbours.drafts()):
-        yield name, one.account
-    for name, _, facts in by_form.kernels():
-        yield name, facts.account
+            one = default(graph, device("h200"))
+            yield name, one.account, partial(one.kernel, device("h200"))
+
+
+def _drafted(drafts: Iterable[tuple[str, Draft | LoopDraft]]) -> Iterator[Known]:
+    for name, one in drafts:
+        yield name, one.account, partial(one.kernel, device("h200"))
+
+
+def _looped() -> Iterator[Known]:
+    for name, kernel, facts in by_form.kernels():
+        yield name, facts.account, partial(lambda found: found, kernel)
+
+
+#: What is fitted to.
+SETS: Mapping[str, Callable[[], Iterator[Known]]] = {
+    "replay": _replayed,
+    "large": lambda: _drafted(large_kernels.drafts()),
+    "near": lambda: _drafted(neighbours.drafts("known")),
+    "loops": _looped,
+}
 
 
 def found_with(
@@ -184,15 +208,11 @@ def chosen(found: Mapping[str, float], times: Mapping[str, float]) -> str:
     return f"{mean:.3f} times the fastest form, of {len(logs)}; {far}"
 
 
-def main() -> None:
+def fit(times: Mapping[str, float]) -> None:
+    """Finds prices and prints how well they meet the times."""
     h100 = device("h100")
-    times: dict[str, float] = {}
-    for path in sys.argv[1:]:
-        times |= json.loads(Path(path).read_text())["kernels"]
-    accounts: dict[str, Account] = {}
-    for name, account in kernels():
-        if name in times:
-            accounts[name] = account
+    every = itertools.chain.from_iterable(found() for found in SETS.values())
+    accounts = {name: account for name, account, _ in every if name in times}
     programs = sorted(set(map(program, accounts)))
     part = {one: number % PARTS for number, one in enumerate(programs)}
     apart: dict[str, float] = {}
@@ -215,6 +235,18 @@ def main() -> None:
         print("  forms:", chosen(found, times))
     for name in sorted(accounts, key=lambda n: -abs(math.log2(here[n] / times[n])))[:30]:
         print(f"  {name}: {here[name]:.1f} us modelled, {times[name]:.1f} measured")
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["write", which, folder, *jobs]:
+            made = ((name, make()) for name, _, make in SETS[which]())
+            write(made, Path(folder), *map(int, jobs))
+        case ["fit", *files]:
+            found = (json.loads(Path(file).read_text())["kernels"] for file in files)
+            fit({name: us for times in found for name, us in times.items()})
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":

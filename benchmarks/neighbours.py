@@ -1,10 +1,13 @@
 """How well the account ranks the schedules of one pattern: neighbours of the default one, measured.
 
-    python -m benchmarks.neighbours write FOLDER [JOBS]   cubins for `benchmarks/revisions.py times`
-    python -m benchmarks.neighbours rank TIMES TIMES      two runs on a GPU
+    python -m benchmarks.neighbours write known|others FOLDER [JOBS]
+                                                 cubins for `benchmarks/revisions.py times`
+    python -m benchmarks.neighbours rank known|others TIMES TIMES
+                                                 two runs on a GPU
 
-The patterns are whole programs of the examples and the regions of the replay that take longest:
-where starting a kernel is all there is, there is nothing to rank. `rank` prints for each pattern
+The patterns are whole programs of the examples and the regions of the replay that take longest
+("known": prices are fitted to these), or the regions that come next ("others"): where starting a
+kernel is all there is, there is nothing to rank. `rank` prints for each pattern
 Spearman's rank correlation of modelled and measured times, that of the two runs, and what schedules
 take beside the fastest one: the default, that of the least modelled time, and what compiling takes
 (`codegen/compared.py`) of those that were measured.
@@ -54,8 +57,10 @@ TARGETS = (
     "perceptron.py:train_step",
     "logistic.py:train_step",
 )
-#: Regions of the replay, and schedules of a pattern beside the default one.
-REGIONS, SCHEDULES = 24, 20
+#: Regions of the replay, by the time they take.
+REGIONS = {"known": slice(24), "others": slice(24, 54)}
+#: Schedules of a pattern beside the default one and those that compiling looks at.
+SCHEDULES = 12
 #: Measured times of the replay's kernels, by which regions are chosen.
 KNOWN = Path(__file__).parent / "results/h100-2026-11-25-kernels.json"
 
@@ -80,19 +85,19 @@ def whole(workload: Workload) -> Graph:
     return region("whole", ops, graph.parameters, outputs)
 
 
-def patterns() -> Iterator[tuple[str, Graph]]:
-    """The regions by name."""
+def patterns(which: str) -> Iterator[tuple[str, Graph]]:
+    """The regions of a set by name."""
     from tests.replay.replay import stored
 
     os.environ.setdefault("FUSIONSTITCH_EXAMPLE_SCALE", "full")
-    for target in TARGETS:
+    for target in TARGETS if which == "known" else ():
         [workload] = find([target])
         with contextlib.suppress(CodegenError):
             yield re.sub(r"\W", "_", target), whole(workload)
     times: dict[str, float] = json.loads(KNOWN.read_text())["kernels"]
     regions = {name: graph for name, graph in stored() if name in times}
     longest = sorted(regions, key=lambda name: (-times[name], name))
-    for name in longest[:REGIONS]:
+    for name in longest[REGIONS[which]]:
         yield name, regions[name]
 
 
@@ -101,21 +106,26 @@ def default(graph: Graph, on: Device) -> Draft:
     return Draft.of(plan_kernel(graph, on), CodegenOptions())
 
 
-def drafts() -> Iterator[tuple[str, Draft]]:
-    """The kernels by name: "pattern.0" is the default schedule, the others are spread over all of
-    its neighbours."""
+def drafts(which: str) -> Iterator[tuple[str, Draft]]:
+    """The kernels of a set by name: "pattern.0" is the default schedule. What compiling looks at
+    comes next, and some that are spread over all other neighbours."""
     target = device("h200")
-    for name, graph in patterns():
+    for name, graph in patterns(which):
         with contextlib.suppress(CodegenError):
-            every = [plan_kernel(graph, target), *variants(graph, target)]
-            step = max(1.0, (len(every) - 1) / SCHEDULES)
-            some = (1 + int(n * step) for n in range(min(len(every) - 1, SCHEDULES)))
-            for number in dict.fromkeys((0, *some)):
-                options = CodegenOptions(template=every[number].template)
+            first = default(graph, target)
+            yield f"{name}.0", first
+            templates = [one.template for one in (*offered(first), *_spread(graph, target))]
+            for number, template in enumerate(dict.fromkeys(templates), 1):
                 with contextlib.suppress(CodegenError):
-                    found = draft(graph, target, options)
+                    found = draft(graph, target, CodegenOptions(template=template))
                     assert isinstance(found, Draft)
                     yield f"{name}.{number}", found
+
+
+def _spread(graph: Graph, target: Device) -> Iterator[Scheduled]:
+    every = list(variants(graph, target))
+    step = max(1.0, len(every) / SCHEDULES)
+    return (every[int(n * step)] for n in range(min(len(every), SCHEDULES)))
 
 
 @dataclass(frozen=True)
@@ -128,12 +138,14 @@ class Point:
     compared: bool
 
 
-def points(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, list[Point]]:
+def points(
+    which: str, first: Mapping[str, float], second: Mapping[str, float]
+) -> dict[str, list[Point]]:
     """The schedules of each pattern that were measured, the default one first."""
     target = device("h200")
     found: dict[str, list[Point]] = {}
     known: dict[str, set[str]] = {}
-    for name, one in drafts():
+    for name, one in drafts(which):
         pattern, _, number = name.rpartition(".")
         if number == "0":
             known[pattern] = {other.template for other in offered(one)}
@@ -156,10 +168,10 @@ def taken(every: Sequence[Point]) -> Point:
     return best if best and best.account < SHARE * default.account else default
 
 
-def ranks(first: Mapping[str, float], second: Mapping[str, float]) -> list[str]:
+def ranks(which: str, first: Mapping[str, float], second: Mapping[str, float]) -> list[str]:
     """The table of a run, beside another run."""
     rows, found = [], []
-    for name, each in points(first, second).items():
+    for name, each in points(which, first, second).items():
         best = min(one.first for one in each)
         rhos = [
             spearman([(getattr(one, side), one.first) for one in each])
@@ -180,12 +192,12 @@ def ranks(first: Mapping[str, float], second: Mapping[str, float]) -> list[str]:
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["write", folder, *jobs]:
-            kernels = ((name, one.kernel(device("h200"))) for name, one in drafts())
+        case ["write", which, folder, *jobs]:
+            kernels = ((name, one.kernel(device("h200"))) for name, one in drafts(which))
             write(kernels, Path(folder), *map(int, jobs))
-        case ["rank", first, second]:
+        case ["rank", which, first, second]:
             times = (json.loads(Path(file).read_text())["kernels"] for file in (first, second))
-            print("\n".join(ranks(*times)))
+            print("\n".join(ranks(which, *times)))
         case _:
             sys.exit(__doc__)
 

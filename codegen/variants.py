@@ -12,13 +12,11 @@ from dataclasses import replace
 from itertools import islice
 
 from fusionstitch.codegen.decisions import settle
-from fusionstitch.codegen.dots.tile import possible_tiles
 from fusionstitch.codegen.generate import plan_kernel
-from fusionstitch.codegen.launches import choice_of, near, resized
-from fusionstitch.codegen.schedule.choice import Choice, GroupChoice, LoopChoice
-from fusionstitch.codegen.schedule.looped import Launch, check_teams
+from fusionstitch.codegen.nearby import choice_of, near, regrouped, resized
+from fusionstitch.codegen.schedule.choice import Choice
 from fusionstitch.codegen.schedule.parser import parse_template
-from fusionstitch.codegen.schedule.schedule import KernelPlan, Teams
+from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.schedule.template import Attr, Block, Loop, Template
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Settings, Way
@@ -62,56 +60,14 @@ def _tried(
             yield None
 
 
-# ---- in the schedule -----------------------------------------------------------------------------
-
-
 def _choices(plan: KernelPlan) -> Iterator[Choice]:
     base = choice_of(plan)
     for n, phase in enumerate(base.phases):
-        for m, group in enumerate(phase):
-            for other in _groups(group, plan):
-                changed = (*phase[:m], other, *phase[m + 1 :])
-                yield replace(base, phases=(*base.phases[:n], changed, *base.phases[n + 1 :]))
+        for m in range(len(phase)):
+            yield from regrouped(base, n, m)
     yield from resized(base)
     for per_sm in (1, 2, 3, 4, 6, 8):
         yield replace(base, blocks_per_sm=per_sm)
-
-
-def _groups(group: GroupChoice, plan: KernelPlan) -> Iterator[GroupChoice]:
-    """A group with other points to a tile, or another team or tile of one loop."""
-    nests = [loop.nest for loop in group.loops]
-    fixed = group.group.streamed or plan.cluster > 1 or any(nest.carries for nest in nests)
-    tiled = any(loop.tile for loop in group.loops)
-    most = group.group.tiles
-    for points in () if fixed or tiled else near(group.points):
-        if points <= most:
-            yield replace(group, points=points)
-    for n, loop in enumerate(group.loops):
-        for other in _loops(loop, group, plan):
-            yield replace(group, loops=(*group.loops[:n], other, *group.loops[n + 1 :]))
-
-
-def _loops(loop: LoopChoice, group: GroupChoice, plan: KernelPlan) -> Iterator[LoopChoice]:
-    if loop.tile is not None and not loop.tile.columns:
-        for tile in possible_tiles(group.group, loop.nest, group.points, plan.block):
-            if tile != loop.tile:
-                yield replace(loop, tile=tile, teams=Teams(tile.team))
-    elif loop.tile is None and plan.cluster == 1:
-        for teams in _teams(loop.teams, plan.block):
-            try:
-                check_teams("", loop.nest, group.group, teams, Launch(plan.block))
-            except CodegenError:
-                continue
-            yield replace(loop, teams=teams)
-
-
-def _teams(teams: Teams, block: int) -> Iterator[Teams]:
-    if teams.columns:
-        for columns in near(teams.columns):
-            if 2 * columns <= block:
-                yield Teams(block // columns, columns)
-    else:
-        yield from map(Teams, near(teams.threads))
 
 
 # ---- in the template -----------------------------------------------------------------------------

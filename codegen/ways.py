@@ -11,6 +11,7 @@ from fusionstitch.codegen.dots.chains import find_streams
 from fusionstitch.codegen.loops.nesting import check_nesting
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.clusters import has_long_rows
+from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import Watch
@@ -32,9 +33,8 @@ def first_that_works(
     for way in _possible(graph, settings):
         watch.way(way)
         try:
-            own = replace(settings, splits=decide_splits(graph, settings, way))
-            scheduled = decide(rewritten(graph, own, way, watch), own, way, watch)
-            return finish(replace(scheduled, splits=own.splits, before=graph))
+            splits = decide_splits(graph, settings, way)
+            return finish(split_so(graph, splits, settings, way, watch))
         except PassError:
             raise
         except CodegenError as error:
@@ -44,6 +44,14 @@ def first_that_works(
                 refused = error
     assert refused is not None
     raise refused
+
+
+def split_so(graph: Graph, splits: Splits, settings: Settings, way: Way, watch: Watch) -> Scheduled:
+    """The schedule on a way of a region that is rewritten but for what each way does, with these of
+    its sums split. Raises CodegenError."""
+    own = replace(settings, splits=splits)
+    scheduled = decide(rewritten(graph, own, way, watch), own, way, watch)
+    return replace(scheduled, splits=splits, before=graph)
 
 
 def _check_writable(graph: Graph) -> None:

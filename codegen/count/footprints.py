@@ -50,16 +50,14 @@ class Visited:
         total, brought = runs.total, sectors * SECTOR_BYTES
         if isinstance(at, Large) and total:
             places = value_at(at, runs.points)
-            low, high = int(np.min(places)), int(np.max(places)) + width
-            key = low, high, min(high - low, total * width)
+            low, high = _in_sectors(int(np.min(places)), int(np.max(places)) + width)
+            key = low, high, min(high - low, max(total * width, brought))
             return self._visit(key, high - low, brought, grid)
         if not isinstance(at, (int, Sum)):  # the data decides which
             key = 0, self.size, min(self.size, brought)
             return self._visit(key, self.size, brought, grid)
         found = at if isinstance(at, Sum) else Sum(at, ())
-        # what lies in one sector comes together
-        low = found.ends[0] // SECTOR_BYTES * SECTOR_BYTES
-        high = -(-(found.ends[1] + width) // SECTOR_BYTES) * SECTOR_BYTES
+        low, high = _in_sectors(found.ends[0], found.ends[1] + width)
         own = [part for part in found.parts if grid not in part.axes]
         visits = min(_distinct(found.parts, width), max(total * width, brought))
         key = low, high, min(visits, high - low)
@@ -92,6 +90,11 @@ class Visited:
             if one.brought > one.once
         )
         return Footprint(least, once, again)
+
+
+def _in_sectors(low: int, high: int) -> tuple[int, int]:
+    """The sectors from a byte to another one: what lies in one of them comes together."""
+    return low // SECTOR_BYTES * SECTOR_BYTES, -(-high // SECTOR_BYTES) * SECTOR_BYTES
 
 
 def _distinct(parts: Sequence[Part], width: int) -> int:

@@ -25,12 +25,19 @@ __device__ __forceinline__ void fs_grid_barrier() {
                  : "=r"(before)
                  : "l"(arrived), "r"(share)
                  : "memory");
+    // An acquiring load throws away the L1 cache of its multiprocessor, and with it what blocks
+    // beside this one still read, for which it waits: so the last load alone acquires. (A fence
+    // instead takes 0.3 us longer.)
     do {
-      asm volatile("ld.acquire.gpu.u32 %0, [%1];"
+      asm volatile("ld.relaxed.gpu.u32 %0, [%1];"
                    : "=r"(now)
                    : "l"(arrived)
                    : "memory");
     } while (((before ^ now) & 0x80000000u) == 0u);
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];"
+                 : "=r"(now)
+                 : "l"(arrived)
+                 : "memory");
   }
   __syncthreads();
 }

@@ -145,6 +145,15 @@ def strided(nest: Nest) -> bool:
     return False
 
 
+def in_columns(nest: Nest) -> bool:
+    """Whether the rows of a nest may lie along the lanes, because these then read neighbours."""
+    first = nest.stages[0]
+    if first.op.opcode != "dot":
+        return strided(nest)
+    along_row, along_inner = line_costs(first)
+    return not nest.tiled and along_row < along_inner
+
+
 def kind(group: Group, nests: Sequence[Nest]) -> Hashable:
     """Equal for groups of a phase that fill the device together."""
     if group.is_flat:
@@ -292,6 +301,8 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
         wanted = threads // max(1, group.tiles * _size(group, nest.rows))
         spare = block // max(1, rows)
         threads = min(32, power_of_two(max(1, min(wanted, spare))), power_of_two(inner) // 4)
+        if threads > 1 and in_columns(nest) and block == power_of_two(block):
+            return Teams(threads, block // threads)
         return Teams(max(1, threads))
     if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
         spare = min(block // power_of_two(rows), inner // vector_elements(nest))

@@ -16,7 +16,7 @@ from fusionstitch.codegen.dots.tile import WARP, Tile, possible_tiles
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, join, new_nest
 from fusionstitch.codegen.loops.stages import Stage, Stream
-from fusionstitch.codegen.schedule.defaults import DEFAULT_BLOCK, strided
+from fusionstitch.codegen.schedule.defaults import DEFAULT_BLOCK, in_columns
 from fusionstitch.codegen.schedule.printed import levels as levels_of
 from fusionstitch.codegen.schedule.schedule import Teams
 from fusionstitch.codegen.schedule.spread import Levels
@@ -231,7 +231,7 @@ def check_teams(name: str, nest: Nest, group: Group, teams: Teams, launch: Launc
         raise CodegenError(f"{said}: its elements are joined in their order, by one thread.")
     if threads > 1 and group.axes.size(nest.inner) == 1:
         raise CodegenError(f"{said}: its rows have one element each, there is nothing to share.")
-    if teams.columns and not strided(nest):
+    if teams.columns and not in_columns(nest):
         raise CodegenError(
             f"columns={teams.columns} in the loop of {name}: its sums do not run over other "
             "than the minor-most dim."
