@@ -5,7 +5,8 @@
 
 A factor is often a sum itself, for which the sum of products would have to wait: without it both
 run down a row at once. The factor is rounded once instead of in every term. Sums that differ in
-nothing else become equal.
+nothing else become equal. Factors that may be there to keep the terms in range stay where they are:
+those of codegen/rewrite/scales.py, and those of squares.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.scales import is_scale
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import splat
@@ -69,7 +71,7 @@ def _parted(
 ) -> Op | None:
     """What is left of a summed value without its factors, which go to `outside`; None if it is one
     itself."""
-    if not varies(value, op):
+    if not _stays(value, op):
         outside.append(("multiply", (kept(value, op, chain),)))
         return None
     if not deep:
@@ -82,13 +84,13 @@ def _parted(
         return value
     left, right = value.operands
     if value.opcode == "divide":
-        if varies(right, op):
+        if _stays(right, op):
             return value
         rest = _parted(left, op, chain, outside, products, deep - 1)
         outside.append(("divide", (kept(right, op, chain),)))
         return rest
-    steady = [not varies(side, op) for side in value.operands]
-    if not products and not any(steady):
+    steady = [not _stays(side, op) for side in value.operands]
+    if not any(steady) and (left is right or not products):
         return value
     products -= not any(steady)
     rests = [_parted(side, op, chain, outside, products, deep - 1) for side in (left, right)]
@@ -110,9 +112,14 @@ def take_factor(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op,
     left, right = source.operands
     sides = [(left, right)] if source.opcode == "divide" else [(left, right), (right, left)]
     for rest, factor in sides:
-        if not varies(factor, op):
+        if not _stays(factor, op):
             return rest, source.opcode, (kept(factor, op, chain),)
     return None
+
+
+def _stays(factor: Op, op: Op) -> bool:
+    """Whether a factor cannot be taken out of the sum `op`."""
+    return varies(factor, op) or is_scale(factor)
 
 
 def varies(value: Op, op: Op, steps: int = MOST_STEPS) -> bool:
