@@ -49,7 +49,12 @@ CASES: dict[str, tuple[Callable, str]] = {
     ),
     "inside the left product": (lambda x, y, row, column: ((x * row) * y).sum(0), PARAMETERS),
     "inside the right product": (lambda x, y, row, column: (x * (row * y)).sum(0), PARAMETERS),
-    "on both sides": (lambda x, y, row, column: ((x * row) * (y * row)).sum(0), PARAMETERS),
+    "on both sides": (
+        lambda x, y, row, column: ((x * row) * (y / row)).sum(0),
+        "multiply(multiply, divide)",
+    ),
+    "twice on one side": (lambda x, y, row, column: (x * (row * y / row)).sum(0), PARAMETERS),
+    "of a product": (lambda x, y, row, column: ((x * y) / row * row).sum(0), PARAMETERS),
     "a divisor": (lambda x, y, row, column: (x * (y / row)).sum(0), PARAMETERS),
     "signs": (lambda x, y, row, column: ((-x * row) * -y).sum(0), PARAMETERS),
     "what scales squares": (
@@ -89,7 +94,8 @@ def test_norms_that_are_scaled_first_stay_in_range(size: float, host_compiler: s
         lengths = (
             s * jnp.sqrt(jnp.sum((z / s) ** 2, 1, keepdims=True)) for z in (x / s * scale, x)
         )
-        return *lengths, jnp.sum((x / s) * (y / t), 1), jnp.sum((x * 1e-25) * (x * 1e-25), 0)
+        whole = jnp.sum((x / abs(x).max()) * (y / abs(y).max()), 0)
+        return *lengths, whole, jnp.sum((x / s) * (y / t), 1), jnp.sum((x * 1e-25) * (x * 1e-25), 0)
 
     args = X * np.float32(size), Y * np.float32(size), np.float32(2)
     ours = jit(norms, options=Options(backend="emulate", scorer="model", fallback="error"))
