@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.loops.stages import Stream, reduced_size
 from fusionstitch.codegen.rewrite.factors import take_factor
 from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.scales import at_most_one, narrows
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
@@ -125,6 +126,7 @@ def _without_factors(dot: Op) -> list[Op] | None:
         kept = [d for d in range(operands[side].shape.rank) if d not in contracted]
         places = _places(dot, side, kept)
         source, types = _unconverted(operands[side])
+        narrowed = any(narrows(source.dtype, dtype) for dtype in types)
         taken = False
         while True:
             summed = Op(
@@ -134,7 +136,7 @@ def _without_factors(dot: Op) -> list[Op] | None:
                 {"dimensions": tuple(contracted)},
             )
             found = take_factor(source, summed, chain)
-            if found is None:
+            if found is None or (narrowed and not at_most_one(found[0])):
                 break
             source, opcode, factor = found
             taken = True

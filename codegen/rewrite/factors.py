@@ -5,17 +5,20 @@
 
 A factor is often a sum itself, for which the sum of products would have to wait: without it both
 run down a row at once. The factor is rounded once instead of in every term. Sums that differ in
-nothing else become equal.
+nothing else become equal. Factors that may be there to keep the terms in range stay where they are:
+those of codegen/rewrite/scales.py, those of squares, and those on both sides of a product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.scales import is_scale
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import splat
@@ -69,7 +72,7 @@ def _parted(
 ) -> Op | None:
     """What is left of a summed value without its factors, which go to `outside`; None if it is one
     itself."""
-    if not varies(value, op):
+    if not _stays(value, op):
         outside.append(("multiply", (kept(value, op, chain),)))
         return None
     if not deep:
@@ -82,22 +85,44 @@ def _parted(
         return value
     left, right = value.operands
     if value.opcode == "divide":
-        if varies(right, op):
+        if _stays(right, op):
             return value
         rest = _parted(left, op, chain, outside, products, deep - 1)
         outside.append(("divide", (kept(right, op, chain),)))
         return rest
-    steady = [not varies(side, op) for side in value.operands]
-    if not products and not any(steady):
+    steady = [not _stays(side, op) for side in value.operands]
+    if not any(steady) and (left is right or not products):
         return value
     products -= not any(steady)
-    rests = [_parted(side, op, chain, outside, products, deep - 1) for side in (left, right)]
-    if rests == [left, right]:
+    sides = [_Side(side) for side in value.operands]
+    for side in sides:
+        side.rest = _parted(side.whole, op, side.chain, side.outside, products, deep - 1)
+    if all(side.is_scaled for side in sides) or not any(side.outside for side in sides):
         return value
+    for side in sides:
+        chain += side.chain
+        outside += side.outside
+    rests = [side.rest for side in sides]
     remaining = [rest for rest in rests if rest is not None]
     if len(remaining) < 2:
         return remaining[0] if remaining else None
     return _made(chain, "multiply", value.shape, tuple(remaining), {})
+
+
+@dataclass
+class _Side:
+    """An operand of a product: its factors, `outside`, and what is left without them."""
+
+    whole: Op
+    rest: Op | None = None
+    chain: list[Op] = field(default_factory=list)
+    outside: list[Factor] = field(default_factory=list)
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether what varies of it has a factor besides signs and constants."""
+        given = (x for _, factor in self.outside for x in factor)
+        return self.rest is not None and any(splat(x) is None for x in given)
 
 
 def take_factor(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op, ...]] | None:
@@ -110,9 +135,14 @@ def take_factor(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op,
     left, right = source.operands
     sides = [(left, right)] if source.opcode == "divide" else [(left, right), (right, left)]
     for rest, factor in sides:
-        if not varies(factor, op):
+        if not _stays(factor, op):
             return rest, source.opcode, (kept(factor, op, chain),)
     return None
+
+
+def _stays(factor: Op, op: Op) -> bool:
+    """Whether a factor cannot be taken out of the sum `op`."""
+    return varies(factor, op) or is_scale(factor)
 
 
 def varies(value: Op, op: Op, steps: int = MOST_STEPS) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.rewrite.ranges import at_most, bits
+from fusionstitch.codegen.rewrite.scales import moderate
 from fusionstitch.codegen.rewrite.strength import Builder, Rule
 from fusionstitch.hlo.graph import FLOATS, INTEGERS, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
@@ -159,7 +160,7 @@ def scaled_repeat(builder: Builder, op: Op) -> Op | None:
         if product.opcode != "multiply" or product in builder.shared:
             continue
         for x, factor in (product.operands, product.operands[::-1]):
-            if splat(factor) is not None and x.opcode != "broadcast":
+            if splat(factor) is not None and moderate(factor) and x.opcode != "broadcast":
                 return builder.make(
                     op, "multiply", x, builder.make(op, "multiply", repeated, factor)
                 )

@@ -23,6 +23,7 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 #: Custom calls of this module's own, on the way to those that XLA reads as its ops.
 _PREFIX = "fusionstitch.portable."
 _TYPED_FFI = 4
+_FRONTEND, _SHARDING_RULE = "mhlo.frontend_attributes", "xla.sdy.sharding_rule"
 _SHOWN = 2000
 
 
@@ -33,6 +34,7 @@ def portable_artifact(hlo: bytes) -> bytes:
         bytecode = extend_mlir.hlo_to_stablehlo(_without_foreign_ops(hlo))
         with _context():
             module = ir.Module.parse(bytecode)
+            _for_one_device(module)
             _as_xla_reads_them(module)
             text = str(module)
         return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
@@ -88,6 +90,25 @@ def _context() -> JaxIrContext:
     context.load_all_available_dialects()
     stablehlo.register_dialect(context)
     return context
+
+
+# --- how ops are partitioned ----------------------------------------------------------------------
+
+
+def _for_one_device(module: Any) -> None:
+    """Drops the rules of how calls are partitioned. They count results: here these are one tuple,
+    and what takes one out of it has the rule, too."""
+
+    def visit(op: Any) -> ir.WalkResult:
+        if _FRONTEND in op.attributes:
+            given = ir.DictAttr(op.attributes[_FRONTEND])
+            named = (given[i] for i in range(len(given)))
+            kept = {one.name: one.attr for one in named if one.name != _SHARDING_RULE}
+            if len(kept) < len(given):
+                op.attributes[_FRONTEND] = ir.DictAttr.get(kept)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
 
 
 # --- ops that StableHLO lacks ---------------------------------------------------------------------

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fusionstitch import Options, jit
 from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.strength import reduce_strength
 from fusionstitch.codegen.rewrite.strength_rules import RULES
@@ -48,9 +49,22 @@ CASES: dict[str, tuple[Callable, str]] = {
     ),
     "inside the left product": (lambda x, y, row, column: ((x * row) * y).sum(0), PARAMETERS),
     "inside the right product": (lambda x, y, row, column: (x * (row * y)).sum(0), PARAMETERS),
-    "on both sides": (lambda x, y, row, column: ((x * row) * (y * row)).sum(0), PARAMETERS),
+    "on both sides": (
+        lambda x, y, row, column: ((x * row) * (y / row)).sum(0),
+        "multiply(multiply, divide)",
+    ),
+    "twice on one side": (lambda x, y, row, column: (x * (row * y / row)).sum(0), PARAMETERS),
+    "of a product": (lambda x, y, row, column: ((x * y) / row * row).sum(0), PARAMETERS),
     "a divisor": (lambda x, y, row, column: (x * (y / row)).sum(0), PARAMETERS),
     "signs": (lambda x, y, row, column: ((-x * row) * -y).sum(0), PARAMETERS),
+    "what scales squares": (
+        lambda x, y, row, column: ((x * column) ** 2).sum(1),
+        "multiply(multiply, multiply)",
+    ),
+    "a constant that keeps numbers in range": (
+        lambda x, y, row, column: (x * (y * 1e-20)).sum(1),
+        "multiply(parameter, multiply)",
+    ),
     "no factor": (lambda x, y, row, column: (x * (y * x)).sum(0), "multiply(parameter, multiply)"),
 }
 
@@ -71,6 +85,22 @@ def kept_parameters(fun: Callable) -> list[int]:
     jaxpr = jax.make_jaxpr(fun)(X, Y, ROW, COLUMN).jaxpr
     used = {v for e in jaxpr.eqns for v in e.invars if not hasattr(v, "val")}
     return [i for i, v in enumerate(jaxpr.invars) if v in used]
+
+
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+def test_norms_that_are_scaled_first_stay_in_range(size: float, host_compiler: str) -> None:
+    def norms(x, y, scale):
+        s, t = (abs(z).max(1, keepdims=True) for z in (x, y))
+        lengths = (
+            s * jnp.sqrt(jnp.sum((z / s) ** 2, 1, keepdims=True)) for z in (x / s * scale, x)
+        )
+        whole = jnp.sum((x / abs(x).max()) * (y / abs(y).max()), 0)
+        return *lengths, whole, jnp.sum((x / s) * (y / t), 1), jnp.sum((x * 1e-25) * (x * 1e-25), 0)
+
+    args = X * np.float32(size), Y * np.float32(size), np.float32(2)
+    ours = jit(norms, options=Options(backend="emulate", scorer="model", fallback="error"))
+    for mine, other in zip(ours(*args), jax.jit(norms)(*args), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5)
 
 
 def test_sums_that_differ_in_factors_alone_become_one() -> None:

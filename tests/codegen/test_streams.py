@@ -380,3 +380,29 @@ def test_streams_of_any_size_are_near_the_float64_run(
     for case in built.kernels:
         for order, seed in ORDERS:
             built.check(case, order, seed)
+
+
+def _narrowed(weights: Callable[[Array], Array]) -> Case:
+    """A dot of weights that only their factors bring into the range of f16."""
+    make = np.random.default_rng(5)
+    q, k = (make.standard_normal((n, 16)).astype(F32) for n in (4352, 160))
+    v = make.standard_normal((160, 16)).astype(F16)
+    fun = lambda q, k, v: weights(q @ k.T * 0.5 + 14).astype(F16) @ v  # noqa: E731
+    return Case(whole(lowered(fun, q, k, v), "narrowed"), [q, k, v], H200)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        lambda s: jnp.exp(s) / jnp.exp(s).sum(1, keepdims=True),
+        lambda s: jnp.exp(s) * np.float32(1e-8),
+        lambda s: (s * 1e5) * np.float32(1e-5),
+    ],
+    ids=["powers", "a constant", "twice"],
+)
+def test_weights_are_in_range_before_they_are_narrowed(
+    weights: Callable[[Array], Array], host_compiler: str
+) -> None:
+    case = _narrowed(weights)
+    built = build([case])
+    built.check(case, *ORDERS[0])

@@ -48,3 +48,24 @@ def test_the_high_word_of_a_product_gets_through() -> None:
 
     lowered: Any = jax.jit(fun).lower(X.astype(np.int32)).compiler_ir("hlo")
     assert portable_artifact(lowered.as_serialized_hlo_module_proto())
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: jnp.linalg.cholesky(x @ x.T + 4 * jnp.eye(4)),
+        lambda x: abs(jnp.linalg.qr(x)[1]),
+        lambda x: jax.scipy.linalg.expm(x),
+        lambda x: lax.linalg.tridiagonal_solve(x[0], x[1] + 9, x[2], x),
+    ],
+    ids=["cholesky", "qr", "expm", "tridiagonal"],
+)
+def test_calls_with_a_rule_of_how_to_partition_them(fun: Callable[[jax.Array], Any]) -> None:
+    """JAX says for random bits, too, how to partition them: XLA then reads what all ops say."""
+
+    def program(key: jax.Array) -> Any:
+        return fun(jax.random.normal(key, (4, 4)) * 0.5) * 2 + 1
+
+    key = jax.random.key(1)
+    ours = fs.jit(program, options=fs.Options(backend="emulate", fallback="error"))(key)
+    np.testing.assert_allclose(ours, jax.jit(program)(key), rtol=1e-4, atol=1e-5)
