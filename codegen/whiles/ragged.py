@@ -22,8 +22,9 @@ import numpy as np
 
 from fusionstitch.codegen.rewrite.region import with_root
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, conjuncts, made_of
+from fusionstitch.codegen.whiles.keeps import holds_only_with, keeps
 from fusionstitch.hlo.evaluate import evaluate_op
-from fusionstitch.hlo.graph import INTEGERS, Op
+from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 
 
@@ -118,23 +119,7 @@ def _is_read_behind(flat: Flat, c: Carried) -> bool:
 
 def _all_keep(flat: Flat, carried: Sequence[Carried], own: Op) -> bool:
     """Whether a row for which `own` does not hold keeps all that is carried."""
-    return all(_keeps(flat.root(c.next), flat.parameter(c.inside), own) for c in carried)
-
-
-def holds_only_with(op: Op, mask: Op) -> bool:
-    """Whether `op` holds only for elements for which the mask does."""
-    value = splat(op)
-    if op is mask or (value is not None and not value):
-        return True
-    if op.opcode == "and":
-        return any(holds_only_with(operand, mask) for operand in op.operands)
-    if op.opcode == "or":
-        return all(holds_only_with(operand, mask) for operand in op.operands)
-    if op.opcode != "select" or op.operands[0].shape != op.shape:
-        return False
-    which, yes, no = op.operands
-    chosen = holds_only_with(which, mask) or holds_only_with(yes, mask)
-    return chosen and holds_only_with(no, mask)
+    return all(keeps(flat, c, own) for c in carried)
 
 
 # ---- masks ---------------------------------------------------------------------------------------
@@ -207,32 +192,3 @@ def _alike(flat: Flat, loop: Loop) -> set[Carried]:
 def _reads(op: Op, parameters: Set[int]) -> bool:
     """Whether an op is made of one of the parameters."""
     return any(o.id in parameters for one in (op, *made_of([op])) for o in (one, *one.operands))
-
-
-def _keeps(after: Op, inside: Op, own: Op) -> bool:
-    """Whether a row for which `own` does not hold keeps what it has of a carried value."""
-    if inside in (asked := conjuncts(own)) and holds_only_with(after, inside):
-        others = [one for one in asked if one is not inside]  # where it holds, one of them does not
-        return all(_keeps(after, inside, one) for one in others)
-    if after.opcode == "select":
-        which, yes, no = after.operands
-        if which.opcode == "not":
-            which, yes, no = which.operands[0], no, yes
-        return no is inside and _asks(which, own)
-    if after.opcode != "add" or inside not in after.operands or after.dtype not in INTEGERS:
-        return False
-    added = after.operands[1] if after.operands[0] is inside else after.operands[0]
-    return added.opcode == "convert" and _asks(added.operands[0], own)
-
-
-def _asks(which: Op, own: Op) -> bool:
-    """Whether `which` holds for elements of a row only if `own` does."""
-    if which.opcode == "broadcast" and which.attrs["dimensions"] == tuple(range(own.shape.rank)):
-        which = which.operands[0]
-    if which is own:
-        return True
-    if which.opcode != "and":
-        return False
-    return set(conjuncts(own)) <= set(conjuncts(which)) or any(
-        _asks(operand, own) for operand in which.operands
-    )
