@@ -3,7 +3,7 @@ the answer is yes is counted by a loop of its own before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,7 @@ class _Count:
         self.end()
         zeros = _spread(outer, outer.zero(COUNT, source), self.counts)
         self.loop.widen([Element(self.counts, zeros.id, after.id)])
+        self.forget()
         self.loop.close()
         always = _spread(outer, outer.constant(COUNT, ALWAYS, source), self.counts)
         count = self.loop.result(self.loop.carried, self.counts)
@@ -120,6 +121,19 @@ class _Count:
         both = self.loop.asking.add("and", self.shape, operands, self.loop.instruction)
         put(ends.operand_ids, [both.id, *rest])
 
+    def forget(self) -> None:
+        """Iterations hand on what neither the count nor the end of the loop needs."""
+        root = self.loop.root
+        needed = {self.found.mask, self.loop.carried}
+        new = needed | set(_elements(self.loop.asking, self.loop.asking.computation.root_id))
+        while new:
+            needed |= new
+            made = [root.operand_ids[index] for index in sorted(new)]
+            new = set(_elements(self.loop.inner, *made)) - needed
+        for index in sorted(set(range(self.loop.carried)) - needed):
+            shape = self.found.loop.shape.elements[index]
+            root.operand_ids[index] = self.loop.read(index, shape, self.loop.instruction).id
+
     def element(self, index: int) -> Any:
         """A mask that the loop carries, as the condition has it."""
         operands = [self.loop.parameters[1].id]
@@ -130,9 +144,17 @@ class _Count:
         return made
 
 
-def _needed(editor: Editor, wanted: int) -> list[Any]:
-    """The instructions that one is made of, and itself, in their order."""
-    found, stack = set[int](), [wanted]
+def _elements(editor: Editor, *wanted: int) -> Iterator[int]:
+    """The elements of what a loop carries that instructions are made of."""
+    for one in _needed(editor, *wanted):
+        read = one.opcode == "get-tuple-element" and editor.by_id[one.operand_ids[0]]
+        if read and read.opcode == "parameter":
+            yield one.tuple_index
+
+
+def _needed(editor: Editor, *wanted: int) -> list[Any]:
+    """The instructions that others are made of, and these themselves, in their order."""
+    found, stack = set[int](), [*wanted]
     while stack:
         ident = stack.pop()
         if ident not in found:
