@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,16 @@ class Editor:
     """New instructions of one computation, whose `names` are new in the module."""
 
     def __init__(self, module: Any, computation: Any, names: FreshNames):
-        self.computation, self.names = computation, names
+        self.module, self.computation, self.names = module, computation, names
         self.fresh = FreshIds(module, computation)
         self.by_id = {i.id: i for i in computation.instructions}
+
+    def beside(self, computation: Any) -> Editor:
+        """The same for another computation of the module."""
+        other = Editor(self.module, computation, self.names)
+        if not (self.fresh.own and other.fresh.own):
+            other.fresh = self.fresh
+        return other
 
     def add(self, opcode: str, shape: Shape | Any, operands: Sequence[int], source: Any) -> Any:
         """One that stands for what `source` did; `shape` may be a ShapeProto, layouts included."""
@@ -92,9 +99,18 @@ class Editor:
 
     def zero(self, dtype: str, source: Any) -> Any:
         """A scalar zero."""
+        return self.constant(dtype, 0, source)
+
+    def constant(self, dtype: str, value: int, source: Any) -> Any:
+        """A scalar."""
         made = self.add("constant", Shape(dtype, ()), (), source)
-        fill_literal(made.literal, np.zeros((), NUMPY_DTYPES[dtype]), made.shape)
+        fill_literal(made.literal, np.asarray(value, NUMPY_DTYPES[dtype]), made.shape)
         return made
+
+    def replace(self, olds: Collection[int], new: Any) -> None:
+        """Has who reads an instruction that is among `olds` read another one."""
+        for reader in self.computation.instructions:
+            put(reader.operand_ids, [new.id if i in olds else i for i in reader.operand_ids])
 
 
 def forget_order(module: Any) -> None:

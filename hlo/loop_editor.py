@@ -21,18 +21,15 @@ class Element:
 
 
 class LoopEditor:
-    """A `loop` of `graph`, whose body and condition no other loop runs. `inner` adds instructions
-    to the body, `outer` to the computation around the loop."""
+    """The loop `instruction` of a computation that `outer` edits, whose body and condition no other
+    loop runs. `inner` adds instructions to the body, `asking` to the condition."""
 
-    def __init__(self, module: Any, names: FreshNames, graph: Graph, loop: Op):
-        computations = {c.id: c for c in module.computations}
-        condition, body = (computations[called.proto_id] for called in loop.called)
+    def __init__(self, outer: Editor, instruction: Any):
+        computations = {c.id: c for c in outer.module.computations}
+        body, condition = (computations[i] for i in instruction.called_computation_ids)
         self.computations = (condition, body)
-        self.outer = Editor(module, computations[graph.proto_id], names)
-        self.inner = Editor(module, body, names)
-        if not (self.outer.fresh.own and self.inner.fresh.own):
-            self.inner.fresh = self.outer.fresh
-        self.instruction = self.outer.by_id[loop.origin]
+        self.outer, self.instruction = outer, instruction
+        self.inner, self.asking = outer.beside(body), outer.beside(condition)
         self.given = self.outer.by_id[self.instruction.operand_ids[0]]
         self.root = self.inner.by_id[body.root_id]
         self.parameters = [
@@ -89,8 +86,8 @@ class LoopEditor:
 
     def close(self) -> None:
         """Puts all instructions behind what they need."""
-        sort_instructions(self.inner.computation)
-        sort_instructions(self.outer.computation)
+        for editor in (self.inner, self.asking, self.outer):
+            sort_instructions(editor.computation)
 
 
 class Found(Protocol):
@@ -109,8 +106,11 @@ F = TypeVar("F", bound=Found)
 def edit_loops(module: Module, found: Sequence[F], edit: Callable[[LoopEditor, F], None]) -> bool:
     """Has `edit` change the loops in the module's proto, which is to be read again if any did."""
     names, changed = FreshNames(module.proto), False
+    computations = {c.id: c for c in module.proto.computations}
     for one in found:
-        loop = LoopEditor(module.proto, names, one.graph, one.loop)
+        around = computations[one.graph.proto_id]
+        instruction = next(i for i in around.instructions if i.id == one.loop.origin)
+        loop = LoopEditor(Editor(module.proto, around, names), instruction)
         if not loop.sharded:
             edit(loop, one)
             loop.close()

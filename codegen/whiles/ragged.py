@@ -8,18 +8,23 @@ condition may ask besides for what is the same for all rows, as a number of iter
 Rows may as well keep their state by a mask that is carried, and goes on only where p does:
 
     while any(p(s)): s, m = select(m, f(s), s), m & p(f(s))   ->   each row runs while its m holds
+
+Where all that p asks are masks that only fall, it never holds again whatever becomes of the rest: a
+row has to keep only what is read behind the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 
 import numpy as np
 
 from fusionstitch.codegen.rewrite.region import with_root
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, conjuncts, made_of
+from fusionstitch.codegen.whiles.keeps import holds_only_with, keeps
 from fusionstitch.hlo.evaluate import evaluate_op
-from fusionstitch.hlo.graph import INTEGERS, Op
+from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 
 
@@ -27,10 +32,10 @@ def let_rows_stop(flat: Flat) -> Flat:
     """The same loops, whose conditions are those of rows where rows may stop on their own."""
     roots, ops = list(flat.graph.root.operands), list(flat.graph.ops[:-1])
     for loop in flat.every:
-        found = _own_condition(flat, loop)
+        found = own_condition(flat, loop)
         if found is not None:
-            roots[loop.condition], made = found
-            ops += made
+            roots[loop.condition] = found.asks
+            ops += found.made
     if roots == list(flat.graph.root.operands):
         return flat
     kept = _needed(ops, roots)
@@ -47,8 +52,19 @@ def _needed(ops: Sequence[Op], roots: Sequence[Op]) -> list[Op]:
     return [op for op in ops if op in found or op.opcode == "parameter"]
 
 
-def _own_condition(flat: Flat, loop: Loop) -> tuple[Op, list[Op]] | None:
-    """What each row asks, and the ops made for that, if rows that stop keep what they have."""
+@dataclass(frozen=True, eq=False)
+class Own:
+    """What a row asks: whether `going` holds for it, which the condition asks of all rows by the
+    op `every`, and what it `asks` for all rows besides; `made` are the ops made for that."""
+
+    going: Op
+    every: Op
+    asks: Op
+    made: tuple[Op, ...]
+
+
+def own_condition(flat: Flat, loop: Loop) -> Own | None:
+    """What each row asks, if rows that stop keep what they have."""
     every = conjuncts(flat.root(loop.condition))
     asked, *others = sorted(every, key=lambda op: op.opcode != "reduce")
     if asked.opcode != "reduce" or asked.attrs["reducer"] != "or":
@@ -58,9 +74,9 @@ def _own_condition(flat: Flat, loop: Loop) -> tuple[Op, list[Op]] | None:
         return None
     alike = _alike(flat, loop) if others else set()
     changes = [c for c in loop.carried if c not in alike and _is_read(flat, c)]
-    if not _all_keep(flat, changes, own):
+    if not _may_stop(flat, changes, own):
         found = (flat.parameter(c.inside) for c in changes if _goes_on_with(flat, loop, c, own))
-        masks = [mask for mask in found if _all_keep(flat, changes, mask)]
+        masks = [mask for mask in found if _may_stop(flat, changes, mask)]
         if not masks:
             return None
         own = masks[0]
@@ -76,7 +92,7 @@ def _own_condition(flat: Flat, loop: Loop) -> tuple[Op, list[Op]] | None:
         spread = Op("broadcast", own.shape, (other,), {"dimensions": ()}, "both")
         asks = Op("and", own.shape, (asks, spread), name="goes_on")
         made += [spread, asks]
-    return asks, made
+    return Own(own, asked, asks, tuple(made))
 
 
 def _is_read(flat: Flat, c: Carried) -> bool:
@@ -84,9 +100,26 @@ def _is_read(flat: Flat, c: Carried) -> bool:
     return any(flat.graph.users[flat.parameter(number).id] for number in (c.inside, c.after))
 
 
+def _may_stop(flat: Flat, changes: Sequence[Carried], own: Op) -> bool:
+    """Whether a row for which `own` does not hold may stop: it keeps all that is carried, or what
+    is read behind the loop, and `own` holds for it no more."""
+    if _all_keep(flat, changes, own):
+        return True
+    nexts = {flat.parameter(c.inside): flat.root(c.next) for c in changes}
+    falls = all(
+        holds_only_with(nexts[one], one) if one in nexts else _all_keep(flat, changes, one)
+        for one in conjuncts(own)
+    )
+    return falls and _all_keep(flat, [c for c in changes if _is_read_behind(flat, c)], own)
+
+
+def _is_read_behind(flat: Flat, c: Carried) -> bool:
+    return bool(flat.graph.users[flat.parameter(c.after).id])
+
+
 def _all_keep(flat: Flat, carried: Sequence[Carried], own: Op) -> bool:
     """Whether a row for which `own` does not hold keeps all that is carried."""
-    return all(_keeps(flat.root(c.next), flat.parameter(c.inside), own) for c in carried)
+    return all(keeps(flat, c, own) for c in carried)
 
 
 # ---- masks ---------------------------------------------------------------------------------------
@@ -159,27 +192,3 @@ def _alike(flat: Flat, loop: Loop) -> set[Carried]:
 def _reads(op: Op, parameters: Set[int]) -> bool:
     """Whether an op is made of one of the parameters."""
     return any(o.id in parameters for one in (op, *made_of([op])) for o in (one, *one.operands))
-
-
-def _keeps(after: Op, inside: Op, own: Op) -> bool:
-    """Whether a row for which `own` does not hold keeps what it has of a carried value."""
-    if inside is own:
-        return own in conjuncts(after)
-    if after.opcode == "select":
-        which, yes, no = after.operands
-        if which.opcode == "not":
-            which, yes, no = which.operands[0], no, yes
-        return no is inside and _asks(which, own)
-    if after.opcode != "add" or inside not in after.operands or after.dtype not in INTEGERS:
-        return False
-    added = after.operands[1] if after.operands[0] is inside else after.operands[0]
-    return added.opcode == "convert" and _asks(added.operands[0], own)
-
-
-def _asks(which: Op, own: Op) -> bool:
-    """Whether `which` holds for elements of a row only if `own` does."""
-    if which.opcode == "broadcast" and which.attrs["dimensions"] == tuple(range(own.shape.rank)):
-        which = which.operands[0]
-    if which is own:
-        return True
-    return which.opcode == "and" and any(_asks(operand, own) for operand in which.operands)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from fusionstitch.codegen.loops.stages import body_reads, inner_extents
-from fusionstitch.codegen.places.index import Index, Var, variable
+from fusionstitch.codegen.places.index import Fetched, Index, Var, variable
 from fusionstitch.codegen.places.maps import is_branching, reads
 from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.hlo.graph import Op
@@ -172,7 +172,7 @@ class Axes:
                 if op.id in self.before:
                     self.cut.add(op.id)
                     continue
-                self._mix(op, (operand.id, d), *((op.id, own[v]) for v in at.variables if v in own))
+                self._mix(op, (operand.id, d), *((op.id, own[v]) for v in _along(at) if v in own))
         if op.opcode == "gather":  # places that are all alike are read as one
             places = op.operands[1]
             rows = [d for d in range(places.shape.rank) if d != op.attrs["index_vector_dim"]]
@@ -199,6 +199,18 @@ def _before_loops(flat: Flat) -> frozenset[int]:
         if known:
             found.add(op.id)
     return frozenset(found)
+
+
+def _along(index: Index) -> set[Var]:
+    """The variables along which a place lies: those that say which integer of an array is one do
+    not count, since a row may have its own place in what each thread has as a whole."""
+    found: set[Var] = set()
+    for term, _ in index.terms:
+        if isinstance(term, Var):
+            found.add(term)
+        elif not isinstance(term, Fetched):
+            found |= _along(term.base)
+    return found
 
 
 def _variable(index: Index) -> Var | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.asking import tell
 from fusionstitch.hlo.graph import Module
 from fusionstitch.hlo.hoisting import hoist
 from fusionstitch.hlo.importer import from_message
 from fusionstitch.hlo.loop_constants import carry
 from fusionstitch.hlo.loop_tuples import separate
 from fusionstitch.hlo.stacking import take_out
+from fusionstitch.patterns.loop_asks import loop_asks
 from fusionstitch.patterns.loop_constants import loop_constants
 from fusionstitch.patterns.loop_outputs import loop_outputs
 from fusionstitch.patterns.loop_products import loop_products
@@ -23,6 +25,10 @@ def _tuples(module: Module, device: Device) -> bool:
 
 def _constants(module: Module, device: Device) -> bool:
     return carry(module, loop_constants(module))
+
+
+def _asks(module: Module, device: Device) -> bool:
+    return tell(module, loop_asks(module, device))
 
 
 def _sums(module: Module, device: Device) -> bool:
@@ -49,7 +55,7 @@ def _products(module: Module, device: Device) -> bool:
 #: A rule edits the proto of a module, and says whether it did.
 Rule = Callable[[Module, Device], bool]
 #: Rules for loops to have the form that kernels can have, each until it finds nothing.
-FORMS: tuple[Rule, ...] = (_tuples, _constants)
+FORMS: tuple[Rule, ...] = (_tuples, _constants, _asks)
 #: Rules of what leaves loops, in their order.
 RULES: tuple[Rule, ...] = (_sums, _outputs, _products)
 

@@ -100,6 +100,20 @@ class Pattern:
         )
 
 
+def loop_bits(graph: Graph, loop: Op) -> int:
+    """A loop with the tuple it starts from and the elements of its result."""
+    bits = 1 << loop.id
+    if not loop.shape.is_tuple:
+        return bits
+    for user in graph.users[loop.id]:
+        if user.opcode == "get-tuple-element":
+            bits |= 1 << user.id
+    [start] = loop.operands
+    if start.opcode == "tuple" and graph.users[start.id] == (loop,):
+        bits |= 1 << start.id
+    return bits
+
+
 #: How much larger than its operand a broadcast is that every reader repeats for itself.
 SPREAD = 8
 

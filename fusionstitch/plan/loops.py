@@ -18,7 +18,7 @@ from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES
 from fusionstitch.patterns.fusible import DTYPES, fusible_ops, multiplied_as_asked
-from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
+from fusionstitch.patterns.pattern import Pattern, free_bits, loop_bits, spread_bits
 
 #: How often a loop and those in its body turn: (turns, those of each inner loop in order, whether
 #: XLA knows how often).
@@ -55,7 +55,7 @@ def stitchable_loops(
     for op in graph:
         if op.opcode != "while":
             continue
-        bits = _bits(graph, op)
+        bits = loop_bits(graph, op)
         verdict = _legal(graph, op, bits, awaited, works.device)
         if isinstance(verdict, Verdict):
             refused.append((bits, "loop", verdict))
@@ -87,20 +87,6 @@ def _graph_us(graph: Graph, inner: tuple[Turns, ...], device: Device) -> float:
     pairs = zip(loops_of(graph), inner, strict=True)
     nested = sum(xla_loop_us(op, turns, device) for op, turns in pairs)
     return xla_fusions(works, fusible.bits | hosts).us + nested
-
-
-def _bits(graph: Graph, loop: Op) -> int:
-    """The loop with the tuple it starts from and the elements of its result."""
-    bits = 1 << loop.id
-    if not loop.shape.is_tuple:
-        return bits
-    for user in graph.users[loop.id]:
-        if user.opcode == "get-tuple-element":
-            bits |= 1 << user.id
-    [start] = loop.operands
-    if start.opcode == "tuple" and graph.users[start.id] == (loop,):
-        bits |= 1 << start.id
-    return bits
 
 
 def _legal(

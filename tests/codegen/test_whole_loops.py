@@ -231,6 +231,13 @@ def masked_from_nothing(x: jax.Array) -> Any:
     return lax.while_loop(more, step, (x, jnp.zeros_like(x), going, going, 0))[:3]
 
 
+def looked_up(x: jax.Array) -> jax.Array:
+    """Each row has its own place in a table."""
+    table = jnp.cos(jnp.arange(9.0))
+    place = lambda x: jnp.abs(x * 50).astype(jnp.int32) % 9  # noqa: E731
+    return lax.fori_loop(0, 5, lambda i, x: 0.5 * x + table[place(x)], x)
+
+
 def computed_again(xs: jax.Array) -> Any:
     """A gradient whose loop computes again, behind barriers, what the first one did."""
 
@@ -272,6 +279,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "masked by another": (masked_by_another, ROWS[0], [1]),
     "masked again": (masked_again, ROWS[0], [1]),
     "masked by the last": (masked_by_the_last, ROWS[0], [1]),
+    "looked up": (looked_up, ROWS[0], [40]),
     "computed again": (computed_again, ROWS, [40, 40]),
     "both ways": (both_ways, ROWS, [40, 40]),
     "two from one": (two_from_one, ROWS[0], [1, 1]),

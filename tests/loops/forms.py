@@ -21,7 +21,7 @@ from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.simplify import simplify
-from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.patterns.pattern import Pattern, loop_bits
 from fusionstitch.plan import loops
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
@@ -78,7 +78,7 @@ def wholes(grown: Grown) -> Iterator[Whole]:
     module = inline_calls(traced.as_serialized_hlo_module_proto())
     graph = simplify(from_proto(module).entry)
     for number, op in enumerate(op for op in graph if op.opcode == "while"):
-        bits = loops._bits(graph, op)
+        bits = loop_bits(graph, op)
         pattern = loops._legal(graph, op, bits, set(), BIG)
         if not isinstance(pattern, Pattern):
             continue

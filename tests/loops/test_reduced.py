@@ -48,6 +48,20 @@ def moved(x: Any) -> Any:
     return lax.fori_loop(0, 5, body, (x, 3))
 
 
+def looked_up(x: Any, at: Any) -> Any:
+    """Rows have their own places in a table that the loop carries, in one that it does not, and in
+    what they have themselves."""
+    table = jnp.cos(jnp.arange(9, dtype=jnp.float32))
+
+    def body(i: Any, s: Any) -> Any:
+        x, at, more = s
+        own = jax.vmap(lambda x, at: lax.dynamic_slice(x, (at,), (2,)))(x, at)
+        x = x * 0.5 + own[:, :1] * table[at + i][:, None] + own[:, 1:] * more[7 - at][:, None]
+        return x, (at * 3 + i) % 5, more * 0.75
+
+    return lax.fori_loop(0, 5, body, (x, at, table[:8]))
+
+
 def shortest(n: Any, x: Any) -> Any:
     """Rows that stop on their own along an axis too short to be dealt: a thread has all of them,
     and goes on while one does."""
@@ -55,9 +69,29 @@ def shortest(n: Any, x: Any) -> Any:
     return jax.vmap(turns)(n, x)
 
 
+def kept_in_part(t: Any) -> Any:
+    """Rows that stop by masks that only fall, keep what is read behind the loop and nothing else;
+    a thread has several of them."""
+
+    def body(s: Any) -> Any:
+        t, going, has, count, i = s
+        less = jnp.where(going, has & (t % 5 != 0), has)
+        more = count + (has & going).astype(jnp.int32)
+        return (t * 3 + 1) % 31, going & (t % 7 != 0), less, more, i + 1
+
+    start = t, t < 28, jnp.ones(t.shape, bool), jnp.zeros_like(t), 0
+    more = lambda s: jnp.any(s[2] & s[1]) & (s[4] < 12)  # noqa: E731
+    return lax.while_loop(more, body, start)[2:4]
+
+
 #: Each with what it is given.
 REDUCED: dict[Callable[..., Any], tuple[np.ndarray, ...]] = {
+    looked_up: (
+        np.linspace(-1, 1, 12 * 6, dtype=np.float32).reshape(12, 6),
+        np.arange(12, dtype=np.int32) % 5,
+    ),
     moved: (np.linspace(-1, 1, 5 * 7, dtype=np.float32).reshape(5, 7),),
+    kept_in_part: (np.arange(3 * 4 * 5 * 6 * 7, dtype=np.int32).reshape(3, 4, 5, 6, 7) % 31,),
     repeated: (np.asarray(2, np.uint8),),
     shortest: (np.asarray([0, 1, 3], np.int32), np.zeros((3, 4, 5, 6, 7), np.int32)),
     tabled: (np.linspace(-1, 1, 2 * 7 * 33, dtype=np.float32).reshape(2, 7, 33),),

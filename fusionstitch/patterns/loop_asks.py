@@ -1,0 +1,127 @@
+"""What an iteration asks of all rows, told by a count that was made before the loop.
+
+    while any(p(s)): s = f(s, any(m))    ->    n = how often any row has m, which none gets back
+                                               while any(p(s)): s = f(s, n > 0); n = n - 1
+
+Rows that ask nothing of each other stop on their own. Solvers ask so whether any system has yet to
+make its first step. The count is that of a copy of the loop, of which rows run no longer than they
+have m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.codegen.passes import rewritten
+from fusionstitch.codegen.rewrite.region import rebuilt, region, with_root
+from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.watch import NOBODY
+from fusionstitch.codegen.whiles.flat import Flat, flatten, kept_elements
+from fusionstitch.codegen.whiles.in_rows import in_rows
+from fusionstitch.codegen.whiles.ragged import holds_only_with, own_condition
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.asking import Asked
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.extract import instruction_of
+from fusionstitch.hlo.graph import Graph, Module, Op, inside
+from fusionstitch.hlo.simplify import simplify_module
+from fusionstitch.patterns.open_loops import editable_loops
+from fusionstitch.patterns.pattern import Pattern, loop_bits
+
+
+def loop_asks(module: Module, device: Device) -> list[Asked]:
+    """The loops whose rows stop on their own once they are told."""
+    if not any(_asks_any(op) for _, loop in editable_loops(module) for op in loop.called[1]):
+        return []
+    simple = simplify_module(module)
+    found = [
+        _asked(graph, loop, device)
+        for graph, loop in editable_loops(simple)
+        if graph is simple.entry and any(map(_asks_any, loop.called[1]))
+    ]
+    written = {op.origin: op for _, loop in editable_loops(module) for op in inside(loop)}
+    return [one for one in found if one is not None and _is_as_written(one, written)]
+
+
+def _is_as_written(one: Asked, written: Mapping[int | None, Op]) -> bool:
+    """Whether what the condition asks of rows has the form of the mask in the module, too."""
+    return written[one.ends].operands[0].shape == one.loop.shape.elements[one.mask]
+
+
+def _asks_any(op: Op) -> bool:
+    """Whether an op asks for any element of an array."""
+    whole = not op.shape.is_tuple and not op.shape.rank
+    return op.opcode == "reduce" and whole and op.attrs["reducer"] == "or"
+
+
+def _asked(graph: Graph, loop: Op, device: Device) -> Asked | None:
+    settings = Settings(device, CodegenOptions())
+    pattern = Pattern(graph, loop_bits(graph, loop), "loop")
+    part = region("loop", pattern.ops, pattern.inputs, pattern.outputs)
+    try:
+        flat = flatten(part)
+        flat = Flat(
+            rewritten(flat.graph, settings, None, NOBODY), flat.inputs, flat.outputs, flat.loops
+        )
+        return _told(graph, loop, flat, settings)
+    except CodegenError:  # it stays XLA's
+        return None
+
+
+def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | None:
+    condition, body = loop.called
+    [whole], kept = flat.loops, kept_elements(body)
+    numbers = [n for n in range(len(loop.shape.elements)) if n not in kept]
+    inside = [flat.parameter(c.inside) for c in whole.carried]
+    elements = dict(zip(inside, numbers, strict=True))
+    asks = [op for op in flat.graph.ops[:-1] if _asks_any(op) and op.operands[0] in elements]
+    masks = {op.operands[0] for op in asks}
+    own = own_condition(flat, whole)
+    if own is None or own.every in asks or masks & {own.going} or len(masks) != 1:
+        return None
+    [mask] = masks
+    after = flat.root(whole.carried[inside.index(mask)].next)
+    if own.going.shape != mask.shape or not holds_only_with(after, mask):
+        return None
+    told = in_rows(_with(flat, asks), settings)
+    dealt = told.rows.dealt(told.flat.parameter(mask.attrs["index"]))
+    if told.rows.count < 2 or not all(d or n == 1 for d, n in zip(dealt, mask.dims, strict=True)):
+        return None
+    ends, found = _named(condition, [own.every]), _named(body, asks)
+    if len(ends) != 1 or len(found) != len(asks):
+        return None
+    ids = frozenset(ident for op in found for ident in _instructions(body, op))
+    end = instruction_of(ends[0], {})
+    return Asked(graph, loop, ids, elements[mask], end, elements.get(own.going))
+
+
+def _named(graph: Graph, ops: Collection[Op]) -> list[Op]:
+    """The ops of a graph that flat ones were copied from."""
+    names = {op.name for op in ops}
+    return [op for op in graph if op.name in names]
+
+
+def _instructions(graph: Graph, op: Op) -> set[int]:
+    """The ids of the instructions that an op stands for."""
+    found = {instruction_of(op, {})}
+    while more := {i for i, stands in graph.aliases.items() if stands in found} - found:
+        found |= more
+    return found
+
+
+def _with(flat: Flat, asks: Collection[Op]) -> Flat:
+    """The loops whose rows are told that the answer is yes."""
+    copies: dict[Op, Op] = {}
+    yes = np.asarray(True)
+    for op in flat.graph.ops[:-1]:
+        operands = [copies[o] for o in op.operands]
+        told = op in asks
+        copies[op] = (
+            Op("constant", op.shape, attrs={"value": yes}) if told else rebuilt(op, operands)
+        )
+    roots = [copies[op] for op in flat.graph.root.operands]
+    graph = with_root(flat.graph.name, list(copies.values()), roots)
+    return Flat(graph, flat.inputs, flat.outputs, flat.loops)

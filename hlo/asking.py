@@ -1,0 +1,186 @@
+"""Telling the iterations of a loop what they would ask of all rows, in a module's proto: how often
+the answer is yes is counted by a loop of its own before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusionstitch.hlo.copying import add_computation, copied, sort_computations
+from fusionstitch.hlo.edit import Editor, put
+from fusionstitch.hlo.graph import Graph, Module, Op, Shape
+from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
+
+#: Of what counts iterations.
+COUNT = "s32"
+#: What a row asks for that never comes to ask for nothing.
+ALWAYS = int(np.iinfo(np.int32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What the body of a loop asks: whether any row has a mask. A row that lost it never gets it
+    again.
+
+    Attributes:
+        asks: the ids of the instructions that ask
+        mask: the element of what the loop carries that is the mask
+        ends: the id of the condition's instruction that asks whether any row goes on
+        going: the element that is the mask of those that do; None: what `ends` is asked of
+    """
+
+    graph: Graph
+    loop: Op
+    asks: frozenset[int]
+    mask: int
+    ends: int
+    going: int | None
+
+
+def tell(module: Module, found: Sequence[Asked]) -> bool:
+    """Edits the module's proto, which is to be read again where this is true."""
+    changed = edit_loops(module, found, _tell)
+    if changed:
+        sort_computations(module.proto)
+    return changed
+
+
+def _tell(loop: LoopEditor, found: Asked) -> None:
+    left = _Count(loop, found).most()
+    inner, source = loop.inner, loop.instruction
+    scalar = Shape(COUNT, ())
+    inside = loop.read(loop.carried, scalar, source)
+    zero, one = inner.zero(COUNT, source), inner.constant(COUNT, 1, source)
+    less = inner.add("subtract", scalar, [inside.id, one.id], source)
+    after = inner.add("maximum", scalar, [less.id, zero.id], source)
+    asks = inner.add("compare", Shape("pred", ()), [inside.id, zero.id], source)
+    asks.comparison_direction = "GT"
+    inner.replace(found.asks, asks)
+    loop.widen([Element(scalar, left.id, after.id)])
+
+
+class _Count:
+    """A copy of a loop that counts for each row the iterations in which it has the mask, and runs
+    until no row that goes on has it."""
+
+    def __init__(self, loop: LoopEditor, found: Asked):
+        self.found = found
+        condition, body = (copied(loop.outer, one) for one in loop.computations)
+        made = loop.outer.bring(loop.instruction, loop.instruction.operand_ids)
+        put(made.called_computation_ids, [body[0].id, condition[0].id])
+        made.backend_config = b""  # it may say how often the loop turns
+        self.loop = LoopEditor(loop.outer, made)
+        self.inside, self.asked = body[1], condition[1]
+        self.shape: Shape = found.loop.shape.elements[found.mask]
+        self.counts = Shape(COUNT, self.shape.dims)
+
+    def most(self) -> Any:
+        """The most iterations of any row, around the loop."""
+        inner, outer, source = self.loop.inner, self.loop.outer, self.loop.instruction
+        mask = self.loop.read(self.found.mask, self.shape, source)
+        has = inner.add("and", self.shape, [mask.id, self.going().id], source)
+        one = inner.add("convert", self.counts, [has.id], source)
+        inside = self.loop.read(self.loop.carried, self.counts, source)
+        after = inner.add("add", self.counts, [inside.id, one.id], source)
+        asks = {self.inside[ident] for ident in self.found.asks}
+        inner.replace(asks, inner.constant("pred", 1, source))
+        self.end()
+        zeros = _spread(outer, outer.zero(COUNT, source), self.counts)
+        self.loop.widen([Element(self.counts, zeros.id, after.id)])
+        self.forget()
+        self.loop.close()
+        always = _spread(outer, outer.constant(COUNT, ALWAYS, source), self.counts)
+        count = self.loop.result(self.loop.carried, self.counts)
+        mask = self.loop.result(self.found.mask, self.shape)
+        turns = outer.add("select", self.counts, [mask.id, always.id, count.id], source)
+        return _largest(outer, turns, self.counts)
+
+    def going(self) -> Any:
+        """The mask of the rows that go on, in the body."""
+        if self.found.going is not None:
+            return self.loop.read(self.found.going, self.shape, self.loop.instruction)
+        asking, (inside, asked) = self.loop.asking, self.loop.parameters
+        brought: dict[int, Any] = {asked.id: inside}
+        wanted = asking.by_id[self.asked[self.found.ends]].operand_ids[0]
+        for one in _needed(asking, wanted):
+            if one.id not in brought:
+                operands = [brought[i].id for i in one.operand_ids]
+                brought[one.id] = self.loop.inner.bring(one, operands)
+        return brought[wanted]
+
+    def end(self) -> None:
+        """Has the loop end where no row goes on that has the mask."""
+        ends = self.loop.asking.by_id[self.asked[self.found.ends]]
+        going, *rest = ends.operand_ids
+        if self.found.going is not None:
+            going = self.element(self.found.going).id
+        operands = [self.element(self.found.mask).id, going]
+        both = self.loop.asking.add("and", self.shape, operands, self.loop.instruction)
+        put(ends.operand_ids, [both.id, *rest])
+
+    def forget(self) -> None:
+        """Iterations hand on what neither the count nor the end of the loop needs."""
+        root = self.loop.root
+        needed = {self.found.mask, self.loop.carried}
+        new = needed | set(_elements(self.loop.asking, self.loop.asking.computation.root_id))
+        while new:
+            needed |= new
+            made = [root.operand_ids[index] for index in sorted(new)]
+            new = set(_elements(self.loop.inner, *made)) - needed
+        for index in sorted(set(range(self.loop.carried)) - needed):
+            shape = self.found.loop.shape.elements[index]
+            root.operand_ids[index] = self.loop.read(index, shape, self.loop.instruction).id
+
+    def element(self, index: int) -> Any:
+        """A mask that the loop carries, as the condition has it."""
+        operands = [self.loop.parameters[1].id]
+        made = self.loop.asking.add(
+            "get-tuple-element", self.shape, operands, self.loop.instruction
+        )
+        made.tuple_index = index
+        return made
+
+
+def _elements(editor: Editor, *wanted: int) -> Iterator[int]:
+    """The elements of what a loop carries that instructions are made of."""
+    for one in _needed(editor, *wanted):
+        read = one.opcode == "get-tuple-element" and editor.by_id[one.operand_ids[0]]
+        if read and read.opcode == "parameter":
+            yield one.tuple_index
+
+
+def _needed(editor: Editor, *wanted: int) -> list[Any]:
+    """The instructions that others are made of, and these themselves, in their order."""
+    found, stack = set[int](), [*wanted]
+    while stack:
+        ident = stack.pop()
+        if ident not in found:
+            found.add(ident)
+            stack += editor.by_id[ident].operand_ids
+    return [one for one in editor.computation.instructions if one.id in found]
+
+
+def _spread(editor: Editor, scalar: Any, shape: Shape) -> Any:
+    return editor.add("broadcast", shape, [scalar.id], scalar)
+
+
+def _largest(editor: Editor, values: Any, shape: Shape) -> Any:
+    """The largest of counts."""
+    larger = add_computation(editor.module, "larger")
+    maker, scalar = editor.beside(larger), Shape(COUNT, ())
+    pair = [maker.add("parameter", scalar, (), values) for _ in range(2)]
+    for number, one in enumerate(pair):
+        one.parameter_number = number
+    larger.root_id = maker.add("maximum", scalar, [one.id for one in pair], values).id
+    said = larger.program_shape
+    said.parameters.extend(one.shape for one in pair)
+    said.parameter_names.extend(one.name for one in pair)
+    said.result.CopyFrom(pair[0].shape)
+    zero = editor.zero(COUNT, values)
+    made = editor.add("reduce", scalar, [values.id, zero.id], values)
+    put(made.dimensions, range(len(shape.dims)))
+    made.called_computation_ids.append(larger.id)
+    return made
