@@ -8,14 +8,14 @@ if every stage of the group carries it under matching maps and none sums over it
 from __future__ import annotations
 
 import copy
-import functools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term, Var
+from fusionstitch.codegen.places.index import Index, Var
 from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.numbers import digits_of
 
 
 class AxisSet:
@@ -246,7 +246,7 @@ class GroupAxes:
 
     def _chain(self, index: Index, extent: int, by_var: Mapping[str, int]) -> list[int] | None:
         """The axes whose digits, major to minor, make up `index`, if it is such a number."""
-        digits, size = _digits(index)
+        digits, size = digits_of(index)
         chain: list[int] = []
         for name, divisor, count in digits:
             own = by_var.get(name)  # the number of an iteration is no axis
@@ -286,43 +286,3 @@ class GroupAxes:
                 allowed &= {leaf for axis in self._matched[edge] for leaf in self.set.leaves(axis)}
             self._grid = [leaf for leaf in self.leaves(self.stages[-1]) if leaf in allowed]
         return self._grid
-
-
-#: A digit of an index: (variable / divisor) % extent as (name, divisor, extent).
-Digit = tuple[str, int, int]
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _digits(index: Index) -> tuple[tuple[Digit, ...], int]:
-    """The digits that make up `index`, minor to major, and the size of the number they form; size
-    0 and the digits up to the first term that is none, where there is such a term."""
-    if index.const:
-        return (), 0
-    found: list[Digit] = []
-    place = 1
-    for term, coefficient in sorted(index.terms, key=lambda tc: tc[1]):
-        digit = _digit(term) if coefficient == place else None
-        if digit is None:
-            return tuple(found), 0
-        found.append(digit)
-        place *= digit[2]
-    return tuple(found), place
-
-
-def _digit(term: Term) -> Digit | None:
-    divisor, extent = 1, 0
-    if isinstance(term, Remainder):
-        extent = term.divisor
-        inner = term.base.terms
-        if term.base.const or len(inner) != 1 or inner[0][1] != 1:
-            return None
-        term = inner[0][0]
-    if isinstance(term, Quotient):
-        divisor = term.divisor
-        inner = term.base.terms
-        if term.base.const or len(inner) != 1 or inner[0][1] != 1:
-            return None
-        term = inner[0][0]
-    if not isinstance(term, Var) or (not extent and term.extent % divisor):
-        return None
-    return term.name, divisor, extent or term.extent // divisor

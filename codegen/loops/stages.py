@@ -16,6 +16,7 @@ from fusionstitch.codegen.loops.cuts import Cut, find_cuts
 from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.places.index import Index, constant, variable
 from fusionstitch.codegen.places.maps import Indices, arguments
+from fusionstitch.codegen.places.numbers import digits_of
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
@@ -311,9 +312,14 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         op.attrs.get("share"),
         stage.inner_extents,
         stage.optional,
-        tuple((producer.op.shape, index) for producer, index in stage.reads),
-        tuple((source.shape, index) for source, index in stage.common),
+        tuple((producer.op.shape, _axes_of(index)) for producer, index in stage.reads),
+        tuple((source.shape, _axes_of(index)) for source, index in stage.common),
     )
+
+
+def _axes_of(index: Indices) -> tuple[object, ...]:
+    """What axes are found by: not where in an array a slice begins."""
+    return tuple(map(digits_of, index))
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -18,7 +18,7 @@ from fusionstitch.codegen.loops.groups import (
 )
 from fusionstitch.codegen.loops.nests import Place, form_nests
 from fusionstitch.codegen.loops.phases import phases
-from fusionstitch.codegen.loops.stages import find_stages
+from fusionstitch.codegen.loops.stages import find_stages, form_of
 from fusionstitch.codegen.schedule.split import find_splits, split_reductions
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Op
@@ -243,6 +243,18 @@ def test_groups_of_one_form_are_measured_once(monkeypatch: pytest.MonkeyPatch) -
     _, two = groups_of(b, b.exp(b.parameter((3,))), softmax(b, b.parameter((1000, 64))))
     assert len(measured) == first
     assert one.figures == two.figures == measure(two)
+
+
+def test_steps_that_read_other_slices_have_one_form() -> None:
+    """Those of an unrolled loop differ in nothing else."""
+    b = Builder()
+    x = b.parameter((4000, 64))
+    steps = [softmax(b, b.slice(x, (at, 0), (at + 1000, 64))) for at in (1000, 2000, 3000)]
+    groups = groups_of(b, *steps, merge=False)
+    forms = {form_of(group.stages) for group in groups}
+    assert len(groups) == 3 * len(forms)
+    for group in groups:
+        assert group.figures == group._measured()
 
 
 @pytest.mark.parametrize("dims", [(1000, 64), (1000, 65)])
