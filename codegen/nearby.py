@@ -6,7 +6,7 @@ blocks of another size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,6 +20,8 @@ from fusionstitch.hlo.errors import CodegenError
 
 T = TypeVar("T")
 
+#: Rows that lie along the lanes where they did not: as many as share a sector, or a warp.
+COLUMNS = (8, WARP)
 #: The smallest block that is tried.
 LEAST_BLOCK = 64
 
@@ -79,11 +81,23 @@ def _in_block(loop: LoopChoice, block: int, size: int) -> LoopChoice:
     return replace(loop, teams=Teams(size)) if teams.threads == block else loop
 
 
-def regrouped(base: Choice, phase: int, group: int, reach: int = 2) -> Iterator[Choice]:
-    """A choice with another one for one of its groups."""
-    for other in _groups(base.phases[phase][group], base, reach):
-        changed = _exchanged(base.phases[phase], group, other)
+def regrouped(base: Choice, phase: int, groups: Sequence[int], reach: int = 2) -> Iterator[Choice]:
+    """A choice with another one for some groups of a phase, the same change to each."""
+    old = base.phases[phase]
+    for others in zip(*(_groups(old[group], base, reach) for group in groups), strict=False):
+        changed = old
+        for group, other in zip(groups, others, strict=True):
+            changed = _exchanged(changed, group, other)
         yield replace(base, phases=_exchanged(base.phases, phase, changed))
+
+
+def alike(groups: Sequence[GroupChoice], group: int) -> list[int]:
+    """The groups for which the same as for one of them was chosen, itself included."""
+    return [n for n, other in enumerate(groups) if _form(other) == _form(groups[group])]
+
+
+def _form(group: GroupChoice) -> Hashable:
+    return group.points, tuple((loop.teams, loop.tile) for loop in group.loops)
 
 
 def _groups(group: GroupChoice, base: Choice, reach: int) -> Iterator[GroupChoice]:
@@ -125,7 +139,7 @@ def _teams(loop: LoopChoice, block: int, reach: int) -> Iterator[Teams]:
     else:
         yield from map(Teams, near(teams.threads, reach))
         if in_columns(loop.nest):
-            yield Teams(block // WARP, WARP)
+            yield from (Teams(block // columns, columns) for columns in COLUMNS if columns < block)
 
 
 def _exchanged(those: tuple[T, ...], place: int, other: T) -> tuple[T, ...]:

@@ -64,7 +64,7 @@ def _choices(plan: KernelPlan) -> Iterator[Choice]:
     base = choice_of(plan)
     for n, phase in enumerate(base.phases):
         for m in range(len(phase)):
-            yield from regrouped(base, n, m)
+            yield from regrouped(base, n, [m])
     yield from resized(base)
     for per_sm in (1, 2, 3, 4, 6, 8):
         yield replace(base, blocks_per_sm=per_sm)

@@ -80,10 +80,15 @@ PRICES = Prices()
 
 
 def account_us(
-    account: Account, device: Device, missed: float | None = None, prices: Prices = PRICES
+    account: Account,
+    device: Device,
+    missed: float | None = None,
+    prices: Prices = PRICES,
+    crowded: bool = False,
 ) -> float:
     """Microseconds of a kernel in a CUDA graph, launch included. `missed` is the share of its
-    inputs and outputs that cross DRAM; None: as where it runs again and again."""
+    inputs and outputs that cross DRAM; None: as where it runs again and again. How many threads go
+    the longest way is not known: `crowded` if all of a block do, which then issue it together."""
     if missed is None:
         missed = missed_again(account, device, prices)
     blocks = account.blocks
@@ -92,7 +97,7 @@ def account_us(
     between = barrier_us(device, blocks) + prices.phase_us if blocks > 1 else 0.0
     return (
         started
-        + sum(phases_us(account, device, missed, prices))
+        + sum(phases_us(account, device, missed, prices, crowded))
         + between * sum(phase.grid_barriers for phase in account.phases)
     )
 
@@ -137,11 +142,18 @@ def missed_again(account: Account, device: Device, prices: Prices = PRICES) -> f
 
 
 def phases_us(
-    account: Account, device: Device, missed: float, prices: Prices = PRICES
+    account: Account,
+    device: Device,
+    missed: float,
+    prices: Prices = PRICES,
+    crowded: bool = False,
 ) -> Iterator[float]:
     """Microseconds of each phase in all its turns, without the barriers between them."""
     for phase in account.phases:
         way, *rates = parts_us(phase, account, device, missed, prices)
+        if crowded:
+            slots = account.threads * _slots(phase.path, prices)
+            way = max(way, slots / LANES / device.cycles_per_us)
         power = prices.overlap * _independent(phase, account, device) ** prices.independent
         yield phase.turns * float((way**power + max(rates) ** power) ** (1 / power))
 
@@ -183,6 +195,19 @@ def _again_bytes(
     return l2, dram
 
 
+def _slots(does: Path | PhaseAccount, prices: Prices) -> float:
+    """Slots of lanes that a thread, or all of them, issue."""
+    return (
+        prices.issue_access * does.accesses
+        + prices.issue_near * does.near
+        + prices.issue_op * does.ops
+        + prices.issue_record * does.records
+        + prices.issue_special * does.special
+        + prices.issue_division * does.divisions
+        + prices.issue_shuffle * does.shuffles
+    )
+
+
 def parts_us(
     phase: PhaseAccount, account: Account, device: Device, missed: float, prices: Prices
 ) -> tuple[float, float, float, float]:
@@ -193,14 +218,8 @@ def parts_us(
     way = cycles / device.cycles_per_us * max(1.0, each / resident)
     uneven = math.ceil(each) / each
     slots = (
-        prices.issue_access * phase.accesses
+        _slots(phase, prices)
         + prices.issue_sector * phase.sectors
-        + prices.issue_near * phase.near
-        + prices.issue_op * phase.ops
-        + prices.issue_record * phase.records
-        + prices.issue_special * phase.special
-        + prices.issue_division * phase.divisions
-        + prices.issue_shuffle * phase.shuffles
         + prices.issue_spilled * account.spilled * phase.kept
     )
     issued = slots / LANES / device.sm_count / device.cycles_per_us

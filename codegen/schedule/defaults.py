@@ -301,8 +301,6 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
         wanted = threads // max(1, group.tiles * _size(group, nest.rows))
         spare = block // max(1, rows)
         threads = min(32, power_of_two(max(1, min(wanted, spare))), power_of_two(inner) // 4)
-        if threads > 1 and in_columns(nest) and block == power_of_two(block):
-            return Teams(threads, block // threads)
         return Teams(max(1, threads))
     if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
         spare = min(block // power_of_two(rows), inner // vector_elements(nest))

@@ -183,15 +183,17 @@ def _extents(op: Op) -> list[int]:
 
 def _nested(count: int, extents: Sequence[int]) -> int:
     """At most `count` parts; beyond the first of the extents, so many that a part holds whole
-    indices of the later dims: loops over those dims stay loops over them."""
+    indices of the later dims, as loops over those dims stay loops over them: unless that leaves
+    half of the device idle, as where an extent is prime."""
     if count <= extents[0]:
         return count
     whole = 1
     for extent in extents:
         if whole * extent > count:
-            return whole * max(d for d in range(1, count // whole + 1) if extent % d == 0)
+            whole *= max(d for d in range(1, count // whole + 1) if extent % d == 0)
+            break
         whole *= extent
-    return whole
+    return whole if 2 * whole >= count else count
 
 
 def _as_one(op: Op, chain: list[Op]) -> Op:
