@@ -106,7 +106,7 @@ def chosen_lines(
         yield f"    its text is that of {foreign.line(str(file))}"
     if stitch and (us := dict(stitch.kernel.facts).get(COMPARED)) is not None:
         own, default = (number_text(float(one)) for one in us)  # type: ignore[attr-defined]
-        yield f"    {own} us by what its statements do, {default} us in blocks of the default size"
+        yield f"    {own} us by what its statements do, {default} us under the default schedule"
     template = stitch.kernel.template.splitlines() if stitch else []
     shown = len(template) if whole else _SHOWN_TEMPLATE
     yield from (f"    {line}" for line in template[:shown])

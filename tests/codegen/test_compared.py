@@ -1,4 +1,4 @@
-"""Kernels with grid barriers are launched in blocks that the account says are fastest."""
+"""Kernels get the schedule, of those near the default one, that the account says is fastest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from fusionstitch.codegen import compared
 from fusionstitch.codegen.drafts import COMPARED, Draft
 from fusionstitch.codegen.generate import compared as faster
 from fusionstitch.codegen.generate import draft, generate, plan_kernel
+from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.schedule.tuning import Tuning
-from fusionstitch.codegen.settings import CodegenOptions
+from fusionstitch.codegen.settings import CodegenOptions, Settings
+from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import account_us
-from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.reports import trial
 from fusionstitch.reports.answered import to_dict
@@ -81,7 +83,7 @@ def test_explain_says_what_the_default_would_take(keen: None) -> None:
     stitched = trial.plan(call_of(both_ways, (shape,), {}, options))
     [kernel] = stitched.kernels
     own, default = dict(kernel.facts)[COMPARED]  # type: ignore[misc]
-    line = f"{own:.2f} us by what its statements do, {default:.2f} us in blocks of the default size"
+    line = f"{own:.2f} us by what its statements do, {default:.2f} us under the default schedule"
     assert line in explain(stitched)
     [told] = to_dict(stitched, Question())["kernels"]
     assert told["compared_us"] == [own, default]
@@ -117,3 +119,60 @@ def test_both_schedules_compute_the_same(keen: None, host_compiler: str) -> None
     for kernel in kernels:
         for result, right in zip(emulate.run(kernel, [x]), wanted, strict=True):
             assert relative_error(result, np.asarray(right)) < 1e-6
+
+
+def summed_twice(w: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two sums over a batch that is no row of memory."""
+    w = jnp.sqrt(jnp.abs(w))
+    return w @ x, w @ y
+
+
+def batch(size: int) -> tuple[jax.ShapeDtypeStruct, ...]:
+    shapes = (size,), (size, 96), (size, 96)
+    return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+
+
+def test_products_that_are_alike_get_columns_together(host_compiler: str) -> None:
+    """Of the schedules that are looked at, in some neighbouring threads read neighbouring columns,
+    of both products."""
+    graph = whole_of(summed_twice, *batch(1000), name="summed_twice")
+    first = default(graph)
+    assert "columns" not in first.scheduled.template
+    found = compared.others(first, Settings.of(H200, first.options))
+    in_columns = [one for one in found if one.template.count("columns") == 2]
+    assert in_columns
+    random = np.random.default_rng(0)
+    given = [random.standard_normal(one.shape, np.float32) for one in batch(1000)]
+    with jax.enable_x64(True):
+        wanted = jax.jit(summed_twice)(*(one.astype(np.float64) for one in given))
+    for one in in_columns:
+        kernel = Draft.of(one, first.options).kernel(H200)
+        for result, right in zip(emulate.run(kernel, given), wanted, strict=True):
+            assert relative_error(result, np.asarray(right)) < 1e-6
+
+
+def test_parts_of_sums_go_on_from_those_that_there_are(keen: None) -> None:
+    first = default(region())
+    assert first.scheduled.splits
+    found = [one.splits for one in compared.others(first, Settings.of(H200, first.options))]
+    for factor in compared.PARTS:
+        assert any(times(splits, first, factor) for splits in found)
+
+
+def times(splits: Splits, first: Draft, factor: float) -> bool:
+    """Whether each sum has so many times as many parts."""
+    own = first.scheduled.splits
+    return all(splits[i].parts == round(own[i].parts * factor) for i in own)
+
+
+def test_a_schedule_must_be_faster_however_many_threads_go_the_longest_way(
+    keen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = taken(region(96, 640))
+    assert best.default_us is not None
+
+    def crowds(account: Account, on: Device, crowded: bool = False) -> float:
+        return 1.0 if crowded else account_us(account, on)
+
+    monkeypatch.setattr(compared, "account_us", crowds)
+    assert taken(region(96, 640)).default_us is None

@@ -337,6 +337,14 @@ def test_what_all_blocks_visit_is_common() -> None:
     assert again.block == 4 * 256
 
 
+def test_neighbours_in_a_sector_come_together_wherever_a_remainder_leads() -> None:
+    """The three coordinates of points that an index goes round."""
+    point = (BLOCKS * 256 + THREADS) % 100
+    once = count(kernel(load(point * 3), grid=4)).phases[0].read["x"]
+    every = [load(point * 3 + n, f"coordinate_{n}") for n in range(3)]
+    assert count(kernel(*every, grid=4)).phases[0].read["x"].moved <= once.moved + 3 * 32
+
+
 def held(per_sm: int, *body: Statement) -> Tally:
     """A block of 256 threads with 100 floats each in an array."""
     used = Fill("a", 100, Integer(Index(const=0)))

@@ -44,6 +44,8 @@ def reduces(graph: Graph) -> list[Op]:
         ((1 << 20, 16), (1,), 1),
         ((1, 1 << 11, 64), (0,), 1),  # nothing to split
         ((1 << 11, 1, 64), (1,), 1),
+        ((8, 40_009, 91), (0, 1, 2), 132),  # whole rows of a prime number: 8 parts, too few
+        ((3, 16, 100_003), (0, 1, 2), 132),
     ],
 )
 def test_number_of_parts(dims: tuple[int, ...], over: tuple[int, ...], expected: int) -> None:

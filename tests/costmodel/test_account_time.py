@@ -91,6 +91,14 @@ def test_rereads_come_from_where_they_were_kept() -> None:
     assert us(1 << 15, common=True) == near
 
 
+def test_a_block_whose_threads_all_go_the_longest_way_issues_it_for_each() -> None:
+    path = Path(ops=10_000)
+    lone, crowded = (account_us(of(PhaseAccount(path)), H200, crowded=crowd) for crowd in (0, 1))
+    assert crowded > lone
+    light = of(PhaseAccount(Path(barriers=100)))
+    assert account_us(light, H200, crowded=True) == account_us(light, H200)
+
+
 def test_what_has_no_registers_costs() -> None:
     phase = PhaseAccount(Path(ops=1000, kept=1000), ops=1 << 28, kept=1 << 28)
     free, some, all_ = (
