@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from fusionstitch.codegen.loops.stages import Stream, reduced_size
 from fusionstitch.codegen.rewrite.factors import take_factor
 from fusionstitch.codegen.rewrite.region import rewrite
-from fusionstitch.codegen.rewrite.scales import at_most_one, narrows
+from fusionstitch.codegen.rewrite.scales import NARROW, Factor, may_leave
+from fusionstitch.codegen.rewrite.sizes import most
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
@@ -109,7 +110,8 @@ def _made_of(operand: Op) -> tuple[set[int], set[int]]:
 def without_factors(graph: Graph, stream: Stream) -> Graph:
     """`graph` with the dots of a stream free of factors that do not vary along what they sum.
 
-    A softmax divides by a sum that is known behind the row; its dot need not wait for it then.
+    A softmax divides by a sum that is known behind the row; its dot need not wait for it then. What
+    it sums without the factors may be beyond f16, so it is one of f32 until they are applied.
     """
     if not stream.sums:
         return graph
@@ -122,43 +124,64 @@ def _without_factors(dot: Op) -> list[Op] | None:
     chain: list[Op] = []
     outside: list[tuple[str, Op | None]] = []
     operands = list(dot.operands)
+    wide = Shape("f32" if dot.dtype in NARROW else dot.dtype, dot.dims)
     for side, contracted in enumerate((dot.attrs["lhs_contract"], dot.attrs["rhs_contract"])):
         kept = [d for d in range(operands[side].shape.rank) if d not in contracted]
         places = _places(dot, side, kept)
         source, types = _unconverted(operands[side])
-        narrowed = any(narrows(source.dtype, dtype) for dtype in types)
-        taken = False
-        while True:
-            summed = Op(
-                "reduce",
-                Shape(source.dtype, tuple(source.dims[d] for d in kept)),
-                (source,),
-                {"dimensions": tuple(contracted)},
-            )
-            found = take_factor(source, summed, chain)
-            if found is None or (narrowed and not at_most_one(found[0])):
-                break
-            source, opcode, factor = found
-            taken = True
-            outside.append((opcode, _spread(factor[0], dot, places, chain) if factor else None))
-        if not taken:
+        rest, factors = _free(source, kept, contracted, operands[1 - side], types, chain)
+        if not factors:
             continue
+        for opcode, factor in factors:
+            outside.append((opcode, _spread(factor[0], wide, places, chain) if factor else None))
+        source = rest
         for dtype in reversed(types):
             source = Op("convert", Shape(dtype, source.dims), (source,))
             chain.append(source)
         operands[side] = source
     if not outside:
         return None
-    value = Op("dot", dot.shape, tuple(operands), dot.attrs, f"{dot.name}_sum")
+    value = Op("dot", wide, tuple(operands), dot.attrs, f"{dot.name}_sum")
     chain.append(value)
     for opcode, factor_op in outside:
         parts = (value,) if factor_op is None else (value, factor_op)
-        value = Op(opcode, dot.shape, parts, name=f"{dot.name}_{opcode}")
+        value = Op(opcode, wide, parts, name=f"{dot.name}_{opcode}")
+        chain.append(value)
+    if wide != dot.shape:
+        value = Op("convert", dot.shape, (value,))
         chain.append(value)
     value.name, value.origin = dot.name, dot.origin
     for made in chain:
         made.source = dot.source
     return chain
+
+
+def _free(
+    source: Op,
+    kept: Sequence[int],
+    contracted: Sequence[int],
+    other: Op,
+    types: Sequence[str],
+    chain: list[Op],
+) -> tuple[Op, list[Factor]]:
+    """An operand of a dot with `other` without the outermost of its factors, as many of them as may
+    leave it, and those from the inside out. `types` are what it is converted to."""
+    shape = Shape(source.dtype, tuple(source.dims[d] for d in kept))
+    narrowed = source.dtype not in NARROW and not NARROW.isdisjoint(types)
+    free: tuple[Op, list[Factor]] = (source, [])
+    made: list[Op] = []
+    rest, factors = free
+    while True:
+        summed = Op("reduce", shape, (rest,), {"dimensions": tuple(contracted)})
+        found = take_factor(rest, summed, made)
+        if found is None:
+            return free
+        rest, opcode, factor = found
+        factors = [(opcode, factor), *factors]
+        if (not narrowed or most(rest) <= 1) and may_leave(factors, rest, other):
+            free = rest, factors
+            chain += made
+            made.clear()
 
 
 def _unconverted(value: Op) -> tuple[Op, list[str]]:
@@ -187,12 +210,12 @@ def _places(dot: Op, side: int, kept: Sequence[int]) -> list[int]:
     return places
 
 
-def _spread(factor: Op, dot: Op, places: Sequence[int], chain: list[Op]) -> Op:
-    """A factor of an operand's rows as one of the result."""
-    shape = Shape(factor.dtype, dot.dims)
+def _spread(factor: Op, like: Shape, places: Sequence[int], chain: list[Op]) -> Op:
+    """A factor of an operand's rows as one of the result, which is `like` this."""
+    shape = Shape(factor.dtype, like.dims)
     spread = Op("broadcast", shape, (factor,), {"dimensions": tuple(places)})
     chain.append(spread)
-    if factor.dtype == dot.dtype:
+    if factor.dtype == like.dtype:
         return spread
-    chain.append(Op("convert", dot.shape, (spread,)))
+    chain.append(Op("convert", like, (spread,)))
     return chain[-1]

@@ -5,20 +5,24 @@
 
 A factor is often a sum itself, for which the sum of products would have to wait: without it both
 run down a row at once. The factor is rounded once instead of in every term. Sums that differ in
-nothing else become equal. Factors that may be there to keep the terms in range stay where they are:
-those of codegen/rewrite/scales.py, those of squares, and those on both sides of a product.
+nothing else become equal.
+
+What is left in a sum must stay in range wherever the program's terms do. Without the factors of
+all of a term it is a value that the program has. Without the factor of one side of a product it is
+not: x * w may overflow where x * (w / sum(w)) does not. Such a factor leaves only where bounds
+show that nothing is lost (`may_leave` in codegen/rewrite/scales.py), as a softmax's divisor does.
+Factors that may be there to keep the sum itself in range stay, too: those of scales.py, all in f16.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fusionstitch.codegen.rewrite.region import rewrite
-from fusionstitch.codegen.rewrite.scales import is_scale
+from fusionstitch.codegen.rewrite.scales import NARROW, Factor, is_scale, may_leave
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import splat
@@ -31,8 +35,6 @@ MOST_STEPS = 4
 MOST_PRODUCTS = 1
 #: Ops between a sum and a factor that is taken out of it.
 MOST_DEEP = 64
-#: How a factor is applied to the sum: an opcode and its operand besides the sum, if it has one.
-Factor = tuple[str, tuple[Op, ...]]
 
 
 def take_out_factors(graph: Graph) -> Graph:
@@ -41,7 +43,9 @@ def take_out_factors(graph: Graph) -> Graph:
 
 
 def _without_factors(op: Op) -> list[Op] | None:
-    if op.opcode != "reduce" or op.attrs.get("reducer") != "add" or op.dtype not in FLOATS:
+    if op.opcode != "reduce" or op.attrs.get("reducer") != "add":
+        return None
+    if op.dtype not in FLOATS or op.dtype in NARROW:
         return None
     source, start = op.operands
     if splat(start) != 0:
@@ -90,39 +94,33 @@ def _parted(
         rest = _parted(left, op, chain, outside, products, deep - 1)
         outside.append(("divide", (kept(right, op, chain),)))
         return rest
-    steady = [not _stays(side, op) for side in value.operands]
-    if not any(steady) and (left is right or not products):
+    for varying, factor in ((left, right), (right, left)):
+        if not _stays(factor, op):
+            rest = _parted(varying, op, chain, outside, products, deep - 1)
+            outside.append(("multiply", (kept(factor, op, chain),)))
+            return rest
+    if left is right or not products:
         return value
-    products -= not any(steady)
-    sides = [_Side(side) for side in value.operands]
-    for side in sides:
-        side.rest = _parted(side.whole, op, side.chain, side.outside, products, deep - 1)
-    if all(side.is_scaled for side in sides) or not any(side.outside for side in sides):
+    return _product(value, op, chain, outside, products - 1, deep - 1)
+
+
+def _product(
+    value: Op, op: Op, chain: list[Op], outside: list[Factor], products: int, deep: int
+) -> Op:
+    """What is left of a product of values that vary without those factors of theirs that are not
+    needed to keep it in range."""
+    rests = list(value.operands)
+    for place in (0, 1):
+        made: list[Op] = []
+        taken: list[Factor] = []
+        rest = _parted(rests[place], op, made, taken, products, deep)
+        if taken and rest is not None and may_leave(taken, rest, rests[1 - place]):
+            chain += made
+            outside += taken
+            rests[place] = rest
+    if tuple(rests) == value.operands:
         return value
-    for side in sides:
-        chain += side.chain
-        outside += side.outside
-    rests = [side.rest for side in sides]
-    remaining = [rest for rest in rests if rest is not None]
-    if len(remaining) < 2:
-        return remaining[0] if remaining else None
-    return _made(chain, "multiply", value.shape, tuple(remaining), {})
-
-
-@dataclass
-class _Side:
-    """An operand of a product: its factors, `outside`, and what is left without them."""
-
-    whole: Op
-    rest: Op | None = None
-    chain: list[Op] = field(default_factory=list)
-    outside: list[Factor] = field(default_factory=list)
-
-    @property
-    def is_scaled(self) -> bool:
-        """Whether what varies of it has a factor besides signs and constants."""
-        given = (x for _, factor in self.outside for x in factor)
-        return self.rest is not None and any(splat(x) is None for x in given)
+    return _made(chain, "multiply", value.shape, tuple(rests), {})
 
 
 def take_factor(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op, ...]] | None:

@@ -7,18 +7,24 @@ largest |x|; so may a sum of x be where sum(x * 1e-20) is a number; and a sum of
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
+from fusionstitch.codegen.rewrite.sizes import least, most
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Powers of two up to which a constant may be, or its inverse, and leave what it scales in range.
 MOST_EXPONENT = 32
-#: Types in whose range those of all others are not.
-_NARROW = frozenset({"f16"})
+#: A number near 1: a sum in another order may need as much more of the range.
+NEAR_ONE = 4.0
+#: How a factor is applied: an opcode and its operand besides what it scales, if it has one.
+Factor = tuple[str, tuple[Op, ...]]
+#: Types so narrow that a sum of numbers in their range is beyond it.
+NARROW = frozenset({"f16"})
 _EXTREMA = ("maximum", "minimum")
 _PASSED = (Kind.ELEMENTWISE, Kind.MOVEMENT)
-#: Functions whose results are at most 1.
-_AT_MOST_ONE = frozenset({"logistic", "tanh", "erf", "sine", "cosine"})
 
 
 def moderate(value: Op) -> bool:
@@ -38,25 +44,27 @@ def is_scale(factor: Op) -> bool:
     )
 
 
-def narrows(source: str, to: str) -> bool:
-    """Whether numbers in the range of `source` may be beyond that of `to`."""
-    return to in _NARROW and source != to
+def may_leave(factors: Iterable[Factor], rest: Op, other: Op) -> bool:
+    """Whether the product of `rest`, times `factors`, and `other` stays in range without them.
+
+    The program never computes `rest` * `other`. The factors must not be what lifts it above the
+    subnormal numbers; and they must not be what brings it down, unless it is no larger than one of
+    the two, which the program has anyway.
+    """
+    sizes = [_size(opcode, *factor) for opcode, factor in factors if opcode != "negate"]
+    if any(high > NEAR_ONE for _, high in sizes):
+        return False
+    if all(low >= 1 / NEAR_ONE for low, _ in sizes):
+        return True
+    return min(most(rest), most(other)) <= 1
 
 
-def at_most_one(value: Op) -> bool:
-    """Whether no element of `value` is known to be beyond 1: results of some functions, and powers
-    of differences from an extremum, as a softmax has them."""
-    if value.opcode == "select":
-        return all(at_most_one(x) for x in value.operands[1:])
-    if value.opcode in ("convert", "broadcast", "reshape", "transpose"):
-        return at_most_one(value.operands[0])
-    if value.opcode == "exponential":
-        exponent = value.operands[0]
-        return exponent.opcode == "subtract" and any(
-            op.attrs.get("reducer") == "maximum" for op in _made_of(exponent.operands[1])
-        )
-    constant = splat(value)
-    return value.opcode in _AT_MOST_ONE or (constant is not None and abs(float(constant)) <= 1)
+def _size(opcode: str, factor: Op) -> tuple[float, float]:
+    """Bounds of what a factor multiplies by."""
+    low, high = least(factor), most(factor)
+    if opcode == "multiply":
+        return low, high
+    return 1 / high if high else math.inf, 1 / low if low else math.inf
 
 
 def _made_of(value: Op) -> set[Op]:

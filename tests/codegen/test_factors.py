@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -40,6 +41,7 @@ def summed(graph: Graph) -> list[str]:
 
 
 PARAMETERS = "multiply(parameter, parameter)"
+LEFT, RIGHT = "multiply(multiply, parameter)", "multiply(parameter, multiply)"
 #: name -> function of x, y [64, 40], a row [1, 40] and a column [64, 1]; what is left to sum
 CASES: dict[str, tuple[Callable, str]] = {
     "a factor": (lambda x, y, row, column: (x * column).sum(1), "parameter()"),
@@ -47,16 +49,35 @@ CASES: dict[str, tuple[Callable, str]] = {
         lambda x, y, row, column: (x * y * column).sum(0),
         "multiply(multiply, broadcast)",
     ),
-    "inside the left product": (lambda x, y, row, column: ((x * row) * y).sum(0), PARAMETERS),
-    "inside the right product": (lambda x, y, row, column: (x * (row * y)).sum(0), PARAMETERS),
+    "inside the left product": (lambda x, y, row, column: ((x * row) * y).sum(0), LEFT),
+    "inside the right product": (lambda x, y, row, column: (x * (row * y)).sum(0), RIGHT),
     "on both sides": (
         lambda x, y, row, column: ((x * row) * (y / row)).sum(0),
         "multiply(multiply, divide)",
     ),
-    "twice on one side": (lambda x, y, row, column: (x * (row * y / row)).sum(0), PARAMETERS),
+    "twice on one side": (
+        lambda x, y, row, column: (x * (row * y / row)).sum(0),
+        "multiply(parameter, divide)",
+    ),
     "of a product": (lambda x, y, row, column: ((x * y) / row * row).sum(0), PARAMETERS),
-    "a divisor": (lambda x, y, row, column: (x * (y / row)).sum(0), PARAMETERS),
-    "signs": (lambda x, y, row, column: ((-x * row) * -y).sum(0), PARAMETERS),
+    "a divisor": (lambda x, y, row, column: (x / row).sum(0), "parameter()"),
+    "a divisor inside a product": (
+        lambda x, y, row, column: (x * (y / row)).sum(0),
+        "multiply(parameter, divide)",
+    ),
+    "a divisor of what is at most 1": (
+        lambda x, y, row, column: (x * (jnp.tanh(y) / (row * row + 1))).sum(0),
+        "multiply(parameter, tanh)",
+    ),
+    "a divisor beside what is at most 1": (
+        lambda x, y, row, column: ((x * 0.5) * jnp.tanh(y)).sum(0),
+        "multiply(parameter, tanh)",
+    ),
+    "a factor of what is at most 1 that may be large": (
+        lambda x, y, row, column: (x * (jnp.tanh(y) * row)).sum(0),
+        RIGHT,
+    ),
+    "signs": (lambda x, y, row, column: ((-x * -y) * -row).sum(0), PARAMETERS),
     "what scales squares": (
         lambda x, y, row, column: ((x * column) ** 2).sum(1),
         "multiply(multiply, multiply)",
@@ -101,6 +122,86 @@ def test_norms_that_are_scaled_first_stay_in_range(size: float, host_compiler: s
     ours = jit(norms, options=Options(backend="emulate", scorer="model", fallback="error"))
     for mine, other in zip(ours(*args), jax.jit(norms)(*args), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5)
+
+
+EMULATED = Options(backend="emulate", scorer="model", fallback="error")
+
+
+def _weighted(x, w):
+    """A centre of mass, by weights that are divided by their sum first."""
+    return (x * (w / w.sum(1, keepdims=True))).sum(1)
+
+
+def _squares_over_their_size(x, w):
+    return jnp.sum((x / x.mean(1, keepdims=True)) * x, 1), jnp.sum((x / w[:, :1]) * x, 1)
+
+
+def _mean_and_products(x, w):
+    return (x / 40).sum(1), (x * (w * 0.025)).sum(1), (-x * (1 / w)).sum(0)
+
+
+def _inner_factor_first(x, w):
+    """The factor that is nearer to x keeps it in range for the other."""
+    return (1e25 / w[:, :1] * (x * (w[:, :1] * 1e-25))).sum(1)
+
+
+def _softmax_of_logs(x, w):
+    """Weights of at most 1, whose divisor leaves the sum."""
+    return (x * jax.nn.softmax(jnp.log(w), 1)).sum(1)
+
+
+#: Functions of positive x, w [64, 40] with factors in their sums.
+RANGES: tuple[Callable, ...] = (
+    _weighted,
+    _squares_over_their_size,
+    _mean_and_products,
+    _inner_factor_first,
+    _softmax_of_logs,
+)
+
+
+@pytest.mark.parametrize("fun", RANGES)
+def test_sums_are_in_range_where_the_terms_are(fun: Callable, host_compiler: str) -> None:
+    """In kernels, and in regions whether or not they are worth a kernel."""
+    plain, ours = jax.jit(fun), jit(fun, options=EMULATED)
+    region = simpler(whole_of(fun, X, Y))
+    compared = 0
+    for of_x, of_w in itertools.product(
+        (1e-30, 1e-25, 1, 1e11, 1e25, 1e30, 1e36), (1e-30, 1, 1e30, 1e34)
+    ):
+        args = [abs(z) * np.float32(s) for z, s in ((X + 3, of_x), (Y + 3, of_w))]
+        found = [jax.tree.leaves(f(*args)) for f in (plain, ours)]
+        with np.errstate(all="ignore"):
+            found.append(evaluate(region, args))
+        for wanted, *rest in zip(*found, strict=True):
+            # XLA on the CPU takes subnormal terms for 0
+            there = np.isfinite(wanted) & (abs(wanted) > 1e-32)
+            compared += there.sum()
+            for mine in rest:
+                np.testing.assert_allclose(np.asarray(mine)[there], wanted[there], rtol=2e-5)
+    assert compared > 1000
+
+
+def test_sums_in_f16_keep_their_factors(host_compiler: str) -> None:
+    """A mean whose sum is beyond 65504, and a step of it."""
+
+    def mean(x, n):
+        return jax.lax.reduce(x / n, np.float16(0), jax.lax.add, (1,))
+
+    graph = whole_of(mean, X.astype(np.float16), COLUMN.astype(np.float16))
+    assert summed(simpler(graph)) == summed(graph)
+
+
+def test_a_softmax_beside_a_product_does_not_wait_for_its_sum() -> None:
+    for weights in (
+        lambda x: jax.nn.softmax(x, 1),
+        lambda x: jax.nn.softmax(jnp.where(x > 0, x, -1e30) * 0.5, 1),
+        lambda x: jax.nn.softmax(x, 1, where=x > 0),
+    ):
+        graph = whole_of(lambda x, y, of=weights: (of(x) * y).sum(1), X, Y)
+        *_, last = sums(simpler(graph))
+        made_of = [op.opcode for op in last.operands[0].operands]
+        assert "divide" not in made_of, made_of
 
 
 def test_sums_that_differ_in_factors_alone_become_one() -> None:

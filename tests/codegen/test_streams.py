@@ -406,3 +406,29 @@ def test_weights_are_in_range_before_they_are_narrowed(
     case = _narrowed(weights)
     built = build([case])
     built.check(case, *ORDERS[0])
+
+
+def _divided(s: Array) -> Array:
+    """Weights by a sum of numbers that may be of any size."""
+    return abs(s) / abs(s).sum(1, keepdims=True)
+
+
+def test_sums_of_a_stream_stay_in_range(host_compiler: str) -> None:
+    """Without the divisor of the weights, what the dot sums is 1e41."""
+    make = np.random.default_rng(5)
+    q, k = (make.standard_normal((n, 16)).astype(F32) * F32(1e15) for n in (4352, 160))
+    v = make.standard_normal((160, 16)).astype(F32) * F32(1e11)
+    fun = lambda q, k, v: _divided(q @ k.T) @ v  # noqa: E731
+    case = Case(whole(lowered(fun, q, k, v), "divided"), [q, k, v], H200)
+    build([case]).check(case, *ORDERS[0])
+
+
+def test_a_stream_in_f16_may_be_rounded_behind_its_divisor(host_compiler: str) -> None:
+    """What the dot sums is beyond 65504, and steps are made of what that is divided by."""
+    make = np.random.default_rng(5)
+    q, k = (make.standard_normal((n, 16)).astype(F16) for n in (4352, 160))
+    v = np.full((160, 16), 30_000, F16)
+    fun = lambda q, k, v: jnp.floor(jax.nn.softmax(q @ k.T) @ v / 8192)  # noqa: E731
+    case = Case(whole(lowered(fun, q, k, v), "stepped"), [q, k, v], H200)
+    assert "fs_mma_across" in case.kernel().source
+    build([case]).check(case, *ORDERS[0])
