@@ -24,7 +24,7 @@ from fusionstitch.codegen.rewrite.region import with_root
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, conjuncts, made_of
 from fusionstitch.codegen.whiles.keeps import holds_only_with, keeps
 from fusionstitch.hlo.evaluate import evaluate_op
-from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.graph import Op, Shape
 from fusionstitch.hlo.rewrite import splat
 
 
@@ -67,10 +67,8 @@ def own_condition(flat: Flat, loop: Loop) -> Own | None:
     """What each row asks, if rows that stop keep what they have."""
     every = conjuncts(flat.root(loop.condition))
     asked, *others = sorted(every, key=lambda op: op.opcode != "reduce")
-    if asked.opcode != "reduce" or asked.attrs["reducer"] != "or":
-        return None
-    own = asked.operands[0]
-    if len(asked.attrs["dimensions"]) < own.shape.rank:
+    own = any_of(asked)
+    if own is None:
         return None
     alike = _alike(flat, loop) if others else set()
     changes = [c for c in loop.carried if c not in alike and _is_read(flat, c)]
@@ -93,6 +91,14 @@ def own_condition(flat: Flat, loop: Loop) -> Own | None:
         asks = Op("and", own.shape, (asks, spread), name="goes_on")
         made += [spread, asks]
     return Own(own, asked, asks, tuple(made))
+
+
+def any_of(op: Op) -> Op | None:
+    """The mask of which an op asks whether it holds for any element."""
+    if op.opcode != "reduce" or op.attrs["reducer"] != "or" or op.shape != Shape("pred", ()):
+        return None
+    mask, begun = op.operands
+    return mask if splat(begun) is not None and not splat(begun) else None
 
 
 def _is_read(flat: Flat, c: Carried) -> bool:

@@ -21,7 +21,8 @@ from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.codegen.whiles.flat import Flat, flatten, kept_elements
 from fusionstitch.codegen.whiles.in_rows import in_rows
-from fusionstitch.codegen.whiles.ragged import holds_only_with, own_condition
+from fusionstitch.codegen.whiles.keeps import holds_only_with, keeps
+from fusionstitch.codegen.whiles.ragged import any_of, own_condition
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.asking import Asked
 from fusionstitch.hlo.errors import CodegenError
@@ -34,13 +35,13 @@ from fusionstitch.patterns.pattern import Pattern, loop_bits
 
 def loop_asks(module: Module, device: Device) -> list[Asked]:
     """The loops whose rows stop on their own once they are told."""
-    if not any(_asks_any(op) for _, loop in editable_loops(module) for op in loop.called[1]):
+    if not any(any_of(op) for _, loop in editable_loops(module) for op in loop.called[1]):
         return []
     simple = simplify_module(module)
     found = [
         _asked(graph, loop, device)
         for graph, loop in editable_loops(simple)
-        if graph is simple.entry and any(map(_asks_any, loop.called[1]))
+        if graph is simple.entry and any(map(any_of, loop.called[1]))
     ]
     written = {op.origin: op for _, loop in editable_loops(module) for op in inside(loop)}
     return [one for one in found if one is not None and _is_as_written(one, written)]
@@ -49,12 +50,6 @@ def loop_asks(module: Module, device: Device) -> list[Asked]:
 def _is_as_written(one: Asked, written: Mapping[int | None, Op]) -> bool:
     """Whether what the condition asks of rows has the form of the mask in the module, too."""
     return written[one.ends].operands[0].shape == one.loop.shape.elements[one.mask]
-
-
-def _asks_any(op: Op) -> bool:
-    """Whether an op asks for any element of an array."""
-    whole = not op.shape.is_tuple and not op.shape.rank
-    return op.opcode == "reduce" and whole and op.attrs["reducer"] == "or"
 
 
 def _asked(graph: Graph, loop: Op, device: Device) -> Asked | None:
@@ -77,14 +72,15 @@ def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | Non
     numbers = [n for n in range(len(loop.shape.elements)) if n not in kept]
     inside = [flat.parameter(c.inside) for c in whole.carried]
     elements = dict(zip(inside, numbers, strict=True))
-    asks = [op for op in flat.graph.ops[:-1] if _asks_any(op) and op.operands[0] in elements]
-    masks = {op.operands[0] for op in asks}
+    asks = {op: mask for op in flat.graph.ops[:-1] if (mask := any_of(op)) in elements}
+    masks = set(asks.values())
     own = own_condition(flat, whole)
     if own is None or own.every in asks or masks & {own.going} or len(masks) != 1:
         return None
     [mask] = masks
-    after = flat.root(whole.carried[inside.index(mask)].next)
-    if own.going.shape != mask.shape or not holds_only_with(after, mask):
+    carried = whole.carried[inside.index(mask)]
+    falls = holds_only_with(flat.root(carried.next), mask)
+    if own.going.shape != mask.shape or not (falls and keeps(flat, carried, own.going)):
         return None
     told = in_rows(_with(flat, asks), settings)
     dealt = told.rows.dealt(told.flat.parameter(mask.attrs["index"]))

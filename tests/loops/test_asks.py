@@ -121,12 +121,36 @@ def again(first: Any, taken: Any, y: Any) -> Any:
     return (first & ~taken) | (y % 5 == 0)
 
 
+def leaving(y: Any, leaves: Any, pace: Any) -> Any:
+    """Rows that have stopped still lose the mask, which none reads behind the loop."""
+
+    def body(s: Any) -> Any:
+        y, t, first, kept, i, mask = s
+        slope = jnp.where(jnp.any(first), y * 3 + 1, kept)
+        later = t + pace
+        new = (y * 5 + slope) % 1009, later, slope + 11
+        y, t, kept = (jnp.where(mask, a, b) for a, b in zip(new, (y, t, kept), strict=True))
+        return y, t, first & (i < leaves), kept, i + 1, mask & (later < END)
+
+    ones, zeros = jnp.ones(y.shape, bool), jnp.zeros_like(y)
+    more = lambda s: jnp.any(s[1] < END) & (s[4] < LIMIT)  # noqa: E731
+    y, _, _, kept, *_ = lax.while_loop(more, body, (y, zeros, ones, zeros, 0, ones))
+    return y, kept
+
+
+def begun(first: Any, y: Any) -> Any:
+    """Yes, whatever the rows have."""
+    return lax.reduce(first, np.bool_(True), lax.bitwise_or, (0,))
+
+
 #: What is not told: whether rows ask so again, two things, what is no mask, or one row of itself.
 NOT_TOLD: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "again": (partial(solved, falls=again), (37,)),
     "two masks": (partial(solved, asks=lambda first, y: jnp.any(first) & jnp.any(y > 3)), (37,)),
     "no mask": (partial(solved, asks=lambda first, y: jnp.max(y) > 500), (37,)),
     "one row": (solved, (1,)),
+    "a mask that rows lose behind their end": (leaving, (37,)),
+    "yes": (partial(solved, asks=begun), (37,)),
     "rows that mix": (partial(solved, asks=lambda first, y: jnp.any(first) | (y > y[::-1])), (37,)),
 }
 
