@@ -23,7 +23,7 @@ ALWAYS = int(np.iinfo(np.int32).max)
 @dataclass(frozen=True, eq=False)
 class Asked:
     """What the body of a loop asks: whether any row has a mask. A row that lost it never gets it
-    again.
+    again, and one that no longer goes on keeps it if it has it.
 
     Attributes:
         asks: the ids of the instructions that ask
@@ -85,6 +85,7 @@ class _Count:
         one = inner.add("convert", self.counts, [has.id], source)
         inside = self.loop.read(self.loop.carried, self.counts, source)
         after = inner.add("add", self.counts, [inside.id, one.id], source)
+        # as long as the copy runs the answer is yes, and its rows are those of the loop
         asks = {self.inside[ident] for ident in self.found.asks}
         inner.replace(asks, inner.constant("pred", 1, source))
         self.end()
@@ -95,6 +96,7 @@ class _Count:
         always = _spread(outer, outer.constant(COUNT, ALWAYS, source), self.counts)
         count = self.loop.result(self.loop.carried, self.counts)
         mask = self.loop.result(self.found.mask, self.shape)
+        # a row that still has the mask stopped with it, and asks to the end
         turns = outer.add("select", self.counts, [mask.id, always.id, count.id], source)
         return _largest(outer, turns, self.counts)
 

@@ -146,12 +146,13 @@ def strided(nest: Nest) -> bool:
 
 
 def in_columns(nest: Nest) -> bool:
-    """Whether the rows of a nest may lie along the lanes, because these then read neighbours."""
+    """Whether the rows of a nest may lie along the lanes, because these then read neighbours: for
+    a sum over other than the minor-most dim, or for the dot that it begins with."""
     first = nest.stages[0]
-    if first.op.opcode != "dot":
+    if strided(nest) or nest.tiled or first.op.opcode != "dot":
         return strided(nest)
     along_row, along_inner = line_costs(first)
-    return not nest.tiled and along_row < along_inner
+    return along_row < along_inner
 
 
 def kind(group: Group, nests: Sequence[Nest]) -> Hashable:

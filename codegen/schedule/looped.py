@@ -236,7 +236,10 @@ def check_teams(name: str, nest: Nest, group: Group, teams: Teams, launch: Launc
             f"columns={teams.columns} in the loop of {name}: its sums do not run over other "
             "than the minor-most dim."
         )
-    if threads > 1 and not _power_of_two(block):
-        raise CodegenError(f"{said}: cta_size={block} is no power of two, as shared rows need.")
-    if threads > block or not _power_of_two(threads):
-        raise CodegenError(f"{said}: it takes a power of two up to cta_size={block}.")
+    if teams.columns and block % teams.columns:
+        raise CodegenError(f"{said}: cta_size={block} is no multiple of columns={teams.columns}.")
+    alone = not teams.columns and threads < block
+    if threads > block or (alone and (block % threads or not _power_of_two(threads))):
+        raise CodegenError(
+            f"{said}: it takes all of cta_size={block}, or a power of two that divides it."
+        )

@@ -67,6 +67,8 @@ def _asked(graph: Graph, loop: Op, device: Device) -> Asked | None:
 
 
 def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | None:
+    """What the loop asks, if a count can tell it: of one mask that is carried and only falls, which
+    rows that stop keep, and if that is all that keeps rows from running on their own."""
     condition, body = loop.called
     [whole], kept = flat.loops, kept_elements(body)
     numbers = [n for n in range(len(loop.shape.elements)) if n not in kept]

@@ -7,7 +7,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from fusionstitch.codegen.generate import CodegenOptions, generate
@@ -19,7 +23,7 @@ from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
 from tests.codegen.changed import changes
-from tests.codegen.regions import Case, build
+from tests.codegen.regions import Case, build, whole_of
 from tests.replay.replay import stored, text
 
 #: One of so many stored regions is tried here; all of them were when this was written.
@@ -76,6 +80,34 @@ def test_a_kernel_of_a_program_is_what_its_template_says() -> None:
         kernel = generate(graph, target)
         again = generate(graph, target, CodegenOptions(template=kernel.template))
         assert text(again) == text(kernel), name
+
+
+def beside_a_largest(a: Any, w: Any) -> Any:
+    """A block that its register tiles shrink to other than a power of two; teams share rows."""
+    return jax.nn.softmax((a + jnp.max(w)) @ w, -1)
+
+
+def with_columns_of_another(a: Any, w: Any) -> Any:
+    """A dot that has columns because the least of its operand, in the same loop, reads so."""
+    return a @ w.T, jnp.min(w.T, -2)
+
+
+@pytest.mark.parametrize(
+    ("fun", "rows", "inner", "said"),
+    [
+        (beside_a_largest, (5, 3), (3, 17), "cta_size=160;"),
+        (with_columns_of_another, (1, 1024), (17, 1024), "loop columns=8;\ndot_general"),
+    ],
+)
+def test_what_dots_share_with_others_is_what_the_template_says(
+    fun: Any, rows: tuple[int, int], inner: tuple[int, int], said: str
+) -> None:
+    target = device("h200")
+    graph = whole_of(fun, *(jax.ShapeDtypeStruct(dims, np.float32) for dims in (rows, inner)))
+    kernel = generate(graph, target)
+    assert said in kernel.template
+    again = generate(graph, target, CodegenOptions(template=kernel.template))
+    assert text(again) == text(kernel)
 
 
 def bare(kernel: Kernel) -> str:
