@@ -1,9 +1,13 @@
 """Telling the iterations of a loop what they would ask of all rows, in a module's proto: how often
-the answer is yes is counted by a loop of its own before."""
+the answer is yes is counted by a loop of its own before.
+
+The two loops may round differently, if they are compiled apart. So the loop counts, too; where it
+comes to another number, it was told wrong, and is run once more as it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +17,7 @@ from fusionstitch.hlo.copying import add_computation, copied, sort_computations
 from fusionstitch.hlo.edit import Editor, put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
+from fusionstitch.hlo.marks import LEAVE
 
 #: Of what counts iterations.
 COUNT = "s32"
@@ -49,8 +54,13 @@ def tell(module: Module, found: Sequence[Asked]) -> bool:
 
 
 def _tell(loop: LoopEditor, found: Asked) -> None:
-    left = _Count(loop, found).most()
-    inner, source = loop.inner, loop.instruction
+    outer, inner, source = loop.outer, loop.inner, loop.instruction
+    around = outer.computation
+    readers = [one for one in around.instructions if source.id in one.operand_ids]
+    used = {around.root_id, *(i for one in around.instructions for i in one.operand_ids)}
+    wanted = {one.tuple_index for one in readers if one.id in used}
+    again = _copied(loop)[0]
+    left = _most(loop, found)
     scalar = Shape(COUNT, ())
     inside = loop.read(loop.carried, scalar, source)
     zero, one = inner.zero(COUNT, source), inner.constant(COUNT, 1, source)
@@ -58,43 +68,96 @@ def _tell(loop: LoopEditor, found: Asked) -> None:
     after = inner.add("maximum", scalar, [less.id, zero.id], source)
     asks = inner.add("compare", Shape("pred", ()), [inside.id, zero.id], source)
     asks.comparison_direction = "GT"
+    rows = _Rows(loop, found, {}, {})
+    count = rows.count(loop.carried + 1)
     inner.replace(found.asks, asks)
-    loop.widen([Element(scalar, left.id, after.id)])
+    loop.widen([Element(scalar, left.id, after.id), count])
+    wrong = outer.add("compare", Shape("pred", ()), [rows.most().id, left.id], source)
+    wrong.comparison_direction = "NE"
+    _run(again, loop, found, wrong, wanted)
+    for reader in readers:
+        put(reader.operand_ids, [again.instruction.id])
 
 
-class _Count:
-    """A copy of a loop that counts for each row the iterations in which it has the mask, and runs
+def _copied(loop: LoopEditor) -> tuple[LoopEditor, Mapping[int, int], Mapping[int, int]]:
+    """A copy of a loop, and the ids of its body and condition by those that they are copies of."""
+    condition, body = (copied(loop.outer, one) for one in loop.computations)
+    made = loop.outer.bring(loop.instruction, loop.instruction.operand_ids)
+    put(made.called_computation_ids, [body[0].id, condition[0].id])
+    made.backend_config = b""  # it may say how often the loop turns
+    return LoopEditor(loop.outer, made), body[1], condition[1]
+
+
+def _run(
+    again: LoopEditor, loop: LoopEditor, found: Asked, wrong: Any, wanted: Collection[int]
+) -> None:
+    """The loop as it was, from its begin if the answers were `wrong`; else it does not turn, and
+    gives what there is of the `wanted` elements. It stays XLA's: next to never is it run."""
+    outer, source = loop.outer, loop.instruction
+    firsts = [again.begin(index).id for index in range(again.carried)]
+    for index in sorted(wanted):
+        shape = found.loop.shape.elements[index]
+        chosen = _spread(outer, wrong, Shape("pred", shape.dims)) if shape.dims else wrong
+        operands = [chosen.id, firsts[index], loop.result(index, shape).id]
+        firsts[index] = outer.add("select", shape, operands, source).id
+    again.given = outer.bring(again.given, firsts)
+    asking, flag = again.asking, Shape("pred", ())
+    runs = asking.add("get-tuple-element", flag, [again.parameters[1].id], source)
+    runs.tuple_index = again.carried
+    more = asking.by_id[asking.computation.root_id]
+    asking.computation.root_id = asking.add("and", flag, [more.id, runs.id], source).id
+    inside = again.read(again.carried, flag, source)
+    again.widen([Element(flag, wrong.id, inside.id)])
+    again.instruction.metadata.op_name += f"/{LEAVE}"
+    again.close()
+
+
+def _most(loop: LoopEditor, found: Asked) -> Any:
+    """The most iterations in which any row has the mask, counted by a copy of the loop that runs
     until no row that goes on has it."""
+    counting, inside, asked = _copied(loop)
+    rows = _Rows(counting, found, inside, asked)
+    count = rows.count(counting.carried)
+    # as long as the copy runs the answer is yes, and its rows are those of the loop
+    asks = {inside[ident] for ident in found.asks}
+    counting.inner.replace(asks, counting.inner.constant("pred", 1, loop.instruction))
+    rows.end()
+    counting.widen([count])
+    rows.forget()
+    counting.close()
+    return rows.most()
 
-    def __init__(self, loop: LoopEditor, found: Asked):
-        self.found = found
-        condition, body = (copied(loop.outer, one) for one in loop.computations)
-        made = loop.outer.bring(loop.instruction, loop.instruction.operand_ids)
-        put(made.called_computation_ids, [body[0].id, condition[0].id])
-        made.backend_config = b""  # it may say how often the loop turns
-        self.loop = LoopEditor(loop.outer, made)
-        self.inside, self.asked = body[1], condition[1]
+
+class _Rows:
+    """The rows of a loop, or of a copy: `inside` and `asked` are the ids of its body and condition
+    by those that they are copies of."""
+
+    def __init__(
+        self, loop: LoopEditor, found: Asked, inside: Mapping[int, int], asked: Mapping[int, int]
+    ):
+        self.loop, self.found, self.asked = loop, found, asked
+        self.ends = asked.get(found.ends, found.ends)
         self.shape: Shape = found.loop.shape.elements[found.mask]
         self.counts = Shape(COUNT, self.shape.dims)
+        self.counted = loop.carried
 
-    def most(self) -> Any:
-        """The most iterations of any row, around the loop."""
+    def count(self, index: int) -> Element:
+        """For each row the iterations in which it has the mask, carried as element `index`."""
         inner, outer, source = self.loop.inner, self.loop.outer, self.loop.instruction
+        self.counted = index
         mask = self.loop.read(self.found.mask, self.shape, source)
         has = inner.add("and", self.shape, [mask.id, self.going().id], source)
         one = inner.add("convert", self.counts, [has.id], source)
-        inside = self.loop.read(self.loop.carried, self.counts, source)
-        after = inner.add("add", self.counts, [inside.id, one.id], source)
-        # as long as the copy runs the answer is yes, and its rows are those of the loop
-        asks = {self.inside[ident] for ident in self.found.asks}
-        inner.replace(asks, inner.constant("pred", 1, source))
-        self.end()
+        before = self.loop.read(index, self.counts, source)
+        after = inner.add("add", self.counts, [before.id, one.id], source)
         zeros = _spread(outer, outer.zero(COUNT, source), self.counts)
-        self.loop.widen([Element(self.counts, zeros.id, after.id)])
-        self.forget()
-        self.loop.close()
+        return Element(self.counts, zeros.id, after.id)
+
+    def most(self) -> Any:
+        """The most iterations of any row, around the loop."""
+        outer, source = self.loop.outer, self.loop.instruction
         always = _spread(outer, outer.constant(COUNT, ALWAYS, source), self.counts)
-        count = self.loop.result(self.loop.carried, self.counts)
+        count = self.loop.result(self.counted, self.counts)
         mask = self.loop.result(self.found.mask, self.shape)
         # a row that still has the mask stopped with it, and asks to the end
         turns = outer.add("select", self.counts, [mask.id, always.id, count.id], source)
@@ -106,7 +169,7 @@ class _Count:
             return self.loop.read(self.found.going, self.shape, self.loop.instruction)
         asking, (inside, asked) = self.loop.asking, self.loop.parameters
         brought: dict[int, Any] = {asked.id: inside}
-        wanted = asking.by_id[self.asked[self.found.ends]].operand_ids[0]
+        wanted = asking.by_id[self.ends].operand_ids[0]
         for one in _needed(asking, wanted):
             if one.id not in brought:
                 operands = [brought[i].id for i in one.operand_ids]
@@ -115,7 +178,7 @@ class _Count:
 
     def end(self) -> None:
         """Has the loop end where no row goes on that has the mask."""
-        ends = self.loop.asking.by_id[self.asked[self.found.ends]]
+        ends = self.loop.asking.by_id[self.ends]
         going, *rest = ends.operand_ids
         if self.found.going is not None:
             going = self.element(self.found.going).id
@@ -126,13 +189,13 @@ class _Count:
     def forget(self) -> None:
         """Iterations hand on what neither the count nor the end of the loop needs."""
         root = self.loop.root
-        needed = {self.found.mask, self.loop.carried}
+        needed = {self.found.mask, self.counted}
         new = needed | set(_elements(self.loop.asking, self.loop.asking.computation.root_id))
         while new:
             needed |= new
             made = [root.operand_ids[index] for index in sorted(new)]
             new = set(_elements(self.loop.inner, *made)) - needed
-        for index in sorted(set(range(self.loop.carried)) - needed):
+        for index in sorted(set(range(self.counted)) - needed):
             shape = self.found.loop.shape.elements[index]
             root.operand_ids[index] = self.loop.read(index, shape, self.loop.instruction).id
 

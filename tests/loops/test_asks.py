@@ -14,6 +14,8 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo import asking
+from fusionstitch.hlo.loop_editor import LoopEditor
 from fusionstitch.patterns.loop_rules import formed
 from tests.patterns.edits import edited, module_of
 
@@ -111,7 +113,7 @@ def test_the_module_gives_what_it_gave(by: str) -> None:
     args = [jnp.asarray(x, jnp.int32) for x in ROWS["each its own"]]
     module = module_of(BY[by], *args)
     after = formed(module, device("h200"))
-    assert [op.opcode for op in after.entry].count("while") == 2
+    assert [op.opcode for op in after.entry].count("while") == 3
     assert formed(after, device("h200")) is after
     edited(module_of(BY[by], *args), lambda module: formed(module, device("h200")), *args)
 
@@ -191,6 +193,26 @@ def test_rows_without_numbers_ask_to_the_end() -> None:
     for number, value in ((0, 0.5), (4, np.nan), (7, np.inf)):
         y[number] = value
         found = compiled(fun, y)
-        assert [k.template.split()[1] for k in found.kernels] == ["rows"] * 2
+        loops = [k.template for k in found.kernels if k.template.startswith("loop")]
+        assert [template.split()[1] for template in loops] == ["rows"] * 2
         for own, their in zip(found(y), jax.jit(fun)(y), strict=True):
             np.testing.assert_allclose(own, their, rtol=2e-6)
+
+
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("rows", ["each its own", "none takes a step"])
+@pytest.mark.parametrize("number", [0, 3, 1000])
+def test_a_wrong_count_is_found_out(
+    number: int, rows: str, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the loop that counts rounds otherwise than the one that is told."""
+
+    def misled(loop: LoopEditor, found: asking.Asked) -> Any:
+        return loop.outer.constant(asking.COUNT, number, loop.instruction)
+
+    monkeypatch.setattr(asking, "_most", misled)
+    fun, args = BY[by], [jnp.asarray(x, jnp.int32) for x in ROWS[rows]]
+    found = compiled(fun, *args)
+    assert sum(k.template.startswith("loop rows") for k in found.kernels) == 1
+    for own, their in zip(found(*args), jax.jit(fun)(*args), strict=True):
+        np.testing.assert_array_equal(own, their)
