@@ -57,7 +57,7 @@ SHARE = 0.95
 def fastest(first: Draft, settings: Settings) -> Draft:
     """A draft, or one of the same under another schedule that is faster by the account."""
     options, device = settings.options, settings.device
-    asked = options.template is not None or options.tuning != DEFAULT
+    asked = options.template is not None or options.tuning != DEFAULT or not options.compared
     plan = first.scheduled.plan
     long = sum(map(len, plan.phases)) > MOST_GROUPS
     if asked or long or not proven(first.account):

@@ -22,6 +22,7 @@ class CodegenOptions:
     follow instead of the default one (`schedule/template.py`). `tuning`: the
     autotuner's choices. `overwrites`: pairs of an output and an input whose buffer that output
     should end up in; a schedule may let it happen, which `Kernel.in_place` tells, or not.
+    `compared`: whether schedules near the default one are looked at (`compared.py`).
     """
 
     numerics: str = "default"
@@ -29,6 +30,7 @@ class CodegenOptions:
     template: str | None = None
     tuning: Tuning = DEFAULT
     overwrites: tuple[tuple[int, int], ...] = ()
+    compared: bool = True
 
 
 @dataclass(frozen=True)

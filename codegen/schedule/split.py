@@ -53,6 +53,9 @@ class Split:
     share: float = 1.0
 
 
+#: Parts that hold whole indices may be so many times fewer than would fill the device.
+FEW = 2
+
 #: What becomes several, by the id of its op.
 Splits = Mapping[int, Split]
 
@@ -184,7 +187,7 @@ def _extents(op: Op) -> list[int]:
 def _nested(count: int, extents: Sequence[int]) -> int:
     """At most `count` parts; beyond the first of the extents, so many that a part holds whole
     indices of the later dims, as loops over those dims stay loops over them: unless that leaves
-    half of the device idle, as where an extent is prime."""
+    most of the device idle, as where an extent is prime."""
     if count <= extents[0]:
         return count
     whole = 1
@@ -193,7 +196,7 @@ def _nested(count: int, extents: Sequence[int]) -> int:
             whole *= max(d for d in range(1, count // whole + 1) if extent % d == 0)
             break
         whole *= extent
-    return whole if 2 * whole >= count else count
+    return whole if FEW * whole >= count else count
 
 
 def _as_one(op: Op, chain: list[Op]) -> Op:

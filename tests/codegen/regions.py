@@ -76,7 +76,9 @@ class Case:
     limit: float | None = None
 
     def kernel(self, watch: Watch = NOBODY) -> Kernel:
-        return generate(self.graph, self.device, self.options, watch)
+        """That of the default schedule, which cases are of."""
+        options = replace(self.options, compared=False)
+        return generate(self.graph, self.device, options, watch)
 
 
 class Statements(Watch):
