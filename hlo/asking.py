@@ -68,8 +68,8 @@ def _tell(loop: LoopEditor, found: Asked) -> None:
     after = inner.add("maximum", scalar, [less.id, zero.id], source)
     asks = inner.add("compare", Shape("pred", ()), [inside.id, zero.id], source)
     asks.comparison_direction = "GT"
-    rows = _Rows(loop, found, {}, {})
-    count = rows.count(loop.carried + 1)
+    rows = _Rows(loop, found, found.ends, loop.carried + 1)
+    count = rows.count()
     inner.replace(found.asks, asks)
     loop.widen([Element(scalar, left.id, after.id), count])
     wrong = outer.add("compare", Shape("pred", ()), [rows.most().id, left.id], source)
@@ -116,8 +116,8 @@ def _most(loop: LoopEditor, found: Asked) -> Any:
     """The most iterations in which any row has the mask, counted by a copy of the loop that runs
     until no row that goes on has it."""
     counting, inside, asked = _copied(loop)
-    rows = _Rows(counting, found, inside, asked)
-    count = rows.count(counting.carried)
+    rows = _Rows(counting, found, asked[found.ends], counting.carried)
+    count = rows.count()
     # as long as the copy runs the answer is yes, and its rows are those of the loop
     asks = {inside[ident] for ident in found.asks}
     counting.inner.replace(asks, counting.inner.constant("pred", 1, loop.instruction))
@@ -129,26 +129,21 @@ def _most(loop: LoopEditor, found: Asked) -> Any:
 
 
 class _Rows:
-    """The rows of a loop, or of a copy: `inside` and `asked` are the ids of its body and condition
-    by those that they are copies of."""
+    """The rows of a loop, or of a copy of it, whose condition's instruction `ends` asks whether any
+    goes on; the loop carries their counts as element `counted`."""
 
-    def __init__(
-        self, loop: LoopEditor, found: Asked, inside: Mapping[int, int], asked: Mapping[int, int]
-    ):
-        self.loop, self.found, self.asked = loop, found, asked
-        self.ends = asked.get(found.ends, found.ends)
+    def __init__(self, loop: LoopEditor, found: Asked, ends: int, counted: int):
+        self.loop, self.found, self.ends, self.counted = loop, found, ends, counted
         self.shape: Shape = found.loop.shape.elements[found.mask]
         self.counts = Shape(COUNT, self.shape.dims)
-        self.counted = loop.carried
 
-    def count(self, index: int) -> Element:
-        """For each row the iterations in which it has the mask, carried as element `index`."""
+    def count(self) -> Element:
+        """For each row the iterations in which it has the mask."""
         inner, outer, source = self.loop.inner, self.loop.outer, self.loop.instruction
-        self.counted = index
         mask = self.loop.read(self.found.mask, self.shape, source)
         has = inner.add("and", self.shape, [mask.id, self.going().id], source)
         one = inner.add("convert", self.counts, [has.id], source)
-        before = self.loop.read(index, self.counts, source)
+        before = self.loop.read(self.counted, self.counts, source)
         after = inner.add("add", self.counts, [before.id, one.id], source)
         zeros = _spread(outer, outer.zero(COUNT, source), self.counts)
         return Element(self.counts, zeros.id, after.id)

@@ -27,20 +27,19 @@ def digits_of(index: Index) -> tuple[tuple[Digit, ...], int]:
     return tuple(found), place
 
 
-def _digit(term: Term) -> Digit | None:
+def _only(index: Index) -> Term | None:
+    """The term that an index is, if it is nothing else."""
+    if index.const or len(index.terms) != 1 or index.terms[0][1] != 1:
+        return None
+    return index.terms[0][0]
+
+
+def _digit(term: Term | None) -> Digit | None:
     divisor, extent = 1, 0
     if isinstance(term, Remainder):
-        extent = term.divisor
-        inner = term.base.terms
-        if term.base.const or len(inner) != 1 or inner[0][1] != 1:
-            return None
-        term = inner[0][0]
+        extent, term = term.divisor, _only(term.base)
     if isinstance(term, Quotient):
-        divisor = term.divisor
-        inner = term.base.terms
-        if term.base.const or len(inner) != 1 or inner[0][1] != 1:
-            return None
-        term = inner[0][0]
+        divisor, term = term.divisor, _only(term.base)
     if not isinstance(term, Var) or (not extent and term.extent % divisor):
         return None
     return term.name, divisor, extent or term.extent // divisor

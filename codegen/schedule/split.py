@@ -187,7 +187,7 @@ def _extents(op: Op) -> list[int]:
 def _nested(count: int, extents: Sequence[int]) -> int:
     """At most `count` parts; beyond the first of the extents, so many that a part holds whole
     indices of the later dims, as loops over those dims stay loops over them: unless that leaves
-    most of the device idle, as where an extent is prime."""
+    more than half of the device idle, as where an extent is prime."""
     if count <= extents[0]:
         return count
     whole = 1
