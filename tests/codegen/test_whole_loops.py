@@ -396,3 +396,22 @@ def test_arrays_that_are_written_and_read(
     ours = fs.jit(fun, options=fs.Options(backend="emulate"))(x)
     for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(fun)(x)), strict=True):
         np.testing.assert_allclose(own, their, rtol=1e-6)
+
+
+def test_a_long_iteration_is_written_once() -> None:
+    def filtered(x: jax.Array) -> Any:
+        def step(s: jax.Array, x: jax.Array) -> Any:
+            spread = jnp.outer(s, s) + jnp.eye(6) * x
+            s = jnp.tanh(spread @ spread @ s)
+            return s, s[0]
+
+        return jax.vmap(lambda x: lax.scan(step, jnp.ones(6), x))(x)[1]
+
+    def short(x: jax.Array) -> Any:
+        return lax.scan(lambda s, x: (0.5 * s + x, s), 0.0 * x[0], x)[1]
+
+    many = np.ones((2048, 40), np.float32)
+    [long, *_] = stitched(filtered, many).kernels
+    assert "FS_UNROLL_BY(1) for (int turn = 0; turn < 40; ++turn)" in long.source
+    [brief] = stitched(short, many.T).kernels
+    assert "FS_UNROLL_BY(4) for (int turn = 0; turn < 40; ++turn)" in brief.source
