@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusionstitch.codegen.ir.expressions import Expr
-from fusionstitch.codegen.ir.statements import Branch, Frame, Group, If, Let, Note, Statement
+from fusionstitch.codegen.ir.statements import (
+    Branch,
+    For,
+    Frame,
+    Group,
+    If,
+    Let,
+    Note,
+    Statement,
+    While,
+)
 from fusionstitch.codegen.text.source import identifier
 
 
@@ -16,11 +26,15 @@ from fusionstitch.codegen.text.source import identifier
 class Open:
     """A frame whose statements are being written. `memo` maps a value to what reads it. `ordered`
     ones stand behind what the kernel itself wrote; `pinned` ones, besides, run conditionally, so
-    nothing that reads memory may move out of them."""
+    nothing that reads memory may move out of them. Where most elements come from one operand, what
+    is inside of the frame for it (`chosen`) may, if it lies inside its buffer anyway and a loop is
+    spared the read.
+    """
 
     frame: Frame = field(default_factory=Group)
     pinned: bool = False
     ordered: bool = False
+    chosen: bool = False
     items: list[Statement] = field(default_factory=list)
     memo: dict[Any, Expr] = field(default_factory=dict)
 
@@ -61,9 +75,11 @@ class Writer:
         return variable
 
     @contextmanager
-    def nested(self, frame: Frame, pinned: bool = False, ordered: bool = False) -> Iterator[Open]:
+    def nested(
+        self, frame: Frame, pinned: bool = False, ordered: bool = False, chosen: bool = False
+    ) -> Iterator[Open]:
         """Opens a frame; statements hoisted to outer ones meanwhile precede it."""
-        opened = Open(frame, pinned, ordered or pinned)
+        opened = Open(frame, pinned, ordered or pinned, chosen)
         self.chain.append(opened)
         try:
             yield opened
@@ -84,10 +100,11 @@ class Writer:
             opened.memo = memo
 
     @contextmanager
-    def otherwise(self, condition: Expr | None = None) -> Iterator[None]:
+    def otherwise(self, condition: Expr | None = None, chosen: bool = False) -> Iterator[None]:
         """What runs where `condition` holds, and that of the `If` just written and of what was
-        added to it did not; statements hoisted to outer frames meanwhile precede all of it."""
-        opened = Open(Group(), pinned=True, ordered=True)
+        added to it did not, like that `chosen` or not; statements hoisted to outer frames meanwhile
+        precede all of it."""
+        opened = Open(Group(), pinned=True, ordered=True, chosen=chosen)
         written = len(self.block.items) - 1
         self.chain.append(opened)
         try:
@@ -108,6 +125,16 @@ class Writer:
     def pinned_depth(self) -> int:
         """The innermost frame that runs conditionally: loads stay at or inside it."""
         return max((d for d, b in enumerate(self.chain) if b.pinned), default=0)
+
+    def reading_depth(self, known: int) -> int:
+        """The depth from which on an element of an input is read, inside its buffer at a place that
+        is known from `known` on: before the loops that it does not depend on, and else where it is
+        needed."""
+        floor = max((d for d, b in enumerate(self.chain) if b.pinned and not b.chosen), default=0)
+        floor = max(floor, known)
+        between = self.chain[floor + 1 : self.pinned_depth]
+        repeats = any(isinstance(opened.frame, (For, While)) for opened in between)
+        return floor if repeats else max(known, self.pinned_depth)
 
     def behind(self, depth: int) -> int:
         """The same depth, or that of the frame right inside that runs conditionally."""

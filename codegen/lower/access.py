@@ -226,8 +226,7 @@ class Access:
             return counted
         if op.opcode == "parameter":
             # inputs hold still: a load that does not depend on the row may precede the loop
-            floor = self.writer.pinned_depth if in_range(op, index) else self.writer.ordered_depth
-            return self._loaded(op, self.memory.buffer(op), index), floor
+            return self._loaded(op, self.memory.buffer(op), index), self.values.depth_of(op, index)
         stage = self.whole.get(op.id)
         if stage is None:
             return None

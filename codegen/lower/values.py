@@ -49,6 +49,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 Task = Generator[tuple[Op, Indices], Any, Placed]
 #: Starts of a sum that are more than nothing: zero and -0 add up to zero.
 _SIGNING = ("0.0f", "0.0")
+#: Share of the elements that come from an operand from which on it is read ahead of loops.
+OFTEN = 0.5
 
 
 class Values:
@@ -172,6 +174,12 @@ class Values:
         value = Arithmetic(op, tuple(value for value, _ in args), numerics)
         return self.known.keep(op, index, value, max((d for _, d in args), default=0))
 
+    def depth_of(self, op: Op, index: Indices) -> int:
+        """The depth from which on an element of an input may be read."""
+        if in_range(op, index):
+            return self.writer.reading_depth(self.known.depth_of(index))
+        return self.writer.ordered_depth  # what asks for the place stands around it
+
     def accumulated(self, op: Op, dims: Indices, inner: Indices) -> Expr:
         """The term a reduction or dot adds at one step, in its accumulator's type."""
         return self._done(self._adding(op, dims, inner))[0]
@@ -232,12 +240,16 @@ class Values:
         name = writer.name(self.known.label(op))
         writer.add(Array(c_type(op.dtype).compute, name))
         with writer.nested(Group()):  # what a branch hoists comes before all of them
+            left = 1.0
             for read in alternatives:
                 condition = self._guards(read) if read.guards else None
-                frame: AbstractContextManager[object] = writer.otherwise(condition)
+                share = read.share if read.guards else left
+                left -= share
+                often = share >= OFTEN
+                frame: AbstractContextManager[object] = writer.otherwise(condition, chosen=often)
                 if read is alternatives[0]:
                     assert condition is not None
-                    frame = writer.nested(If(condition), pinned=True)
+                    frame = writer.nested(If(condition), pinned=True, chosen=often)
                 with frame:
                     value, _ = yield op.operands[read.operand], read.index
                     writer.add(Assign(Name(name), value))

@@ -6,6 +6,7 @@ the emitter walks it to print the addresses, so that a transpose or a slice insi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -38,6 +39,12 @@ class Guard:
     def never(self) -> bool:
         return self.index.hi < self.lower or self.upper <= self.index.lo
 
+    @property
+    def share(self) -> float:
+        """Of all values between the ends of the index, those for which it holds."""
+        first, last = max(self.lower, self.index.lo), min(self.upper - 1, self.index.hi)
+        return max(0, last - first + 1) / (self.index.hi - self.index.lo + 1) / self.stride
+
 
 @dataclass(frozen=True)
 class Read:
@@ -46,6 +53,11 @@ class Read:
     operand: int
     index: Indices
     guards: tuple[Guard, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """How many of the elements are read so, about."""
+        return math.prod(guard.share for guard in self.guards)
 
 
 def reads(op: Op, index: Indices) -> list[Read]:

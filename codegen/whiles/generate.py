@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tallies import count
-from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.passes import VECTORS
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
 from fusionstitch.codegen.lower.program import passed, translation_unit
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.whiles.flat import Flat, flatten
 from fusionstitch.codegen.whiles.in_rows import InRows, in_rows, write_rows
+from fusionstitch.codegen.whiles.larger import fastest, read_tuning
 from fusionstitch.codegen.whiles.lower_phased import write_phased
 from fusionstitch.codegen.whiles.phased import (
     Phased,
@@ -36,6 +38,10 @@ from fusionstitch.hlo.graph import Graph
 
 Form = InRows | Phased
 
+#: What all blocks running an iteration together take at most, beside the fastest form, for larger
+#: blocks to be tried, and the straight pieces of iterations at most: each is scheduled anew.
+PROMISING, MOST_PIECES = 2.0, 8
+
 #: The forms of loops, by the word that a template begins with.
 FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
     "rows": in_rows,
@@ -49,11 +55,11 @@ FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
 @dataclass(frozen=True, eq=False)
 class Looped:
     """A region with loops, the form of its kernel, what that becomes and does, and the `us` it is
-    estimated to take, launch included; `begun` are its statements before the passes."""
+    estimated to take, launch included; `begun` is what it was before the passes."""
 
     region: Graph
     form: Form
-    begun: Lowered
+    begun: Written
     written: Written
     facts: KernelFacts
     us: float
@@ -71,22 +77,37 @@ def plan_loops(
         known = ", ".join(f'"loop {name}"' for name in FORMS)
         raise CodegenError(f"Templates of loops are {known}, not {asked!r}.")
     refused: list[CodegenError] = []
-    found: list[Looped] = []
+    found: dict[str, Looped] = {}
     for name in names:
-        if name == "cluster" and any(map(_holds, found)):
+        if name == "cluster" and any(map(_holds, found.values())):
             continue  # what a block has at hand, a cluster would only hand round
         try:
             form = _formed(name, flat.copied(), settings, asked)
-            found.append(_looped(region, form, settings))
+            found[name] = _compared(region, form, settings)
         except CodegenError as error:
             refused.append(error)
     if not found:
         raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
-    best = min(found, key=lambda one: one.us)
+    best = min(found.values(), key=lambda one: one.us)
+    grid = found.get("grid", best)
+    if asked is None and settings.options.compared and grid.us < PROMISING * best.us:
+        best = min(best, _larger(grid, flat, settings), key=lambda one: one.us)
     if watch is not NOBODY:
-        watch.lowered(best.begun, "lowered", "what the loops became")
-        passed(best.begun, watch)
-    return best
+        watch.lowered(best.begun.lowered, "lowered", "what the loops became")
+    return _looped(region, best.form, best.begun, settings, watch)
+
+
+def _larger(grid: Looped, flat: Flat, settings: Settings) -> Looped:
+    """The form in which all blocks run an iteration together, of larger blocks where that is
+    faster."""
+    form = grid.form
+    if not isinstance(form, Phased) or form.alone or len(form.schedules) > MOST_PIECES:
+        return grid
+
+    def made(tuning: Tuning) -> Looped:
+        return _compared(grid.region, on_the_grid(flat.copied(), settings, tuning), settings)
+
+    return fastest(grid, Tuning(block=form.block), made)
 
 
 def _holds(looped: Looped) -> bool:
@@ -96,10 +117,13 @@ def _holds(looped: Looped) -> bool:
 
 
 def _formed(name: str, flat: Flat, settings: Settings, asked: str | None) -> Form:
-    """A loop in a form; of clusters, a template says how many blocks they have."""
+    """A loop in a form; its template may say how many blocks clusters have, and of how many threads
+    and which tiles those of the grid are."""
     match (asked or "").split():
         case ["loop", "cluster", *_, "cluster", blocks] if blocks.isdigit():
             return in_clusters(flat, settings, int(blocks))
+        case ["loop", "grid", *_, "threads", threads, "tile", tile]:
+            return on_the_grid(flat, settings, read_tuning(threads, tile))
     return FORMS[name](flat, settings)
 
 
@@ -112,20 +136,29 @@ def form_of(template: str) -> tuple[str, ...]:
     return ()
 
 
-def _written(form: Form, settings: Settings) -> Written:
-    return write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
+def _compared(region: Graph, form: Form, settings: Settings) -> Looped:
+    """A region's loops in a form, as they are compared with others: not behind all passes, since
+    what forms take was found where threads read element by element."""
+    begun = write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
+    return _looped(region, form, begun, settings, left_out=(VECTORS,))
 
 
-def _looped(region: Graph, form: Form, settings: Settings) -> Looped:
-    """A region's loops in a form, and what its kernel does."""
-    begun = _written(form, settings)
-    lowered = passed(begun.lowered, NOBODY)
+def _looped(
+    region: Graph,
+    form: Form,
+    begun: Written,
+    settings: Settings,
+    watch: Watch = NOBODY,
+    left_out: Sequence[str] = (),
+) -> Looped:
+    """A region's loops in a form, and what its kernel does behind the passes."""
+    lowered = passed(begun.lowered, watch, left_out)
     counted = account(count(lowered, UNKNOWN_TRIPS), lowered)
     rows = form.rows.count if isinstance(form, InRows) else 0
     told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
     facts = KernelFacts(counted, "loop", told)
     us = account_us(counted, settings.device)
-    return Looped(region, form, begun.lowered, replace(begun, lowered=lowered), facts, us)
+    return Looped(region, form, begun, replace(begun, lowered=lowered), facts, us)
 
 
 def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:

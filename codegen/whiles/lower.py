@@ -340,10 +340,8 @@ class Lowering(Elementwise):
             return None
         number_ = op.attrs["index"]
         if number_ < self.flat.inputs:
-            inside = in_range(op, index)
-            floor = self.writer.pinned_depth if inside else self.writer.ordered_depth
             load = Load(Name(self.memory.inputs[number_]), Integer(linearize(index, op.dims)))
-            return as_computed(op, load), floor
+            return as_computed(op, load), self.values.depth_of(op, index)
         home = self.homes.get(number_)
         if home is None and (counted := self.values.known.counted(op)) is not None:
             return counted

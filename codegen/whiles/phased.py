@@ -13,6 +13,7 @@ from fusionstitch.codegen.ir.statements import Scope
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY
@@ -59,6 +60,8 @@ class Phased:
     scope: Scope
     #: the blocks of a cluster, if clusters do
     cluster: int = 1
+    #: a factor on the grid points of a tile, if the default was not taken
+    tile: float | None = None
 
     @property
     def block(self) -> int:
@@ -86,7 +89,8 @@ class Phased:
     def template(self) -> str:
         """How the kernel is dealt out, as a line."""
         cluster = f" cluster {self.cluster}" if self.cluster > 1 else ""
-        return f"loop {self.form} blocks {self.grid} threads {self.block}{cluster}"
+        tile = f" tile {self.tile:g}" if self.tile else ""
+        return f"loop {self.form} blocks {self.grid} threads {self.block}{cluster}{tile}"
 
     @property
     def flat(self) -> Flat:
@@ -134,9 +138,14 @@ def in_one_block(flat: Flat, settings: Settings) -> Phased:
     return _planned(cut, settings, share(settings.device, 1), threads)
 
 
-def on_the_grid(flat: Flat, settings: Settings) -> Phased:
-    """All blocks that the device holds at once run each iteration together."""
-    return _planned(program(carry_conditions(flat)), settings, settings.device)
+def on_the_grid(flat: Flat, settings: Settings, tuning: Tuning | None = None) -> Phased:
+    """All blocks that the device holds at once run each iteration together; `tuning` may say which
+    blocks and tiles."""
+    tile = tuning.tile if tuning else None
+    if tuning:
+        settings = replace(settings, options=replace(settings.options, tuning=tuning))
+    planned = _planned(program(carry_conditions(flat)), settings, settings.device)
+    return replace(planned, tile=tile)
 
 
 def _dealt(flat: Flat, device: Device, cluster: int = 1) -> Program:
@@ -168,7 +177,7 @@ def _planned(
 ) -> Phased:
     """The program for as many multiprocessors as `device` has, each with one block of `threads`,
     or (None) for all blocks that fit."""
-    block = threads.block if threads else 0
+    block = threads.block if threads else settings.options.tuning.block or 0
     schedules: dict[Straight, Scheduled] = {}
     for piece in sorted(straight_ones(cut.pieces), key=lambda piece: -_elements(piece)):
         scheduled = _scheduled(piece, settings, device, block)

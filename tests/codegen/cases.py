@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.codegen import (
     cluster_cases,
     dot_cases,
+    field_cases,
     inplace_cases,
     movement_cases,
     refused_cases,
@@ -19,6 +20,7 @@ __all__ = [
     "Program",
     "cluster_cases",
     "dot_cases",
+    "field_cases",
     "inplace_cases",
     "movement_cases",
     "refused_cases",

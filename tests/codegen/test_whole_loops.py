@@ -252,6 +252,16 @@ def computed_again(xs: jax.Array) -> Any:
     return jax.grad(total)(xs)
 
 
+def fields(x: jax.Array) -> Any:
+    """Four fields a row and a step, read and written."""
+
+    def step(s: jax.Array, x: jax.Array) -> Any:
+        turned = jnp.stack([x[0] - s[1], x[1] + s[0], x[3] * s[3], x[2] + s[2]])
+        return 0.5 * turned, turned
+
+    return jax.vmap(lambda x: lax.scan(step, jnp.zeros(4), x))(x)
+
+
 #: Programs, and the rows of each loop of theirs, which all become kernels.
 PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]] = {
     "lorenz": (lorenz, draw.standard_normal((3, 64), np.float32), [64]),
@@ -282,6 +292,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "looked up": (looked_up, ROWS[0], [40]),
     "computed again": (computed_again, ROWS, [40, 40]),
     "both ways": (both_ways, ROWS, [40, 40]),
+    "fields": (fields, draw.standard_normal((40, 9, 4), np.float32), [40]),
     "two from one": (two_from_one, ROWS[0], [1, 1]),
 }
 
@@ -396,6 +407,12 @@ def test_arrays_that_are_written_and_read(
     ours = fs.jit(fun, options=fs.Options(backend="emulate"))(x)
     for own, their in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(fun)(x)), strict=True):
         np.testing.assert_allclose(own, their, rtol=1e-6)
+
+
+def test_fields_of_a_row_are_read_and_written_at_once() -> None:
+    [kernel] = (k for k in stitched(fields, PROGRAMS["fields"][1]).kernels if "turn" in k.source)
+    assert "fs_load_vec<float, 4>" in kernel.source
+    assert "fs_store_vec" in kernel.source
 
 
 def test_a_long_iteration_is_written_once() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.passes.barriers import place_barriers
+from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,13 @@ class KernelPass:
     run: Callable[[Lowered], Lowered]
 
 
+VECTORS = "vectors"
 PASSES = (
+    KernelPass(
+        VECTORS,
+        "elements behind each other that a thread moves one by one are moved at once",
+        gather_vectors,
+    ),
     KernelPass(
         "barriers",
         "where threads would come too early to what others write or read, they wait",

@@ -1,0 +1,363 @@
+"""Elements behind each other that a thread reads or writes one by one, moved at once.
+
+    const float left = boxes[row * 4];          const auto box = fs_load_vec<float, 4>(boxes + ...);
+    const float top = boxes[row * 4 + 1];  ->   const float left = box[0];
+    ...                                         const float top = box[1]; ...
+
+So lie the fields of boxes, pairs that are rotated, and the states of many systems. Loops over the
+elements of a value move vectors as they are lowered (`lower/access.py`); here each thread has all
+fields of one place. A read moves up to the first of its vector, and only inputs are read so, which
+hold still; a write moves down to the last, and only what the kernel never reads is written so.
+What all threads of a warp read alike comes in as few sectors one by one, and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fusionstitch.codegen.ir.exchanges import WARP
+from fusionstitch.codegen.ir.expressions import (
+    THREAD,
+    Address,
+    Apply,
+    Choice,
+    Element,
+    Expr,
+    Infix,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+    apply,
+    number,
+)
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Assign,
+    Blank,
+    Fill,
+    For,
+    Group,
+    If,
+    Leave,
+    Let,
+    Note,
+    Skip,
+    Statement,
+    Store,
+    StoreVector,
+    Swap,
+    While,
+)
+from fusionstitch.codegen.ir.walk import every, mapped, names, parts
+from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
+from fusionstitch.codegen.places.vectors import ACCESS_BYTES
+from fusionstitch.codegen.text.source import identifier
+from fusionstitch.codegen.text.types import C_TYPES
+
+_BYTES: Mapping[str, int] = {kind.storage: kind.bytes for kind in C_TYPES.values()}
+#: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `_LOADED`
+#: alone takes.
+_IN_WORDS, _LOADED = frozenset({"bf16"}), "fs_load"
+#: Statements over which a write may move.
+_PLAIN = (Array, Assign, Blank, Fill, Let, Note, Store)
+
+
+def gather_vectors(kernel: Lowered) -> Lowered:
+    """The kernel with neighbouring accesses of a thread to global memory as vectors."""
+    buffers = {one.name: one for one in kernel.buffers}
+    read = set(_read(kernel))
+    gathered = _Gatherer(
+        {n: b for n, b in buffers.items() if b.space is Space.INPUT and not b.overwritten},
+        {n: b for n, b in buffers.items() if b.space is Space.OUTPUT and n not in read},
+        set(_changing(kernel.body)),
+        _of_threads(kernel.body),
+        {*buffers, *_declared(kernel.body)},
+    )
+    body = gathered.body(kernel.body)
+    return replace(kernel, body=body) if gathered.found else kernel
+
+
+def _read(kernel: Lowered) -> Iterator[str]:
+    """The names through which memory is read, or whose address is taken."""
+    for body in (kernel.body, *(function.body for function in kernel.functions)):
+        for one in every(body):
+            if isinstance(one, (Load, LoadVector, Address)):
+                yield from names(one.buffer)
+            elif isinstance(one, Swap):
+                yield from (one.left, one.right)
+            elif not isinstance(one, Name):
+                yield from (part.name for part in parts(one) if isinstance(part, Name))
+
+
+def _changing(body: Sequence[Statement]) -> Iterator[str]:
+    """Variables that do not keep their first value."""
+    for one in every(body):
+        if isinstance(one, Assign):
+            yield from names(one.target.array if isinstance(one.target, Element) else one.target)
+
+
+def _of_threads(body: Sequence[Statement]) -> set[str]:
+    """Variables whose value depends on the thread."""
+    own = {THREAD.name}
+    for one in every(body):
+        if isinstance(one, Let) and not own.isdisjoint(names(one.value)):
+            own.add(one.name)
+        elif isinstance(one, For) and not own.isdisjoint(names(one.start)):
+            own.add(one.variable)
+    return own
+
+
+def _declared(body: Sequence[Statement]) -> Iterator[str]:
+    for one in every(body):
+        if isinstance(one, For):
+            yield one.variable
+        elif isinstance(name := getattr(one, "name", None), str):
+            yield name
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An access: the number of its statement, its node, and its address."""
+
+    at: int
+    node: Any
+    index: Index
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """`width` elements from a multiple of that on, and the accesses to them by their number."""
+
+    buffer: Buffer
+    start: Index
+    width: int
+    places: Mapping[int, _Place]
+
+    @property
+    def first(self) -> int:
+        """The number of its first statement."""
+        return min(place.at for place in self.places.values())
+
+    @property
+    def last(self) -> int:
+        return max(place.at for place in self.places.values())
+
+
+@dataclass(eq=False)
+class _Gatherer:
+    """`inputs` that nobody writes, `outputs` that nobody reads, variables that are `changing` and
+    those `of_threads`, and the names in use."""
+
+    inputs: Mapping[str, Buffer]
+    outputs: Mapping[str, Buffer]
+    changing: set[str]
+    of_threads: set[str]
+    used: set[str]
+    found: bool = field(default=False)
+
+    def body(self, items: Sequence[Statement]) -> tuple[Statement, ...]:
+        """The same statements, what is inside of them behind what is around it."""
+        gathered = self.stores(self.loads(items))
+        return tuple(map(self.inside, gathered))
+
+    def inside(self, one: Statement) -> Statement:
+        if isinstance(one, If):
+            others = tuple(replace(branch, body=self.body(branch.body)) for branch in one.others)
+            return replace(one, body=self.body(one.body), others=others)
+        if isinstance(one, (For, Group, While)):
+            return replace(one, body=self.body(one.body))
+        return one
+
+    # ---- reads -----------------------------------------------------------------------------------
+
+    def loads(self, items: Sequence[Statement]) -> list[Statement]:
+        """With vectors before the first of the statements that read their elements, which do so
+        whatever the data is."""
+        done: list[Statement] = []
+        run: list[Statement] = []
+        for one in items:
+            run.append(one)
+            if _may_leave(one):  # what follows may not run
+                done += self.loaded(run)
+                run = []
+        return [*done, *self.loaded(run)]
+
+    def loaded(self, run: Sequence[Statement]) -> list[Statement]:
+        vectors: dict[int, list[_Vector]] = {}
+        for buffer, places in self.reads(run).items():
+            for vector in _vectors(self.inputs[buffer], places, _most_of_it):
+                vectors.setdefault(vector.first, []).append(vector)
+        if not vectors:
+            return list(run)
+        self.found = True
+        known: dict[Expr, Expr] = {}
+
+        def new(node: Any) -> Any:
+            return known.get(node, node) if _reads(node) else node
+
+        found: list[Statement] = []
+        for at, one in enumerate(run):
+            for vector in vectors.get(at, ()):
+                buffer, kind = vector.buffer.name, vector.buffer.kind
+                name = self.name(f"{buffer}_vector")
+                load = LoadVector(kind, vector.width, Name(buffer), Integer(vector.start))
+                found.append(Let("auto", name, load))
+                for number_, place in vector.places.items():
+                    element: Expr = Element(Name(name), number(number_))
+                    whole = isinstance(place.node, Load)
+                    known[place.node] = element if whole else apply(_LOADED, element)
+            found.append(mapped(one, new))
+        return found
+
+    def reads(self, run: Sequence[Statement]) -> dict[str, list[_Place]]:
+        """What is always read of inputs, by the name of each."""
+        places: dict[str, list[_Place]] = {}
+        for at, one in enumerate(run):
+            for node, load in _always_read(one):
+                buffer = load.buffer.name if isinstance(load.buffer, Name) else ""
+                index = self.settled(load.at)
+                if buffer in self.inputs and index is not None and self.differs(index):
+                    places.setdefault(buffer, []).append(_Place(at, node, index))
+        return places
+
+    # ---- writes ----------------------------------------------------------------------------------
+
+    def stores(self, items: Sequence[Statement]) -> list[Statement]:
+        """With vectors behind the last of the statements that compute their elements."""
+        done: list[Statement] = []
+        run: list[Statement] = []
+        for one in items:
+            if not isinstance(one, _PLAIN):
+                done += [*self.stored(run), one]
+                run = []
+            else:
+                run.append(one)
+        return [*done, *self.stored(run)]
+
+    def stored(self, run: Sequence[Statement]) -> list[Statement]:
+        places: dict[str, list[_Place]] = {}
+        for at, one in enumerate(run):
+            if isinstance(one, Store) and one.buffer in self.outputs:
+                index = self.settled(one.address)
+                if index is None:
+                    return list(run)  # it may be any of the others
+                places.setdefault(one.buffer, []).append(_Place(at, one, index))
+        instead: dict[int, list[Statement]] = {}
+        for buffer, each in places.items():
+            if len({place.index for place in each}) < len(each):
+                continue  # the last one counts
+            for vector in _vectors(self.outputs[buffer], each, _all_of_it):
+                between = (p for p in each if vector.first < p.at < vector.last)
+                if not {p.index.terms for p in between} <= {vector.start.terms}:
+                    continue  # which may be the same elements
+                self.found = True
+                name = self.name(f"{buffer}_vector")
+                for number_, place in vector.places.items():
+                    element = Element(Name(name), number(number_))
+                    instead[place.at] = [Assign(element, place.node.value)]
+                kind = f"fs_vec<{vector.buffer.kind}, {vector.width}>"
+                instead[vector.first].insert(0, Array(kind, name))
+                store = StoreVector(buffer, Integer(vector.start), name)
+                instead[vector.last].append(store)
+        return [new for at, one in enumerate(run) for new in instead.get(at, (one,))]
+
+    # ---- names and places ------------------------------------------------------------------------
+
+    def settled(self, at: Expr) -> Index | None:
+        """An address that is the same wherever it is spelled so."""
+        if not isinstance(at, Integer) or not self.changing.isdisjoint(names(at)):
+            return None
+        return at.index
+
+    def differs(self, index: Index) -> bool:
+        """Whether threads of one warp have different places."""
+        return any(self._differs(term) for term, _ in index.terms)
+
+    def _differs(self, term: Term) -> bool:
+        if isinstance(term, Quotient):  # warps begin at multiples of their threads
+            return term.divisor % WARP > 0 and self.differs(term.base)
+        if isinstance(term, Remainder):
+            return self.differs(term.base)
+        return term.name in self.of_threads
+
+    def name(self, wanted: str) -> str:
+        base = name = identifier(wanted)
+        count = 0
+        while name in self.used:
+            count += 1
+            name = f"{base}_{count}"
+        self.used.add(name)
+        return name
+
+
+def _may_leave(one: Statement) -> bool:
+    """Whether a statement may end the iteration, or the loop, that it stands in."""
+    if isinstance(one, If):
+        bodies = (one.body, *(branch.body for branch in one.others))
+        return any(_may_leave(inner) for body in bodies for inner in body)
+    if isinstance(one, Group):
+        return any(map(_may_leave, one.body))
+    return isinstance(one, (Skip, Leave))
+
+
+def _always_read(one: Statement) -> Iterator[tuple[Expr, Load]]:
+    """What a statement reads of memory whatever the data is: the node that a vector's element takes
+    the place of, and the load in it."""
+    if not isinstance(one, (Let, Assign, Store)):
+        return
+    todo: list[Any] = list(parts(one))
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Choice):
+            todo.append(node.cases[0][0])
+        elif isinstance(node, Infix) and node.operator in ("&&", "||"):
+            todo.append(node.operands[0])
+        elif _reads(node):
+            load = node if isinstance(node, Load) else node.arguments[0]
+            yield node, load
+        else:
+            todo += parts(node)
+
+
+def _reads(node: Any) -> bool:
+    """Whether a node is a load that an element of a vector can take the place of."""
+    if isinstance(node, Load):
+        return True
+    return (
+        isinstance(node, Apply) and node.function == _LOADED and isinstance(node.arguments[0], Load)
+    )
+
+
+def _all_of_it(buffer: Buffer, width: int, used: int) -> bool:
+    """Whether so many of the elements of a vector are enough to write it."""
+    return used == width
+
+
+def _most_of_it(buffer: Buffer, width: int, used: int) -> bool:
+    """Whether they are enough to read it. It lies inside its buffer as one of its elements does."""
+    return 2 * used > width and (used == width or buffer.size % width == 0)
+
+
+def _vectors(
+    buffer: Buffer, places: Sequence[_Place], enough: Callable[[Buffer, int, int], bool]
+) -> Iterator[_Vector]:
+    """The widest vectors of accesses to a buffer."""
+    by_terms: dict[Any, dict[int, _Place]] = {}
+    for place in places:
+        words = isinstance(place.node, Load) and buffer.kind in _IN_WORDS
+        if not words:
+            by_terms.setdefault(place.index.terms, {}).setdefault(place.index.const, place)
+    for terms, near in by_terms.items():
+        width = ACCESS_BYTES // _BYTES.get(buffer.kind, ACCESS_BYTES)
+        while width > 1:
+            fits = not any(coefficient % width for _, coefficient in terms)
+            for start in sorted({const // width * width for const in near}) if fits else ():
+                used = {n: near[start + n] for n in range(width) if start + n in near}
+                if enough(buffer, width, len(used)):
+                    yield _Vector(buffer, Index(terms, start), width, used)
+                    near = {c: p for c, p in near.items() if not 0 <= c - start < width}
+            width //= 2
