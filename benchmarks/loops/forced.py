@@ -17,12 +17,14 @@ def taken(
     form: str | None = None, made: list[tuple[Kernel, KernelFacts]] | None = None
 ) -> Iterator[None]:
     """Each loop becomes a kernel if there is one, in a `form` if one is given, such as "dealt" or
-    "cluster 4". The kernels and what they do go to `made`."""
+    "cluster 4", of as many blocks as it has by default. The kernels and what they do go to `made`.
+    """
     from fusionstitch.codegen import generate
     from fusionstitch.codegen.whiles import generate as whiles
     from fusionstitch.plan import loops
 
     forms, xla_loop_us, write = whiles.FORMS, loops.xla_loop_us, generate.write_loops
+    promising = whiles.PROMISING
 
     def noted(looped: Any, settings: Any) -> Kernel:
         kernel = write(looped, settings)
@@ -34,9 +36,11 @@ def taken(
         name, _, blocks = form.partition(" ")
         asked = {"asked": int(blocks)} if blocks else {}
         whiles.FORMS = {name: partial(forms[name], **asked)}
+        whiles.PROMISING = 0.0
     loops.xla_loop_us = lambda *_: 1e9
     generate.write_loops = noted
     try:
         yield
     finally:
         whiles.FORMS, loops.xla_loop_us, generate.write_loops = forms, xla_loop_us, write
+        whiles.PROMISING = promising

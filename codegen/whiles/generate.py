@@ -88,6 +88,8 @@ def plan_loops(
             refused.append(error)
     if not found:
         raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
+    if "block" in found and "grid" in found and found["grid"].written.lowered.grid == 1:
+        del found["grid"]  # the same with the barriers of a grid
     best = min(found.values(), key=lambda one: one.us)
     grid = found.get("grid", best)
     if asked is None and settings.options.compared and grid.us < PROMISING * best.us:
@@ -101,11 +103,14 @@ def _larger(grid: Looped, flat: Flat, settings: Settings) -> Looped:
     """The form in which all blocks run an iteration together, of larger blocks where that is
     faster."""
     form = grid.form
-    if not isinstance(form, Phased) or form.alone or len(form.schedules) > MOST_PIECES:
+    if not isinstance(form, Phased) or form.form != "grid" or len(form.schedules) > MOST_PIECES:
         return grid
 
     def made(tuning: Tuning) -> Looped:
-        return _compared(grid.region, on_the_grid(flat.copied(), settings, tuning), settings)
+        larger = on_the_grid(flat.copied(), settings, tuning)
+        if larger.grid == 1:
+            raise CodegenError("One block has a form of its own.")
+        return _compared(grid.region, larger, settings)
 
     return fastest(grid, Tuning(block=form.block), made)
 
