@@ -85,6 +85,9 @@ def _running(op: Op) -> int | None:
 
 def _reduced(chain: Chain, x: Op, init: Op, attrs: Mapping[str, Any]) -> Op:
     """The windows that `attrs` (of a reduce-window) say, each reduced."""
+    if not x.shape.rank:  # it is its only window
+        one = chain.make("reshape", x.dtype, (1,), x)
+        return _over(chain, one, init, attrs, ())
     if _is_padded(attrs):
         interior = tuple(d - 1 for d in attrs["base_dilation"])
         x = padded(chain, x, _nothing(chain, init), attrs["low"], attrs["high"], interior)
@@ -102,9 +105,14 @@ def _reduced(chain: Chain, x: Op, init: Op, attrs: Mapping[str, Any]) -> Op:
         "dilation": tuple(attrs["window_dilation"][d] for d in along),
     }
     view = chain.make("windows", x.dtype, (*dims, *sizes), x, **places)
-    summed = tuple(range(len(dims), len(dims) + len(sizes)))
+    return _over(chain, view, init, attrs, dims)
+
+
+def _over(chain: Chain, view: Op, init: Op, attrs: Mapping[str, Any], dims: tuple[int, ...]) -> Op:
+    """A view of windows reduced to `dims`, which are its first."""
+    summed = tuple(range(len(dims), view.shape.rank))
     result = chain.make(
-        "reduce", x.dtype, dims, view, init, dimensions=summed, reducer=attrs["reducer"]
+        "reduce", view.dtype, dims, view, init, dimensions=summed, reducer=attrs["reducer"]
     )
     result.called = chain.instead_of.called
     return result

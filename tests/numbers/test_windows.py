@@ -86,6 +86,14 @@ def test_inits_count_once(reducer, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("reducer", REDUCERS)
+def test_a_scalar_is_its_only_window(reducer, backend):
+    """Of neutral inits alone: XLA leaves others out, where StableHLO's interpreter has them."""
+    window = windows(*REDUCERS[reducer], ((), (), (), (), ()))
+    check(lambda x: window(x) + x * 5, X[0, 0], backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_bodies_of_ones_own(backend):
     """That ignores what it starts from, as often as it starts; and one whose order counts."""
     absolute = windows(lambda a, b: lax.max(lax.abs(a), lax.abs(b)), 0, WINDOWS["all"])
