@@ -134,6 +134,13 @@ def gain(row: dict[str, Any], key: str) -> float | None:
     return xla / ours if xla and ours else None
 
 
+def planned(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The geometric mean of what planning takes, as a share of XLA's compile of the program."""
+    pairs = [(row.get("planned_s"), row.get("compile_s", {}).get("xla")) for row in rows]
+    logs = [math.log(ours / xla) for ours, xla in pairs if ours and xla]
+    return {"programs": len(logs), "share": math.exp(sum(logs) / len(logs)) if logs else None}
+
+
 def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Geometric means of the gains by form, of those that were measured."""
     found: dict[str, Any] = {}
@@ -171,6 +178,7 @@ def main() -> int:
         "command": " ".join(["python -m benchmarks.loops", *sys.argv[1:]]),
         "environment": environment.describe(asked.commit),
         "means": means(rows),
+        "planned": planned(rows),
         "rows": rows,
     }
     if asked.by_hand:

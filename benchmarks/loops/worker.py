@@ -20,6 +20,8 @@ from benchmarks.row import Row
 
 #: Calls in flight per wall time, fewer of long programs: as many as fit into the seconds.
 IN_FLIGHT, SECONDS = 20, 0.5
+#: The parts of stitching that are neither compilers' nor measurements.
+PLANNED = ("import", "simplify", "plan", "codegen", "export")
 
 
 class Side:
@@ -89,6 +91,12 @@ def stitched_loops(compiled: Any) -> list[dict[str, Any]]:
     return [one for one in counted if one["loops"]]
 
 
+def planned_s(compiled: Any) -> float | None:
+    """Seconds of planning and generating code, without compilers and measurements."""
+    found = getattr(compiled, "stitched", None)
+    return round(sum(found.timings.get(name, 0.0) for name in PLANNED), 3) if found else None
+
+
 def reasons(compiled: Any) -> list[str]:
     """Why whole loops stay XLA's."""
     found = getattr(compiled, "stitched", None)
@@ -115,6 +123,7 @@ def work(loop: Loop, row: Row, rounds: int) -> None:
     sizes = {"xla": loop.xla, "fusionstitch": {}}
     row.put(
         compile_s={name: side.compile_s for name, side in sides.items()},
+        planned_s=planned_s(ours.run),
         patterns=len(ours.run.stitched.stitches) if ours.run.stitched else 0,
         loops=stitched_loops(ours.run),
         left=reasons(ours.run),

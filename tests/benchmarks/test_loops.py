@@ -21,7 +21,7 @@ from benchmarks.loops import __main__ as command
 from benchmarks.loops import by_hand, checking, record, spans
 from benchmarks.loops.check import check
 from benchmarks.loops.table import FORMS, KINDS, Loop, find, loops
-from benchmarks.loops.worker import Side, stitched_loops
+from benchmarks.loops.worker import Side, planned_s, stitched_loops
 from fusionstitch.compiler import builders
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.verdict import allow
@@ -119,6 +119,12 @@ def test_which_patterns_hold_a_loop() -> None:
     assert stitched_loops(SimpleNamespace(stitched=None)) == []
 
 
+def test_what_planning_takes_is_without_compilers() -> None:
+    timings = {"plan": 0.5, "codegen": 0.25, "build": 3.0, "measure": 2.0}
+    assert planned_s(SimpleNamespace(stitched=SimpleNamespace(timings=timings))) == 0.75
+    assert planned_s(SimpleNamespace(stitched=None)) is None
+
+
 def _row(name: str, form: str, xla: float, ours: float) -> dict[str, object]:
     times = {"xla": xla, "fusionstitch": ours}
     return {
@@ -128,6 +134,7 @@ def _row(name: str, form: str, xla: float, ours: float) -> dict[str, object]:
         "span_us": times,
         "wall_us": times,
         "compile_s": times,
+        "planned_s": ours,
         "activity": {"xla": {"kernels": 9}},
         "check": {"wrong": []},
     }
@@ -139,6 +146,8 @@ def test_rows_and_their_means() -> None:
     means = command.means(rows)
     assert means["all"]["span_us"] == {"programs": 2, "gain": pytest.approx(4)}
     assert means["block"]["wall_us"] == {"programs": 0, "gain": None}
+    assert command.planned(rows) == {"programs": 2, "share": pytest.approx(0.25)}
+    assert command.planned([]) == {"programs": 0, "share": None}
     columns = command.HEAD.splitlines()[0].count("|")
     assert all(command.line(row).count("|") == columns for row in rows)
 
