@@ -1,14 +1,27 @@
-"""Inlining calls in a module's proto: lowered programs come with one function per jitted callee."""
+"""Inlining calls in a module's proto: lowered programs come with one function per jitted callee,
+and one body for all loops that run the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fusionstitch.hlo.calls import callees_first
-from fusionstitch.hlo.edit import FreshIds, FreshNames, drop_uncalled, entry_of, sort_instructions
+from fusionstitch.hlo.copying import copied, sort_computations
+from fusionstitch.hlo.edit import (
+    Editor,
+    FreshIds,
+    FreshNames,
+    drop_uncalled,
+    entry_of,
+    put,
+    sort_instructions,
+)
 from fusionstitch.hlo.errors import ImportModuleError, VerifyError
 from fusionstitch.hlo.importer import parse
 from fusionstitch.hlo.marks import LEAVE, is_left
+
+#: Instructions that loops get of their own at most, in all: of a larger module they share bodies.
+MOST_COPIED = 50_000
 
 
 def inline_calls(data: bytes) -> bytes:
@@ -17,7 +30,7 @@ def inline_calls(data: bytes) -> bytes:
     A call stays when it says more than "run this": frontend attributes (such as "run this on
     the host"), a backend config, a sharding, or a callee on another execution thread. Inlined
     instructions take over the call's control dependences; their op names get the call's as
-    prefix. Loops inside a callee that was inlined twice share their bodies.
+    prefix. Loops get conditions and bodies of their own, also where no call was.
     Raises ImportModuleError for bytes that are no HloModuleProto or contradict themselves, and
     where `callees_first` does.
     """
@@ -31,11 +44,41 @@ def inline_calls(data: bytes) -> bytes:
                 f"The calls in {computation.name} cannot be followed ({error}); export the module "
                 "again."
             ) from None
-    if not inliner.inlined:
+    if inliner.inlined:
+        entry_of(module)
+        drop_uncalled(module)
+    if not _part_loops(module) and not inliner.inlined:
         return data
-    entry_of(module)
-    drop_uncalled(module)
     return module.SerializeToString(deterministic=True)
+
+
+def _part_loops(module: Any) -> bool:
+    """Gives each loop a condition and a body that no other loop runs: they may be rewritten.
+    Whether there was one without."""
+    parted = False
+    names, before = FreshNames(module), _size(module)
+    by_id = {c.id: c for c in module.computations}
+    run: set[int] = set()
+    for computation in callees_first(module)[::-1]:
+        for loop in computation.instructions:
+            if loop.opcode != "while":
+                continue
+            if run.isdisjoint(loop.called_computation_ids):
+                run.update(loop.called_computation_ids)
+                continue
+            if _size(module) - before > MOST_COPIED:
+                break
+            editor = Editor(module, computation, names)
+            own = [copied(editor, by_id[i])[0].id for i in loop.called_computation_ids]
+            put(loop.called_computation_ids, own)
+            parted = True
+    if parted:
+        sort_computations(module)
+    return parted
+
+
+def _size(module: Any) -> int:
+    return sum(len(computation.instructions) for computation in module.computations)
 
 
 class _Inliner:

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fusionstitch.hlo import inline
+from fusionstitch.hlo.edit import drop_uncalled
 from fusionstitch.hlo.errors import ImportModuleError
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.importer import from_proto, parse
@@ -108,6 +110,68 @@ def test_loops_inside_callees_survive_being_inlined_twice():
     verify_module(inlined)
     assert sum(code == "while" for code in opcodes(inlined)) == 2
     assert evaluate(from_proto(inlined).entry, [np.asarray(x)]) == [2**4 + 3**4]
+
+
+def looping():
+    """A module with two loops that are one loop in a loop, and what it gives of 2."""
+
+    @jax.jit
+    def power(x):
+        inner = lambda _, c: c * x  # noqa: E731
+        return jax.lax.fori_loop(0, 2, lambda _, c: jax.lax.fori_loop(0, 2, inner, c), x)
+
+    def fun(x):
+        return power(x) + power(x + 1)
+
+    lowered = jax.jit(fun).lower(jnp.float32(2)).compiler_ir("hlo")
+    return lowered.as_serialized_hlo_module_proto(), 2**5 + 3**5
+
+
+def bodies(data):
+    """The computations that loops run, each as often as it is run."""
+    return [
+        ident
+        for computation in parse(data).computations
+        for one in computation.instructions
+        if one.opcode == "while"
+        for ident in one.called_computation_ids
+    ]
+
+
+def test_each_loop_gets_a_body_of_its_own():
+    data, result = looping()
+    inlined = inline_calls(data)
+    verify_module(inlined)
+    found = bodies(inlined)
+    assert len(found) == len(set(found)) == 8
+    assert evaluate(from_proto(inlined).entry, [np.float32(2)]) == [result]
+    assert inline_calls(inlined) == inlined
+
+
+def test_loops_that_share_a_body_without_a_call_are_parted():
+    """As they come from XLA, which inlines calls without a copy of what loops run."""
+    data, result = looping()
+    shared = parse(inline_calls(data))
+    by_id = {c.id: c for c in shared.computations}
+    first, second = (
+        i for i in by_id[shared.entry_computation_id].instructions if i.opcode == "while"
+    )
+    second.called_computation_ids[:] = first.called_computation_ids
+    drop_uncalled(shared)
+    shared = shared.SerializeToString(deterministic=True)
+    assert len(set(bodies(shared))) < len(bodies(shared))
+    parted = inline_calls(shared)
+    verify_module(parted)
+    assert len(set(bodies(parted))) == len(bodies(parted)) == 8
+    assert evaluate(from_proto(parted).entry, [np.float32(2)]) == [result]
+
+
+def test_loops_of_a_module_that_would_grow_too_large_share_bodies(monkeypatch):
+    monkeypatch.setattr(inline, "MOST_COPIED", -1)
+    data, result = looping()
+    inlined = inline_calls(data)
+    assert len(set(bodies(inlined))) < len(bodies(inlined))
+    assert evaluate(from_proto(inlined).entry, [np.float32(2)]) == [result]
 
 
 def test_recursion_is_refused():

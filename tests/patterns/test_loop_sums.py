@@ -73,6 +73,16 @@ def computed_again(params: Any, xs: Any) -> Any:
     return jnp.sum(lax.scan(step, first, xs)[1] ** 2)
 
 
+def test_sums_leave_both_loops_of_a_function_that_is_called_twice() -> None:
+    called = jax.jit(recurrent)
+
+    def both(params: Any, xs: Any) -> Any:
+        return jnp.sum(called(params, xs) ** 2) + jnp.sum(called(params, xs + 1) ** 3)
+
+    once = taken_out(jax.grad(loss), WEIGHTS, XS)
+    assert taken_out(jax.grad(both), WEIGHTS, XS) == sorted(once * 2)
+
+
 def test_what_is_computed_again_is_read_where_the_loop_read_it(host_compiler: str) -> None:
     gradient = jax.grad(computed_again)
     [found] = loop_sums(module_of(gradient, WEIGHTS, XS))
