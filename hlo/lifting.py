@@ -74,6 +74,10 @@ class Lifter:
     def __getitem__(self, op: Op) -> Lifted:
         return self.known[unhindered(op).id]
 
+    def whole(self, op: Op) -> int:
+        """The id of what all iterations have as `op`, also where that is the same in each."""
+        return self._spread(op, self[op], op)
+
     def shape(self, op: Op) -> Shape:
         """That of what all iterations have as `op`."""
         return Shape(op.dtype, (self.trips, *op.dims))

@@ -101,7 +101,7 @@ class _Edit:
         for one in self.found.written:
             for result in results:
                 if result.tuple_index == one.index:
-                    _become(result, "copy", [self.lifter[one.op].instruction.id])
+                    _become(result, "copy", [self.lifter.whole(one.op)])
 
     def _stack(self, index: int) -> Any:
         if index < self.loop.carried:
@@ -116,7 +116,7 @@ class _Edit:
         """What all iterations add up."""
         outer, inner, loop = self.outer, self.inner, self.loop.instruction
         term, count = inner.by_id[one.term.origin], 2 if one.term.opcode == "dot" else 1
-        operands = [self.lifter[op].instruction.id for op in one.term.operands[:count]]
+        operands = [self.lifter.whole(op) for op in one.term.operands[:count]]
         if term.opcode == "reduce":
             operands.append(outer.zero(one.term.dtype, loop).id)
         made = outer.bring(term, operands)

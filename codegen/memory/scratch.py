@@ -26,13 +26,18 @@ class Buffer:
 
     @property
     def shape(self) -> Shape:
-        """Elements of its largest value; records have no dtype outside kernels: bytes."""
+        """Elements of its largest value."""
         dtype = self.ops[0].dtype
-        if dtype not in C_TYPES:
-            return Shape("u8", (self.bytes,))
         if len(self.ops) == 1:
-            return self.ops[0].shape
-        return Shape(dtype, (self.bytes // c_type(dtype).bytes,))
+            return in_memory(self.ops[0].shape)
+        return in_memory(Shape(dtype, (self.bytes // c_type(dtype).bytes,)))
+
+
+def in_memory(shape: Shape) -> Shape:
+    """The shape of a value outside of kernels: records have no dtype there, they are bytes."""
+    if shape.dtype in C_TYPES:
+        return shape
+    return Shape("u8", (shape.size * c_type(shape.dtype).bytes,))
 
 
 def global_values(plan: KernelPlan) -> set[Stage]:

@@ -33,7 +33,7 @@ from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.values import Values
-from fusionstitch.codegen.memory.scratch import scratch_buffers
+from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
 from fusionstitch.codegen.places.index import Index, linearize
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
@@ -115,7 +115,7 @@ class PhasedLowering:
             if output is not None:
                 self.names[slot] = self.outputs[output]
             else:
-                self.names[slot] = self.own(slot.label, slot.shape.dtype, slot.shape)
+                self.names[slot] = self.own(slot.label, slot.shape.dtype, in_memory(slot.shape))
         return self.names[slot]
 
     def part(self, target: Target) -> str | Part:

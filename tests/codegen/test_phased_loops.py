@@ -64,6 +64,24 @@ def jacobi(a: jax.Array, b: jax.Array) -> Any:
     return lax.while_loop(goes_on, step, (jnp.zeros_like(b), jnp.ones_like(b), 0))
 
 
+def greatest(x: jax.Array) -> Any:
+    """A value and its place are found before a loop in the loop and asked for behind it: pairs lie
+    in memory from piece to piece."""
+
+    def larger(a: Any, b: Any) -> Any:
+        first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+        return jnp.where(first, a[0], b[0]), jnp.where(first, a[1], b[1])
+
+    def step(i: jax.Array, x: jax.Array) -> jax.Array:
+        start = np.float32(-np.inf), np.int32(0)
+        best, at = lax.reduce((x, lax.iota(jnp.int32, x.size)), start, larger, (0,))
+        turn = lambda y: lax.fori_loop(0, at % 3, lambda j, y: 0.9 * jnp.roll(y, 1) + j, y)  # noqa: E731
+        y = lax.cond(at % 2 == 0, turn, jnp.negative, x)
+        return jnp.where(jnp.arange(x.size) == at, y - best, x + 0.1 * i)
+
+    return lax.fori_loop(0, 5, step, x)
+
+
 def recurrent(w: jax.Array, xs: jax.Array) -> Any:
     """Stacked inputs and outputs, and a product with the state."""
 
@@ -233,6 +251,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "jacobi": (jacobi, (SPD, FIELD[:, 0])),
     "recurrent": (recurrent, (MATRIX, draw.standard_normal((9, 8, 24), np.float32))),
     "nested": (nested, (ROW,)),
+    "greatest": (greatest, (ROW,)),
     "shifted": (shifted, (ROW,)),
     "branches": (branches, (ROW,)),
     "borders": (borders, (ROW,)),

@@ -75,6 +75,17 @@ def test_what_is_computed_behind_the_loop(name: str, reverse: bool) -> None:
     assert behind(recorded(record, reverse=reverse), FIRST, XS) == [counts]
 
 
+def test_outputs_that_are_the_same_in_each_iteration() -> None:
+    """Two steps an iteration, which change places back."""
+
+    def run(left: Any, right: Any, xs: Any) -> Any:
+        step = lambda s, x: ((s[0] + x.sum(), s[2], s[1]), s[1].sum())  # noqa: E731
+        return lax.scan(step, (0.0, left, right), xs, unroll=2)
+
+    two = draw.standard_normal((2, 12), np.float32)
+    assert behind(run, *two, XS[:4]) == [(1, 0)]
+
+
 STAYING: dict[str, Callable[..., Any]] = {
     "each row's own": recorded(lambda h, x: h.sum(1)),
     "nothing": recorded(lambda h, x: None),
