@@ -25,42 +25,79 @@ def keeps(flat: Flat, carried: Carried, own: Op) -> bool:
     if inside in (asked := conjuncts(own)) and holds_only_with(after, inside):
         others = [one for one in asked if one is not inside]  # where it holds, one of them does not
         return all(keeps(flat, carried, one) for one in others)
+    if holds_without(inside, own) and holds_without(after, own):
+        return True
     return _adds_nothing(after, inside, own) or _Kept(flat, own, inside).by(after)
 
 
-def holds_only_with(op: Op, mask: Op, depth: int = DEEPEST) -> bool:
+def holds_only_with(op: Op, mask: Op) -> bool:
     """Whether `op` holds only for elements for which the mask does."""
-    value = splat(op)
-    if op is mask or (value is not None and not value):
-        return True
-    if not depth or op.opcode not in ("and", "or", "select"):
-        return False
-    found = [holds_only_with(o, mask, depth - 1) for o in op.operands if o.shape == mask.shape]
-    if op.opcode == "and":
-        return any(found)
-    if op.opcode == "or":
-        return all(found)
-    return len(found) == 3 and (found[0] or found[1]) and found[2]
+    return _Without(mask).is_said(op, False)
+
+
+def holds_without(op: Op, mask: Op) -> bool:
+    """Whether `op` holds for all elements for which the mask does not."""
+    return _Without(mask).is_said(op, True)
+
+
+class _Without:
+    """What predicates are for elements for which a mask does not hold."""
+
+    def __init__(self, mask: Op):
+        self.mask = mask
+        #: one of these does not hold there
+        self.parts = list(map(_Without, conjuncts(mask))) if mask.opcode == "and" else []
+        self.known: dict[tuple[Op, bool], bool] = {}
+
+    def is_said(self, op: Op, value: bool, depth: int = DEEPEST) -> bool:
+        """Whether `op` is known to be `value` there."""
+        if (op, value) not in self.known:
+            self.known[op, value] = self._is_said(op, value, depth)
+        return self.known[op, value]
+
+    def _is_said(self, op: Op, value: bool, depth: int) -> bool:
+        constant, mask = splat(op), self.mask
+        if constant is not None:
+            return bool(constant) is value
+        if op is mask:
+            return not value
+        if value and mask.opcode == "not" and op is mask.operands[0]:
+            return True
+        if not depth:
+            return False
+        if op.opcode == "not":
+            return self.is_said(op.operands[0], not value, depth - 1)
+        if value and self.parts:
+            return all(part.is_said(op, True, depth) for part in self.parts)
+        if not value and op.opcode == "and" and {*conjuncts(mask)} <= {*conjuncts(op)}:
+            return True
+        alike = [o for o in op.operands if o.shape == mask.shape]
+        said = (self.is_said(o, value, depth - 1) for o in alike)
+        if op.opcode == ("or" if value else "and"):
+            return any(said)
+        if op.opcode == ("and" if value else "or"):
+            return all(said)
+        if op.opcode != "select" or len(alike) != 3:
+            return False
+        which, yes, no = alike
+        may = [
+            o for o, when in ((yes, False), (no, True)) if not self.is_said(which, when, depth - 1)
+        ]
+        return all(self.is_said(o, value, depth - 1) for o in may)
 
 
 def _adds_nothing(after: Op, inside: Op, own: Op) -> bool:
     if after.opcode != "add" or inside not in after.operands or after.dtype not in INTEGERS:
         return False
     added = after.operands[1] if after.operands[0] is inside else after.operands[0]
-    return added.opcode == "convert" and _asks(added.operands[0], own)
+    return added.opcode == "convert" and holds_only_with(_of_rows(added.operands[0], own), own)
 
 
-def _asks(which: Op, own: Op) -> bool:
-    """Whether `which` holds for elements of a row only if `own` does."""
+def _of_rows(which: Op, own: Op) -> Op:
+    """What a mask says of whole rows, if it is spread over their elements."""
     if which.opcode == "broadcast" and which.attrs["dimensions"] == tuple(range(own.shape.rank)):
-        which = which.operands[0]
-    if which is own:
-        return True
-    if which.opcode != "and":
-        return False
-    return set(conjuncts(own)) <= set(conjuncts(which)) or any(
-        _asks(operand, own) for operand in which.operands
-    )
+        return which.operands[0]
+    return which
 
 
 class _Kept:
@@ -69,6 +106,7 @@ class _Kept:
 
     def __init__(self, flat: Flat, own: Op, inside: Op):
         self.flat, self.own, self.inside = flat, own, inside
+        self.without = _Without(own)
         self.place = tuple(variable(f"d{d}", n) for d, n in enumerate(inside.dims))
         self.steps = MOST_STEPS
 
@@ -95,13 +133,16 @@ class _Kept:
 
     def is_kept_by_both(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
         which, yes, no = op.operands
+        rows = self.own.shape.rank
+        if index[:rows] == self.place[:rows]:
+            asked = _of_rows(which, self.own)
+            for value, kept in ((False, no), (True, yes)):
+                if self.without.is_said(asked, value):
+                    return self.is_kept(kept, index, same)
         if which.opcode == "not":
             which, yes, no = which.operands[0], no, yes
         if not self.is_kept(no, index, same):
             return False
-        rows = self.own.shape.rank
-        if index[:rows] == self.place[:rows] and _asks(which, self.own):
-            return True
         return self.is_kept(yes, index, {**same, **self.equal(which, index)})
 
     def equal(self, which: Op, index: Indices) -> dict[int, Index]:

@@ -9,6 +9,10 @@ Rows may as well keep their state by a mask that is carried, and goes on only wh
 
     while any(p(s)): s, m = select(m, f(s), s), m & p(f(s))   ->   each row runs while its m holds
 
+or by the opposite of one, until they are done:
+
+    while not all(d): s, d = select(d, s, f(s)), d | q(f(s))   ->   each row runs until its d holds
+
 Where all that p asks are masks that only fall, it never holds again whatever becomes of the rest: a
 row has to keep only what is read behind the loop.
 """
@@ -66,8 +70,8 @@ class Own:
 def own_condition(flat: Flat, loop: Loop) -> Own | None:
     """What each row asks, if rows that stop keep what they have."""
     every = conjuncts(flat.root(loop.condition))
-    asked, *others = sorted(every, key=lambda op: op.opcode != "reduce")
-    own = any_of(asked)
+    asked, *others = sorted(every, key=lambda op: _of_each(op) is None)
+    own = going = _of_each(asked)
     if own is None:
         return None
     alike = _alike(flat, loop) if others else set()
@@ -85,7 +89,7 @@ def own_condition(flat: Flat, loop: Loop) -> Own | None:
             return None
     if _reads(own, changing) or any(flat.graph.users[flat.parameter(c.after).id] for c in alike):
         return None
-    asks, made = own, list[Op]()
+    asks, made = own, [going] if going is own and any_of(asked) is None else []
     for other in others:
         spread = Op("broadcast", own.shape, (other,), {"dimensions": ()}, "both")
         asks = Op("and", own.shape, (asks, spread), name="goes_on")
@@ -93,12 +97,26 @@ def own_condition(flat: Flat, loop: Loop) -> Own | None:
     return Own(own, asked, asks, tuple(made))
 
 
+def _of_each(op: Op) -> Op | None:
+    """The mask of which an op asks whether it holds for any element; it may have to be made, where
+    the op asks whether not all have the opposite."""
+    if op.opcode != "not" or not _is_join(op.operands[0], "and", True):
+        return any_of(op)
+    done = op.operands[0].operands[0]
+    return Op("not", done.shape, (done,), name="going")
+
+
+def _is_join(op: Op, reducer: str, start: bool) -> bool:
+    """Whether an op joins all elements of a predicate."""
+    if op.opcode != "reduce" or op.attrs["reducer"] != reducer or op.shape != Shape("pred", ()):
+        return False
+    begun = splat(op.operands[1])
+    return begun is not None and bool(begun) is start
+
+
 def any_of(op: Op) -> Op | None:
     """The mask of which an op asks whether it holds for any element."""
-    if op.opcode != "reduce" or op.attrs["reducer"] != "or" or op.shape != Shape("pred", ()):
-        return None
-    mask, begun = op.operands
-    return mask if splat(begun) is not None and not splat(begun) else None
+    return op.operands[0] if _is_join(op, "or", False) else None
 
 
 def _is_read(flat: Flat, c: Carried) -> bool:

@@ -231,6 +231,41 @@ def masked_from_nothing(x: jax.Array) -> Any:
     return lax.while_loop(more, step, (x, jnp.zeros_like(x), going, going, 0))[:3]
 
 
+def until(stops: Callable[..., Any]) -> Callable[[jax.Array], Any]:
+    """Each row goes on until it is done, under vmap: `stops` says of the row's state whether it is
+    asked again, which is a value, a flag and a count."""
+
+    def one(x: jax.Array) -> Any:
+        def step(s: Any) -> Any:
+            y, done, count = s
+            y = 0.8 * y + 0.05
+            return y, done | (y < 0.5), count + 1
+
+        return lax.while_loop(lambda s: jnp.logical_not(stops(*s)), step, (x, x < 0.5, 0))
+
+    return jax.vmap(one)
+
+
+def done_by_hand(
+    goes_on: Callable[[jax.Array], jax.Array],
+    kept: Callable[..., jax.Array] = lambda done, old, new: jnp.where(done, old, new),
+    after: Callable[[jax.Array, jax.Array], jax.Array] = jnp.logical_or,
+) -> Callable[[jax.Array], Any]:
+    """Rows that are done keep what they have, while not all of them are."""
+
+    def step(s: Any) -> Any:
+        y, done, i = s
+        y = kept(done, y, 0.8 * y + 0.05)
+        return y, after(done, y < 0.5), i + 1
+
+    going = lambda s: goes_on(s[1]) & (s[2] < 20)  # noqa: E731
+    return lambda x: lax.while_loop(going, step, (x, x < 0.5, 0))[:2]
+
+
+not_all_done = lambda done: ~jnp.all(done)  # noqa: E731
+any_not_done = lambda done: jnp.any(~done)  # noqa: E731
+
+
 def looked_up(x: jax.Array) -> jax.Array:
     """Each row has its own place in a table."""
     table = jnp.cos(jnp.arange(9.0))
@@ -292,6 +327,23 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "looked up": (looked_up, ROWS[0], [40]),
     "computed again": (computed_again, ROWS, [40, 40]),
     "both ways": (both_ways, ROWS, [40, 40]),
+    "until done": (until(lambda y, done, count: done), 3 * np.abs(ROWS[0]), [40]),
+    "until below": (until(lambda y, done, count: y <= 0.6), 3 * np.abs(ROWS[0]), [40]),
+    "until either": (until(lambda y, done, n: done | (n > 3)), 3 * np.abs(ROWS[0]), [40]),
+    "until both": (until(lambda y, done, n: done & (n > 3)), 3 * np.abs(ROWS[0]), [40]),
+    "not all done": (done_by_hand(not_all_done), 3 * np.abs(ROWS[0]), [40]),
+    "any not done": (done_by_hand(any_not_done), 3 * np.abs(ROWS[0]), [40]),
+    "kept the other way": (
+        done_by_hand(not_all_done, lambda done, old, new: jnp.where(done, new, old)),
+        3 * np.abs(ROWS[0]),
+        [1],
+    ),
+    "done for once": (
+        done_by_hand(not_all_done, after=lambda done, below: below & ~done),
+        3 * np.abs(ROWS[0]),
+        [1],
+    ),
+    "while any is done": (done_by_hand(jnp.any), 3 * np.abs(ROWS[0]), [1]),
     "fields": (fields, draw.standard_normal((40, 9, 4), np.float32), [40]),
     "two from one": (two_from_one, ROWS[0], [1, 1]),
 }
