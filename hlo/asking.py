@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.hlo.copying import add_computation, copied, sort_computations
+from fusionstitch.hlo.copying import copied, sort_computations
 from fusionstitch.hlo.edit import Editor, put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
 from fusionstitch.hlo.marks import LEAVE
+from fusionstitch.hlo.row_counts import COUNT, asked_of, largest, needed, spread
 
-#: Of what counts iterations.
-COUNT = "s32"
 #: What a row asks for that never comes to ask for nothing.
 ALWAYS = int(np.iinfo(np.int32).max)
 
@@ -97,7 +96,7 @@ def _run(
     firsts = [again.begin(index).id for index in range(again.carried)]
     for index in sorted(wanted):
         shape = found.loop.shape.elements[index]
-        chosen = _spread(outer, wrong, Shape("pred", shape.dims)) if shape.dims else wrong
+        chosen = spread(outer, wrong, Shape("pred", shape.dims)) if shape.dims else wrong
         operands = [chosen.id, firsts[index], loop.result(index, shape).id]
         firsts[index] = outer.add("select", shape, operands, source).id
     again.given = outer.bring(again.given, firsts)
@@ -145,31 +144,24 @@ class _Rows:
         one = inner.add("convert", self.counts, [has.id], source)
         before = self.loop.read(self.counted, self.counts, source)
         after = inner.add("add", self.counts, [before.id, one.id], source)
-        zeros = _spread(outer, outer.zero(COUNT, source), self.counts)
+        zeros = spread(outer, outer.zero(COUNT, source), self.counts)
         return Element(self.counts, zeros.id, after.id)
 
     def most(self) -> Any:
         """The most iterations of any row, around the loop."""
         outer, source = self.loop.outer, self.loop.instruction
-        always = _spread(outer, outer.constant(COUNT, ALWAYS, source), self.counts)
+        always = spread(outer, outer.constant(COUNT, ALWAYS, source), self.counts)
         count = self.loop.result(self.counted, self.counts)
         mask = self.loop.result(self.found.mask, self.shape)
         # a row that still has the mask stopped with it, and asks to the end
         turns = outer.add("select", self.counts, [mask.id, always.id, count.id], source)
-        return _largest(outer, turns, self.counts)
+        return largest(outer, turns, self.counts)
 
     def going(self) -> Any:
         """The mask of the rows that go on, in the body."""
         if self.found.going is not None:
             return self.loop.read(self.found.going, self.shape, self.loop.instruction)
-        asking, (inside, asked) = self.loop.asking, self.loop.parameters
-        brought: dict[int, Any] = {asked.id: inside}
-        wanted = asking.by_id[self.ends].operand_ids[0]
-        for one in _needed(asking, wanted):
-            if one.id not in brought:
-                operands = [brought[i].id for i in one.operand_ids]
-                brought[one.id] = self.loop.inner.bring(one, operands)
-        return brought[wanted]
+        return asked_of(self.loop, self.ends)
 
     def end(self) -> None:
         """Has the loop end where no row goes on that has the mask."""
@@ -206,41 +198,7 @@ class _Rows:
 
 def _elements(editor: Editor, *wanted: int) -> Iterator[int]:
     """The elements of what a loop carries that instructions are made of."""
-    for one in _needed(editor, *wanted):
+    for one in needed(editor, *wanted):
         read = one.opcode == "get-tuple-element" and editor.by_id[one.operand_ids[0]]
         if read and read.opcode == "parameter":
             yield one.tuple_index
-
-
-def _needed(editor: Editor, *wanted: int) -> list[Any]:
-    """The instructions that others are made of, and these themselves, in their order."""
-    found, stack = set[int](), [*wanted]
-    while stack:
-        ident = stack.pop()
-        if ident not in found:
-            found.add(ident)
-            stack += editor.by_id[ident].operand_ids
-    return [one for one in editor.computation.instructions if one.id in found]
-
-
-def _spread(editor: Editor, scalar: Any, shape: Shape) -> Any:
-    return editor.add("broadcast", shape, [scalar.id], scalar)
-
-
-def _largest(editor: Editor, values: Any, shape: Shape) -> Any:
-    """The largest of counts."""
-    larger = add_computation(editor.module, "larger")
-    maker, scalar = editor.beside(larger), Shape(COUNT, ())
-    pair = [maker.add("parameter", scalar, (), values) for _ in range(2)]
-    for number, one in enumerate(pair):
-        one.parameter_number = number
-    larger.root_id = maker.add("maximum", scalar, [one.id for one in pair], values).id
-    said = larger.program_shape
-    said.parameters.extend(one.shape for one in pair)
-    said.parameter_names.extend(one.name for one in pair)
-    said.result.CopyFrom(pair[0].shape)
-    zero = editor.zero(COUNT, values)
-    made = editor.add("reduce", scalar, [values.id, zero.id], values)
-    put(made.dimensions, range(len(shape.dims)))
-    made.called_computation_ids.append(larger.id)
-    return made

@@ -21,7 +21,7 @@ from fusionstitch.hlo.importer import parse
 from fusionstitch.hlo.marks import LEAVE, is_left
 
 #: Instructions that loops get of their own at most, in all: of a larger module they share bodies.
-MOST_COPIED = 50_000
+MOST_COPIED = 10_000
 
 
 def inline_calls(data: bytes) -> bytes:
@@ -63,13 +63,15 @@ def _part_loops(module: Any) -> bool:
         for loop in computation.instructions:
             if loop.opcode != "while":
                 continue
-            if run.isdisjoint(loop.called_computation_ids):
-                run.update(loop.called_computation_ids)
+            shared = run.intersection(loop.called_computation_ids)
+            run.update(loop.called_computation_ids)
+            if not shared or _size(module) - before > MOST_COPIED:
                 continue
-            if _size(module) - before > MOST_COPIED:
-                break
             editor = Editor(module, computation, names)
-            own = [copied(editor, by_id[i])[0].id for i in loop.called_computation_ids]
+            own = [
+                copied(editor, by_id[i])[0].id if i in shared else i
+                for i in loop.called_computation_ids
+            ]
             put(loop.called_computation_ids, own)
             parted = True
     if parted:

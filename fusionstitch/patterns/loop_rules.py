@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.asking import tell
+from fusionstitch.hlo.counting import count_by_rows
 from fusionstitch.hlo.graph import Module
 from fusionstitch.hlo.hoisting import hoist
 from fusionstitch.hlo.importer import from_message
@@ -14,6 +15,7 @@ from fusionstitch.hlo.loop_tuples import separate
 from fusionstitch.hlo.stacking import take_out
 from fusionstitch.patterns.loop_asks import loop_asks
 from fusionstitch.patterns.loop_constants import loop_constants
+from fusionstitch.patterns.loop_counts import loop_counts
 from fusionstitch.patterns.loop_outputs import loop_outputs
 from fusionstitch.patterns.loop_products import loop_products
 from fusionstitch.patterns.loop_sums import loop_sums
@@ -29,6 +31,10 @@ def _constants(module: Module, device: Device) -> bool:
 
 def _asks(module: Module, device: Device) -> bool:
     return tell(module, loop_asks(module, device))
+
+
+def _counts(module: Module, device: Device) -> bool:
+    return count_by_rows(module, loop_counts(module, device))
 
 
 def _sums(module: Module, device: Device) -> bool:
@@ -55,7 +61,7 @@ def _products(module: Module, device: Device) -> bool:
 #: A rule edits the proto of a module, and says whether it did.
 Rule = Callable[[Module, Device], bool]
 #: Rules for loops to have the form that kernels can have, each until it finds nothing.
-FORMS: tuple[Rule, ...] = (_tuples, _constants, _asks)
+FORMS: tuple[Rule, ...] = (_tuples, _constants, _asks, _counts)
 #: Rules of what leaves loops, in their order.
 RULES: tuple[Rule, ...] = (_sums, _outputs, _products)
 

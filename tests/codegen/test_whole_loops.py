@@ -315,7 +315,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     "escapes": (escapes, ROWS[0], [40]),
     "together": (together, np.abs(ROWS[0]), [1]),
     "later": (later, ROWS[0], [1]),
-    "counted too": (counted_too, np.abs(ROWS[0]), [1]),
+    "counted too": (counted_too, np.abs(ROWS[0]), [40]),
     "two ends": (two_ends, ROWS[0], [40]),
     "masked": (masked, ROWS[0], [40]),
     "masked from nothing": (masked_from_nothing, ROWS[0], [40]),

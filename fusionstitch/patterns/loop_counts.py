@@ -1,0 +1,95 @@
+"""Loops whose rows would stop on their own, but how often they turned is asked behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.codegen.passes import rewritten
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.watch import NOBODY
+from fusionstitch.codegen.whiles.flat import Flat, flatten
+from fusionstitch.codegen.whiles.in_rows import in_rows
+from fusionstitch.codegen.whiles.ragged import own_condition
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.counting import COUNT, Counted
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.extract import instruction_of
+from fusionstitch.hlo.graph import Graph, Module, Op
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.simplify import simplify_module
+from fusionstitch.hlo.trips import carried
+from fusionstitch.hlo.tuples import resolved
+from fusionstitch.patterns.open_loops import editable_loops
+from fusionstitch.patterns.pattern import Pattern, loop_bits
+
+
+def loop_counts(module: Module, device: Device) -> list[Counted]:
+    """The loops whose rows stop on their own once each counts its own iterations."""
+    if not any(_joins(loop) for _, loop in editable_loops(module)):
+        return []
+    simple = simplify_module(module)
+    settings = Settings(device, CodegenOptions())
+    found = (
+        _counted(graph, loop, settings)
+        for graph, loop in editable_loops(simple)
+        if graph is simple.entry and _joins(loop)
+    )
+    return [one for one in found if one is not None]
+
+
+def _joins(loop: Op) -> bool:
+    """Whether the condition of a loop asks something of all rows."""
+    return any(op.opcode == "reduce" for op in loop.called[0])
+
+
+def _counted(graph: Graph, loop: Op, settings: Settings) -> Counted | None:
+    steps = dict(_counters(loop.called[1]))
+    read = [op for op in graph.users[loop.id] if op.attrs.get("index") in steps]
+    if not read:
+        return None
+    try:
+        flat = _without(graph, loop, read, settings)
+        [whole] = flat.loops
+        own = own_condition(flat, whole)
+        if own is None or in_rows(flat, settings).rows.count < 2:
+            return None
+    except CodegenError:  # it stays XLA's
+        return None
+    done = own.every.opcode == "not"
+    asks = own.every.operands[0] if done else own.every
+    mask = asks.operands[0]
+    if not (own.going is mask or (own.going.opcode == "not" and own.going.operands[0] is mask)):
+        return None  # rows stop by another mask, which may fall before
+    ends = [op for op in loop.called[0] if op.name == asks.name]
+    if len(ends) != 1:
+        return None
+    counters = {op.attrs["index"]: steps[op.attrs["index"]] for op in read}
+    return Counted(graph, loop, instruction_of(ends[0], {}), done, tuple(sorted(counters.items())))
+
+
+def _counters(body: Graph) -> Iterator[tuple[int, int]]:
+    """What only counts iterations, and by how much."""
+    for index, after in enumerate(map(resolved, body.root.operands)):
+        if after.opcode not in ("add", "subtract") or after.dtype != COUNT or after.shape.rank:
+            continue
+        one, other = map(resolved, after.operands)
+        if after.opcode == "add" and carried(one) != index:
+            one, other = other, one
+        step = splat(other)
+        if carried(one) == index and step is not None:
+            yield index, int(step) if after.opcode == "add" else -int(step)
+
+
+def _without(graph: Graph, loop: Op, read: Collection[Op], settings: Settings) -> Flat:
+    """The loop as a region that does not give what is `read`. Raises CodegenError."""
+    pattern = Pattern(graph, loop_bits(graph, loop), "loop")
+    ops = [op for op in pattern.ops if op not in read]
+    outputs = [op for op in pattern.outputs if op not in read]
+    if not outputs:
+        raise CodegenError("The loop gives nothing but how often it turned.")
+    flat = flatten(region("loop", ops, pattern.inputs, outputs))
+    return Flat(
+        rewritten(flat.graph, settings, None, NOBODY), flat.inputs, flat.outputs, flat.loops
+    )

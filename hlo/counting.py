@@ -1,0 +1,75 @@
+"""How often a loop has turned, as the most that any of its rows has, in a module's proto.
+
+    while any(p(s)) & (i < most): s, i = f(s), i + 1    ->    while ...: s, n = f(s), n + p(s)
+    i behind the loop                                         first i + max(n)
+
+To know how often all rows together went on keeps them together; each row may know its own count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.hlo.copying import sort_computations
+from fusionstitch.hlo.edit import put
+from fusionstitch.hlo.graph import Graph, Module, Op, Shape
+from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
+from fusionstitch.hlo.row_counts import COUNT, asked_of, largest, spread
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """A loop that runs while any row goes on; one that no longer does never does again.
+
+    Attributes:
+        ends: the id of the condition's instruction that asks for a mask of all rows
+        done: whether the mask is that of rows that do not go on
+        counters: the elements of what the loop carries that are read behind it and only count
+            iterations, and by how much each
+    """
+
+    graph: Graph
+    loop: Op
+    ends: int
+    done: bool
+    counters: tuple[tuple[int, int], ...]
+
+
+def count_by_rows(module: Module, found: Sequence[Counted]) -> bool:
+    """Edits the module's proto, which is to be read again where this is true."""
+    changed = edit_loops(module, found, _count)
+    if changed:
+        sort_computations(module.proto)
+    return changed
+
+
+def _count(loop: LoopEditor, found: Counted) -> None:
+    inner, outer, source = loop.inner, loop.outer, loop.instruction
+    readers = [r for r in outer.computation.instructions if source.id in r.operand_ids]
+    going = asked_of(loop, found.ends)
+    dims = tuple(going.shape.dimensions)
+    if found.done:
+        going = inner.add("not", Shape("pred", dims), [going.id], source)
+    counts = Shape(COUNT, dims)
+    one = inner.add("convert", counts, [going.id], source)
+    before = loop.read(loop.carried, counts, source)
+    after = inner.add("add", counts, [before.id, one.id], source)
+    turns, zeros = loop.carried, spread(outer, outer.zero(COUNT, source), counts)
+    loop.widen([Element(counts, zeros.id, after.id)])
+    most = largest(outer, loop.result(turns, counts), counts)
+    steps = dict(found.counters)
+    for reader in readers:
+        if reader.tuple_index in steps:
+            _moved(loop, reader, most, steps[reader.tuple_index])
+
+
+def _moved(loop: LoopEditor, reader: Any, turns: Any, step: int) -> None:
+    """Has an element that the loop gives be what it began with, so many steps on."""
+    outer, shape = loop.outer, Shape(COUNT, ())
+    by = outer.constant(COUNT, step, reader)
+    moved = outer.add("multiply", shape, [turns.id, by.id], reader)
+    first = loop.begin(reader.tuple_index)
+    reader.opcode, reader.tuple_index = "add", 0
+    put(reader.operand_ids, [first.id, moved.id])
