@@ -133,7 +133,7 @@ def _formed(name: str, flat: Flat, settings: Settings, asked: str | None) -> For
 
 
 def form_of(template: str) -> tuple[str, ...]:
-    """The form that a template of a loop says, if it is one; but for the blocks of a cluster, what
+    """The form that a template of a loop says, if it is one; but for what `_formed` reads, what
     follows is decided anew."""
     match template.split()[:2]:
         case ["loop", name] if name in FORMS:
