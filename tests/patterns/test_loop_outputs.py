@@ -14,7 +14,9 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.stacking import take_out
+from fusionstitch.hlo.text import text_to_proto
 from fusionstitch.patterns.loop_outputs import loop_outputs
 from tests.nearness import assert_near
 from tests.patterns.edits import edited, module_of
@@ -75,15 +77,54 @@ def test_what_is_computed_behind_the_loop(name: str, reverse: bool) -> None:
     assert behind(recorded(record, reverse=reverse), FIRST, XS) == [counts]
 
 
+#: A loop that stacks the same sum in each iteration: what it is of goes through a tuple, as where
+#: two steps change places and back.
+SAME = """
+HloModule same
+sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+more {
+  s = (s32[], f32[12], f32[4], f32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(4)
+  ROOT m = pred[] compare(i, n), direction=LT
+}
+step {
+  s = (s32[], f32[12], f32[4], f32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[12] get-tuple-element(s), index=1
+  all = f32[4] get-tuple-element(s), index=2
+  a = f32[] get-tuple-element(s), index=3
+  both = (f32[12], f32[]) tuple(x, a)
+  y = f32[12] get-tuple-element(both), index=0
+  zero = f32[] constant(0)
+  total = f32[] reduce(y, zero), dimensions={0}, to_apply=sum
+  row = f32[1] reshape(total)
+  stacked = f32[4] dynamic-update-slice(all, row, i)
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  half = f32[] multiply(a, a)
+  ROOT t = (s32[], f32[12], f32[4], f32[]) tuple(next, y, stacked, half)
+}
+ENTRY main {
+  x = f32[12] parameter(0)
+  i = s32[] constant(0)
+  zero = f32[] constant(0)
+  all = f32[4] broadcast(zero), dimensions={}
+  begin = f32[] constant(0.5)
+  t = (s32[], f32[12], f32[4], f32[]) tuple(i, x, all, begin)
+  w = (s32[], f32[12], f32[4], f32[]) while(t), condition=more, body=step
+  given = f32[4] get-tuple-element(w), index=2
+  last = f32[] get-tuple-element(w), index=3
+  ROOT r = (f32[4], f32[]) tuple(given, last)
+}
+"""
+
+
 def test_outputs_that_are_the_same_in_each_iteration() -> None:
-    """Two steps an iteration, which change places back."""
-
-    def run(left: Any, right: Any, xs: Any) -> Any:
-        step = lambda s, x: ((s[0] + x.sum(), s[2], s[1]), s[1].sum())  # noqa: E731
-        return lax.scan(step, (0.0, left, right), xs, unroll=2)
-
-    two = draw.standard_normal((2, 12), np.float32)
-    assert behind(run, *two, XS[:4]) == [(1, 0)]
+    module = from_message(parse(text_to_proto(SAME)))
+    [found] = loop_outputs(module, QUICK)
+    assert (len(found.written), len(found.stacks)) == (1, 0)
+    edited(module, lambda module: take_out(module, [found]), draw.standard_normal(12, np.float32))
 
 
 STAYING: dict[str, Callable[..., Any]] = {
