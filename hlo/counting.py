@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch.hlo.copying import sort_computations
-from fusionstitch.hlo.edit import put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
-from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
+from fusionstitch.hlo.loop_editor import Element, LoopEditor, become, edit_loops
 from fusionstitch.hlo.row_counts import COUNT, asked_of, largest, spread
 
 
@@ -71,5 +70,4 @@ def _moved(loop: LoopEditor, reader: Any, turns: Any, step: int) -> None:
     by = outer.constant(COUNT, step, reader)
     moved = outer.add("multiply", shape, [turns.id, by.id], reader)
     first = loop.begin(reader.tuple_index)
-    reader.opcode, reader.tuple_index = "add", 0
-    put(reader.operand_ids, [first.id, moved.id])
+    become(reader, "add", [first.id, moved.id])

@@ -3,6 +3,7 @@ and one body for all loops that run the same."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fusionstitch.hlo.calls import callees_first
@@ -55,25 +56,27 @@ def inline_calls(data: bytes) -> bytes:
 def _part_loops(module: Any) -> bool:
     """Gives each loop a condition and a body that no other loop runs: they may be rewritten.
     Whether there was one without."""
+    loops = [(c, i) for c in module.computations for i in c.instructions if i.opcode == "while"]
+    runs = Counter(ident for _, loop in loops for ident in loop.called_computation_ids)
+    if max(runs.values(), default=0) < 2:
+        return False
     parted = False
     names, before = FreshNames(module), _size(module)
     by_id = {c.id: c for c in module.computations}
+    place = {c.id: number for number, c in enumerate(callees_first(module))}
     run: set[int] = set()
-    for computation in callees_first(module)[::-1]:
-        for loop in computation.instructions:
-            if loop.opcode != "while":
-                continue
-            shared = run.intersection(loop.called_computation_ids)
-            run.update(loop.called_computation_ids)
-            if not shared or _size(module) - before > MOST_COPIED:
-                continue
-            editor = Editor(module, computation, names)
-            own = [
-                copied(editor, by_id[i])[0].id if i in shared else i
-                for i in loop.called_computation_ids
-            ]
-            put(loop.called_computation_ids, own)
-            parted = True
+    for computation, loop in sorted(loops, key=lambda one: -place[one[0].id]):  # callers first
+        shared = run.intersection(loop.called_computation_ids)
+        run.update(loop.called_computation_ids)
+        if not shared or _size(module) - before > MOST_COPIED:
+            continue
+        editor = Editor(module, computation, names)
+        own = [
+            copied(editor, by_id[i])[0].id if i in shared else i
+            for i in loop.called_computation_ids
+        ]
+        put(loop.called_computation_ids, own)
+        parted = True
     if parted:
         sort_computations(module)
     return parted

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from fusionstitch.hlo.edit import Editor, FreshNames, fill_shape, forget_order, sort_instructions
+from fusionstitch.hlo.edit import (
+    Editor,
+    FreshNames,
+    fill_shape,
+    forget_order,
+    put,
+    sort_instructions,
+)
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 
 
@@ -88,6 +95,12 @@ class LoopEditor:
         """Puts all instructions behind what they need."""
         for editor in (self.inner, self.asking, self.outer):
             sort_instructions(editor.computation)
+
+
+def become(result: Any, opcode: str, operands: Sequence[int]) -> None:
+    """Has a result of the loop be another op."""
+    result.opcode, result.tuple_index = opcode, 0
+    put(result.operand_ids, operands)
 
 
 class Found(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 from fusionstitch.hlo.edit import put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.lifting import Cone, Lifter
-from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
+from fusionstitch.hlo.loop_editor import Element, LoopEditor, become, edit_loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +97,11 @@ class _Edit:
             index, made = summed.inside.attrs["index"], self._summed(summed)
             for result in results:
                 if result.tuple_index == index:
-                    _become(result, "add", [self.loop.begin(index).id, made.id])
+                    become(result, "add", [self.loop.begin(index).id, made.id])
         for one in self.found.written:
             for result in results:
                 if result.tuple_index == one.index:
-                    _become(result, "copy", [self.lifter.whole(one.op)])
+                    become(result, "copy", [self.lifter.whole(one.op)])
 
     def _stack(self, index: int) -> Any:
         if index < self.loop.carried:
@@ -132,12 +132,6 @@ class _Edit:
             rest = [outer.zero(move.dtype, loop).id] if move.opcode == "reduce" else []
             made = outer.bring(inner.by_id[move.origin], [made.id, *rest])
         return made
-
-
-def _become(result: Any, opcode: str, operands: Sequence[int]) -> None:
-    """Has a result of the loop be another op."""
-    result.opcode, result.tuple_index = opcode, 0
-    put(result.operand_ids, operands)
 
 
 def _deepen(dims: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import environment, readings
 from benchmarks.loops.check import check
 from benchmarks.loops.table import FORMS, Loop, find
 from benchmarks.row import WAITING
@@ -137,8 +136,8 @@ def gain(row: dict[str, Any], key: str) -> float | None:
 def planned(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The geometric mean of what planning takes, as a share of XLA's compile of the program."""
     pairs = [(row.get("planned_s"), row.get("compile_s", {}).get("xla")) for row in rows]
-    logs = [math.log(ours / xla) for ours, xla in pairs if ours and xla]
-    return {"programs": len(logs), "share": math.exp(sum(logs) / len(logs)) if logs else None}
+    shares = [ours / xla for ours, xla in pairs if ours and xla]
+    return {"programs": len(shares), "share": readings.mean(shares)}
 
 
 def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -147,9 +146,9 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for form in ("all", *FORMS):
         for key in ("span_us", "wall_us"):
             own = [gain(row, key) for row in rows if form in ("all", row.get("form"))]
-            logs = [math.log(one) for one in own if one]
-            mean = math.exp(sum(logs) / len(logs)) if logs else None
-            found.setdefault(form, {})[key] = {"programs": len(logs), "gain": mean}
+            gains = [one for one in own if one]
+            mean = readings.mean(gains)
+            found.setdefault(form, {})[key] = {"programs": len(gains), "gain": mean}
     return found
 
 

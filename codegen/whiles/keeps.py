@@ -25,19 +25,15 @@ def keeps(flat: Flat, carried: Carried, own: Op) -> bool:
     if inside in (asked := conjuncts(own)) and holds_only_with(after, inside):
         others = [one for one in asked if one is not inside]  # where it holds, one of them does not
         return all(keeps(flat, carried, one) for one in others)
-    if holds_without(inside, own) and holds_without(after, own):
+    without = _Without(own)
+    if without.is_said(inside, True) and without.is_said(after, True):
         return True
-    return _adds_nothing(after, inside, own) or _Kept(flat, own, inside).by(after)
+    return _adds_nothing(after, inside, own) or _Kept(flat, without, inside).by(after)
 
 
 def holds_only_with(op: Op, mask: Op) -> bool:
     """Whether `op` holds only for elements for which the mask does."""
     return _Without(mask).is_said(op, False)
-
-
-def holds_without(op: Op, mask: Op) -> bool:
-    """Whether `op` holds for all elements for which the mask does not."""
-    return _Without(mask).is_said(op, True)
 
 
 class _Without:
@@ -102,11 +98,11 @@ def _of_rows(which: Op, own: Op) -> Op:
 
 class _Kept:
     """Follows elements of what an iteration makes back to those that it was given as `inside`, for
-    rows for which `own` does not hold."""
+    rows for which the mask of `without` does not hold."""
 
-    def __init__(self, flat: Flat, own: Op, inside: Op):
-        self.flat, self.own, self.inside = flat, own, inside
-        self.without = _Without(own)
+    def __init__(self, flat: Flat, without: _Without, inside: Op):
+        self.flat, self.without, self.inside = flat, without, inside
+        self.own = without.mask
         self.place = tuple(variable(f"d{d}", n) for d, n in enumerate(inside.dims))
         self.steps = MOST_STEPS
 

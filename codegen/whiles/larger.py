@@ -48,13 +48,12 @@ def fastest(first: T, tuning: Tuning, made: Callable[[Tuning], T]) -> T:
     and takes less."""
     best = first
     for _ in range(STEPS):
-        near: list[tuple[float, T, Tuning]] = []
+        near: list[tuple[T, Tuning]] = []
         for one in larger(tuning):
             with suppress(CodegenError):
-                kernel = made(one)
-                near.append((kernel.us, kernel, one))
-        us, kernel, one = min(near, key=lambda each: each[0], default=(best.us, best, tuning))
-        if us >= WORTH * best.us:
+                near.append((made(one), one))
+        kernel, one = min(near, key=lambda each: each[0].us, default=(best, tuning))
+        if kernel.us >= WORTH * best.us:
             break
         best, tuning = kernel, one
     return best

@@ -11,6 +11,7 @@ have m.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,16 +53,22 @@ def _is_as_written(one: Asked, written: Mapping[int | None, Op]) -> bool:
     return written[one.ends].operands[0].shape == one.loop.shape.elements[one.mask]
 
 
+def flat_loop(graph: Graph, loop: Op, settings: Settings, unread: Collection[Op] = ()) -> Flat:
+    """A loop as a flat region, as kernels have it, that does not give what is `unread`. Raises
+    CodegenError for one that stays XLA's."""
+    pattern = Pattern(graph, loop_bits(graph, loop), "loop")
+    ops = [op for op in pattern.ops if op not in unread]
+    outputs = [op for op in pattern.outputs if op not in unread]
+    if not outputs:
+        raise CodegenError("The loop gives nothing else.")
+    flat = flatten(region("loop", ops, pattern.inputs, outputs))
+    return replace(flat, graph=rewritten(flat.graph, settings, None, NOBODY))
+
+
 def _asked(graph: Graph, loop: Op, device: Device) -> Asked | None:
     settings = Settings(device, CodegenOptions())
-    pattern = Pattern(graph, loop_bits(graph, loop), "loop")
-    part = region("loop", pattern.ops, pattern.inputs, pattern.outputs)
     try:
-        flat = flatten(part)
-        flat = Flat(
-            rewritten(flat.graph, settings, None, NOBODY), flat.inputs, flat.outputs, flat.loops
-        )
-        return _told(graph, loop, flat, settings)
+        return _told(graph, loop, flat_loop(graph, loop, settings), settings)
     except CodegenError:  # it stays XLA's
         return None
 

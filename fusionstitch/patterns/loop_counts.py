@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from fusionstitch.codegen.generate import CodegenOptions
-from fusionstitch.codegen.passes import rewritten
-from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.watch import NOBODY
-from fusionstitch.codegen.whiles.flat import Flat, flatten
 from fusionstitch.codegen.whiles.in_rows import in_rows
 from fusionstitch.codegen.whiles.ragged import own_condition
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.hlo.counting import COUNT, Counted
+from fusionstitch.hlo.counting import Counted
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.extract import instruction_of
 from fusionstitch.hlo.graph import Graph, Module, Op
 from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.row_counts import COUNT
 from fusionstitch.hlo.simplify import simplify_module
 from fusionstitch.hlo.trips import carried
 from fusionstitch.hlo.tuples import resolved
+from fusionstitch.patterns.loop_asks import flat_loop
 from fusionstitch.patterns.open_loops import editable_loops
-from fusionstitch.patterns.pattern import Pattern, loop_bits
 
 
 def loop_counts(module: Module, device: Device) -> list[Counted]:
@@ -50,7 +47,7 @@ def _counted(graph: Graph, loop: Op, settings: Settings) -> Counted | None:
     if not read:
         return None
     try:
-        flat = _without(graph, loop, read, settings)
+        flat = flat_loop(graph, loop, settings, unread=read)
         [whole] = flat.loops
         own = own_condition(flat, whole)
         if own is None or in_rows(flat, settings).rows.count < 2:
@@ -80,16 +77,3 @@ def _counters(body: Graph) -> Iterator[tuple[int, int]]:
         step = splat(other)
         if carried(one) == index and step is not None:
             yield index, int(step) if after.opcode == "add" else -int(step)
-
-
-def _without(graph: Graph, loop: Op, read: Collection[Op], settings: Settings) -> Flat:
-    """The loop as a region that does not give what is `read`. Raises CodegenError."""
-    pattern = Pattern(graph, loop_bits(graph, loop), "loop")
-    ops = [op for op in pattern.ops if op not in read]
-    outputs = [op for op in pattern.outputs if op not in read]
-    if not outputs:
-        raise CodegenError("The loop gives nothing but how often it turned.")
-    flat = flatten(region("loop", ops, pattern.inputs, outputs))
-    return Flat(
-        rewritten(flat.graph, settings, None, NOBODY), flat.inputs, flat.outputs, flat.loops
-    )
