@@ -10,7 +10,7 @@ from typing import Any
 from fusionstitch.hlo.edit import Editor, put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.lifting import Cone, Lifted, Lifter
-from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
+from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops, read_part
 from fusionstitch.hlo.tuples import unhindered
 
 #: The attributes that name the dims which a dot sums over, of its operands.
@@ -105,14 +105,9 @@ class _Edit:
 
     def _read(self, one: Hoisted) -> Any:
         """The part of the product that is an iteration's."""
-        inner, dot = self.loop.inner, self._source(one.dot)
         whole = self._carry(self.lifter.shape(one.dot), self._product(one))
-        zeros = [inner.zero(one.place.dtype, dot).id] * one.dot.shape.rank
-        part = Shape(one.dot.dtype, (1, *one.dot.dims))
-        operands = [whole.id, self._source(one.place).id, *zeros]
-        piece = inner.add("dynamic-slice", part, operands, dot)
-        piece.dynamic_slice_sizes.extend(part.dims)
-        return inner.add("reshape", one.dot.shape, [piece.id], dot)
+        place = self._source(one.place)
+        return read_part(self.loop.inner, whole, one.dot, place, one.place.dtype)
 
     def _product(self, one: Hoisted) -> Any:
         """The product for all iterations, around the loop."""

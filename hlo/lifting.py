@@ -4,7 +4,7 @@ differs from iteration to iteration is stacked along a new first dim."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fusionstitch.hlo.edit import fill_shape, put
@@ -39,14 +39,25 @@ class StackRead:
     place: Op
 
 
+@dataclass(frozen=True)
+class Steps:
+    """An element of what a loop carries, by its `index`, that iterations add the same `step` to.
+    From part to part of stacks it goes that way, or `backwards`."""
+
+    index: int
+    step: int
+    backwards: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Cone:
     """Ops to be computed for all iterations, in their order, with those that they are made of.
     `stacks` are the elements of what the loop carries that have all iterations' values of an op, by
-    the op's id."""
+    the op's id; `steps` those that iterations add a number to."""
 
     ops: tuple[Op, ...]
     stacks: Mapping[int, int]
+    steps: Mapping[int, Steps] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,8 @@ class Lifter:
         for ident, index in cone.stacks.items():
             self.known[ident] = Lifted(self.stacks(index), stacked=True)
         for op in cone.ops:
-            self.known[op.id] = self._made(op)
+            steps = cone.steps.get(op.id)
+            self.known[op.id] = self._made(op) if steps is None else self._stepped(op, steps)
 
     def __getitem__(self, op: Op) -> Lifted:
         return self.known[unhindered(op).id]
@@ -81,6 +93,21 @@ class Lifter:
     def shape(self, op: Op) -> Shape:
         """That of what all iterations have as `op`."""
         return Shape(op.dtype, (self.trips, *op.dims))
+
+    def _stepped(self, op: Op, steps: Steps) -> Lifted:
+        """What an element is in all iterations."""
+        outer, source, shape = self.loop.outer, self.loop.instruction, self.shape(op)
+        step = -steps.step if steps.backwards else steps.step
+        first = self.loop.begin(steps.index)
+        if steps.backwards:
+            last = outer.constant(op.dtype, steps.step * (self.trips - 1), source)
+            first = outer.add("add", op.shape, [first.id, last.id], source)
+        numbers = outer.add("iota", shape, [], source)
+        numbers.dimensions.append(0)
+        every = [outer.constant(op.dtype, step, source), first]
+        step_, first_ = (outer.add("broadcast", shape, [one.id], source).id for one in every)
+        added = outer.add("multiply", shape, [numbers.id, step_], source)
+        return Lifted(outer.add("add", shape, [added.id, first_], source), stacked=True)
 
     def _made(self, op: Op) -> Lifted:
         if (index := carried(op)) is not None:

@@ -97,6 +97,16 @@ class LoopEditor:
             sort_instructions(editor.computation)
 
 
+def read_part(inner: Editor, stack: Any, op: Op, place: Any, dtype: str) -> Any:
+    """The part of a stack of what iterations make as `op` that is at a `place`, of type `dtype`."""
+    source, shape = inner.by_id[op.origin], op.shape
+    begins = [place.id, *[inner.zero(dtype, source).id] * shape.rank]
+    cut = Shape(shape.dtype, (1, *shape.dims))
+    piece = inner.add("dynamic-slice", cut, [stack.id, *begins], source)
+    piece.dynamic_slice_sizes.extend(cut.dims)
+    return inner.add("reshape", shape, [piece.id], source)
+
+
 def become(result: Any, opcode: str, operands: Sequence[int]) -> None:
     """Has a result of the loop be another op."""
     result.opcode, result.tuple_index = opcode, 0

@@ -28,7 +28,7 @@ def count(condition: Op, first: Op, after: Op, is_inside: Callable[[Op], bool]) 
     integer in an iteration. None for any other, and for one that would pass the end of its type."""
     if condition.opcode != "compare" or not is_inside(condition.operands[0]):
         return None
-    start, step, stop = _integer(first), _step(after, is_inside), _integer(condition.operands[1])
+    start, step, stop = integer(first), stepped(after, is_inside), integer(condition.operands[1])
     if start is None or step is None or stop is None:
         return None
     trips = _trips(condition.attrs["direction"], start, step, stop)
@@ -77,18 +77,18 @@ def _trips(direction: str, start: int, step: int, stop: int) -> int | None:
     return None
 
 
-def _step(after: Op, is_inside: Callable[[Op], bool]) -> int | None:
+def stepped(after: Op, is_inside: Callable[[Op], bool]) -> int | None:
     """What `after` adds to what is inside."""
     if after.opcode not in ("add", "subtract"):
         return None
     first, second = after.operands
     if is_inside(first):
-        added = _integer(second)
+        added = integer(second)
         return -added if added is not None and after.opcode == "subtract" else added
-    return _integer(first) if is_inside(second) and after.opcode == "add" else None
+    return integer(first) if is_inside(second) and after.opcode == "add" else None
 
 
-def _integer(op: Op) -> int | None:
+def integer(op: Op) -> int | None:
     """The value of a scalar integer, copies of it seen through."""
     while op.opcode == "copy":
         op = op.operands[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -24,6 +24,7 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.statements import (
+    ALL,
     Array,
     Assign,
     For,
@@ -47,7 +48,7 @@ from fusionstitch.codegen.places.index import (
 from fusionstitch.codegen.places.maps import Indices, in_range, position
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.types import c_type
-from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop
+from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
 from fusionstitch.codegen.whiles.kept import (
     MOST_KEPT,
     Update,
@@ -67,6 +68,11 @@ MOST_READ_BEFORE = 64
 #: Of a long one only itself is: left to the compiler, a filter of 700 instructions was written out
 #: for all of its 200 iterations, which took 4.6 s and no instruction cache holds.
 UNROLL, SHORT = 4, 128
+#: Instructions that the instruction cache of an SM holds, of 16 bytes each.
+CACHED = 8192
+#: Elements of an array in registers of which an iteration chooses each anew, where it replaces some
+#: at a place that the data decides: registers have no index, and local memory takes as long.
+FEW = 16
 
 
 @dataclass(frozen=True)
@@ -124,24 +130,29 @@ class Lowering(Elementwise):
         stacked = {c: parts for c in loop.carried if (parts := self.stacked(c)) is not None}
         self.written |= {self.output_of(c) for c in stacked}
         kept = [c for c in loop.carried if c not in stacked and not (count and c is count.carried)]
-        arrays = {c: self.declared(c) for c in kept}
         chosen = None if loop.chosen is None else self.value(flat.root(loop.chosen), ())
-        frame: For | While = While()
-        step = ""
+        step = writer.name("turn") if count else ""
         if count:
-            step = writer.name("turn")
-            kind = "long long" if count.trips >= 1 << 31 else "int"
-            unroll = UNROLL if self.rows.total(flat) <= SHORT else 1
-            if loop.inner:
-                unroll = 0
-            frame = For(kind, step, number(0), number(count.trips), unroll=unroll)
             self.counts(count, step)
-        for c, parts in stacked.items():
-            whole = count and is_whole(flat, c, parts, count, step)
-            if chosen is not None or not whole:
+        filled = {
+            c
+            for c in loop.carried
+            if count and (parts := updates(flat, c)) and is_whole(flat, c, parts, count, step)
+        }
+        assigned = {c: parts for c in kept if (parts := self.assigned(c, c in filled))}
+        # what iterations fill and nothing reads meanwhile begins with nothing
+        empty = {c for c in filled if chosen is None and not read_by_others(flat, c)}
+        arrays = {c: self.declared(c, c not in empty) for c in kept}
+        for c in stacked:
+            if c not in empty:
                 self.filled(c)
+        frame: For | While = While()
+        if count:
+            kind = "long long" if count.trips >= 1 << 31 else "int"
+            unroll = self.unroll(loop, count.trips, filled & assigned.keys())
+            frame = For(kind, step, number(0), number(count.trips), unroll=unroll)
         if count is None or count.trips:
-            self.iteration(loop, frame, stacked, arrays, chosen)
+            self.iteration(loop, frame, {**stacked, **assigned}, arrays, chosen)
         depth = writer.depth
         for c, name in arrays.items():
             self.homes[c.after] = _Home(depth, name)
@@ -154,12 +165,12 @@ class Lowering(Elementwise):
         self,
         loop: Loop,
         frame: For | While,
-        stacked: Mapping[Carried, tuple[Update, ...]],
+        parts: Mapping[Carried, tuple[Update, ...]],
         arrays: Mapping[Carried, str],
         chosen: Expr | None,
     ) -> None:
-        """What a loop repeats, if it is `chosen`: new values for `arrays`, and parts of what is
-        `stacked`."""
+        """What a loop repeats, if it is `chosen`: new values for `arrays`, and for those carried
+        values that have some only these `parts` of them."""
         flat, writer = self.flat, self.writer
         with writer.nested(frame, pinned=self.reads_much(), ordered=True):
             depth = writer.depth
@@ -176,22 +187,61 @@ class Lowering(Elementwise):
                 writer.add(Leave(done))  # where none of the thread's rows goes on
             for inner in loop.inner:
                 self.loop(inner)
-            new = {c: list(self.elements(flat.root(c.next))) for c in arrays}
-            parts_ = [s for c, parts in stacked.items() for s in self.replaced(c, parts)]
+            new = {c: list(self.elements(flat.root(c.next))) for c in arrays if c not in parts}
+            replaced = [
+                one for c, some in parts.items() for one in self.replaced(c, some, arrays.get(c))
+            ]
             for c, values in new.items():
                 for at, value in enumerate(values):
                     writer.add(Assign(element(arrays[c], constant(at)), value))
-            for condition, store in parts_:
+            for condition, store in replaced:
                 self.guarded(condition, [store])
 
-    def declared(self, c: Carried) -> str:
-        """Declares the registers of a carried value, with what they hold first."""
+    def unroll(self, loop: Loop, trips: int, filled: Set[Carried]) -> int:
+        """How many iterations are written out: all where they fill arrays of the thread, which are
+        in registers if all places are constants."""
+        flat = self.flat
+        if loop.inner:
+            return 1
+        if filled:
+            stored = {flat.root(c.next) for c in filled}
+            changing = self.changing(loop)
+            if trips * sum(self.rows.work(op) for op in changing if op not in stored) <= CACHED:
+                return ALL
+        return UNROLL if self.rows.total(flat) <= SHORT else 1
+
+    def changing(self, loop: Loop) -> list[Op]:
+        """The ops of an iteration that depend on what the loop carries."""
+        found = {self.flat.parameter(c.inside).id for c in loop.carried}
+        ops = made_of(self.flat.root(c.next) for c in loop.carried)
+        for op in ops:
+            if any(operand.id in found for operand in op.operands):
+                found.add(op.id)
+        return [op for op in ops if op.id in found]
+
+    def assigned(self, c: Carried, filled: bool) -> tuple[Update, ...] | None:
+        """The parts of an array of the thread that an iteration assigns; None if it chooses each
+        element anew."""
+        flat, inside = self.flat, self.flat.parameter(c.inside)
+        parts = updates(flat, c)
+        own = math.prod(self.rows.own(inside))
+        if parts is None or not (filled or own > FEW):
+            return None
+        if any(q.dims not in ((), inside.dims) for part in parts for q in part.conditions):
+            return None
+        several = sum(math.prod(self.rows.own(part.value)) for part in parts)
+        return parts if filled or several * FEW <= own else None
+
+    def declared(self, c: Carried, begins: bool) -> str:
+        """Declares the registers of a carried value, with what they hold first if it `begins` with
+        something."""
         op, first = self.flat.parameter(c.inside), self.flat.root(c.first)
         if not fits(self.rows, op):
             raise CodegenError(f"A thread cannot keep {op.name}, {op.shape}, of one row.")
-        values = list(self.elements(first))
+        values = list(self.elements(first)) if begins else []
+        size = math.prod(self.rows.own(op))
         name = self.writer.name(f"{_label(op)}_kept")
-        self.writer.add(Array(c_type(op.dtype).compute, name, len(values)))
+        self.writer.add(Array(c_type(op.dtype).compute, name, size))
         for at, value in enumerate(values):
             self.writer.add(Assign(element(name, constant(at)), value))
         return name
@@ -256,9 +306,12 @@ class Lowering(Elementwise):
             value = self.value(op, tuple(index))
             writer.add(Store(buffer, Integer(linearize(index, op.dims)), as_stored(op, value)))
 
-    def replaced(self, c: Carried, parts: Sequence[Update]) -> Iterator[tuple[Expr | None, Store]]:
-        """The stores of the parts of an array that an iteration replaces."""
-        inside, buffer = self.flat.parameter(c.inside), self.memory.outputs[self.output_of(c)]
+    def replaced(
+        self, c: Carried, parts: Sequence[Update], array: str | None
+    ) -> Iterator[tuple[Expr | None, Store | Assign]]:
+        """The stores of the parts that an iteration replaces: of an array of the thread, or in
+        memory."""
+        inside = self.flat.parameter(c.inside)
         for part in parts:
             rooms = [n - size + 1 for n, size in zip(inside.dims, part.value.dims, strict=True)]
             starts = self.values.named(
@@ -275,8 +328,13 @@ class Lowering(Elementwise):
                 if None in conditions:
                     raise CodegenError(f"{inside.name} is replaced where an array decides.")
                 value = self.value(part.value, index)
-                place = Integer(linearize(at, inside.dims))
-                yield all_of(conditions), Store(buffer, place, as_stored(inside, value))
+                if array:
+                    target = element(array, self.own_place(inside, at))
+                    yield all_of(conditions), Assign(target, value)
+                else:
+                    buffer = self.memory.outputs[self.output_of(c)]
+                    place = Integer(linearize(at, inside.dims))
+                    yield all_of(conditions), Store(buffer, place, as_stored(inside, value))
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -302,7 +360,7 @@ class Lowering(Elementwise):
                 stores.append(Store(name, place, as_stored(op, value)))
             self.guarded(first, stores)
 
-    def guarded(self, condition: Expr | None, stores: Sequence[Store]) -> None:
+    def guarded(self, condition: Expr | None, stores: Sequence[Store | Assign]) -> None:
         with ExitStack() as stack:
             if condition is not None:
                 stack.enter_context(self.writer.nested(If(condition), pinned=True))
@@ -349,12 +407,15 @@ class Lowering(Elementwise):
             raise CodegenError(f"{op.name} is read while it is written: its loop is left to XLA.")
         if home.value is not None:
             return home.value, home.depth
-        own = self.rows.own(op)
-        places = [i if n > 1 else Index() for i, n in zip(index, own, strict=True)]
         depth = home.depth
         if not in_range(op, index):  # what asks whether its place lies outside stands around it
             depth = max(depth, self.writer.ordered_depth)
-        return element(home.array, linearize(places, own)), depth
+        return element(home.array, self.own_place(op, index)), depth
+
+    def own_place(self, op: Op, index: Indices) -> Index:
+        """Where an element of `op` is in an array of what this thread has of it."""
+        own = self.rows.own(op)
+        return linearize([i if n > 1 else Index() for i, n in zip(index, own, strict=True)], own)
 
 
 def _label(op: Op) -> str:

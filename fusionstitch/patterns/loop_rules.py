@@ -13,12 +13,14 @@ from fusionstitch.hlo.importer import from_message
 from fusionstitch.hlo.loop_constants import carry
 from fusionstitch.hlo.loop_tuples import separate
 from fusionstitch.hlo.stacking import take_out
+from fusionstitch.hlo.tabulating import tabulate
 from fusionstitch.patterns.loop_asks import loop_asks
 from fusionstitch.patterns.loop_constants import loop_constants
 from fusionstitch.patterns.loop_counts import loop_counts
 from fusionstitch.patterns.loop_outputs import loop_outputs
 from fusionstitch.patterns.loop_products import loop_products
 from fusionstitch.patterns.loop_sums import loop_sums
+from fusionstitch.patterns.loop_tables import loop_tables
 
 
 def _tuples(module: Module, device: Device) -> bool:
@@ -58,12 +60,19 @@ def _products(module: Module, device: Device) -> bool:
     return bool(found)
 
 
+def _tables(module: Module, device: Device) -> bool:
+    found = loop_tables(module, device)
+    if found:
+        tabulate(module, found)
+    return bool(found)
+
+
 #: A rule edits the proto of a module, and says whether it did.
 Rule = Callable[[Module, Device], bool]
 #: Rules for loops to have the form that kernels can have, each until it finds nothing.
 FORMS: tuple[Rule, ...] = (_tuples, _constants, _asks, _counts)
 #: Rules of what leaves loops, in their order.
-RULES: tuple[Rule, ...] = (_sums, _outputs, _products)
+RULES: tuple[Rule, ...] = (_sums, _outputs, _products, _tables)
 
 
 def formed(module: Module, device: Device) -> Module:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import Graph, Module, Op, inside
-from fusionstitch.hlo.lifting import Cone, StackRead, is_liftable
+from fusionstitch.hlo.lifting import Cone, StackRead, Steps, is_liftable
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.stacking import StackWrite
-from fusionstitch.hlo.trips import Counted, carried, counted
+from fusionstitch.hlo.trips import Counted, carried, counted, integer, stepped
 from fusionstitch.hlo.tuples import is_taken_apart, resolved, unhindered
 
 
@@ -51,6 +51,16 @@ class OpenLoop:
         elements = [(carried(op), op) for op in self.body]
         found = Counter(index for index, _ in elements)
         return {index: op for index, op in elements if index is not None and found[index] == 1}
+
+    @cached_property
+    def steps(self) -> Mapping[int, int]:
+        """What iterations add to elements that are integers, by the numbers of the elements."""
+        found = {}
+        for index, after in enumerate(self.results):
+            step = stepped(after, partial(_is_element, index))
+            if step is not None and not after.shape.rank:
+                found[index] = step
+        return found
 
     @cached_property
     def users(self) -> Mapping[Op, list[Op]]:
@@ -119,20 +129,21 @@ class OpenLoop:
 
     def is_order(self, place: Op) -> bool:
         """Whether iterations have one place each, from the first on or from the last."""
-        found = self._evaluated(place)
+        found = self.evaluated(place)
         first = np.arange(self.trips)
         return found is not None and any(np.array_equal(found, o) for o in (first, first[::-1]))
 
-    def _evaluated(self, op: Op) -> np.ndarray | None:
+    def evaluated(self, op: Op) -> np.ndarray | None:
         """A scalar integer in every iteration, None where it is made of more than the counter."""
-        if carried(op) == self.count.index:
-            every = self.count.start + self.count.step * np.arange(self.trips)
-            return every.astype(np.int64)
+        if (index := carried(op)) is not None and index in self.steps:
+            first = integer(self.op.operands[0].operands[index])
+            ordered = np.arange(self.trips, dtype=np.int64)
+            return None if first is None else first + self.steps[index] * ordered
         if (value := splat(op)) is not None:
             return np.asarray(value)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank:
             return None
-        values = [self._evaluated(resolved(o)) for o in op.operands]
+        values = [self.evaluated(resolved(o)) for o in op.operands]
         known = [value for value in values if value is not None]
         return evaluate_op(op, known) if len(known) == len(values) else None
 
@@ -161,9 +172,15 @@ class OpenLoop:
                         found[op.id] = next(iter(known), None)
         return found
 
-    def cone(self, ops: Iterable[Op], stacks: Mapping[int, int] | None = None) -> Cone:
+    def cone(
+        self,
+        ops: Iterable[Op],
+        stacks: Mapping[int, int] | None = None,
+        steps: Mapping[int, Steps] | None = None,
+    ) -> Cone:
         """What is needed to compute ops for all iterations at once. `stacks`: the elements of what
-        the loop carries that have, or will have, what all iterations make of ops, by their ids."""
+        the loop carries that have, or will have, what all iterations make of ops, by their ids.
+        `steps`: those ops that are elements which iterations add a number to."""
         known = dict(stacks or {})
         found: dict[int, Op] = {}
         wanted = list(ops)
@@ -174,7 +191,11 @@ class OpenLoop:
             if op.id not in found and op.id not in known:
                 found[op.id] = op
                 wanted += () if carried(op) is not None else op.operands
-        return Cone(tuple(found[i] for i in sorted(found)), known)
+        return Cone(tuple(found[i] for i in sorted(found)), known, steps or {})
+
+
+def _is_element(index: int, op: Op) -> bool:
+    return carried(op) == index
 
 
 def open_loops(module: Module) -> Iterator[OpenLoop]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +299,68 @@ def fields(x: jax.Array) -> Any:
     return jax.vmap(lambda x: lax.scan(step, jnp.zeros(4), x))(x)
 
 
+def put(array: jax.Array, part: jax.Array, place: Any) -> jax.Array:
+    return lax.dynamic_update_index_in_dim(array, part, place, 0)
+
+
+def warped(xs: jax.Array) -> Any:
+    """A loop in a loop fills a row's array, from which the outer one makes another."""
+
+    def one(a: jax.Array) -> jax.Array:
+        def row(above: jax.Array, x: jax.Array) -> Any:
+            def cell(left: jax.Array, given: Any) -> Any:
+                up, corner, b = given
+                value = (x - b) ** 2 + jnp.minimum(jnp.minimum(left, up), corner)
+                return value, value
+
+            values = lax.scan(cell, jnp.float32(1e9), (above[1:], above[:-1], a[::-1]))[1]
+            return jnp.concatenate([jnp.full(1, 1e9), values]), None
+
+        return lax.scan(row, jnp.full(len(a) + 1, 1e9).at[0].set(0.0), a)[0]
+
+    return jax.vmap(one)(xs)
+
+
+def stages(y: jax.Array) -> Any:
+    """A step reads the slopes of all stages, also of those that it has not come to."""
+    weights = jnp.tril(jnp.arange(1.0, 17.0).reshape(4, 4) / 16, -1)
+
+    def stage(y: jax.Array, s: Any) -> Any:
+        i, ks = s
+        return i + 1, put(ks, jnp.cos(y + 0.1 * jnp.einsum("i,ir->r", weights[i], ks)), i)
+
+    def step(n: Any, y: jax.Array) -> jax.Array:
+        start = jnp.int32(0), jnp.zeros((4, len(y)))
+        return y + 0.1 * lax.while_loop(lambda s: s[0] < 4, partial(stage, y), start)[1].sum(0)
+
+    return lax.fori_loop(0, 5, step, y)
+
+
+def ring(xs: jax.Array) -> Any:
+    """Sums of the last 20 values: each takes the place of the oldest."""
+
+    def step(s: Any, x: jax.Array) -> Any:
+        n, held, total = s
+        total += x - held[n % 20]
+        return (n + 7, put(held, x, n % 20), total), total
+
+    return lax.scan(step, (0, jnp.zeros((20, xs.shape[1])), jnp.zeros(xs.shape[1])), xs)
+
+
+def filled_sometimes(xs: jax.Array) -> Any:
+    """A loop in a branch fills an array; where it does not run, the array is another one."""
+
+    def fill(s: jax.Array, x: jax.Array) -> jax.Array:
+        go = lambda c: (c[0] + 1, put(c[1], x * c[0] + s[0], 17 - c[0]))  # noqa: E731
+        return lax.while_loop(lambda c: c[0] < 18, go, (jnp.int32(0), s))[1]
+
+    def step(c: Any, x: jax.Array) -> Any:
+        n, s = c
+        return (n + 1, lax.cond(n % 3 == 1, fill, lambda s, x: s * 0.5 + x, s, x)), s[1]
+
+    return lax.scan(step, (0, jnp.ones((18, xs.shape[1]))), xs)
+
+
 #: Programs, and the rows of each loop of theirs, which all become kernels.
 PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]] = {
     "lorenz": (lorenz, draw.standard_normal((3, 64), np.float32), [64]),
@@ -345,6 +409,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], jax.Array | np.ndarray, list[int]]
     ),
     "while any is done": (done_by_hand(jnp.any), 3 * np.abs(ROWS[0]), [1]),
     "fields": (fields, draw.standard_normal((40, 9, 4), np.float32), [40]),
+    "warped": (warped, ROWS[:, :7], [12]),
+    "stages": (stages, ROWS[0], [40]),
+    "ring": (ring, ROWS, [40]),
+    "filled sometimes": (filled_sometimes, ROWS, [40]),
     "two from one": (two_from_one, ROWS[0], [1, 1]),
 }
 
@@ -484,3 +552,27 @@ def test_a_long_iteration_is_written_once() -> None:
     assert "FS_UNROLL_BY(1) for (int turn = 0; turn < 40; ++turn)" in long.source
     [brief] = stitched(short, many.T).kernels
     assert "FS_UNROLL_BY(4) for (int turn = 0; turn < 40; ++turn)" in brief.source
+
+
+def test_an_array_of_a_row_is_assigned_in_part() -> None:
+    """One that iterations fill is in registers if they are written out, and begins with nothing if
+    they do not read it; of a large one, one element is assigned and not each chosen anew."""
+    kernel = loop_of("warped")
+    assert "FS_UNROLL for (int turn_1 = 0; turn_1 < 7; ++turn_1)" in kernel
+    [filled] = re.findall(r"float (\w+)\[7\];", kernel)
+    assert f"{filled}[turn_1] = " in kernel
+    assert f"{filled}[0] = " not in kernel
+    kernel = loop_of("stages")
+    assert "FS_UNROLL for (int turn_1 = 0; turn_1 < 4; ++turn_1)" in kernel
+    assert re.search(r"_kept_1\[3\] = 0.0f;", kernel), "the first stage reads zeros"
+    kernel = loop_of("filled sometimes")
+    assert len(re.findall(r"_kept(_1)?\[17\] = ", kernel)) == 3, "it does not always run"
+    kernel = loop_of("ring")
+    assert len(re.findall(r"_kept\[\w+_index\] = ", kernel)) == 1
+
+
+def loop_of(name: str) -> str:
+    """The text of the one kernel of a program that is a loop."""
+    fun, x, _ = PROGRAMS[name]
+    [kernel] = [k for k in stitched(fun, x).kernels if k.template.startswith("loop")]
+    return kernel.source

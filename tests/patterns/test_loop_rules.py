@@ -29,6 +29,14 @@ FIRST, WEIGHTS = draw.standard_normal((ROWS, WIDTH)), draw.standard_normal((WIDT
 XS = draw.standard_normal((STEPS, ROWS, WIDTH))
 ARGS = tuple(np.asarray(a, np.float32) for a in (FIRST, WEIGHTS, XS))
 
+
+def dear(x: Any) -> Any:
+    """A number that takes many instructions."""
+    for _ in range(9):
+        x = jnp.sin(x + 1)
+    return x
+
+
 #: From two [ROWS, WIDTH] values and the weights to one.
 MAKES: tuple[Callable[[Any, Any, Any], Any], ...] = (
     lambda a, b, w: jnp.sin(a) * b,
@@ -47,6 +55,7 @@ MAKES: tuple[Callable[[Any, Any, Any], Any], ...] = (
     lambda a, b, w: jnp.einsum("bk,bkh->bh", a, jnp.stack([b, a, b], 1)),
     lambda a, b, w: a * lax.bitcast_convert_type(a[0, 0], jnp.uint8)[1],
     lambda a, b, w: a.astype(jnp.bfloat16).astype(np.float32) + b,
+    lambda a, b, w: a * dear(b[0, 0]),
 )
 #: What an iteration stacks, or adds to what it carries.
 TAKES: tuple[Callable[[Any, Any], Any], ...] = (
@@ -107,11 +116,11 @@ def run(first: Any, weights: Any, xs: Any) -> Any:
     """A loop of which each rule takes something."""
 
     def step(carry: Any, x: Any) -> Any:
-        state, total = carry
-        made = jnp.sin(state) * x + x @ weights
-        return (made, total + x.T @ made), made.mean(0)
+        n, state, total = carry
+        made = jnp.sin(state) * x * dear(n.astype(x.dtype)) + x @ weights
+        return (n + 1, made, total + x.T @ made), made.mean(0)
 
-    return lax.scan(step, (first, jnp.zeros((WIDTH, WIDTH))), xs)
+    return lax.scan(step, (jnp.int32(0), first, jnp.zeros((WIDTH, WIDTH))), xs)
 
 
 def test_every_rule_finds_something_in_grown_loops() -> None:

@@ -1,0 +1,152 @@
+"""What an iteration makes of its number alone, computed for all iterations before the loop.
+
+    for n: k = fold_in(key, n); x = f(x, k)    ->    ks = fold_in(key, [0, 1, ...])
+                                                     for n: x = f(x, ks[n])
+
+All rows read the same keys, which each of them would make anew; so it is with a schedule of rates,
+and with keys that come from a stack and are split. A table before the loop has one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fusionstitch.costmodel.devices import LANES, Device
+from fusionstitch.hlo.graph import Module, Op
+from fusionstitch.hlo.lifting import Steps, is_liftable
+from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
+from fusionstitch.hlo.tabulating import LoopTables, Table
+from fusionstitch.hlo.trips import carried
+from fusionstitch.hlo.tuples import unhindered
+from fusionstitch.patterns.loop_costs import moved_s
+from fusionstitch.patterns.open_loops import OpenLoop, open_loops
+
+#: Elements that a table has of an iteration at most: a thread reads them one by one.
+MOST_ELEMENTS = 16
+#: Cycles in which an iteration reads what it needs of a table: most lines are in the L1 cache.
+READ_CYCLES = 64
+
+
+@dataclass(frozen=True)
+class _Order:
+    """In which order a table has the iterations: that of the parts of a stack at `place`, None: the
+    first iteration first. Of places the first iteration's is first (1), last (-1), or any (0)."""
+
+    place: Op | None = None
+    direction: int = 1
+
+
+class _Loop:
+    """What the body of a loop makes of the number of an iteration, and of its parts of stacks."""
+
+    def __init__(self, loop: OpenLoop):
+        self.loop = loop
+
+    @cached_property
+    def orders(self) -> Mapping[int, _Order | None]:
+        """The ops that do not wait for the state, and are small or lie in a stack, by their ids:
+        the order of a table of them, None for what is the same in each iteration."""
+        loop, found = self.loop, dict[int, _Order | None]()
+        for op in loop.body:
+            if carried(op) in loop.steps:
+                found[op.id] = _Order()
+            elif op.id in loop.reads:
+                found[op.id] = self._order(loop.reads[op.id].place)
+            elif loop.is_handed_on(op):
+                found[op.id] = None
+            elif op.opcode not in ("parameter", "tuple", "get-tuple-element"):
+                operands = [unhindered(operand).id for operand in op.operands]
+                if all(operand in found for operand in operands):
+                    orders = [found[operand] for operand in operands]
+                    order, varies = _joined(orders), [one is not None for one in orders]
+                    if (order or not any(varies)) and is_liftable(op, varies):
+                        found[op.id] = order
+            large = op.shape.size > MOST_ELEMENTS and op.id not in loop.reads
+            if large and found.get(op.id) is not None:
+                del found[op.id]
+        return found
+
+    def tables(self, device: Device) -> LoopTables | None:
+        """The tables, if the loop gains more than they take."""
+        loop, kept, saved = self.loop, dict[Op, _Order](), 0
+        for op in loop.body:
+            order = self.orders.get(op.id)
+            if order is not None and self._is_read(op):
+                work = sum(map(_work, self._made_of(op, kept)))
+                if work > READ_CYCLES:
+                    kept[op] = order
+                    saved += work - READ_CYCLES
+        size = loop.trips * sum(op.shape.bytes for op in kept)
+        before_us = device.launch_us + moved_s(size, device) * 1e6
+        rows = max((op.shape.size for op in loop.results if not self._is_stack(op)), default=1)
+        cycles = saved * max(1.0, rows / device.sm_count / LANES)
+        if not kept or loop.trips * cycles / device.cycles_per_us < before_us:
+            return None
+        found = []
+        for order in dict.fromkeys(kept.values()):
+            ops = tuple(op for op in kept if kept[op] == order)
+            found.append(Table(ops, order.place, loop.cone(ops, steps=self._steps(order))))
+        return LoopTables(loop.graph, loop.op, loop.count, tuple(found))
+
+    def _order(self, place: Op) -> _Order:
+        numbers, forwards = self.loop.evaluated(place), np.arange(self.loop.trips)
+        if numbers is None:
+            return _Order(place, 0)
+        ways = {1: forwards, -1: forwards[::-1]}
+        return _Order(place, next((w for w, o in ways.items() if np.array_equal(numbers, o)), 0))
+
+    def _steps(self, order: _Order) -> dict[int, Steps]:
+        elements = ((op, carried(op)) for op in self.loop.body)
+        return {
+            op.id: Steps(index, self.loop.steps[index], backwards=order.direction < 0)
+            for op, index in elements
+            if index is not None and index in self.loop.steps
+        }
+
+    def _is_read(self, op: Op) -> bool:
+        """Whether anything that no table can have reads an op."""
+        return any(self.orders.get(user.id) is None for user in self.loop.users.get(op, ()))
+
+    def _is_stack(self, op: Op) -> bool:
+        return op.shape.rank > 1 and op.dims[0] == self.loop.trips
+
+    def _made_of(self, op: Op, kept: Mapping[Op, _Order]) -> Iterator[Op]:
+        """An op and those that it is made of in each iteration, but for those that are `kept`."""
+        seen, wanted = {op}, [op]
+        while wanted:
+            yield (one := wanted.pop())
+            for operand in map(unhindered, () if one.id in self.loop.reads else one.operands):
+                if self.orders.get(operand.id) and operand not in seen and operand not in kept:
+                    seen.add(operand)
+                    wanted.append(operand)
+
+
+def loop_tables(module: Module, device: Device) -> list[LoopTables]:
+    """Those of the loops that are in no other one."""
+    found = []
+    for loop in open_loops(module):
+        if loop.graph is module.entry:
+            found.append(_Loop(loop).tables(device))
+    return [tables for tables in found if tables is not None]
+
+
+def _joined(orders: Collection[_Order | None]) -> _Order | None:
+    """The order of what is made of what is in `orders`; None if there is none."""
+    known = [order for order in dict.fromkeys(orders) if order is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    placed = [order for order in known if order.place is not None]
+    directions = {order.direction for order in placed}
+    return placed[0] if directions in ({1}, {-1}) else None
+
+
+def _work(op: Op) -> int:
+    """Instructions that a thread spends on an op, about."""
+    if kind_of(op.opcode) is not Kind.ELEMENTWISE:
+        return 0
+    spec = spec_of(op.opcode)
+    return op.shape.size * max(1, spec.flops + 8 * spec.special)
