@@ -3,7 +3,7 @@
     python -m benchmarks.loops.by_form FOLDER [JOBS [PROGRAM...]]
 
 writes cubins for `benchmarks/revisions.py times`; of programs that are named, also those of larger
-clusters.
+clusters. With "threads" for a program: of all, blocks of other numbers of threads.
 
 Loops are those whose turns the program says: others turn as often as the data wants.
 """
@@ -30,15 +30,18 @@ from fusionstitch.options import Options
 LONGEST = 200_000.0
 #: Clusters of more blocks than the least that hold what iterations read.
 LARGER = ("cluster 4", "cluster 8")
+#: Blocks of other numbers of threads, for "threads" instead of the names of programs.
+THREADS = tuple(f"{form} {n}" for form in ("dealt", "block") for n in (64, 128, 256, 512, 1024))
 
 
 def kernels(programs: Collection[str] = ()) -> Iterator[tuple[str, Kernel, KernelFacts]]:
     """The kernels of programs, of all for none, by name, with what they do."""
     target = device("h200")
     for program, module in stored():
-        if programs and program not in programs:
+        sizes = programs == ["threads"]
+        if programs and program not in programs and not sizes:
             continue
-        for form in (*FORMS, *LARGER) if programs else FORMS:
+        for form in THREADS if sizes else (*FORMS, *LARGER) if programs else FORMS:
             made: list[tuple[Kernel, KernelFacts]] = []
             with taken(form, made):
                 core.stitch(module, Options(scorer="model"), target, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.count.account import account
@@ -19,7 +20,6 @@ from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.whiles.flat import Flat, flatten
 from fusionstitch.codegen.whiles.in_rows import InRows, in_rows, write_rows
-from fusionstitch.codegen.whiles.larger import fastest, read_tuning
 from fusionstitch.codegen.whiles.lower_phased import write_phased
 from fusionstitch.codegen.whiles.phased import (
     Phased,
@@ -28,6 +28,7 @@ from fusionstitch.codegen.whiles.phased import (
     in_one_block,
     on_the_grid,
 )
+from fusionstitch.codegen.whiles.sizes import WORTH, fastest, near, read_tuning
 from fusionstitch.codegen.whiles.told import facts
 from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS, turns
 from fusionstitch.codegen.whiles.written import Written
@@ -38,8 +39,8 @@ from fusionstitch.hlo.graph import Graph
 
 Form = InRows | Phased
 
-#: What all blocks running an iteration together take at most, beside the fastest form, for larger
-#: blocks to be tried, and the straight pieces of iterations at most: each is scheduled anew.
+#: What a form takes at most, beside the fastest one, for blocks of other sizes to be tried, and the
+#: straight pieces of iterations at most: each is scheduled anew.
 PROMISING, MOST_PIECES = 2.0, 8
 
 #: The forms of loops, by the word that a template begins with.
@@ -49,6 +50,11 @@ FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
     "cluster": in_clusters,
     "block": in_one_block,
     "grid": on_the_grid,
+}
+#: Of these, the ones whose blocks work alone, which may be asked how many threads they have.
+ALONE: Mapping[str, Callable[[Flat, Settings, int], Phased]] = {
+    "dealt": dealt_to_blocks,
+    "block": in_one_block,
 }
 
 
@@ -91,28 +97,36 @@ def plan_loops(
     if "block" in found and "grid" in found and found["grid"].written.lowered.grid == 1:
         del found["grid"]  # the same with the barriers of a grid
     best = min(found.values(), key=lambda one: one.us)
-    grid = found.get("grid", best)
-    if asked is None and settings.options.compared and grid.us < PROMISING * best.us:
-        best = min(best, _larger(grid, flat, settings), key=lambda one: one.us)
+    if asked is None and settings.options.compared:
+        promising = [one for one in found.values() if one.us < PROMISING * best.us]
+        sized = [_sized(one, flat, settings) for one in promising]
+        best = min([best, *sized], key=lambda one: one.us)
     if watch is not NOBODY:
         watch.lowered(best.begun.lowered, "lowered", "what the loops became")
     return _looped(region, best.form, best.begun, settings, watch)
 
 
-def _larger(grid: Looped, flat: Flat, settings: Settings) -> Looped:
-    """The form in which all blocks run an iteration together, of larger blocks where that is
-    faster."""
-    form = grid.form
-    if not isinstance(form, Phased) or form.form != "grid" or len(form.schedules) > MOST_PIECES:
-        return grid
+def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
+    """A form whose threads work together, in blocks of other sizes where that is faster."""
+    form = looped.form
+    if not isinstance(form, Phased) or len(form.schedules) > MOST_PIECES:
+        return looped
 
-    def made(tuning: Tuning) -> Looped:
+    def on_grid(tuning: Tuning) -> Looped:
         larger = on_the_grid(flat.copied(), settings, tuning)
         if larger.grid == 1:
             raise CodegenError("One block has a form of its own.")
-        return _compared(grid.region, larger, settings)
+        return _compared(looped.region, larger, settings)
 
-    return fastest(grid, Tuning(block=form.block), made)
+    if form.form == "grid":
+        return fastest(looped, Tuning(block=form.block), on_grid)
+    found = [looped]
+    for block in near(form.block) if form.alone else ():
+        with suppress(CodegenError):
+            made = ALONE[form.form](flat.copied(), settings, block)
+            found.append(_compared(looped.region, made, settings))
+    best = min(found, key=lambda one: one.us)
+    return best if best.us < WORTH * looped.us else looped
 
 
 def _holds(looped: Looped) -> bool:
@@ -122,13 +136,15 @@ def _holds(looped: Looped) -> bool:
 
 
 def _formed(name: str, flat: Flat, settings: Settings, asked: str | None) -> Form:
-    """A loop in a form; its template may say how many blocks clusters have, and of how many threads
-    and which tiles those of the grid are."""
+    """A loop in a form; its template may say how many blocks clusters have, how many threads others
+    have, and which tiles those of the grid."""
     match (asked or "").split():
         case ["loop", "cluster", *_, "cluster", blocks] if blocks.isdigit():
             return in_clusters(flat, settings, int(blocks))
         case ["loop", "grid", *_, "threads", threads, "tile", tile]:
             return on_the_grid(flat, settings, read_tuning(threads, tile))
+        case ["loop", alone, *_, "threads", threads] if alone in ALONE and threads.isdigit():
+            return ALONE[alone](flat, settings, int(threads))
     return FORMS[name](flat, settings)
 
 

@@ -98,10 +98,11 @@ class Phased:
         return self.program.flat
 
 
-def dealt_to_blocks(flat: Flat, settings: Settings) -> Phased:
-    """Each block runs all iterations of its own rows. Raises CodegenError without such rows."""
+def dealt_to_blocks(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
+    """Each block runs all iterations of its own rows; it may be `asked` how many threads it has.
+    Raises CodegenError without such rows."""
     cut = _dealt(flat, settings.device)
-    threads = threads_alone(cut, settings.device)
+    threads = threads_alone(cut, settings.device, asked)
     return _planned(cut, settings, share(settings.device, 1), threads)
 
 
@@ -131,10 +132,10 @@ def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Pha
     raise CodegenError("No cluster of blocks holds what all iterations read.")
 
 
-def in_one_block(flat: Flat, settings: Settings) -> Phased:
-    """One block runs all iterations."""
+def in_one_block(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
+    """One block runs all iterations; it may be `asked` how many threads it has."""
     cut = program(carry_conditions(flat))
-    threads = threads_alone(cut, settings.device)
+    threads = threads_alone(cut, settings.device, asked)
     return _planned(cut, settings, share(settings.device, 1), threads)
 
 

@@ -4,17 +4,19 @@ a multiprocessor, and the registers that hold what all iterations read."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.loops.stages import inner_extents
 from fusionstitch.codegen.schedule.tuning import power_of_two
 from fusionstitch.codegen.whiles.pieces import Program, Slot, Straight, repeats, straight_ones
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
 #: Threads of one block that works alone.
 MOST_THREADS, LEAST_THREADS = 1024, 32
+SIZES = (32, 64, 128, 256, 512, 1024)
 #: Elements that a thread of it sums up.
 SUMMED = 16
 #: Threads that a block keeps, however much each of fewer could hold.
@@ -45,16 +47,21 @@ def free_registers(threads: int, device: Device) -> int:
     return min(MOST_REGISTERS, device.registers_per_sm // threads) - WORKING
 
 
-def threads_alone(cut: Program, device: Device) -> Threads:
-    """The threads of blocks that have nothing to do with each other, or of the only one.
+def threads_alone(cut: Program, device: Device, asked: int | None = None) -> Threads:
+    """The threads of blocks that have nothing to do with each other, or of the only one; as many as
+    are `asked` for. Raises CodegenError for what blocks cannot have.
 
     Fewer threads can hold more: each needs some registers to compute with. Blocks that run at once
     take less time than one after the other, as they mostly wait.
     """
-    most = _most_threads(cut)
+    if asked is not None and asked not in SIZES:
+        known = ", ".join(map(str, SIZES))
+        raise CodegenError(f"Blocks of loops have {known} threads, not {asked}.")
+    most = asked or _most_threads(cut)
+    sizes = (most,) if asked else (most, most // 2, most // 4)
     wanted = min(MOST_RESIDENT, math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1)
     for resident in range(wanted, 0, -1):
-        if (found := _holding(cut, device, most, resident)) is not None:
+        if (found := _holding(cut, device, sizes, resident)) is not None:
             return found
     return Threads(most, 1, free_registers(most, device))
 
@@ -62,7 +69,7 @@ def threads_alone(cut: Program, device: Device) -> Threads:
 def threads_in_cluster(cut: Program, device: Device, blocks: int) -> Threads:
     """The threads of blocks that share each iteration, one to a multiprocessor."""
     most = _most_threads(cut, blocks)
-    found = _holding(cut, device, most, 1, blocks)
+    found = _holding(cut, device, (most, most // 2, most // 4), 1, blocks)
     return found or Threads(most, 1, free_registers(most, device))
 
 
@@ -74,13 +81,14 @@ def _most_threads(cut: Program, blocks: int = 1) -> int:
 
 
 def _holding(
-    cut: Program, device: Device, most: int, resident: int, blocks: int = 1
+    cut: Program, device: Device, sizes: Sequence[int], resident: int, blocks: int = 1
 ) -> Threads | None:
-    """The threads of `blocks` whose registers hold what all iterations read."""
+    """The threads of `blocks` whose registers hold what all iterations read: the first of `sizes`
+    that do."""
     read = PADDED * sum(read_again(cut).values()) / blocks
-    for block in (most, most // 2, most // 4):
+    for block in sizes:
         room = free_registers(block * resident, device)
-        if block >= min(most, FEW_THREADS) and read <= 4 * block * room:
+        if block >= min(sizes[0], FEW_THREADS) and read <= 4 * block * room:
             return Threads(block, resident, room, holds=True)
     return None
 

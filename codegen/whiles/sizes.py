@@ -1,4 +1,8 @@
-"""Larger blocks and tiles for a loop that all blocks run together.
+"""Sizes of blocks that are compared for a loop.
+
+Blocks that run loops alone have as many threads by default as an iteration keeps busy, if these
+have registers for what all iterations read. The more threads, the longer they wait for each other,
+and the fewer, the longer each works: a factor of two or four to either side is tried.
 
 A kernel has as many blocks by default as hide each other's loads. In a loop all of them wait for
 each other in every iteration, and the more there are, the longer: a barrier takes 2 us of four
@@ -15,12 +19,26 @@ from fractions import Fraction
 from typing import Protocol, TypeVar
 
 from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.whiles.threads import SIZES
 from fusionstitch.hlo.errors import CodegenError
 
+#: Factors on the threads of blocks that work alone.
+FACTORS = (Fraction(1, 4), Fraction(1, 2), Fraction(2))
+#: What one of another size takes at most beside the default: nearer ones the model cannot tell
+#: apart. 70 loops in blocks that were chosen so took 0.926 times as long as in the default ones, at
+#: 1.0 0.933 and at 0.85 0.940 (`python -m benchmarks.loops.by_form FOLDER JOBS threads`).
+WORTH = 0.93
 #: Threads of a block, and grid points of a tile as a factor, at most.
 MOST_THREADS, MOST_TILE = 1024, 16.0
 #: How often the fastest one so far is gone on from, and what a step has to take at most of before.
-STEPS, WORTH = 4, 0.98
+STEPS, STEP_WORTH = 4, 0.98
+
+
+def near(block: int) -> Iterator[int]:
+    """Other numbers of threads for blocks that work alone."""
+    for factor in FACTORS:
+        if (other := int(block * factor)) in SIZES:
+            yield other
 
 
 class Timed(Protocol):
@@ -53,7 +71,7 @@ def fastest(first: T, tuning: Tuning, made: Callable[[Tuning], T]) -> T:
             with suppress(CodegenError):
                 near.append((made(one), one))
         kernel, one = min(near, key=lambda each: each[0].us, default=(best, tuning))
-        if kernel.us >= WORTH * best.us:
+        if kernel.us >= STEP_WORTH * best.us:
             break
         best, tuning = kernel, one
     return best

@@ -1,4 +1,4 @@
-"""Loops that all blocks run together, in fewer and larger blocks."""
+"""Loops in blocks of other sizes than by default."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax import lax
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
 from fusionstitch.codegen.schedule.tuning import Tuning
-from fusionstitch.codegen.whiles.larger import fastest, larger, read_tuning
+from fusionstitch.codegen.whiles.sizes import fastest, larger, near, read_tuning
 from fusionstitch.compiler import core
 from fusionstitch.compiler.core import Stitched
 from fusionstitch.costmodel.devices import device
@@ -108,3 +108,63 @@ def test_larger_blocks_give_what_xla_gives(
 def test_what_blocks_cannot_be_is_refused(said: tuple[str, str]) -> None:
     with pytest.raises(CodegenError, match=r"threads|power of two"):
         read_tuning(*said)
+
+
+def recurrence(u: jax.Array, xs: jax.Array) -> Any:
+    """A gated one, whose weights registers hold if each thread has enough of them."""
+    units = xs.shape[-1] // 3
+
+    def step(h: jax.Array, x: jax.Array) -> Any:
+        a, b, c = jnp.split(h @ u, 3, axis=-1)
+        x, y, z = jnp.split(x, 3, axis=-1)
+        r, g = jax.nn.sigmoid(a + x), jax.nn.sigmoid(b + y)
+        h = (1 - g) * jnp.tanh(r * c + z) + g * h
+        return h, h
+
+    return lax.scan(step, jnp.zeros((xs.shape[1], units)), xs)
+
+
+def test_sizes_near_the_default() -> None:
+    assert list(near(512)) == [128, 256, 1024]
+    assert list(near(1024)) == [256, 512]
+    assert list(near(32)) == [64]
+
+
+def test_the_fastest_size_is_taken() -> None:
+    u, xs = (jax.ShapeDtypeStruct(n, jnp.float32) for n in ((64, 192), (80, 64, 192)))
+    [stitch] = on_h200(recurrence, u, xs).stitches
+    kernel = stitch.kernel
+    assert kernel.template == "loop dealt blocks 64 threads 512"
+    assert "u_1_held[" in kernel.source
+    [default] = on_h200(recurrence, u, xs, templates={kernel.name: "loop dealt"}).stitches
+    assert default.kernel.block == 1024
+    assert stitch.chosen.modelled_us < 0.94 * default.chosen.modelled_us
+    [again] = on_h200(recurrence, u, xs, templates={kernel.name: kernel.template}).kernels
+    assert again.source == kernel.source
+
+
+@pytest.mark.parametrize("threads", [32, 128, 1024])
+@pytest.mark.parametrize("form", ["dealt", "block"])
+def test_blocks_of_any_size_give_what_xla_gives(
+    host_compiler: str, form: str, threads: int
+) -> None:
+    draw = np.random.default_rng(0)
+    u, xs = (draw.standard_normal(n, np.float32) / 4 for n in ((8, 24), (6, 5, 24)))
+    with taken(f"{form} {threads}"):
+        [name] = (
+            k.name for k in stitched(recurrence, u, xs).kernels if k.template.startswith("loop")
+        )
+        template = f"loop {form} blocks 1 threads {threads}"
+        options = fs.Options(backend="emulate", fallback="error", templates={name: template})
+        compiled = fs.jit(recurrence, options=options).lower(u, xs).compile()
+        assert any(k.block == threads for k in compiled.stitched.kernels)
+        with jax.default_matmul_precision("highest"):
+            assert_near(compiled(u, xs), jax.jit(recurrence)(u, xs), 2e-6, rough=2e-2)
+
+
+def test_other_sizes_of_blocks_are_refused() -> None:
+    u, xs = (jax.ShapeDtypeStruct(n, jnp.float32) for n in ((64, 192), (80, 64, 192)))
+    [kernel] = on_h200(recurrence, u, xs).kernels
+    asked = {kernel.name: "loop dealt blocks 64 threads 96"}
+    with pytest.raises(fs.FusionStitchError, match="have 32, 64, 128, 256, 512, 1024 threads"):
+        on_h200(recurrence, u, xs, templates=asked, fallback="error")
