@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.passes.barriers import place_barriers
-from fusionstitch.codegen.ir.passes.branches import part_ways
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 
 
@@ -22,11 +21,6 @@ class KernelPass:
 
 VECTORS = "vectors"
 PASSES = (
-    KernelPass(
-        "branches",
-        "what one condition chooses again and again is computed in a branch for each way it goes",
-        part_ways,
-    ),
     KernelPass(
         VECTORS,
         "elements behind each other that a thread moves one by one are moved at once",
