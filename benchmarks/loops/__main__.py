@@ -180,16 +180,17 @@ def main() -> int:
         "planned": planned(rows),
         "rows": rows,
     }
+    path = asked.json or Path("benchmarks", "results", "loops.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")  # before what may take too long
+    print(json.dumps(results["means"], indent=1))
     if asked.by_hand:
         command = [sys.executable, "-m", "benchmarks.loops.by_hand"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         text = done.stdout if done.returncode == 0 else done.stderr
         results["by_hand"] = json.loads(text) if done.returncode == 0 else text[-500:]
         print(results["by_hand"])
-    path = asked.json or Path("benchmarks", "results", "loops.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n")
-    print(json.dumps(results["means"], indent=1))
+        path.write_text(json.dumps(results, indent=1) + "\n")
     return int(any("failure" in row or row["check"]["wrong"] for row in rows))
 
 
