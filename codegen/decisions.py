@@ -14,7 +14,7 @@ from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group, form_groups
-from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, find_stages
+from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, find_stages, materialized
 from fusionstitch.codegen.lower.functions import length
 from fusionstitch.codegen.memory.scratch import global_values
 from fusionstitch.codegen.memory.storage import plan_layout
@@ -32,13 +32,16 @@ from fusionstitch.codegen.schedule.walking import with_walks
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import Watch
-from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.devices import LANES, Device
+from fusionstitch.costmodel.estimate import boundary_us
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 
 #: Ops in a kernel's text, alike groups counted once: 550 of an unrolled LSTM's training step take
 #: NVRTC half a minute of one core.
 MOST_OPS = 2000
+#: What the threads of one block wait for each other, with what they read of others then.
+BLOCK_BARRIER_US = 0.1
 
 
 def decide_splits(graph: Graph, settings: Settings, way: Way) -> Splits:
@@ -61,7 +64,7 @@ def decide(graph: Graph, settings: Settings, way: Way, watch: Watch) -> Schedule
     if template is not None and template.phases:
         choice = done("choice", follow(template, graph, stream, device))
     else:
-        stages = done("stages", _stages(graph, stream))
+        stages = done("stages", _stages(graph, stream, settings))
         seen = _seen(device, way)
         groups = done("groups", form_groups(stages, seen, way is not Way.APART, stream))
         if way is not Way.APART:
@@ -95,11 +98,18 @@ def _seen(device: Device, way: Way) -> Device:
     return replace(device, sm_count=max(1, device.sm_count // device.cluster_limit))
 
 
-def _stages(graph: Graph, stream: Stream) -> list[Stage]:
-    stages = find_stages(graph, stream)
+def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
+    meeting = _meeting(settings.device) if settings.options.tuning.once else None
+    stages = find_stages(graph, stream, materialized(graph, stream, meeting))
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
     return stages
+
+
+def _meeting(device: Device) -> float:
+    """The operations that all threads could do while they wait for each other once."""
+    wait_us = max(boundary_us(device, device.sm_count), BLOCK_BARRIER_US)
+    return wait_us * device.cycles_per_us * LANES * device.sm_count
 
 
 def _with_streamed_rows(groups: list[Group], stream: Stream, device: Device) -> list[Group]:

@@ -28,6 +28,8 @@ LIBRARY_ROUTINE = 8
 #: Operations a dot may spend on computing an element of an operand again and again; an operand
 #: that would take more is computed once.
 DOT_REPEATS = 32
+#: Operations that take as long as reading an element.
+READ = 8
 #: Operations per element from which a value read by several stages is computed once.
 RECOMPUTE_LIMIT = 64
 #: Places at which a stage may compute inlined values again, each op at each index but its first:
@@ -146,32 +148,78 @@ def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
 _EFFORT_LIMIT = 1e18
 
 
-def materialized(graph: Graph, stream: Stream = NOTHING) -> frozenset[int]:
+def materialized(
+    graph: Graph, stream: Stream = NOTHING, meeting: float | None = None
+) -> frozenset[int]:
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
-    dots of a stream is computed once anyway."""
+    dots of a stream is computed once anyway. With `meeting`, the operations that all threads could
+    do while they wait for each other, also values that are read at several places, as by a stencil,
+    where it takes longer to compute them at each."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or op.attrs.get("of_matches")}
     kept: set[int] = set()
     weight: dict[int, float] = {}
+    #: the same, with what is read; and how many values are computed and read
+    cost: dict[int, float] = {}
+    values: dict[int, float] = {}
     tree = DominanceTree(graph.ops[:-1], dict.fromkeys(graph.root.operands))
     for op in graph.ops[:-1]:
         if needs_stage(op):
             kept.add(op.id)
         inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in kept)
         weight[op.id] = min(inherited + _effort(op), _EFFORT_LIMIT)
+        cost[op.id] = _summed(op, cost, kept, READ, _effort(op))
+        values[op.id] = _summed(op, values, kept, 1, 1)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
             continue
         if op.id in stream.between:
             continue
         again = max((_visits(graph.ops[r], op, stream) for r in readers[op.id] & dear), default=1.0)
         stages = len(readers[op.id]) + (op.id in outputs)
-        if weight[op.id] * (again - 1) >= DOT_REPEATS or (
-            stages > 1 and weight[op.id] >= RECOMPUTE_LIMIT and not _stands_in(op, readers, tree)
+        if (
+            weight[op.id] * (again - 1) >= DOT_REPEATS
+            or (
+                stages > 1
+                and weight[op.id] >= RECOMPUTE_LIMIT
+                and not _stands_in(op, readers, tree)
+            )
+            or (
+                meeting is not None
+                and (places := _places(graph, op)) > 1
+                and (
+                    cost[op.id] * op.shape.size * (places - 1) >= meeting
+                    or values[op.id] * places > MOST_AGAIN
+                )
+            )
         ):
             kept.add(op.id)
     return frozenset(kept)
+
+
+def _summed(
+    op: Op, each: Mapping[int, float], kept: Container[int], read: float, own: float
+) -> float:
+    """What an op takes with what it is made of, where its operands take `each`, and what is an
+    input or computed once is `read`."""
+    if op.opcode == "parameter":
+        return read
+    made = [read if o.id in kept else each[o.id] for o in dict.fromkeys(op.operands)]
+    return min(sum(made) + own, _EFFORT_LIMIT)
+
+
+def _places(graph: Graph, op: Op) -> int:
+    """At how many places elementwise ops and sums read a value, of those that it was moved to."""
+    found, wanted = set[int](), [op]
+    while wanted:
+        one = wanted.pop()
+        for user in graph.users[one.id]:
+            if kind_of(user.opcode) is Kind.MOVEMENT:
+                wanted.append(user)
+            else:
+                found.add(one.id)
+    return len(found)
 
 
 def _reading_stages(graph: Graph) -> list[frozenset[int]]:

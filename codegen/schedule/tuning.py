@@ -35,6 +35,7 @@ class Tuning:
     persistent     no more blocks than `blocks_per_sm` fill the device with; they loop over tiles
     cluster        blocks that share a row, 1 for none
     merge          False gives every loop a phase of its own instead of merging loops into blocks
+    once           True computes once what a loop reads at several places, if that takes less
 
     A choice that does not fit a loop (a team longer than the block, say) leaves that loop as it is.
     """
@@ -50,6 +51,7 @@ class Tuning:
     persistent: bool = False
     cluster: int | None = None
     merge: bool = True
+    once: bool = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

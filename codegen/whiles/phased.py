@@ -215,6 +215,7 @@ def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) 
         settings.options.tuning,
         block=block or None,
         blocks_per_sm=1 if device.own_blocks else None,
+        once=True,
     )
     options = replace(settings.options, tuning=tuning, overwrites=())
     own = Settings(device, options)

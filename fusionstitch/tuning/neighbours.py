@@ -22,6 +22,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "parts": (0.0, 0.5, 2.0, 4.0),
     "cluster": (1, 2, 4, 8),
     "merge": (False,),
+    "once": (True,),
 }
 
 

@@ -21,7 +21,7 @@ TUNINGS = (
     Tuning(tile=0.5, parts=2.0, vector_bytes=4),
     Tuning(parts=0.0, merge=False, block=1024),
     Tuning(block=256, team=64),
-    Tuning(block=512, team=128, blocks_per_sm=1),
+    Tuning(block=512, team=128, blocks_per_sm=1, once=True),
 )
 
 
