@@ -46,6 +46,43 @@ def gray_scott(side: int = 256, steps: int = 1000) -> Program:
     return run, (draw.uniform(side, side, low=0.9), draw.uniform(side, side, high=0.2))
 
 
+@loop("grid", side=8, steps=2)
+def fisher(side: int = 256, steps: int = 200) -> Program:
+    """Growth that spreads, by Runge-Kutta steps of fourth order: a stencil of a stencil of one."""
+
+    def slope(u: Any) -> Any:
+        return 0.4 * _laplace(u) + u * (1 - u) * jnp.exp(-0.5 * u)
+
+    def run(u: Any) -> Any:
+        def step(_: Any, u: Any) -> Any:
+            a = slope(u)
+            b = slope(u + 0.1 * a)
+            c = slope(u + 0.1 * b)
+            return u + 0.2 / 6 * (a + 2 * b + 2 * c + slope(u + 0.2 * c))
+
+        return lax.fori_loop(0, steps, step, u)
+
+    return run, (Draw(79).uniform(side, side),)
+
+
+@loop("block", points=16, steps=3)
+def burgers(points: int = 4096, steps: int = 500) -> Program:
+    """A shock on a ring, by Runge-Kutta steps of third order."""
+
+    def forward(u: Any, part: float) -> Any:
+        left, right = jnp.roll(u, 1), jnp.roll(u, -1)
+        return u + part * (0.1 * (left + right - 2 * u) - 0.25 * (right**2 - left**2))
+
+    def run(u: Any) -> Any:
+        def step(_: Any, u: Any) -> Any:
+            a = 0.75 * u + 0.25 * forward(forward(u, 0.4), 0.4)
+            return u / 3 + 2 / 3 * forward(a, 0.4)
+
+        return lax.fori_loop(0, steps, step, u)
+
+    return run, (Draw(80).uniform(points),)
+
+
 @loop("grid", side=8, steps=3)
 def wave(side: int = 384, steps: int = 400) -> Program:
     """The wave equation with a source, read at a row of microphones every step."""
