@@ -107,6 +107,16 @@ class Editor:
         fill_literal(made.literal, np.asarray(value, NUMPY_DTYPES[dtype]), made.shape)
         return made
 
+    def resolved(self, number: int) -> Any:
+        """What an instruction is, where tuples of the same computation lie between."""
+        one = self.by_id[number]
+        while one.opcode == "get-tuple-element":
+            given = self.by_id[one.operand_ids[0]]
+            if given.opcode != "tuple":
+                break
+            one = self.by_id[given.operand_ids[one.tuple_index]]
+        return one
+
     def replace(self, olds: Collection[int], new: Any) -> None:
         """Has who reads an instruction that is among `olds` read another one."""
         for reader in self.computation.instructions:

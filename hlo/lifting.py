@@ -9,6 +9,7 @@ from typing import Any
 
 from fusionstitch.hlo.edit import fill_shape, put
 from fusionstitch.hlo.graph import Op, Shape
+from fusionstitch.hlo.literals import modular
 from fusionstitch.hlo.loop_editor import LoopEditor
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.trips import carried
@@ -100,14 +101,15 @@ class Lifter:
         step = -steps.step if steps.backwards else steps.step
         first = self.loop.begin(steps.index)
         if steps.backwards:
-            last = outer.constant(op.dtype, steps.step * (self.trips - 1), source)
+            added = modular(steps.step * (self.trips - 1), op.dtype)
+            last = outer.constant(op.dtype, added, source)
             first = outer.add("add", op.shape, [first.id, last.id], source)
         numbers = outer.add("iota", shape, [], source)
         numbers.dimensions.append(0)
-        every = [outer.constant(op.dtype, step, source), first]
+        every = [outer.constant(op.dtype, modular(step, op.dtype), source), first]
         step_, first_ = (outer.add("broadcast", shape, [one.id], source).id for one in every)
-        added = outer.add("multiply", shape, [numbers.id, step_], source)
-        return Lifted(outer.add("add", shape, [added.id, first_], source), stacked=True)
+        moved = outer.add("multiply", shape, [numbers.id, step_], source)
+        return Lifted(outer.add("add", shape, [moved.id, first_], source), stacked=True)
 
     def _made(self, op: Op) -> Lifted:
         if (index := carried(op)) is not None:

@@ -125,6 +125,14 @@ def _is_splat(literal: Any, data: Any, shape: Shape, parts: int) -> bool:
 _HEADER = 12
 
 
+def modular(value: int, dtype: str) -> int:
+    """An integer in a type that it may not fit into: sums in that type stay right."""
+    kind = NUMPY_DTYPES[dtype]
+    bits = 8 * kind.itemsize
+    value %= 1 << bits
+    return value - (1 << bits) if kind.kind == "i" and value >= 1 << (bits - 1) else value
+
+
 def fill_literal(literal: Any, value: np.ndarray, shape_proto: Any) -> None:
     """Writes `value` into a LiteralProto whose (row-major) ShapeProto is `shape_proto`."""
     literal.shape.CopyFrom(shape_proto)

@@ -85,7 +85,7 @@ class _Edit:
             index = summed.inside.attrs["index"]
             self.loop.root.operand_ids[index] = summed.inside.origin
         for one in self.found.written:
-            update = inner.by_id[self.loop.root.operand_ids[one.index]]
+            update = inner.resolved(self.loop.root.operand_ids[one.index])
             self.loop.root.operand_ids[one.index] = update.operand_ids[0]
 
     def behind(self) -> None:

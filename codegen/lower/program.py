@@ -124,7 +124,7 @@ def translation_unit(
     yield from ('#include "fusionstitch.cuh"', "")
     tables = [b.name for b in lowered.buffers if b.space is Space.TABLE]
     yield from (_table(op, tables.pop(0)) for graph in graphs for op in graph if is_table(op))
-    yield from dict.fromkeys(line for graph in graphs for line in functors(graph))
+    yield from functors(graphs)
     for own in lowered.functions:
         yield from function(own)
     yield from map(comment, summary)

@@ -108,9 +108,9 @@ def _steps(op: Op) -> int:
     return math.prod(op.attrs["size"])
 
 
-def functors(graph: Graph) -> list[str]:
-    """The definitions that the reductions of a region need, each once."""
-    used = (op.attrs["reducer"] for op in graph if op.opcode == "reduce")
+def functors(graphs: Iterable[Graph]) -> list[str]:
+    """The definitions that the reductions of a kernel's regions need, each once."""
+    used = (op.attrs["reducer"] for graph in graphs for op in graph if op.opcode == "reduce")
     return list({m.functor: m.source for m in used if isinstance(m, Monoid)}.values())
 
 

@@ -18,11 +18,12 @@ import numpy as np
 from fusionstitch.costmodel.devices import LANES, Device
 from fusionstitch.hlo.graph import Module, Op
 from fusionstitch.hlo.lifting import Steps, is_liftable
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 from fusionstitch.hlo.tabulating import LoopTables, Table
 from fusionstitch.hlo.trips import carried
 from fusionstitch.hlo.tuples import unhindered
-from fusionstitch.patterns.loop_costs import moved_s
+from fusionstitch.patterns.loop_costs import SPARE_BYTES, moved_s
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
 #: Elements that a table has of an iteration at most: a thread reads them one by one.
@@ -84,7 +85,9 @@ class _Loop:
         before_us = device.launch_us + moved_s(size, device) * 1e6
         rows = max((op.shape.size for op in loop.results if not self._is_stack(op)), default=1)
         cycles = saved * max(1.0, rows / device.sm_count / LANES)
-        if not kept or loop.trips * cycles / device.cycles_per_us < before_us:
+        if not kept or size > SPARE_BYTES:
+            return None
+        if loop.trips * cycles / device.cycles_per_us < before_us:
             return None
         found = []
         for order in dict.fromkeys(kept.values()):
@@ -129,9 +132,17 @@ def loop_tables(module: Module, device: Device) -> list[LoopTables]:
     """Those of the loops that are in no other one."""
     found = []
     for loop in open_loops(module):
-        if loop.graph is module.entry:
+        # another counter's number of an iteration might pass the end of its type
+        if loop.graph is module.entry and loop.count.index in loop.steps and _fits(loop):
             found.append(_Loop(loop).tables(device))
     return [tables for tables in found if tables is not None]
+
+
+def _fits(loop: OpenLoop) -> bool:
+    """Whether the type of the counter has the numbers that it is from its start on."""
+    limits = np.iinfo(NUMPY_DTYPES[loop.results[loop.count.index].dtype])
+    count = loop.count
+    return limits.min <= count.step and limits.min <= count.step * count.trips <= limits.max
 
 
 def _joined(orders: Collection[_Order | None]) -> _Order | None:

@@ -12,11 +12,15 @@ import numpy as np
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import Graph, Module, Op, inside
 from fusionstitch.hlo.lifting import Cone, StackRead, Steps, is_liftable
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.stacking import StackWrite
 from fusionstitch.hlo.trips import Counted, carried, counted, integer, stepped
 from fusionstitch.hlo.tuples import is_taken_apart, resolved, unhindered
+
+#: Integers that count further than most loops turn.
+_WIDE = frozenset({"s32", "u32", "s64", "u64"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +58,12 @@ class OpenLoop:
 
     @cached_property
     def steps(self) -> Mapping[int, int]:
-        """What iterations add to elements that are integers, by the numbers of the elements."""
+        """What iterations add to elements that are integers, by the numbers of the elements. Small
+        ones, which soon pass the end of their type, are left out."""
         found = {}
         for index, after in enumerate(self.results):
             step = stepped(after, partial(_is_element, index))
-            if step is not None and not after.shape.rank:
+            if step is not None and not after.shape.rank and after.dtype in _WIDE:
                 found[index] = step
         return found
 
@@ -135,10 +140,8 @@ class OpenLoop:
 
     def evaluated(self, op: Op) -> np.ndarray | None:
         """A scalar integer in every iteration, None where it is made of more than the counter."""
-        if (index := carried(op)) is not None and index in self.steps:
-            first = integer(self.op.operands[0].operands[index])
-            ordered = np.arange(self.trips, dtype=np.int64)
-            return None if first is None else first + self.steps[index] * ordered
+        if (index := carried(op)) is not None:
+            return self._counted(index)
         if (value := splat(op)) is not None:
             return np.asarray(value)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank:
@@ -146,6 +149,20 @@ class OpenLoop:
         values = [self.evaluated(resolved(o)) for o in op.operands]
         known = [value for value in values if value is not None]
         return evaluate_op(op, known) if len(known) == len(values) else None
+
+    def _counted(self, index: int) -> np.ndarray | None:
+        """An element in every iteration, None where the program does not say, or it passes the end
+        of its type."""
+        ordered = np.arange(self.trips, dtype=np.int64)
+        if index == self.count.index:
+            return self.count.start + self.count.step * ordered
+        if index not in self.steps:
+            return None
+        op = self.op.operands[0].operands[index]
+        first, limits = integer(op), np.iinfo(NUMPY_DTYPES[op.dtype])
+        if first is None or not limits.min <= first + self.trips * self.steps[index] <= limits.max:
+            return None
+        return first + self.steps[index] * ordered
 
     @cached_property
     def reads(self) -> Mapping[int, StackRead]:

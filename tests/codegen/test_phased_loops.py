@@ -432,3 +432,24 @@ def test_the_text_of_a_loop_in_phases(
     only(form)
     [kernel] = from_text("diffusion").kernels
     golden(kernel.source)
+
+
+def largest_twice(x: jax.Array) -> jax.Array:
+    """Two reductions of pairs by the same body, one in a loop of the other's."""
+
+    def marked(x: jax.Array) -> jax.Array:
+        places = lax.broadcasted_iota(jnp.int32, x.shape, 1)
+        return x + (places == jnp.argmax(x, -1, keepdims=True)).astype(x.dtype)
+
+    inner = lambda x: lax.fori_loop(0, 3, lambda _, x: marked(x), x)  # noqa: E731
+    return lax.fori_loop(0, 3, lambda _, x: marked(inner(x)), x)
+
+
+@pytest.mark.parametrize("form", ["block", "dealt", "grid"])
+def test_pieces_share_the_definitions_of_what_they_reduce_by(host_compiler: str, form: str) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (8, 33)).astype(np.int32)
+    with taken(form):
+        ours = fs.jit(largest_twice, options=fs.Options(backend="emulate", fallback="error"))
+        [kernel] = ours.lower(x).compile().kernels
+        assert kernel.source.count("struct FsJoin") == 1
+        np.testing.assert_array_equal(ours(x), jax.jit(largest_twice)(x))

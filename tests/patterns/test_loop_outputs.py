@@ -162,3 +162,34 @@ def test_rows_are_dealt_once_their_mean_is_taken_behind_the_loop(host_compiler: 
     assert_near(ours(*args), jax.jit(fun)(*args), 2e-6, rough=2e-6)
     [kernel] = [k for k in ours.lower(*args).compile().kernels if k.template.startswith("loop")]
     assert kernel.template.startswith("loop rows")
+
+
+def written_at(place: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """A `fori_loop` that writes sums at a place of its own: JAX puts what its body gives into a
+    tuple in a tuple."""
+
+    def run(x: Any) -> Any:
+        def step(i: Any, carry: Any) -> Any:
+            n, x, sums = carry
+            sums = lax.dynamic_update_slice(sums, jnp.sum(x)[None], (place(i, n),))
+            return n + np.uint8(1), x * 0.5, sums
+
+        return lax.fori_loop(0, 300, step, (jnp.uint8(0), x, jnp.ones(300)))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("place", "moves"),
+    [
+        (lambda i, n: i, True),
+        (lambda i, n: 299 - i, True),
+        (lambda i, n: n.astype(np.int32), False),
+    ],
+    ids=["forwards", "backwards", "wrapping around"],
+)
+def test_stacks_that_a_loop_writes_itself(place: Callable[[Any, Any], Any], moves: bool) -> None:
+    x = FIRST.reshape(-1)
+    assert bool(behind(written_at(place), x)) == moves
+    ours = fs.jit(written_at(place), options=fs.Options(backend="emulate", fallback="error"))
+    assert_near(ours(x), jax.jit(written_at(place))(x), 2e-6, rough=2e-6)

@@ -97,6 +97,83 @@ def test_parts_of_stacks(reverse: bool, numbered: bool) -> None:
     assert sum(len(table.ops) for table in found.tables) == 2
 
 
+def with_counter(start: Any, step: Any, trips: int, down: bool = False) -> Callable[..., Any]:
+    """A loop whose hash is also of another element, to which iterations add a number."""
+
+    def run(seed: Any, x: Any) -> Any:
+        def go(carry: Any) -> Any:
+            n, m, x = carry
+            m_after = m - step if down else m + step
+            return n + 1, m_after, x * 0.5 + noise(mixed(seed, n, m), x)
+
+        zero = jnp.int32(0)
+        return lax.while_loop(lambda c: c[0] < trips, go, (zero, start, x))[1:]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "down"),
+    [
+        (np.uint32(7), np.uint32(3), True),
+        (np.uint32(0xFFFFFFF0), np.uint32(9), False),
+        (np.int32(-(2**31) + 2), np.int32(-(2**31)), True),
+        (np.int32(5), np.int32(-4), False),
+    ],
+)
+def test_elements_that_pass_the_end_of_their_type(start: Any, step: Any, down: bool) -> None:
+    fun = with_counter(start, step, STEPS, down)
+    assert tables(fun, SEED, STATE)
+    both = lambda seed, x, keys: (fun(seed, x), by_part(True, True)(keys, x))  # noqa: E731
+    assert len(tables(both, SEED, STATE, KEYS)) == 2
+
+
+def counted_by(dtype: Any, start: int, stop: int, down: bool = False) -> Callable[..., Any]:
+    def run(seed: Any, x: Any) -> Any:
+        def go(carry: Any) -> Any:
+            n, x = carry
+            after = n - dtype(1) if down else n + dtype(1)
+            return after, x * 0.5 + noise(mixed(seed, n), x)
+
+        goes_on = lambda c: c[0] > dtype(stop) if down else c[0] < dtype(stop)  # noqa: E731
+        return lax.while_loop(goes_on, go, (dtype(start), x))[1]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start", "stop", "down"),
+    [
+        (np.int8, -100, 100, False),
+        (np.uint8, 0, 200, False),
+        (np.uint32, 200, 0, True),
+        (np.int32, -(2**31) + 1, -(2**31) + 9, False),
+    ],
+)
+def test_numbers_of_iterations_whatever_counts_them(
+    dtype: Any, start: int, stop: int, down: bool
+) -> None:
+    """The number of one may not fit in the type of what counts them."""
+    fun = counted_by(dtype, start, stop, down)
+    assert bool(tables(fun, SEED, STATE)) == (dtype is np.int32)
+    ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))
+    assert_near(ours(SEED, STATE), jax.jit(fun)(SEED, STATE), 2e-6, rough=2e-6)
+
+
+def test_a_place_that_passes_the_end_of_its_type_is_no_order() -> None:
+    def run(stack: Any, x: Any) -> Any:
+        def go(carry: Any) -> Any:
+            n, place, x = carry
+            key = lax.dynamic_index_in_dim(stack, place, keepdims=False)
+            return n + 1, place + np.uint8(1), x * 0.5 + noise(mixed(key, n), x)
+
+        start = jnp.int32(0), jnp.uint8(0), x
+        return lax.while_loop(lambda c: c[0] < 300, go, start)[2]
+
+    stack = np.arange(300, dtype=np.uint32) * 7
+    tables(run, stack, STATE)
+
+
 def test_a_schedule() -> None:
     def run(x: Any) -> Any:
         def step(n: Any, x: Any) -> Any:
