@@ -14,7 +14,14 @@ from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group, form_groups
-from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, find_stages, materialized
+from fusionstitch.codegen.loops.stages import (
+    NOTHING,
+    Meeting,
+    Stage,
+    Stream,
+    find_stages,
+    materialized,
+)
 from fusionstitch.codegen.lower.functions import length
 from fusionstitch.codegen.memory.scratch import global_values
 from fusionstitch.codegen.memory.storage import plan_layout
@@ -99,17 +106,20 @@ def _seen(device: Device, way: Way) -> Device:
 
 
 def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
-    meeting = _meeting(settings.device) if settings.options.tuning.once else None
+    meeting = _meeting(settings) if settings.options.tuning.once else None
     stages = find_stages(graph, stream, materialized(graph, stream, meeting))
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
     return stages
 
 
-def _meeting(device: Device) -> float:
-    """The operations that all threads could do while they wait for each other once."""
+def _meeting(settings: Settings) -> Meeting:
+    """What it costs that all threads wait for each other once more."""
+    device, threads = settings.device, settings.options.tuning.block or 0
     wait_us = max(boundary_us(device, device.sm_count), BLOCK_BARRIER_US)
-    return wait_us * device.cycles_per_us * LANES * device.sm_count
+    lanes = LANES * device.sm_count
+    alone = threads if device.holds_one_block else 0
+    return Meeting(wait_us * device.cycles_per_us, lanes, alone)
 
 
 def _with_streamed_rows(groups: list[Group], stream: Stream, device: Device) -> list[Group]:

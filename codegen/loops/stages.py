@@ -40,6 +40,25 @@ MOST_AGAIN = 1 << 11
 BLOCK_ROWS = 128
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """What it costs that all threads wait for each other: `wait` operations of each lane, of which
+    there are `lanes`. A lone block of so many `threads`, 0 for others, has idle ones."""
+
+    wait: float
+    lanes: int
+    threads: int = 0
+
+    def pays(self, cost: float, size: int, reads: Sequence[float]) -> bool:
+        """Whether a value of a `size` is rather computed once, of which `reads` are the shares that
+        are read at each place: an element takes `cost` operations. A stencil would compute elements
+        again; of a value that is cut into parts, one thread would compute one of each while others
+        are idle: half of the time is won by not reading what it is made of for each."""
+        if size <= self.threads and cost * (len(reads) - 1) >= self.wait / 2:
+            return True
+        return cost * size * (sum(reads) - 1) >= self.wait * self.lanes
+
+
 @dataclass(eq=False)
 class Stage:
     """One parallel loop: `op` at index `dims`, sequential or cooperative over `inner`.
@@ -149,13 +168,12 @@ _EFFORT_LIMIT = 1e18
 
 
 def materialized(
-    graph: Graph, stream: Stream = NOTHING, meeting: float | None = None
+    graph: Graph, stream: Stream = NOTHING, meeting: Meeting | None = None
 ) -> frozenset[int]:
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
-    dots of a stream is computed once anyway. With `meeting`, the operations that all threads could
-    do while they wait for each other, also values that are read at several places, as by a stencil,
-    where it takes longer to compute them at each."""
+    dots of a stream is computed once anyway. Where threads may wait for each other once more
+    (`meeting`), also values that are read at several places, where that takes longer."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or op.attrs.get("of_matches")}
@@ -187,10 +205,10 @@ def materialized(
             )
             or (
                 meeting is not None
-                and (places := _places(graph, op)) > 1
+                and (reads := _reads(graph, op))
                 and (
-                    cost[op.id] * op.shape.size * (places - 1) >= meeting
-                    or values[op.id] * places > MOST_AGAIN
+                    meeting.pays(cost[op.id], op.shape.size, reads)
+                    or (sum(reads) > 1 and values[op.id] * sum(reads) > MOST_AGAIN)
                 )
             )
         ):
@@ -209,17 +227,17 @@ def _summed(
     return min(sum(made) + own, _EFFORT_LIMIT)
 
 
-def _places(graph: Graph, op: Op) -> int:
-    """At how many places elementwise ops and sums read a value, of those that it was moved to."""
-    found, wanted = set[int](), [op]
+def _reads(graph: Graph, op: Op) -> list[float]:
+    """The shares of a value that elementwise ops and sums read, of each place it was moved to."""
+    found, wanted = dict[int, float](), [op]
     while wanted:
         one = wanted.pop()
         for user in graph.users[one.id]:
             if kind_of(user.opcode) is Kind.MOVEMENT:
                 wanted.append(user)
             else:
-                found.add(one.id)
-    return len(found)
+                found[one.id] = min(1.0, one.shape.size / max(1, op.shape.size))
+    return list(found.values())
 
 
 def _reading_stages(graph: Graph) -> list[frozenset[int]]:
