@@ -2,7 +2,7 @@
 
 Blocks that run loops alone have as many threads by default as an iteration keeps busy, if these
 have registers for what all iterations read. The more threads, the longer they wait for each other,
-and the fewer, the longer each works: a factor of two or four to either side is tried.
+and the fewer, the longer each works: a half and a quarter are tried.
 
 A kernel has as many blocks by default as hide each other's loads. In a loop all of them wait for
 each other in every iteration, and the more there are, the longer: a barrier takes 2 us of four
@@ -22,12 +22,13 @@ from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.whiles.threads import SIZES
 from fusionstitch.hlo.errors import CodegenError
 
-#: Factors on the threads of blocks that work alone.
-FACTORS = (Fraction(1, 4), Fraction(1, 2), Fraction(2))
-#: What one of another size takes at most beside the default: nearer ones the model cannot tell
-#: apart. 70 loops in blocks that were chosen so took 0.926 times as long as in the default ones, at
-#: 1.0 0.933 and at 0.85 0.940 (`python -m benchmarks.loops.by_form FOLDER JOBS threads`).
-WORTH = 0.93
+#: Factors on the threads of blocks that work alone: twice as many were 1.33 and more times slower
+#: where the model took them.
+FACTORS = (Fraction(1, 4), Fraction(1, 2))
+#: What one of another size takes at most beside the default. 70 loops in blocks that were chosen so
+#: took 0.934 times as long as in the default ones, at 1.0 0.930 and at 0.93 0.944, at worst 1.22,
+#: 1.24 and 1.11 (`python -m benchmarks.loops.by_form FOLDER JOBS threads`).
+WORTH = 0.97
 #: Threads of a block, and grid points of a tile as a factor, at most.
 MOST_THREADS, MOST_TILE = 1024, 16.0
 #: How often the fastest one so far is gone on from, and what a step has to take at most of before.
