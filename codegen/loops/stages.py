@@ -188,8 +188,9 @@ def materialized(
             kept.add(op.id)
         inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in kept)
         weight[op.id] = min(inherited + _effort(op), _EFFORT_LIMIT)
-        cost[op.id] = _summed(op, cost, kept, READ, _effort(op))
-        values[op.id] = _summed(op, values, kept, 1, 1)
+        if meeting is not None:
+            cost[op.id] = _summed(op, cost, kept, READ, _effort(op))
+            values[op.id] = _summed(op, values, kept, 1, 1)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
             continue
         if op.id in stream.between:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fusionstitch.codegen.generate import CodegenOptions
 from fusionstitch.codegen.settings import Settings
@@ -13,13 +14,12 @@ from fusionstitch.hlo.counting import Counted
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.extract import instruction_of
 from fusionstitch.hlo.graph import Graph, Module, Op
-from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.row_counts import COUNT
 from fusionstitch.hlo.simplify import simplify_module
-from fusionstitch.hlo.trips import carried
+from fusionstitch.hlo.trips import stepped
 from fusionstitch.hlo.tuples import resolved
 from fusionstitch.patterns.loop_asks import flat_loop
-from fusionstitch.patterns.open_loops import editable_loops
+from fusionstitch.patterns.open_loops import editable_loops, is_element
 
 
 def loop_counts(module: Module, device: Device) -> list[Counted]:
@@ -69,11 +69,7 @@ def _counted(graph: Graph, loop: Op, settings: Settings) -> Counted | None:
 def _counters(body: Graph) -> Iterator[tuple[int, int]]:
     """What only counts iterations, and by how much."""
     for index, after in enumerate(map(resolved, body.root.operands)):
-        if after.opcode not in ("add", "subtract") or after.dtype != COUNT or after.shape.rank:
-            continue
-        one, other = map(resolved, after.operands)
-        if after.opcode == "add" and carried(one) != index:
-            one, other = other, one
-        step = splat(other)
-        if carried(one) == index and step is not None:
-            yield index, int(step) if after.opcode == "add" else -int(step)
+        if after.dtype == COUNT and not after.shape.rank:
+            step = stepped(after, partial(is_element, index))
+            if step is not None:
+                yield index, step

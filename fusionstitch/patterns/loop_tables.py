@@ -83,7 +83,7 @@ class _Loop:
                     saved += work - READ_CYCLES
         size = loop.trips * sum(op.shape.bytes for op in kept)
         before_us = device.launch_us + moved_s(size, device) * 1e6
-        rows = max((op.shape.size for op in loop.results if not self._is_stack(op)), default=1)
+        rows = max((op.shape.size for op in loop.results if not loop.is_stack(op)), default=1)
         cycles = saved * max(1.0, rows / device.sm_count / LANES)
         if not kept or size > SPARE_BYTES:
             return None
@@ -113,9 +113,6 @@ class _Loop:
     def _is_read(self, op: Op) -> bool:
         """Whether anything that no table can have reads an op."""
         return any(self.orders.get(user.id) is None for user in self.loop.users.get(op, ()))
-
-    def _is_stack(self, op: Op) -> bool:
-        return op.shape.rank > 1 and op.dims[0] == self.loop.trips
 
     def _made_of(self, op: Op, kept: Mapping[Op, _Order]) -> Iterator[Op]:
         """An op and those that it is made of in each iteration, but for those that are `kept`."""

@@ -62,7 +62,7 @@ class OpenLoop:
         ones, which soon pass the end of their type, are left out."""
         found = {}
         for index, after in enumerate(self.results):
-            step = stepped(after, partial(_is_element, index))
+            step = stepped(after, partial(is_element, index))
             if step is not None and not after.shape.rank and after.dtype in _WIDE:
                 found[index] = step
         return found
@@ -94,8 +94,11 @@ class OpenLoop:
     @cached_property
     def streamed(self) -> int:
         """Bytes of the stacks that all iterations read and write."""
-        shapes = (op.shape for op in self.results)
-        return sum(s.bytes for s in shapes if s.rank > 1 and s.dims[0] == self.trips)
+        return sum(op.shape.bytes for op in self.results if self.is_stack(op))
+
+    def is_stack(self, op: Op) -> bool:
+        """Whether an array has a part for each iteration."""
+        return op.shape.rank > 1 and op.dims[0] == self.trips
 
     def is_handed_on(self, op: Op) -> bool:
         """Whether `op` is an element that stays what it is."""
@@ -211,8 +214,9 @@ class OpenLoop:
         return Cone(tuple(found[i] for i in sorted(found)), known, steps or {})
 
 
-def _is_element(index: int, op: Op) -> bool:
-    return carried(op) == index
+def is_element(index: int, op: Op) -> bool:
+    """Whether an op of a loop's body, tuples seen through, is an element of what it carries."""
+    return carried(resolved(op)) == index
 
 
 def open_loops(module: Module) -> Iterator[OpenLoop]:
