@@ -60,12 +60,12 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, eq=False)
 class Workpiece:
     """A module at the time when it is planned. `literals` were taken out of it (`hlo/detached.py`);
-    `make` gives the kernels of patterns as the program would have them, None for those that cannot
-    be built."""
+    `make` gives the kernels of patterns of a module as the program would have them, None for those
+    that cannot be built."""
 
     module: Module
     literals: Sequence[bytes]
-    make: Callable[[Sequence[Pattern]], Sequence[tuple[Kernel, Artifact] | None]]
+    make: Callable[[Module, Sequence[Pattern]], Sequence[tuple[Kernel, Artifact] | None]]
 
 
 #: Revises the plans of a module's graphs by what is measured of their patterns, which it returns.
@@ -309,7 +309,7 @@ class _Run:
             planned = plan_graphs(module, self.planner)
         if self.judge is not None:
             with self.timed("measure"):
-                work = Workpiece(module, self.literals, partial(self.make, module))
+                work = Workpiece(module, self.literals, self.make)
                 self.evidence = self.judge(work, list(dict.fromkeys(planned.values())))
         reached = (graph for graph in module.stitchable if graph in planned)
         return tuple(moved(planned[graph].plan, graph, self.device) for graph in reached)

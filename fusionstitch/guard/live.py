@@ -7,6 +7,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusionstitch.codegen.kernel import Kernel
@@ -16,11 +17,10 @@ from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.model_errors import errors
 from fusionstitch.errors import FusionStitchError, MeasureError
+from fusionstitch.guard.ended import ended, is_ended_by_data
 from fusionstitch.guard.groups import Group
 from fusionstitch.guard.guard import Doubts, Guard
-from fusionstitch.guard.sides import sides
-from fusionstitch.hlo.graph import inside
-from fusionstitch.hlo.trips import counted
+from fusionstitch.guard.sides import in_part, sides, taken_out
 from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
@@ -52,10 +52,8 @@ def _unproven(pattern: Pattern, score: Score) -> bool:
 
 
 def _loop_in_doubt(pattern: Pattern, score: Score) -> bool:
-    """Whether a loop is measured: one that ends by its count, whatever it is given."""
-    loops = [op for one in pattern.ops for op in (one, *inside(one)) if op.opcode == "while"]
     sure = score.ours_us * SURE_LOOP <= score.xla_us
-    return not sure and score.xla_us <= LONGEST_LOOP_US and all(map(counted, loops))
+    return not sure and score.xla_us <= LONGEST_LOOP_US
 
 
 def _within_error(pattern: Pattern, score: Score) -> bool:
@@ -140,6 +138,14 @@ def _database() -> Database:
     return Database()
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Two sides, and what XLA's takes more than they show."""
+
+    sides: Sides
+    waits_us: float
+
+
 class Live:
     """Compares groups of patterns of one module, each once per device, versions and XLA's flags.
 
@@ -169,36 +175,45 @@ class Live:
 
     def measure(self, groups: Sequence[Group]) -> Mapping[str, Comparison]:
         """Runs both sides of each, and keeps the times."""
-        patterns = dict.fromkeys(one.pattern for group in groups for one in group.chosen)
-        made = dict(zip(patterns, self.work.make(list(patterns)), strict=True))
-        built = [
-            (group, pair) for group in groups if (pair := self._sides(group, made)) is not None
-        ]
-        if not built:
+        counted = [group for group in groups if not is_ended_by_data(group)]
+        patterns = list(dict.fromkeys(one.pattern for group in counted for one in group.chosen))
+        made = dict(zip(patterns, self.work.make(self.work.module, patterns), strict=True))
+        found = [(group, one) for group in groups if (one := self._asked(group, made)) is not None]
+        if not found:
             return {}
         try:
-            times = self.compare([pair for _, pair in built])
+            times = self.compare([one.sides for _, one in found])
         except MeasureError as error:
             logger.info("patterns are modelled, not measured: %s", error)
             self.whole = False
             return {}
-        found = {}
-        for (group, _), (ours, theirs) in zip(built, times, strict=True):
-            found[group.key] = Comparison(ours, theirs, len(group.chosen))
-            meta = {"xla_us": theirs}
-            self.database.put_timing(self._key(group), self.device.name, ours, meta)
-        return found
+        comparisons = {}
+        for (group, one), (ours, theirs) in zip(found, times, strict=True):
+            us = ours, theirs + one.waits_us
+            comparisons[group.key] = Comparison(*us, len(group.chosen))
+            self.database.put_timing(self._key(group), self.device.name, us[0], {"xla_us": us[1]})
+        return comparisons
 
-    def _sides(
+    def _asked(
         self, group: Group, made: Mapping[Pattern, tuple[Kernel, Artifact] | None]
-    ) -> Sides | None:
-        patterns = [one.pattern for one in group.chosen]
-        built = [(pattern, *one) for pattern in patterns if (one := made[pattern]) is not None]
-        if len(built) < len(patterns):
-            self.whole = False
-            return None
+    ) -> _Asked | None:
+        """What is run for a group. `made` are the program's kernels; where the data ends a loop,
+        what is measured has others."""
+        work = self.work
         try:
-            return sides(self.work, group, built)
+            if is_ended_by_data(group):
+                part = ended(work, group, self.device)
+                module, patterns, waits_us = part.module, part.patterns, part.waits_us
+                made = dict(zip(patterns, work.make(module, patterns), strict=True))
+            else:
+                module, waits_us = taken_out(work, group), 0.0
+                patterns = tuple(one.pattern for one in group.chosen)
+            built = [(pattern, *one) for pattern in patterns if (one := made[pattern]) is not None]
+            if len(built) < len(patterns):
+                self.whole = False
+                return None
+            stitches = in_part(group, module, built)
+            return _Asked(sides(work, group, module, stitches), waits_us)
         except FusionStitchError as error:
             logger.info("a pattern is modelled, not measured: %s", error)
             return None

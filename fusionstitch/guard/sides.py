@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.compiler.core import Workpiece
@@ -11,7 +12,7 @@ from fusionstitch.hlo.detached import attach
 from fusionstitch.hlo.edit import entry_of
 from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.extract import extract, instruction_of
-from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.graph import Graph, Module, Op
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.measure.places import below
 from fusionstitch.measure.side_by_side import Sides
@@ -19,53 +20,76 @@ from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 
 
-def sides(
-    work: Workpiece, group: Group, built: Sequence[tuple[Pattern, Kernel, Artifact]]
-) -> Sides:
-    """Raises VerifyError where the ops cannot be taken out of the module."""
+@dataclass(frozen=True, eq=False)
+class Stitch:
+    """A kernel that takes the place of `removed` ops of a group's module."""
+
+    outputs: tuple[Op, ...]
+    inputs: tuple[Op, ...]
+    removed: tuple[Op, ...]
+    kernel: Kernel
+    artifact: Artifact
+
+
+def taken_out(work: Workpiece, group: Group) -> Module:
+    """The ops of a group as a module of their own. Raises VerifyError where that cannot be."""
+    near, name = group.near, f"near_{group.key[:8]}"
+    return from_proto(extract(work.module, near.graph, near.inputs, near.outputs, name))
+
+
+def in_part(
+    group: Group, part: Module, built: Sequence[tuple[Pattern, Kernel, Artifact]]
+) -> list[Stitch]:
+    """The kernels of patterns, of the whole or of the group's module, in the latter, whose
+    instructions have the ids they have in the whole."""
     near = group.near
-    theirs = extract(work.module, near.graph, near.inputs, near.outputs, f"near_{group.key[:8]}")
-    part = from_proto(theirs)
     border = {
         instruction_of(op, near.graph.aliases): parameter
         for op, parameter in zip(near.inputs, part.entry.parameters, strict=True)
     }
     there = {i.id for i in entry_of(part.proto).instructions}
-    calls = [_call(part.entry, near.graph, border, there, *one) for one in built]
-    load = Preparation("load", LOAD_TARGET, loading_config([a for _, _, a in built]))
-    ours = export(part, calls, load)
-    return Sides(
-        theirs=attach(theirs, work.literals),
-        ours=attach(ours, work.literals),
-        cold=group.cold,
-        below=below(part.entry),
-        ops=len(near.ops),
-        about_us=group.xla_us,
-    )
 
-
-def _call(
-    entry: Graph,
-    graph: Graph,
-    border: dict[int, Op],
-    there: set[int],
-    pattern: Pattern,
-    kernel: Kernel,
-    artifact: Artifact,
-) -> Replacement:
-    """The pattern's call in the part, whose instructions have the ids they had in the whole."""
-
-    def moved(op: Op) -> Op:
+    def moved(op: Op, graph: Graph) -> Op:
+        if graph is part.entry:
+            return op
         ident = instruction_of(op, graph.aliases)
         return border.get(ident) or Op(op.opcode, op.shape, name=op.name, origin=ident)
 
-    return Replacement(
-        graph=entry,
-        outputs=tuple(map(moved, pattern.outputs)),
-        inputs=tuple(map(moved, pattern.inputs)),
-        removed=tuple(op for op in pattern.ops if op.origin in there),
-        name=kernel.name,
-        target=TARGET,
-        config=artifact.config(),
-        scratch=kernel.scratch,
+    return [
+        Stitch(
+            outputs=tuple(moved(op, pattern.graph) for op in pattern.outputs),
+            inputs=tuple(moved(op, pattern.graph) for op in pattern.inputs),
+            removed=tuple(op for op in pattern.ops if op.origin in there),
+            kernel=kernel,
+            artifact=artifact,
+        )
+        for pattern, kernel, artifact in built
+    ]
+
+
+def sides(work: Workpiece, group: Group, part: Module, stitches: Sequence[Stitch]) -> Sides:
+    """A group's module as XLA compiles it, and with kernels in it. Raises VerifyError where these
+    cannot be put into it."""
+    calls = [
+        Replacement(
+            graph=part.entry,
+            outputs=one.outputs,
+            inputs=one.inputs,
+            removed=one.removed,
+            name=one.kernel.name,
+            target=TARGET,
+            config=one.artifact.config(),
+            scratch=one.kernel.scratch,
+        )
+        for one in stitches
+    ]
+    load = Preparation("load", LOAD_TARGET, loading_config([one.artifact for one in stitches]))
+    theirs: bytes = part.proto.SerializeToString(deterministic=True)
+    return Sides(
+        theirs=attach(theirs, work.literals),
+        ours=attach(export(part, calls, load), work.literals),
+        cold=group.cold,
+        below=below(part.entry),
+        ops=len(group.near.ops),
+        about_us=group.xla_us,
     )

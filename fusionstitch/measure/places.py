@@ -11,6 +11,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 LEAST = 2
 #: What an index goes through on its way: conversions, wraps of negative ones, shapes.
 _HANDED_ON = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
+#: What takes elements of its first operand.
+_TAKING = frozenset({"gather", "dynamic-slice"})
 
 
 def below(graph: Graph) -> tuple[int, ...]:
@@ -23,16 +25,35 @@ def _below(graph: Graph, parameter: Op) -> int:
     if parameter.dtype not in INTEGERS:
         return LEAST
     extents: list[int] = []
-    seen, todo = {parameter.id}, [parameter]
+    seen, todo = {(graph, parameter)}, [(graph, parameter)]
     while todo:
-        op = todo.pop()
-        for user in graph.users[op.id]:
+        within, op = todo.pop()
+        for user in within.users[op.id]:
             extents += _indexed(user, op)
-            handed_on = kind_of(user.opcode) in _HANDED_ON and user.dtype in INTEGERS
-            if handed_on and user.id not in seen:
-                seen.add(user.id)
-                todo.append(user)
+            for one in _handed_on(within, user, op):
+                if one not in seen:
+                    seen.add(one)
+                    todo.append(one)
     return max(LEAST, min(extents, default=LEAST))
+
+
+def _handed_on(graph: Graph, user: Op, index: Op) -> list[tuple[Graph, Op]]:
+    """What a `user` of `index` makes of it that may be an index, with the graph it is in: a loop
+    hands what it begins with to its iterations."""
+    taken = user.opcode in _TAKING and user.operands[0] is index
+    if (taken or kind_of(user.opcode) in _HANDED_ON) and user.dtype in INTEGERS:
+        return [(graph, user)]
+    loops = [one for one in graph.users[user.id] if one.opcode == "while"]
+    if user.opcode != "tuple" or not loops:
+        return []
+    places = [number for number, one in enumerate(user.operands) if one is index]
+    return [
+        (called, read)
+        for loop in loops
+        for called in loop.called
+        for read in called.users[called.parameters[0].id]
+        if read.opcode == "get-tuple-element" and read.attrs["index"] in places
+    ]
 
 
 def _indexed(user: Op, index: Op) -> list[int]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS
 from fusionstitch.compiler import core
 from fusionstitch.costmodel.model_errors import ModelError
 from fusionstitch.guard import live
@@ -189,18 +190,32 @@ def test_a_loop_that_ends_by_its_count_is_measured(ours_us: float, database: Dat
     assert (findings.SLOWER in reasons(found)) == (ours_us > 50)
 
 
-def test_loops_that_their_data_ends_or_that_are_sure_are_not_measured(database: Database) -> None:
+def test_a_loop_whose_kernel_is_surely_faster_is_not_measured(database: Database) -> None:
+    short = jax.ShapeDtypeStruct((1024,), jnp.float32)
+    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
+    both = Both(lambda n: (60.0, 50.0), runs=False)
+    data = lowered(counted_ring, short)
+    found = guarded(data, both, database, doubts=measured, strong_doubts=left)
+    assert both.count == 0
+    assert len(chosen(found)) == 1
+
+
+@pytest.mark.parametrize("ours_us", [600.0, 760.0])
+def test_a_loop_that_its_data_ends_is_measured(ours_us: float, database: Database) -> None:
+    """Ended by a count, on both sides. What XLA takes then, it takes beside what its host waits to
+    hear whether there is another iteration."""
+
     def until(u: jax.Array) -> jax.Array:
         return jax.lax.while_loop(lambda u: u.sum() < 9.0, ring, u)
 
-    short = jax.ShapeDtypeStruct((1024,), jnp.float32)
+    both = Both(lambda n: (ours_us, 50.0), runs=False)
     measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
-    for fun, spec in ((until, LONG_RING), (counted_ring, short)):
-        both = Both(lambda n: (60.0, 50.0), runs=False)
-        data = lowered(fun, spec)
-        found = guarded(data, both, database, doubts=measured, strong_doubts=left)
-        assert both.count == 0
-        assert len(chosen(found)) == 1
+    data = lowered(until, LONG_RING)
+    found = guarded(data, both, database, doubts=measured, strong_doubts=left)
+    assert both.count == 1
+    [compared] = found.evidence.comparisons.values()
+    assert compared.xla_us == 50.0 + UNKNOWN_TRIPS * H200.loop_wait_us == 750.0
+    assert len(chosen(found)) == (ours_us < 750)
 
 
 def test_the_model_s_proof_is_the_table_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,11 +271,11 @@ def test_what_could_not_be_measured_is_not_tried_again(
     tried: list[str] = []
     plain = live.sides
 
-    def refusing(work: Any, group: Any, built: Any) -> Any:
+    def refusing(work: Any, group: Any, *rest: Any) -> Any:
         tried.append(group.key)
         if group.near.inputs[0].shape.dims[0] == 1024:
             raise VerifyError("It stands for no instruction.")
-        return plain(work, group, built)
+        return plain(work, group, *rest)
 
     monkeypatch.setattr(live, "sides", refusing)
     both = Both(lambda n: (9.0, 9.0), runs=False)

@@ -27,6 +27,17 @@ def summed(rows: Any, place: Any) -> Any:
     return jax.ops.segment_sum(rows, place, 31)
 
 
+def read_in_turn(table: Any, tokens: Any) -> Any:
+    return jax.lax.scan(lambda s, i: (s + table[i].sum(0), None), jnp.zeros(48), tokens)[0]
+
+
+def followed(table: Any, place: Any) -> Any:
+    def step(_: Any, place: Any) -> Any:
+        return jnp.take_along_axis(table, place[:, None], 1)[:, 0].astype(jnp.int32)
+
+    return jax.lax.fori_loop(0, 9, step, place)
+
+
 @pytest.mark.parametrize(
     ("fun", "shapes", "below"),
     [
@@ -43,6 +54,8 @@ def summed(rows: Any, place: Any) -> Any:
             ROWS - 99,
         ),
         (onehot, (TABLE, TOKENS), places.LEAST),
+        (read_in_turn, (TABLE, TOKENS), ROWS),
+        (followed, (TABLE, jax.ShapeDtypeStruct((5003,), jnp.int32)), 48),
     ],
 )
 def test_the_least_extent_that_is_indexed(fun: Any, shapes: Any, below: int) -> None:
