@@ -101,9 +101,12 @@ def plan_loops(
         promising = [one for one in found.values() if one.us < PROMISING * best.us]
         sized = [_sized(one, flat, settings) for one in promising]
         best = min([best, *sized], key=lambda one: one.us)
+    form, begun = best.form, best.begun
+    if isinstance(form, Phased) and form.alone:
+        begun = write_phased(form, settings, ahead=True)
     if watch is not NOBODY:
-        watch.lowered(best.begun.lowered, "lowered", "what the loops became")
-    return _looped(region, best.form, best.begun, settings, watch)
+        watch.lowered(begun.lowered, "lowered", "what the loops became")
+    return _looped(region, form, begun, settings, watch)
 
 
 def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
@@ -158,8 +161,9 @@ def form_of(template: str) -> tuple[str, ...]:
 
 
 def _compared(region: Graph, form: Form, settings: Settings) -> Looped:
-    """A region's loops in a form, as they are compared with others: not behind all passes, since
-    what forms take was found where threads read element by element."""
+    """A region's loops in a form, as they are compared with others: not behind all passes and with
+    no loads on their way, since what forms take was found where threads read element by element,
+    when they need it."""
     begun = write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
     return _looped(region, form, begun, settings, left_out=(VECTORS,))
 

@@ -291,7 +291,8 @@ class Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
     to read what some of them hold. Where the number of an iteration is called `turn`, sites are
     those that it changes and that stand behind its first barrier, or (`early`) before it; else
-    those that nothing changes. They are loads, or `stores`."""
+    those that nothing changes. They are loads, or `stores`. All stand `behind` a barrier where
+    barriers are placed later."""
 
     def __init__(
         self,
@@ -303,9 +304,10 @@ class Walk:
         *,
         early: bool = False,
         stores: bool = False,
+        behind: bool = False,
     ):
         self.loop, self.kinds, self.named, self.turn = loop, kinds, named, turn
-        self.early, self.stores, self.met = early, stores, False
+        self.early, self.stores, self.behind, self.met = early, stores, behind, behind
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative: those of
         #: the hardware have no sign
@@ -329,7 +331,7 @@ class Walk:
 
     def once(self) -> Loop:
         """The loop, whose iterations read what is held by now."""
-        self.number, self.met = 0, False
+        self.number, self.met = 0, self.behind
         return replace(self.loop, body=self.body(self.loop.body, _Frame(dict(self.start))))
 
     def body(self, body: Iterable[Statement], frame: _Frame) -> tuple[Statement, ...]:

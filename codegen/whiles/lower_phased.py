@@ -49,10 +49,12 @@ from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
-def write_phased(form: Phased, settings: Settings) -> Written:
-    """The statements of the loops. Raises CodegenError where a value has no place."""
+def write_phased(form: Phased, settings: Settings, ahead: bool = False) -> Written:
+    """The statements of the loops; in blocks that work alone, inputs of an iteration are on their
+    way from where it begins if they are to be loaded `ahead`. Raises CodegenError where a value has
+    no place."""
     device = settings.device
-    lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
+    lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block, ahead)
     resident, meet = form.threads.resident, form.scope is Scope.GRID
     lowered = replace(lowering.lowered(), per_sm=resident if meet or resident > 1 else 0)
     return Written(lowered, lowering.graphs, lowering.scratch, meet, names=lowering.names)
@@ -62,8 +64,8 @@ class PhasedLowering:
     """Writes the pieces of a program, for blocks with `room` bytes of shared memory. `scratch` are
     the shapes of the kernel's own buffers, `graphs` the pieces in their order."""
 
-    def __init__(self, phased: Phased, numerics: str, room: int):
-        self.phased, self.numerics, self.room = phased, numerics, room
+    def __init__(self, phased: Phased, numerics: str, room: int, ahead: bool):
+        self.phased, self.numerics, self.room, self.ahead = phased, numerics, room, ahead
         self.shared = shared_bytes(phased)
         self.flat = phased.program.flat
         self.writer = Writer()
@@ -193,8 +195,9 @@ class PhasedLowering:
                     writer.add(Swap(self.name(now), self.name(next_)))
 
     def hold(self) -> None:
-        """Has the loop that was just written read from registers what it can; where the blocks of a
-        cluster meet in it, inputs are on their way meanwhile, and outputs wait until they have."""
+        """Has the loop that was just written read from registers what it can; where threads meet in
+        it, inputs are on their way meanwhile, and outputs wait until the blocks of a cluster
+        have."""
         items = self.writer.block.items
         loop = items.pop()
         assert isinstance(loop, (For, While))
@@ -204,13 +207,16 @@ class PhasedLowering:
         threads = (self.phased.block, self.phased.grid)
         before, loop = hold(loop, kinds, self.phased.threads.registers, threads, self.writer.name)
         items += before
-        if self.phased.scope is Scope.CLUSTER and isinstance(loop, For):
+        alone, cluster = self.phased.alone, self.phased.scope is Scope.CLUSTER
+        if isinstance(loop, For) and (cluster or (alone and self.ahead)):
             inputs = [b.name for b in self.buffers if b.space is Space.INPUT]
             constant = {name: kinds[name] for name in inputs if name in kinds}
-            before, loop = load_ahead(loop, constant, threads, self.writer.name)
+            before, loop = load_ahead(loop, constant, threads, self.writer.name, behind=alone)
+            items += before
+        if isinstance(loop, For) and cluster:
             outputs = {b.name: b.kind for b in self.buffers if b.space is Space.OUTPUT}
             behind, loop = store_behind(loop, outputs, threads, self.writer.name)
-            items += [*before, *behind]
+            items += behind
         items.append(loop)
 
     def asked(self, condition: Op | Slot) -> Name:

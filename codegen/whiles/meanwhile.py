@@ -1,5 +1,5 @@
-"""What a thread does with memory while its blocks meet: loads that are on their way by then, and
-stores that the barrier does not wait for.
+"""What a thread does with memory while threads meet: loads that are on their way by then, and
+stores that the barrier of a cluster does not wait for.
 
 What each iteration reads at a place of its own, such as the inputs of a step, is loaded where the
 iteration begins if it stands behind a barrier, else by the iteration before. What it stores for
@@ -54,11 +54,13 @@ def load_ahead(
     kinds: Mapping[str, str],
     threads: tuple[int, int],
     named: Callable[[str], str],
+    behind: bool = False,
 ) -> tuple[list[Statement], For]:
     """What comes before a loop, and the loop, whose iterations load buffers at places that only the
     number of the iteration changes: what they read behind a barrier where they begin, and what the
-    next one reads before its first barrier behind their own first one."""
-    walk = Walk(loop, kinds, threads, named, loop.variable)
+    next one reads before its first barrier behind their own first one. Where barriers are placed
+    later, all is taken to be read `behind` one."""
+    walk = Walk(loop, kinds, threads, named, loop.variable, behind=behind)
     walk.once()
     ahead = all_loaded(walk, MOST_AHEAD, "ahead", "on its way while threads meet")
     before, made = walk.asked(ahead), walk.once()

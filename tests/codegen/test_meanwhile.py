@@ -29,11 +29,24 @@ def turns(*body: Statement) -> For:
     return For("int", "turn", number(0), number(5), body=body)
 
 
-def ahead(loop: For) -> tuple[list[str], list[str]]:
+def ahead(loop: For, behind: bool = False) -> tuple[list[str], list[str]]:
     """What comes before a loop whose loads of "w" are on their way, and the loop."""
     names = (f"n{number}" for number in count())
-    before, made = load_ahead(loop, {"w": "float"}, (32, 1), lambda _: next(names))
+    before, made = load_ahead(loop, {"w": "float"}, (32, 1), lambda _: next(names), behind)
     return text(before).splitlines(), text([made]).splitlines()
+
+
+def test_where_barriers_are_placed_later_all_is_loaded_where_the_step_begins() -> None:
+    loop = turns(Let("float", "y", Name("x")), used(load(TURN * 8)))
+    before, made = ahead(loop, behind=True)
+    assert not before
+    assert made[1:5] == [
+        "  // w: on its way while threads meet",
+        "  float n2;",
+        "  n2 = w[turn * 8];",
+        "  const float y = x;",
+    ]
+    assert ahead(loop)[1] == text([loop]).splitlines()
 
 
 def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() -> None:
