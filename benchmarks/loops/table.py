@@ -79,7 +79,7 @@ def loops() -> dict[str, Loop]:
     """All of them, by name."""
     for kind in KINDS:
         importlib.import_module(f"benchmarks.loops.{kind}")
-    return _LOOPS
+    return dict(sorted(_LOOPS.items(), key=lambda found: KINDS.index(found[1].kind)))
 
 
 def find(names: Sequence[str]) -> list[Loop]:
