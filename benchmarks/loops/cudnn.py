@@ -17,10 +17,12 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import describe
+from benchmarks.loops.table import Loop, Program
 
 #: Hidden width and steps, for 128 sequences.
 SIZES = ((64, 20), (64, 200), (128, 100), (256, 50), (512, 20))
@@ -38,42 +40,31 @@ def packed(params: Any) -> Any:
     return {"flat": jnp.concatenate([part.ravel() for part in parts]), "out": params["out"]}
 
 
-def programs(
-    hidden: int, steps: int
-) -> dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]:
-    """By implementation a forward pass and a training step, and what both are called with."""
+def programs(hidden: int, steps: int) -> dict[str, dict[str, Program]]:
+    """By implementation a forward pass and a training step, each of (params, xs, labels)."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import rnn
 
-    from benchmarks.loops.recurrent import _lstm, lstm_train
+    from benchmarks.loops.recurrent import _lstm, classifying, lstm_train
 
-    train, given = lstm_train(BATCH, hidden, steps)
-    params, xs, labels = jax.tree.map(jnp.asarray, given)
+    params, xs, labels = jax.tree.map(jnp.asarray, lstm_train(BATCH, hidden, steps)[1])
     lengths = jnp.full((BATCH,), steps, jnp.int32)
     zero = jnp.zeros((1, BATCH, hidden))
 
-    def forward(params: Any, xs: Any, labels: Any) -> Any:
-        return _lstm(params, xs)
-
-    def last(params: Any, xs: Any) -> Any:
+    def cudnn(params: Any, xs: Any) -> Any:
         given = xs, zero, zero, params["flat"], lengths
         return rnn.lstm(*given, hidden, hidden, 1, 0.0, False)[1][0]
 
-    def cudnn_forward(params: Any, xs: Any, labels: Any) -> Any:
-        return last(params, xs)
+    def both(last: Callable[[Any, Any], Any], *args: Any) -> dict[str, Program]:
+        def forward(params: Any, xs: Any, labels: Any) -> Any:
+            return last(params, xs)
 
-    def loss(params: Any, xs: Any, labels: Any) -> Any:
-        log_p = jax.nn.log_softmax(last(params, xs) @ params["out"])
-        return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=1))
+        return {"forward": (forward, args), "train": (classifying(last), args)}
 
-    def cudnn_train(params: Any, xs: Any, labels: Any) -> Any:
-        value, slope = jax.value_and_grad(loss)(params, xs, labels)
-        return jax.tree.map(lambda p, g: p - 0.1 * g, params, slope), value
-
-    ours = forward, train, (params, xs, labels)
-    theirs = cudnn_forward, cudnn_train, (packed(params), jnp.swapaxes(xs, 0, 1), labels)
-    return {"xla": ours, "fusionstitch": ours, "cudnn": theirs}
+    scan = both(_lstm, params, xs, labels)
+    theirs = both(cudnn, packed(params), jnp.swapaxes(xs, 0, 1), labels)
+    return {"xla": scan, "fusionstitch": scan, "cudnn": theirs}
 
 
 def compared(hidden: int, steps: int, repeats: int) -> dict[str, Any]:
@@ -83,35 +74,24 @@ def compared(hidden: int, steps: int, repeats: int) -> dict[str, Any]:
 
     import fusionstitch as fs
     from benchmarks.loops.spans import spans_us
+    from benchmarks.loops.worker import Side
     from benchmarks.profiling import profile
 
     found: dict[str, Any] = {"hidden": hidden, "steps": steps, "batch": BATCH}
     losses: dict[str, float] = {}
-    for name, (forward, train, args) in programs(hidden, steps).items():
-        jit: Any = fs.jit if name == "fusionstitch" else jax.jit
-        for kind, fun in (("forward", forward), ("train", train)):
-            run = jit(fun, keep_unused=True).lower(*args).compile()
-            if stitched := getattr(run, "stitched", None):
-                module = bytes(stitched.module)
-            else:
-                lowered: Any = jax.jit(fun, keep_unused=True).lower(*args)
-                module = bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
-            spans = spans_us(module, jax.tree.leaves(args), repeats)
-
-            def calls(count: int, run: Any = run, args: Any = args) -> None:
-                for _ in range(count):
-                    result = run(*args)
-                jax.block_until_ready(result)
-
-            calls(3)
-            traced = profile(calls, 3)
+    for name, kinds in programs(hidden, steps).items():
+        for kind, program in kinds.items():
+            loop = Loop(kind, "recurrent", "rows", partial(tuple, program), {}, {})
+            side = Side(loop, fs.jit if name == "fusionstitch" else jax.jit, {})
+            spans = spans_us(side.module(), jax.tree.leaves(side.args), repeats)
+            side.calls(3)
+            traced = profile(side.calls, 3)
             found[f"{kind}_{name}"] = {
                 "us": round(statistics.median(spans), 2),
                 "kernels_us": traced and round(traced["gpu_us"], 2),
                 "kernels": traced and traced["kernels"],
             }
-            if kind == "train":
-                losses[name] = float(np.asarray(run(*args)[1]))
+        losses[name] = float(np.asarray(side.run(*side.args)[1]))
     found["off"] = {n: abs(loss / losses["xla"] - 1.0) for n, loss in losses.items()}
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -49,6 +50,20 @@ def _weights(draw: Draw, width: int, hidden: int, gates: int) -> dict[str, Any]:
     }
 
 
+def classifying(last: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """A training step of (params, xs, labels), by the last hidden state of a network."""
+
+    def loss(params: Any, xs: Any, labels: Any) -> Any:
+        log_p = jax.nn.log_softmax(last(params, xs) @ params["out"])
+        return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=1))
+
+    def train(params: Any, xs: Any, labels: Any) -> tuple[Any, Any]:
+        value, slope = jax.value_and_grad(loss)(params, xs, labels)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, slope), value
+
+    return train
+
+
 @loop("rows", batch=3, hidden=4, steps=3)
 def lstm_forward(batch: int = 128, hidden: int = 64, steps: int = 20) -> Program:
     draw = Draw(51)
@@ -64,18 +79,13 @@ def gru_forward(batch: int = 128, hidden: int = 128, steps: int = 50) -> Program
 @loop("rows", donated=1, batch=3, hidden=4, steps=3)
 def lstm_train(batch: int = 128, hidden: int = 64, steps: int = 20) -> Program:
     """A step of gradient descent on a classifier of sequences; the parameters are donated."""
-
-    def loss(params: Any, xs: Any, labels: Any) -> Any:
-        log_p = jax.nn.log_softmax(_lstm(params, xs) @ params["out"])
-        return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=1))
-
-    def train(params: Any, xs: Any, labels: Any) -> tuple[Any, Any]:
-        value, slope = jax.value_and_grad(loss)(params, xs, labels)
-        return jax.tree.map(lambda p, g: p - 0.1 * g, params, slope), value
-
     draw = Draw(53)
     params = {**_weights(draw, hidden, hidden, 4), "out": draw.weight(hidden, 10)}
-    return train, (params, draw.normal(steps, batch, hidden), draw.integers(batch, high=10))
+    return classifying(_lstm), (
+        params,
+        draw.normal(steps, batch, hidden),
+        draw.integers(batch, high=10),
+    )
 
 
 @loop("rows", batch=3, hidden=4, steps=3)
