@@ -136,7 +136,11 @@ class Hazards:
 def _global_areas(kernel: Lowered) -> dict[str, Area]:
     among = Scope.BLOCK if kernel.grid == 1 else Scope.GRID
     buffers = (b.name for b in kernel.buffers if b.space in _SHARED_BY_THE_GRID)
-    return {name: Area(buffer=name, among=among) for name in buffers}
+    found = {name: Area(buffer=name, among=among) for name in buffers}
+    for one in kernel.buffers:
+        if one.by is not None:
+            found[one.name] = found[one.by.output] = Area(buffer=one.by.output, among=one.by.among)
+    return found
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from fusionstitch.codegen.ir.statements import Function, Statement
+from fusionstitch.codegen.ir.statements import Function, Scope, Statement
 
 
 class Space(enum.Enum):
@@ -18,6 +18,15 @@ class Space(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Overwriting:
+    """The buffer of an output that may lie in an input's memory, and `among` whom: what threads of
+    that scope read of the input, only they write over."""
+
+    output: str
+    among: Scope
+
+
+@dataclass(frozen=True)
 class Buffer:
     """`size` elements of C type `kind` (type in memory). An input is `overwritten` where an output
     may lie in the same memory."""
@@ -27,6 +36,8 @@ class Buffer:
     size: int
     space: Space
     overwritten: bool = False
+    #: what may be written over an input when all threads are done with it
+    by: Overwriting | None = None
 
 
 @dataclass(frozen=True)

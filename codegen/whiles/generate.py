@@ -213,6 +213,7 @@ def write_loops(looped: Looped, settings: Settings) -> Kernel:
         shared_bytes=lowered.shared,
         cooperative=written.meet,
         cluster=lowered.cluster,
+        in_place=written.in_place,
         template=form.template,
         facts=(
             *looped.facts.facts,

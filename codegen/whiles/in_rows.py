@@ -12,6 +12,7 @@ from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.codegen.whiles.lower import Lowering, Memory
+from fusionstitch.codegen.whiles.overwrites import Pairs, row_by_row
 from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.codegen.whiles.rows import Rows, find_rows
 from fusionstitch.codegen.whiles.written import Written
@@ -59,18 +60,21 @@ def in_rows(flat: Flat, settings: Settings) -> InRows:
 
 def write_rows(form: InRows, settings: Settings) -> Written:
     """The statements of the loops. Raises CodegenError where a value has no place."""
-    return Written(_lowered(form, settings), [form.flat.graph])
+    pairs = row_by_row(form.flat, form.rows)
+    return Written(_lowered(form, settings, pairs), [form.flat.graph], in_place=pairs)
 
 
-def _lowered(form: InRows, settings: Settings) -> Lowered:
+def _lowered(form: InRows, settings: Settings, in_place: Pairs) -> Lowered:
     flat, graph, writer = form.flat, form.flat.graph, Writer()
     writer.name(graph.name)
     inputs = [writer.name(p.name or "input") for p in graph.parameters[: flat.inputs]]
     roots = graph.root.operands[: flat.outputs]
     outputs = [writer.name(f"{op.name or op.opcode}_out") for op in roots]
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
+    over = {i for _, i in in_place}
+    begun = enumerate(zip(graph.parameters, inputs, strict=False))
     buffers = [
-        *(buffer_of(p, n, Space.INPUT) for p, n in zip(graph.parameters, inputs, strict=False)),
+        *(buffer_of(p, n, Space.INPUT, i in over) for i, (p, n) in begun),
         *(buffer_of(op, n, Space.OUTPUT) for op, n in zip(roots, outputs, strict=True)),
         *(buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables),
     ]

@@ -42,6 +42,7 @@ from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.held import hold
 from fusionstitch.codegen.whiles.meanwhile import load_ahead, store_behind
+from fusionstitch.codegen.whiles.overwrites import Pairs, overwriting, phase_by_phase
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
 from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target, repeats
 from fusionstitch.codegen.whiles.written import Written
@@ -57,7 +58,9 @@ def write_phased(form: Phased, settings: Settings, ahead: bool = False) -> Writt
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block, ahead)
     resident, meet = form.threads.resident, form.scope is Scope.GRID
     lowered = replace(lowering.lowered(), per_sm=resident if meet or resident > 1 else 0)
-    return Written(lowered, lowering.graphs, lowering.scratch, meet, names=lowering.names)
+    return Written(
+        *(lowered, lowering.graphs, lowering.scratch, meet, lowering.in_place), names=lowering.names
+    )
 
 
 class PhasedLowering:
@@ -77,6 +80,7 @@ class PhasedLowering:
         self.names: dict[Slot, str] = {}
         self.buffers: list[Buffer] = []
         self.scratch: list[Shape] = []
+        self.in_place: Pairs = ()
         self.tables: list[Buffer] = []
         self.graphs: list[Graph] = []
 
@@ -85,13 +89,16 @@ class PhasedLowering:
         self.writer.declare(BLOCK.name)
         for repeat in repeats(phased.pieces):
             assert not repeat.step or self.writer.name(repeat.step) == repeat.step
-        for p in flat.graph.parameters[: flat.inputs]:
-            name = self.writer.name(p.name or "input")
-            self.names[phased.program.slots[p.id]] = name
-            self.buffers.append(buffer_of(p, name, Space.INPUT))
+        inputs = [self.writer.name(p.name or "input") for p in flat.graph.parameters[: flat.inputs]]
         roots = flat.graph.root.operands[: flat.outputs]
         shapes = dealt.shapes if dealt else [op.shape for op in roots]
         self.outputs = [self.writer.name(f"{op.name or op.opcode}_out") for op in roots]
+        self.in_place = phase_by_phase(phased)
+        over = overwriting(phased, self.in_place, self.outputs)
+        for i, (p, name) in enumerate(zip(flat.graph.parameters, inputs, strict=False)):
+            self.names[phased.program.slots[p.id]] = name
+            buffer = buffer_of(p, name, Space.INPUT, i in over)
+            self.buffers.append(replace(buffer, by=over.get(i)))
         for op, name, shape in zip(roots, self.outputs, shapes, strict=True):
             self.buffers.append(replace(buffer_of(op, name, Space.OUTPUT), size=shape.size))
         if phased.scope is Scope.CLUSTER:

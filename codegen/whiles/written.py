@@ -21,3 +21,5 @@ class Written:
     names: Mapping[Slot, str] = field(kw_only=True, default_factory=dict)
     scratch: Sequence[Shape] = ()
     meet: bool = False
+    #: (output, input) pairs that may share memory
+    in_place: tuple[tuple[int, int], ...] = ()

@@ -28,7 +28,7 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Overwriting, Space
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -109,6 +109,12 @@ COPY = Function(
 
 def copied(source: str, target: str) -> Call:
     return Call("copy", (number(0), Name(source), Name(target)))
+
+
+def in_place(*body: Statement) -> Lowered:
+    """A kernel whose output may lie in the memory of its input, for the threads of a block."""
+    over = replace(BUFFERS[0], overwritten=True, by=Overwriting("out", Scope.BLOCK))
+    return replace(kernel(*body), buffers=(over, *BUFFERS[1:]))
 
 
 FAULTS: dict[str, tuple[Lowered, str]] = {
@@ -291,6 +297,10 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
         kernel(SPILL, BLOCKS, FETCH),
         "between is read with no barrier behind a write",
     ),
+    "an input that others may still read": (
+        in_place(rows(Store("out", Integer(ROW), load("x", ROW * -1 + 63)))),
+        "out is written with no barrier behind a read",
+    ),
     "scratch in a function": (
         kernel(SPILL, copied("between", "out"), functions=[COPY]),
         "between is read with no barrier behind a write",
@@ -302,6 +312,14 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
 }
 
 RIGHT: dict[str, Lowered] = {
+    "an output over what all are done with": in_place(
+        rows(let("sum", load("x", ROW * -1 + 63))),
+        BLOCKS,
+        rows(Store("out", Integer(ROW), number(0))),
+    ),
+    "an output over what the same thread read": in_place(
+        rows(Store("out", Integer(ROW), load("x", ROW)))
+    ),
     "a barrier of the block": kernel(ROWS_SHARED, KEEP, BLOCKS, USE),
     "a barrier in both branches": kernel(
         ROWS_SHARED,
