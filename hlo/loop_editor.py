@@ -97,9 +97,24 @@ class LoopEditor:
             sort_instructions(editor.computation)
 
 
-def read_part(inner: Editor, stack: Any, op: Op, place: Any, dtype: str) -> Any:
-    """The part of a stack of what iterations make as `op` that is at a `place`, of type `dtype`."""
-    source, shape = inner.by_id[op.origin], op.shape
+def write_part(loop: LoopEditor, number: int, op: Op, shape: Shape, at: Op) -> Element:
+    """A stack as one more element of a loop, the `number`-th new one, of that `shape`: an iteration
+    writes what it makes as `op`, at place `at`."""
+    inner, outer, around = loop.inner, loop.outer, loop.instruction
+    source = inner.by_id[op.origin]
+    whole = loop.read(loop.carried + number, shape, source)
+    row = inner.add("reshape", Shape(op.dtype, (1, *op.dims)), [source.id], source)
+    zeros = [inner.zero(at.dtype, source).id] * len(op.dims)
+    operands = [whole.id, row.id, inner.by_id[at.origin].id, *zeros]
+    written = inner.add("dynamic-update-slice", shape, operands, source)
+    first = outer.add("broadcast", shape, [outer.zero(shape.dtype, around).id], around)
+    return Element(shape, first.id, written.id)
+
+
+def read_part(inner: Editor, stack: Any, op: Op, place: Any, dtype: str, source: Any = None) -> Any:
+    """The part of a stack of what iterations make as `op` that is at a `place`, of type `dtype`;
+    `source` is the instruction that it stands for, if `op` is none of the body's."""
+    source, shape = source or inner.by_id[op.origin], op.shape
     begins = [place.id, *[inner.zero(dtype, source).id] * shape.rank]
     cut = Shape(shape.dtype, (1, *shape.dims))
     piece = inner.add("dynamic-slice", cut, [stack.id, *begins], source)

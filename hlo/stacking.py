@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch.hlo.edit import put
-from fusionstitch.hlo.graph import Graph, Module, Op, Shape
+from fusionstitch.hlo.graph import Graph, Module, Op
 from fusionstitch.hlo.lifting import Cone, Lifter
-from fusionstitch.hlo.loop_editor import Element, LoopEditor, become, edit_loops
+from fusionstitch.hlo.loop_editor import LoopEditor, become, edit_loops, write_part
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,24 +68,15 @@ class _Edit:
     def inside(self) -> None:
         """An iteration writes its values into stacks that the loop carries. What is computed behind
         it is not touched any more."""
-        inner, outer, at = self.inner, self.outer, self.found.at
-        elements = []
-        for number, value in enumerate(self.found.stacks):
-            source, shape = inner.by_id[value.origin], self.lifter.shape(value)
-            whole = self.loop.read(self.loop.carried + number, shape, source)
-            row = inner.add("reshape", Shape(value.dtype, (1, *value.dims)), [source.id], source)
-            zeros = [inner.zero(at.dtype, source).id] * len(value.dims)
-            operands = [whole.id, row.id, inner.by_id[at.origin].id, *zeros]
-            written = inner.add("dynamic-update-slice", shape, operands, source)
-            zero = outer.zero(shape.dtype, self.loop.instruction)
-            first = outer.add("broadcast", shape, [zero.id], self.loop.instruction)
-            elements.append(Element(shape, first.id, written.id))
-        self.loop.widen(elements)
+        found, shape = self.found, self.lifter.shape
+        self.loop.widen(
+            [write_part(self.loop, n, op, shape(op), found.at) for n, op in enumerate(found.stacks)]
+        )
         for summed in self.found.sums:
             index = summed.inside.attrs["index"]
             self.loop.root.operand_ids[index] = summed.inside.origin
         for one in self.found.written:
-            update = inner.resolved(self.loop.root.operand_ids[one.index])
+            update = self.inner.resolved(self.loop.root.operand_ids[one.index])
             self.loop.root.operand_ids[one.index] = update.operand_ids[0]
 
     def behind(self) -> None:

@@ -12,6 +12,7 @@ from fusionstitch.hlo.hoisting import hoist
 from fusionstitch.hlo.importer import from_message
 from fusionstitch.hlo.loop_constants import carry
 from fusionstitch.hlo.loop_tuples import separate
+from fusionstitch.hlo.residuals import compute_again
 from fusionstitch.hlo.stacking import take_out
 from fusionstitch.hlo.tabulating import tabulate
 from fusionstitch.patterns.loop_asks import loop_asks
@@ -19,6 +20,7 @@ from fusionstitch.patterns.loop_constants import loop_constants
 from fusionstitch.patterns.loop_counts import loop_counts
 from fusionstitch.patterns.loop_outputs import loop_outputs
 from fusionstitch.patterns.loop_products import loop_products
+from fusionstitch.patterns.loop_residuals import loop_residuals
 from fusionstitch.patterns.loop_sums import loop_sums
 from fusionstitch.patterns.loop_tables import loop_tables
 
@@ -67,12 +69,16 @@ def _tables(module: Module, device: Device) -> bool:
     return bool(found)
 
 
+def _residuals(module: Module, device: Device) -> bool:
+    return compute_again(module, loop_residuals(module, device))
+
+
 #: A rule edits the proto of a module, and says whether it did.
 Rule = Callable[[Module, Device], bool]
 #: Rules for loops to have the form that kernels can have, each until it finds nothing.
 FORMS: tuple[Rule, ...] = (_tuples, _constants, _asks, _counts)
 #: Rules of what leaves loops, in their order.
-RULES: tuple[Rule, ...] = (_sums, _outputs, _products, _tables)
+RULES: tuple[Rule, ...] = (_sums, _outputs, _products, _residuals, _tables)
 
 
 def formed(module: Module, device: Device) -> Module:

@@ -1,0 +1,127 @@
+"""Residuals that a gradient's loop computes again instead of reading them, in a module's proto.
+
+The loop of a gradient reads, iteration by iteration, what the loop before it stacked. What follows
+from less than that is computed where it is read, and is stacked no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.hlo.edit import Editor, FreshNames, forget_order
+from fusionstitch.hlo.extract import instruction_of
+from fusionstitch.hlo.graph import Graph, Module, Op, Shape
+from fusionstitch.hlo.lifting import StackRead
+from fusionstitch.hlo.loop_editor import Element, LoopEditor, read_part, write_part
+from fusionstitch.hlo.tuples import unhindered
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """What an iteration of the first loop makes as `op`, and stacks as element `index`; the second
+    loop has that stack as its element `inside`, of which it `reads` parts."""
+
+    op: Op
+    index: int
+    inside: int
+    reads: tuple[StackRead, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Again:
+    """Residuals of `loop` that `reader`, which has as many iterations, computes again.
+
+    `loop` stacks `new` values at place `at`. By the ids of ops of its body, `stacks` are the
+    elements of what it carries that have the values of all iterations, the new ones behind the
+    others; `same` those that it hands on as they are. `feeds` are the elements of `reader` that are
+    elements of `loop`, by these."""
+
+    graph: Graph
+    loop: Op
+    reader: Op
+    trips: int
+    residuals: tuple[Residual, ...]
+    new: tuple[Op, ...]
+    at: Op
+    stacks: dict[int, int]
+    same: dict[int, int]
+    feeds: dict[int, int]
+
+
+def compute_again(module: Module, found: Sequence[Again]) -> bool:
+    """Edits the module's proto, which is to be read again where this is true."""
+    names, changed = FreshNames(module.proto), False
+    computations = {c.id: c for c in module.proto.computations}
+    for one in found:
+        around = Editor(module.proto, computations[one.graph.proto_id], names)
+        first, second = (
+            LoopEditor(around, around.by_id[loop.origin or 0]) for loop in (one.loop, one.reader)
+        )
+        if not first.sharded and not second.sharded:
+            _Edit(first, second, one).run()
+            changed = True
+    if changed:
+        forget_order(module.proto)
+    return changed
+
+
+class _Edit:
+    """The edit of the two loops."""
+
+    def __init__(self, first: LoopEditor, second: LoopEditor, found: Again):
+        self.first, self.second, self.found = first, second, found
+        self.elements: list[Element] = []
+        #: elements of the first loop in the second one
+        self.inside: dict[int, Any] = {}
+        self.made: dict[tuple[int, int], Any] = {}
+
+    def run(self) -> None:
+        found, first, second = self.found, self.first, self.second
+        first.widen(
+            [write_part(first, n, op, self.shape(op), found.at) for n, op in enumerate(found.new)]
+        )
+        for one in found.residuals:
+            for read in one.reads:
+                second.inner.replace({instruction_of(read.op, {})}, self.value(one.op, read))
+        second.widen(self.elements)
+        for one in found.residuals:  # neither loop has the stack any more
+            kept = first.read(one.index, self.shape(one.op), first.instruction)
+            first.root.operand_ids[one.index] = kept.id
+            second.given.operand_ids[one.inside] = first.begin(one.index).id
+        first.close()
+        second.close()
+
+    def shape(self, op: Op) -> Shape:
+        """That of the stack of an op."""
+        return Shape(op.dtype, (self.found.trips, *op.dims))
+
+    def value(self, op: Op, read: StackRead) -> Any:
+        """An op of the first loop's body, in the second one's, where that read a part."""
+        op, inner, found = unhindered(op), self.second.inner, self.found
+        key = op.id, read.place.id
+        if key in self.made:
+            return self.made[key]
+        source = self.first.inner.by_id[op.origin]
+        if op.id in found.stacks:
+            stack = self.element(found.stacks[op.id], self.shape(op), source)
+            place = inner.by_id[read.place.origin]
+            made = read_part(inner, stack, op, place, read.place.dtype, source)
+        elif op.id in found.same:
+            made = self.element(found.same[op.id], op.shape, source)
+        else:
+            made = inner.bring(source, [self.value(o, read).id for o in op.operands])
+        self.made[key] = made
+        return made
+
+    def element(self, index: int, shape: Shape, source: Any) -> Any:
+        """Element `index` of the first loop in the second one."""
+        if index not in self.inside:
+            number = self.found.feeds.get(index, self.second.carried + len(self.elements))
+            made = self.inside[index] = self.second.read(number, shape, source)
+            if index not in self.found.feeds:
+                kept = self.first.is_handed_on(index)
+                given = self.first.begin(index) if kept else self.first.result(index, shape)
+                self.elements.append(Element(shape, given.id, made.id))
+        return self.inside[index]
