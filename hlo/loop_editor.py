@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from fusionstitch.hlo import schema
 from fusionstitch.hlo.edit import (
     Editor,
     FreshNames,
@@ -83,13 +84,43 @@ class LoopEditor:
         self.given = self.outer.bring(self.given, [*self.given.operand_ids, *firsts])
         self.instruction.operand_ids[0] = self.given.id
         self.root.operand_ids.extend(element.next for element in elements)
+        for shape in self._shapes:
+            for element in elements:
+                fill_shape(shape.tuple_shapes.add(), element.shape)
+
+    def drop(self, index: int) -> None:
+        """Has the loop carry a scalar as element `index`, whose value nothing needs: what reads it
+        reads zeros."""
+        dtype = schema.PRIMITIVE_TYPES[self.instruction.shape.tuple_shapes[index].element_type]
+        shape = Shape(dtype)
+        for editor, whole in self._wholes:
+            readers = [i for i in editor.computation.instructions if whole.id in i.operand_ids]
+            for reader in readers:
+                if reader.opcode == "get-tuple-element" and reader.tuple_index == index:
+                    become(reader, "broadcast", [editor.zero(dtype, reader).id])
+        for one in self._shapes:
+            one.tuple_shapes[index].Clear()
+            fill_shape(one.tuple_shapes[index], shape)
+        operands = list(self.given.operand_ids)
+        operands[index] = self.outer.zero(dtype, self.instruction).id
+        self.given = self.outer.bring(self.given, operands)
+        self.instruction.operand_ids[0] = self.given.id
+        self.root.operand_ids[index] = self.read(index, shape, self.instruction).id
+
+    @property
+    def _wholes(self) -> list[tuple[Editor, Any]]:
+        """The tuples that elements are read of, by who edits where that is."""
+        body, condition = self.parameters
+        return [(self.outer, self.instruction), (self.inner, body), (self.asking, condition)]
+
+    @property
+    def _shapes(self) -> list[Any]:
+        """Those of all that carries the elements."""
         shapes = [one.shape for one in self._carriers]
         for computation in self.computations:
             said = computation.program_shape
             shapes += [one for one in (*said.parameters, said.result) if one.tuple_shapes]
-        for shape in shapes:
-            for element in elements:
-                fill_shape(shape.tuple_shapes.add(), element.shape)
+        return shapes
 
     def close(self) -> None:
         """Puts all instructions behind what they need."""
@@ -115,8 +146,8 @@ def read_part(inner: Editor, stack: Any, op: Op, place: Any, dtype: str, source:
     """The part of a stack of what iterations make as `op` that is at a `place`, of type `dtype`;
     `source` is the instruction that it stands for, if `op` is none of the body's."""
     source, shape = source or inner.by_id[op.origin], op.shape
-    begins = [place.id, *[inner.zero(dtype, source).id] * shape.rank]
-    cut = Shape(shape.dtype, (1, *shape.dims))
+    cut = Shape(shape.dtype, (1, *tuple(stack.shape.dimensions)[1:]))
+    begins = [place.id, *[inner.zero(dtype, source).id] * (cut.rank - 1)]
     piece = inner.add("dynamic-slice", cut, [stack.id, *begins], source)
     piece.dynamic_slice_sizes.extend(cut.dims)
     return inner.add("reshape", shape, [piece.id], source)

@@ -80,21 +80,28 @@ class _Edit:
     def run(self) -> None:
         found, first, second = self.found, self.first, self.second
         first.widen(
-            [write_part(first, n, op, self.shape(op), found.at) for n, op in enumerate(found.new)]
+            [
+                write_part(first, n, op, self.stack(first.carried + n), found.at)
+                for n, op in enumerate(found.new)
+            ]
         )
         for one in found.residuals:
-            for read in one.reads:
-                second.inner.replace({instruction_of(read.op, {})}, self.value(one.op, read))
+            for part in one.reads:
+                value, inner = self.value(one.op, part), second.inner
+                made = inner.add("reshape", part.op.shape, [value.id], value)
+                inner.replace({instruction_of(part.op, {})}, made)
         second.widen(self.elements)
         for one in found.residuals:  # neither loop has the stack any more
-            kept = first.read(one.index, self.shape(one.op), first.instruction)
-            first.root.operand_ids[one.index] = kept.id
-            second.given.operand_ids[one.inside] = first.begin(one.index).id
+            first.drop(one.index)
+            second.drop(one.inside)
         first.close()
         second.close()
 
-    def shape(self, op: Op) -> Shape:
-        """That of the stack of an op."""
+    def stack(self, index: int) -> Shape:
+        """The shape of a stack, by its element of the first loop."""
+        if index < self.first.carried:
+            return self.found.loop.shape.elements[index]
+        op = self.found.new[index - self.first.carried]
         return Shape(op.dtype, (self.found.trips, *op.dims))
 
     def value(self, op: Op, read: StackRead) -> Any:
@@ -105,18 +112,19 @@ class _Edit:
             return self.made[key]
         source = self.first.inner.by_id[op.origin]
         if op.id in found.stacks:
-            stack = self.element(found.stacks[op.id], self.shape(op), source)
+            stack = self.element(found.stacks[op.id], source)
             place = inner.by_id[read.place.origin]
             made = read_part(inner, stack, op, place, read.place.dtype, source)
         elif op.id in found.same:
-            made = self.element(found.same[op.id], op.shape, source)
+            made = self.element(found.same[op.id], source)
         else:
             made = inner.bring(source, [self.value(o, read).id for o in op.operands])
         self.made[key] = made
         return made
 
-    def element(self, index: int, shape: Shape, source: Any) -> Any:
+    def element(self, index: int, source: Any) -> Any:
         """Element `index` of the first loop in the second one."""
+        shape = self.stack(index)
         if index not in self.inside:
             number = self.found.feeds.get(index, self.second.carried + len(self.elements))
             made = self.inside[index] = self.second.read(number, shape, source)

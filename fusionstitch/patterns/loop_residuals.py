@@ -3,9 +3,10 @@
     for t: s = f(h); cs[t] = cos(s); ds[t] = s * 2     ->    for t: s = f(h); ss[t] = s
     for t backwards: g *= cs[t] + ds[t]                      g *= cos(ss[t]) + ss[t] * 2
 
-Of the values of an iteration, those that are to be stacked are a minimum cut (networkx) between
-what an iteration begins with and what the gradient reads: the fewest bytes from which elementwise
-ops give the rest. What the loop stacks for others costs nothing, nor do its inputs.
+Which values of an iteration are stacked, and which are computed again of these, is a minimum cut
+(networkx) between what an iteration begins with and what the gradient reads. Each value is weighed
+by the time it takes to stack it, or to compute it; what the loop stacks for others costs nothing,
+nor do its inputs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import cached_property
 import networkx as nx
 import numpy as np
 
-from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.devices import LANES, Device
 from fusionstitch.hlo.graph import Module, Op
 from fusionstitch.hlo.residuals import Again, Residual
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
@@ -33,6 +34,8 @@ _MOVES = frozenset(
 )
 #: Ops that need no other ones.
 _SOURCES = frozenset({"constant", "iota"})
+#: Instructions that take an element to a stack and back; cycles until a result is there.
+ACCESS, LATENCY = 10, 4
 #: The ends of the flow network.
 _BEGIN, _END = "begin", "end"
 
@@ -60,17 +63,10 @@ class _Pair:
     reader: OpenLoop
 
     def again(self, device: Device) -> Again | None:
-        residuals = self.residuals
-        if not residuals:
-            return None
-        for special in (True, False):
-            kept, computed = self.cut(special)
-            now = {unhindered(one.op): one for one in residuals}
-            saved = sum(op.shape.bytes for op in now) - sum(op.shape.bytes for op in kept)
-            work = sum(map(_work, computed)) / (device.fp32_flops / 2)
-            if saved > 0 and moved_s(saved, device) > work:
-                return self._found([one for op, one in now.items() if op not in kept], kept)
-        return None
+        now = {unhindered(one.op): one for one in self.residuals}
+        kept = self.kept(device) if now else []
+        gone = [one for op, one in now.items() if op not in kept]
+        return self._found(gone, kept) if gone else None
 
     def _found(self, gone: list[Residual], kept: Collection[Op]) -> Again:
         loop = self.loop
@@ -78,7 +74,7 @@ class _Pair:
         stacks = {unhindered(w.op).id: w.index for w in self.writes if w.index not in away}
         new = tuple(op for op in kept if op.id not in stacks)
         stacks |= {op.id: len(loop.results) + number for number, op in enumerate(new)}
-        stacks |= {i: read.index for i, read in loop.reads.items() if self.is_here(read.place)}
+        stacks |= {i: part.index for i, part in loop.parts.items() if self.is_here(part.place)}
         same = {i: op.attrs["index"] for i, op in self.inputs.items()}
         feeds = {index: inside for inside, index in self.feeds.items() if index not in away}
         return Again(
@@ -90,15 +86,18 @@ class _Pair:
     def writes(self) -> list[StackWrite]:
         """What the loop stacks, in one order."""
         found = [w for i in range(len(self.loop.results)) if (w := self.loop.write(i)) is not None]
-        return [w for w in found if self._order(w.place) == self._order(found[0].place)]
+        return [w for w in found if self._are_one(w.place, found[0].place)]
 
-    def _order(self, place: Op) -> list[int] | None:
-        numbers = self.loop.evaluated(place)
-        return None if numbers is None else np.asarray(numbers).tolist()
+    def _are_one(self, place: Op, other: Op) -> bool:
+        """Whether two places are the same in each iteration."""
+        one, another = map(self.loop.evaluated, (place, other))
+        if one is None or another is None:
+            return place is other
+        return np.array_equal(one, another)
 
     def is_here(self, place: Op) -> bool:
         """Whether an iteration that reads at a place stacks at the same one."""
-        return self._order(place) == self._order(self.writes[0].place)
+        return self._are_one(place, self.writes[0].place)
 
     @cached_property
     def feeds(self) -> dict[int, int]:
@@ -127,7 +126,7 @@ class _Pair:
         written = {w.index: w for w in self.writes}
         for inside, index in self.feeds.items():
             users = self._users(index)
-            reads = tuple(read for read in self.reader.reads.values() if read.index == inside)
+            reads = tuple(part for part in self.reader.parts.values() if part.index == inside)
             alone = users == [self.reader.op.operands[0]] and inside not in self.reader.asked
             if index in written and alone and self._reads(inside):
                 found.append(Residual(unhindered(written[index].op), index, inside, reads))
@@ -142,21 +141,23 @@ class _Pair:
     def _reads(self, inside: int) -> bool:
         """Whether the reader reads nothing but parts of a stack."""
         reader, body = self.reader, self.reader.body
-        pieces = [u for u in body.users[reader.inside[inside].id] if u is not body.root]
-        parts = [user for piece in pieces for user in body.users[piece.id]]
+        parts = [u for u in body.users[reader.inside[inside].id] if u is not body.root]
         once = self.reader.op.operands[0].operands
         [op] = [resolved(once[inside])]
         alone = [resolved(other) for other in once].count(op) == 1
-        return alone and bool(parts) and all(part.id in reader.reads for part in parts)
+        return alone and bool(parts) and all(part.id in reader.parts for part in parts)
 
     @cached_property
     def inputs(self) -> dict[int, Op]:
         """The ops of the loop's body that are elements which it hands on."""
         return {op.id: op for op in self.loop.body if self.loop.is_handed_on(op)}
 
-    def cut(self, special: bool) -> tuple[list[Op], list[Op]]:
-        """The values that are to be stacked, so that what the reader reads follows from them, and
-        the ops that are computed again; those of `special` functions only if that is said."""
+    def kept(self, device: Device) -> list[Op]:
+        """The values that are to be stacked, so that what the reader reads follows from them.
+
+        An op has two nodes. Between what an iteration begins with and what is read, the minimum cut
+        goes through the op, which is stacked then, or before it: it is computed again.
+        """
         network, ops = nx.DiGraph(), dict[int, Op]()
         wanted = [unhindered(one.op) for one in self.residuals]
         for op in wanted:
@@ -167,40 +168,48 @@ class _Pair:
                 continue
             ops[op.id] = op
             given = op.id in self.given or op.opcode in _SOURCES
-            size = 0 if given else op.shape.bytes
-            network.add_edge((op.id, False), (op.id, True), capacity=size)
-            if given or not _is_elementwise(op, special):
+            stacked = 0 if given else _stacked(op, device)
+            network.add_edge((op.id, False), (op.id, True), capacity=stacked)
+            if given or not _is_elementwise(op):
                 network.add_edge(_BEGIN, (op.id, False))
                 continue
+            network.add_edge(_BEGIN, (op.id, False), capacity=_computed(op, device))
             for operand in map(unhindered, op.operands):
                 network.add_edge((operand.id, True), (op.id, False))
                 wanted.append(operand)
         _, (begun, ended) = nx.minimum_cut(network, _BEGIN, _END)
-        every = [ops[i] for i in sorted(ops)]
-        kept = [op for op in every if (op.id, False) in begun and (op.id, True) in ended]
-        kept = [op for op in kept if op.id not in self.given and op.opcode not in _SOURCES]
-        return kept, [op for op in every if (op.id, False) in ended]
+        through = (i for i in sorted(ops) if (i, False) in begun and (i, True) in ended)
+        return [ops[i] for i in through if not (i in self.given or ops[i].opcode in _SOURCES)]
 
     @cached_property
     def given(self) -> set[int]:
         """The ops of the loop's body that the reader may have for nothing."""
         gone = {one.index for one in self.residuals}
         free = {unhindered(w.op).id for w in self.writes if w.index not in gone}
-        here = (i for i, read in self.loop.reads.items() if self.is_here(read.place))
+        here = (i for i, part in self.loop.parts.items() if self.is_here(part.place))
         return {*free, *self.inputs, *here}
 
 
-def _is_elementwise(op: Op, special: bool) -> bool:
+def _is_elementwise(op: Op) -> bool:
+    return op.opcode in _MOVES or (kind_of(op.opcode) is Kind.ELEMENTWISE and carried(op) is None)
+
+
+def _stacked(op: Op, device: Device) -> int:
+    """Picoseconds that an iteration takes to stack a value, and one of the reader to read it."""
+    moved = moved_s(op.shape.bytes, device) * 1e12
+    return round(moved + _issued(op, ACCESS, device))
+
+
+def _computed(op: Op, device: Device) -> int:
+    """Picoseconds that an iteration takes to compute an op."""
     if op.opcode in _MOVES:
-        return True
-    if kind_of(op.opcode) is not Kind.ELEMENTWISE or carried(op) is not None:
-        return False
-    return special or not spec_of(op.opcode).special
-
-
-def _work(op: Op) -> int:
-    """Instructions that an op takes, about."""
-    if op.opcode in _MOVES or op.opcode in _SOURCES:
         return 0
     spec = spec_of(op.opcode)
-    return op.shape.size * max(1, spec.flops + 8 * spec.special)
+    return round(_issued(op, max(1, spec.flops + 8 * spec.special), device))
+
+
+def _issued(op: Op, instructions: int, device: Device) -> float:
+    """Picoseconds in which so many instructions are issued for each element: few wait for each
+    other, many for the lanes."""
+    waves = op.shape.size / (device.sm_count * LANES)
+    return instructions * max(LATENCY, waves) / device.cycles_per_us * 1e6

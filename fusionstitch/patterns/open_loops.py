@@ -107,14 +107,20 @@ class OpenLoop:
 
     def read(self, op: Op) -> StackRead | None:
         """`op` as a part of a stack with as many parts as there are iterations."""
-        piece = resolved(op.operands[0]) if op.opcode == "reshape" else op
-        if piece.opcode != "dynamic-slice":
+        part = self.part(resolved(op.operands[0])) if op.opcode == "reshape" else None
+        if part is None or part.op.dims != (1, *op.dims):
             return None
-        stack, place, *others = map(resolved, piece.operands)
+        return StackRead(op, part.index, part.place)
+
+    def part(self, op: Op) -> StackRead | None:
+        """`op` as a part of a stack, in whose dims there is still that of the parts."""
+        if op.opcode != "dynamic-slice":
+            return None
+        stack, place, *others = map(resolved, op.operands)
         index = carried(stack)
         if index is None or not self.is_handed_on(stack):
             return None
-        whole = piece.dims == (1, *op.dims) and stack.dims == (self.trips, *op.dims)
+        whole = op.dims == (1, *stack.dims[1:]) and stack.dims[0] == self.trips
         if not whole or any(splat(other) != 0 for other in others):
             return None
         return StackRead(op, index, place)
@@ -172,6 +178,12 @@ class OpenLoop:
         """The parts of stacks that the body reads, by the ids of ops."""
         found = ((op.id, self.read(op)) for op in self.body)
         return {ident: read for ident, read in found if read is not None}
+
+    @cached_property
+    def parts(self) -> Mapping[int, StackRead]:
+        """The same with the dim of the parts, by the ids of ops."""
+        found = ((op.id, self.part(op)) for op in self.body)
+        return {ident: part for ident, part in found if part is not None}
 
     @cached_property
     def ahead(self) -> Mapping[int, Op | None]:

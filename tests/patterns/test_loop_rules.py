@@ -93,16 +93,16 @@ def steps(draw: st.DrawFn) -> Callable[..., Any]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps(), st.booleans())
+@given(steps(), st.booleans(), st.booleans())
 def test_what_leaves_a_loop_is_computed_all_the_same(
-    step: Callable[..., Any], reverse: bool
+    step: Callable[..., Any], reverse: bool, derived: bool
 ) -> None:
     def grown(first: Any, weights: Any, xs: Any) -> Any:
         one = jax.eval_shape(lambda: step(weights, (first, 0.0), xs[0]))[0][1]
         start = (first, jnp.zeros(one.shape, one.dtype))
         return lax.scan(lambda c, x: step(weights, c, x), start, xs, reverse=reverse)
 
-    module = module_of(grown, *ARGS)
+    module = module_of(gradient_of(grown) if derived else grown, *ARGS)
     before = evaluate(module.entry, ARGS, float64=True)
     edited = opened(module, EAGER)
     verify_module(edited.proto.SerializeToString())
@@ -110,6 +110,16 @@ def test_what_leaves_a_loop_is_computed_all_the_same(
     for one, other in zip(before, after, strict=True):
         scale = np.max(np.abs(one), initial=1e-3)
         np.testing.assert_allclose(other / scale, one / scale, atol=1e-9)
+
+
+def gradient_of(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """That of a sum of what `fun` gives."""
+
+    def loss(*args: Any) -> Any:
+        floats = [x for x in jax.tree.leaves(fun(*args)) if jnp.issubdtype(x.dtype, jnp.floating)]
+        return sum(jnp.sum(jnp.sin(x)) for x in floats)
+
+    return jax.grad(loss, tuple(range(len(ARGS))))
 
 
 def run(first: Any, weights: Any, xs: Any) -> Any:
@@ -123,12 +133,19 @@ def run(first: Any, weights: Any, xs: Any) -> Any:
     return lax.scan(step, (jnp.int32(0), first, jnp.zeros((WIDTH, WIDTH))), xs)
 
 
+def cubes(first: Any, weights: Any, xs: Any) -> Any:
+    """A loop of whose values a gradient may compute some again."""
+    step = lambda h, x: (h * h * h * x + jnp.sin(h) * 2, None)  # noqa: E731
+    return lax.scan(step, first, xs)[0] @ weights
+
+
 def test_every_rule_finds_something_in_grown_loops() -> None:
     """Or else the test above shows nothing."""
-    module = module_of(run, *ARGS)
+    modules = [module_of(run, *ARGS), module_of(gradient_of(cubes), *ARGS)]
     for rule in RULES:
-        assert rule(module, EAGER)
-        module = from_message(module.proto)
+        found = [rule(module, EAGER) for module in modules]
+        assert any(found)
+        modules = [from_message(module.proto) for module in modules]
 
 
 def test_instructions_that_are_numbered_through_the_module_stay_so() -> None:
