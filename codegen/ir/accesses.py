@@ -4,14 +4,14 @@ between two accesses.
 Arrays in shared memory are for the threads of a block or a cluster, scratch and results that are
 read again for those of the grid. Which thread accesses what is not computed: any read behind a
 write, and any write behind a read, needs a barrier of those threads in between, but for a thread
-that comes to its own element again: at the same address, which depends on the thread or stands in
-the same frame. Arrays that overlap are one. Teams that exchange in the same way keep to places of
+that comes to its own element again: at the same address, which no other thread has
+(`ownership.py`). Arrays that overlap are one. Teams that exchange in the same way keep to places of
 their own, so that a barrier of each team is enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,6 @@ from fusionstitch.codegen.ir.exchanges import (
     team_of,
 )
 from fusionstitch.codegen.ir.expressions import (
-    THREAD,
     Address,
     Apply,
     Expr,
@@ -32,6 +31,7 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
 )
+from fusionstitch.codegen.ir.ownership import Ownership
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -76,14 +76,13 @@ class Area:
 
 @dataclass(frozen=True)
 class Access:
-    """A read or a write of the element at an address, given as C text ('': of a whole array), in a
-    frame (0: in any, since the address depends on the thread). Shared memory is used `among` the
-    threads of a scope: of a team those are `threads`. Where each warp writes values of some `kinds`
-    to a place of its own, and the warps of its team read them there, these are the C types."""
+    """A read or a write of the element at an address that is the thread's own, given as C text
+    ('': of any element). Shared memory is used `among` the threads of a scope: of a team those are
+    `threads`. Where each warp writes values of some `kinds` to a place of its own, and the warps of
+    its team read them there, these are the C types."""
 
     name: str
     area: Area
-    frame: int = 0
     address: str = ""
     writes: bool = False
     among: Scope = Scope.BLOCK
@@ -96,7 +95,7 @@ class Access:
     @cached_property
     def _number(self) -> int:
         """Worked out once: a walk asks for it at every statement behind the access."""
-        mine = self.name, self.area, self.frame, self.address, self.writes
+        mine = self.name, self.area, self.address, self.writes
         return hash((*mine, self.among, self.threads, self.kinds))
 
     def needs(self, before: Access) -> Barrier | None:
@@ -105,7 +104,7 @@ class Access:
             return None
         if self.writes and before.writes and self.area == before.area:
             return None  # what counts is that one of them is read
-        if self.address and (self.frame, self.address) == (before.frame, before.address):
+        if self.address and self.address == before.address:
             return None
         if self.area.buffer:
             return Barrier(self.area.among)
@@ -199,53 +198,61 @@ class Accesses:
     """The accesses of statements, in the order of the program; what is declared and computed on the
     way decides about them."""
 
-    def __init__(self, areas: dict[str, Area]):
-        self.areas = areas
+    def __init__(self, areas: dict[str, Area], threads: int, cluster: int):
+        self.areas, self.cluster = areas, cluster
         #: C types of variables and arrays
         self.kinds: dict[str, str] = {}
         #: the arrays that pointers may point into
         self.pointers: dict[str, tuple[str, ...]] = {}
-        #: variables that depend on the thread
-        self.own = {THREAD.name}
+        self.ownership = Ownership(threads)
+
+    def inside(self, given: Mapping[str, Expr]) -> Accesses:
+        """Those of a function that is called with these arguments, by its parameters."""
+        areas = {name: area for name, area in self.areas.items() if name not in given}
+        for name, argument in given.items():
+            if isinstance(argument, Name) and argument.name in self.areas:
+                areas[name] = self.areas[argument.name]
+        inner = Accesses(areas, self.ownership.threads, self.cluster)
+        inner.ownership = self.ownership.inside(given)
+        return inner
 
     def loop(self, one: For) -> None:
         """Takes in a loop's variable."""
-        self._defined(one.variable, one.start)
+        self.ownership.begin(one)
 
-    def of(self, one: Statement, frame: int) -> Iterator[Access | Barrier]:
-        """What a statement without others inside of it does in a frame."""
+    def of(self, one: Statement) -> Iterator[Access | Barrier]:
+        """What a statement without others inside of it does."""
         if isinstance(one, Barrier):
             yield one
             return
         if isinstance(one, Shared):
             self.areas[one.name] = Area(one.offset, one.offset + one.size * one.item)
         elif isinstance(one, Call):
-            yield from self._call(one, frame)
+            yield from self._call(one)
         else:
-            yield from self.reads(parts(one), frame)
+            yield from self.reads(parts(one))
         if isinstance(one, (Let, Array)):
             self.kinds[one.name] = one.kind
         if isinstance(one, Let):
-            self._defined(one.name, one.value)
+            self.ownership.define(one.name, one.value)
             if is_pointer(one):
                 self.pointers[one.name] = tuple(dict.fromkeys(self._pointed(one.value)))
         elif isinstance(one, (Store, StoreVector)) and one.buffer in self.areas:
             among = Scope.CLUSTER if one.blocks > 1 else Scope.BLOCK
-            own = self._element(one.buffer, one.address, frame, writes=True)
-            yield replace(own, among=among)
+            yield self._element(one.buffer, one.address, writes=True, among=among)
 
     def swapped(self, one: Swap, access: Access) -> Access:
         """An access of before two buffers changed names, by the name of now."""
         name = {one.left: one.right, one.right: one.left}.get(access.name)
         return access if name is None else replace(access, name=name, area=self.areas[name])
 
-    def reads(self, exprs: Iterable[Any], frame: int) -> Iterator[Access | Barrier]:
+    def reads(self, exprs: Iterable[Any]) -> Iterator[Access | Barrier]:
         """What expressions read, and what the functions in them do."""
         for part in every(exprs):
             if isinstance(part, (Load, LoadVector, Address)):  # whose address is taken is read
                 for name in names(part.buffer):
                     if name in self.areas:
-                        yield self._element(name, part.at, frame)
+                        yield self._element(name, part.at)
                     for array in self.pointers.get(name, ()):
                         yield Access(array, self.areas[array])
             elif isinstance(part, Apply):
@@ -253,11 +260,11 @@ class Accesses:
                 if exchange is not None:
                     yield from self._exchange(exchange, part)
 
-    def _call(self, one: Call, frame: int) -> Iterator[Access | Barrier]:
+    def _call(self, one: Call) -> Iterator[Access | Barrier]:
         exchange = exchange_of(one.function)
         through = exchange.scratch if exchange else None
         others = [a for number, a in enumerate(one.arguments) if number != through]
-        yield from self.reads(others, frame)
+        yield from self.reads(others)
         for name in (name for other in others for name in names(other)):
             if name in self.areas:
                 yield Access(name, self.areas[name])
@@ -283,18 +290,22 @@ class Accesses:
         if step.by_warps:
             values = [a.name for a in call.arguments[1:] if isinstance(a, Name)]
             kinds = tuple(self.kinds.get(value, "") for value in values)
-        return Access(name, area, 0, "", step.writes, step.among, threads, kinds)
+        return Access(name, area, "", step.writes, step.among, threads, kinds)
 
-    def _element(self, name: str, at: Expr, frame: int, writes: bool = False) -> Access:
-        frame = frame if self.own.isdisjoint(names(at)) else 0
-        return Access(name, self.areas[name], frame, spell(at), writes)
+    def _element(
+        self,
+        name: str,
+        at: Expr,
+        writes: bool = False,
+        among: Scope = Scope.BLOCK,
+    ) -> Access:
+        area = self.areas[name]
+        widest = area.among if area.buffer else among
+        blocks = {Scope.GRID: 0, Scope.CLUSTER: self.cluster}.get(widest, 1)
+        own = self.ownership.is_own(at, blocks)
+        return Access(name, area, spell(at) if own else "", writes, among)
 
     def _pointed(self, value: Expr) -> Iterator[str]:
         """The arrays that a pointer of this value may point into."""
         for name in names(value):
             yield from (name,) if name in self.areas else self.pointers.get(name, ())
-
-    def _defined(self, variable: str, value: Expr) -> None:
-        """Notes a variable that depends on the thread."""
-        if not self.own.isdisjoint(names(value)):
-            self.own.add(variable)

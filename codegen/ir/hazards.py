@@ -23,7 +23,7 @@ from fusionstitch.codegen.ir.accesses import (
     is_pointer,
 )
 from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
-from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector, Name
+from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Barrier,
@@ -115,7 +115,8 @@ class Hazards:
         clustered = kernel.cluster > 1
 
         def way(areas: dict[str, Area]) -> _Walk:
-            return _Walk(functions, Accesses(areas), clustered, placing)
+            accesses = Accesses(areas, kernel.block, kernel.cluster)
+            return _Walk(functions, accesses, clustered, placing)
 
         self._ways = [(way(_global_areas(kernel)), kernel.body)]
         if placing is not None:  # what functions need by themselves comes first
@@ -248,7 +249,7 @@ class _Walk:
             self.known.ends.setdefault(id(one), {})[before] = found, left
         exprs, statements = inside(one)
         silent = all(id(inner) in self.quiet for inner in statements)
-        if silent and not any(self.accesses.reads(exprs, self.frame)):
+        if silent and not any(self.accesses.reads(exprs)):
             self.quiet.add(id(one))
         return found
 
@@ -272,7 +273,7 @@ class _Walk:
             return self.call(one, pending, here)
         known = self.events.get((id(one), self.frame))
         if known is None:
-            known = self.events[id(one), self.frame] = list(self.accesses.of(one, self.frame))
+            known = self.events[id(one), self.frame] = list(self.accesses.of(one))
             if self.placing is not None:
                 self.agreement.note(one, here)
             if not known and not isinstance(one, (Skip, Leave)):
@@ -309,7 +310,7 @@ class _Walk:
         self.ways.setdefault(access, {})[self.place] = self.way
 
     def read(self, exprs: list[Expr], pending: Pending, at: Statement) -> Pending:
-        for event in self.accesses.reads(exprs, self.frame):
+        for event in self.accesses.reads(exprs):
             pending = self.event(event, pending, at)
         return pending
 
@@ -369,10 +370,14 @@ class _Walk:
         others = [other.condition for other in one.others if other.condition]
         pending = self.read([one.condition, *others], pending, one)
         ends = []
+        passed: list[tuple[Expr, bool]] = []
         for way in (Branch(one.condition, one.body), *one.others):
             if self.placing is not None and way.condition is not None:
                 here &= self.agreement.alike(way.condition)
-            ends.append(self.body(way.body, pending, here))
+            asked = [] if way.condition is None else [(way.condition, True)]
+            with self.accesses.ownership.where([*passed, *asked]):
+                ends.append(self.body(way.body, pending, here))
+            passed += [(condition, False) for condition, _ in asked]
         if not any(other.condition is None for other in one.others):
             ends.append(pending)
         return {past: None for end in ends for past in end}
@@ -382,14 +387,9 @@ class _Walk:
         function = self.functions[one.function]
         inner = self.inner.get(id(one))
         if inner is None:
-            areas = dict(self.accesses.areas)
-            for (_, name), argument in zip(function.parameters, one.arguments, strict=True):
-                areas.pop(name, None)
-                if isinstance(argument, Name) and argument.name in self.accesses.areas:
-                    areas[name] = self.accesses.areas[argument.name]
-            inner = _Walk(
-                self.functions, Accesses(areas), self.clustered, self.placing, closed=True
-            )
+            names = (name for _, name in function.parameters)
+            accesses = self.accesses.inside(dict(zip(names, one.arguments, strict=True)))
+            inner = _Walk(self.functions, accesses, self.clustered, self.placing, closed=True)
             self.inner[id(one)] = inner
         self.known.around[id(one)] = self.inside
         inner.found = self.found

@@ -105,7 +105,18 @@ def test_what_those_read_who_leave_a_loop_is_waited_for() -> None:
 def test_values_of_one_thread_need_no_barrier() -> None:
     own = Store("kept", Integer(ROW), load("kept", Integer(ROW)))
     keep = Store("kept", Integer(ROW), load("x", Integer(ROW)))
-    assert "syncthreads" not in placed(KEPT, over("row", keep, own))
+    rows = For("int", "row", THREAD, Number("64"), step=128, body=(keep, own))
+    assert "syncthreads" not in placed(KEPT, rows)
+
+
+def test_what_threads_share_waits_for_all_of_them() -> None:
+    """All threads of a row read its value, and one of them writes it, iteration by iteration."""
+    row = Let("int", "row", infix("/", THREAD, 16))
+    lane = Let("int", "lane", infix("%", THREAD, 16))
+    read = Let("float", "value", load("kept", Integer(ROW)))
+    write = If(infix("==", Name("lane"), 0), None, (Store("kept", Integer(ROW), Name("value")),))
+    said = outline(placed(KEPT, row, lane, over("column", read, write)))
+    assert said == ["for", "block", "if", "end", "block", "end"]
 
 
 def test_one_join_needs_none_and_one_in_a_loop_needs_one() -> None:

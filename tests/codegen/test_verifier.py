@@ -77,6 +77,11 @@ def rows(*body: Statement, stop: int = 64) -> For:
     return For("int", "row", number(0), number(stop), body=body)
 
 
+def own_rows(*body: Statement) -> For:
+    """A row each thread."""
+    return For("int", "row", THREAD, number(64), step=128, body=body)
+
+
 def where(condition: Expr, *body: Statement) -> If:
     return If(condition, None, body)
 
@@ -318,7 +323,7 @@ RIGHT: dict[str, Lowered] = {
         rows(Store("out", Integer(ROW), number(0))),
     ),
     "an output over what the same thread read": in_place(
-        rows(Store("out", Integer(ROW), load("x", ROW)))
+        own_rows(Store("out", Integer(ROW), load("x", ROW)))
     ),
     "a barrier of the block": kernel(ROWS_SHARED, KEEP, BLOCKS, USE),
     "a barrier in both branches": kernel(
@@ -337,7 +342,7 @@ RIGHT: dict[str, Lowered] = {
     ),
     "in place by the thread that read": kernel(
         *(ROWS_SHARED, KEEP, BLOCKS),
-        rows(Store("kept", Integer(ROW), load("kept", ROW))),
+        own_rows(Store("kept", Integer(ROW), load("kept", ROW))),
     ),
     "warps of a team that goes together": kernel(
         SUM, where(infix("<", infix("/", THREAD, 64), 1), JOIN_TEAM, TEAMS)

@@ -1,0 +1,215 @@
+"""Which integers no two threads have alike, so that what lies there is a thread's own.
+
+A variable may have all of a thread's number, or a digit of it: of `row = thread / 16` and `lane =
+thread % 16` threads share each, while no two have the same `row * 16 + lane`. So it is with the
+numbers of blocks. An integer that is not understood is nobody's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    THREAD,
+    Apply,
+    Expr,
+    Infix,
+    Integer,
+    Name,
+    Number,
+)
+from fusionstitch.codegen.ir.statements import For
+from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Term, Var
+
+#: Conversions, which leave an integer what it is.
+_CONVERSIONS = frozenset({"int", "long long"})
+_NUMBER = re.compile(r"-?\d+")
+_ENDLESS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Digit:
+    """`number / low % (high / low)`, of the number of a thread or a block; `high` is 0 where no
+    remainder is taken."""
+
+    number: str
+    low: int = 1
+    high: int = 0
+
+
+@dataclass(frozen=True)
+class Digits:
+    """The digits that can be told from an integer, and whether it is the only one itself."""
+
+    found: frozenset[Digit] = frozenset()
+    alone: bool = False
+
+    def tell(self, number: str, many: int, first: bool = False) -> bool:
+        """Whether one of so `many` neighbours can be told from the others; 0: of any. They may be
+        those with the `first` numbers."""
+        told = 1
+        for digit in sorted((d for d in self.found if d.number == number), key=lambda d: d.low):
+            if digit.low == told:
+                told = digit.high
+        return told == 0 or (many > 0 and (told % many == 0 or (first and told >= many)))
+
+
+NOTHING = Digits()
+
+
+class Ownership:
+    """What variables have of the numbers of threads and blocks, on the way through statements of
+    blocks of so many `threads`."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.known = {
+            name: Digits(frozenset({Digit(name)}), alone=True) for name in (THREAD.name, BLOCK.name)
+        }
+        #: by variables that are numbers of their own, what can be told from them
+        self.tells: dict[str, frozenset[Digit]] = {}
+        #: the first and the last value that variables may have here, where conditions say so
+        self.ranges: dict[str, tuple[int, int]] = {}
+
+    def define(self, variable: str, value: Expr) -> None:
+        """A variable is from now on `value`."""
+        self._be(variable, self.of(value))
+
+    def begin(self, one: For) -> None:
+        """A loop's variable goes from a start on, by steps that leave the digits what they are."""
+        self._be(one.variable, Digits(self.of(one.start).found))
+        if (stop := _number(one.stop)) is not None:
+            self.ranges[one.variable] = 0, stop - 1
+
+    def _be(self, variable: str, digits: Digits) -> None:
+        """A variable that is no digit is a number of its own, from which what it is made of can be
+        told."""
+        self.tells[variable] = frozenset()
+        if not digits.alone and digits.found:
+            self.tells[variable] = digits.found
+            digits = Digits(frozenset({Digit(variable)}), alone=True)
+        self.known[variable] = digits
+
+    def inside(self, given: Mapping[str, Expr]) -> Ownership:
+        """The same in a function that is called with these arguments, by its parameters."""
+        inner = Ownership(self.threads)
+        inner.tells |= self.tells
+        inner.known |= {name: self.of(argument) for name, argument in given.items()}
+        return inner
+
+    @contextmanager
+    def where(self, conditions: Iterable[tuple[Expr, bool]]) -> Iterator[None]:
+        """Where conditions hold, or (False) do not."""
+        before = dict(self.ranges)
+        for condition, holds in conditions:
+            self._narrow(condition, holds)
+        try:
+            yield
+        finally:
+            self.ranges = before
+
+    def _narrow(self, condition: Expr, holds: bool) -> None:
+        if not isinstance(condition, Infix) or len(condition.operands) != 2:
+            return
+        left, limit = condition.operands[0], _number(condition.operands[1])
+        if isinstance(left, Integer) and not left.index.const and len(left.index.terms) == 1:
+            [(term, factor)] = left.index.terms
+            left = Name(term.name) if isinstance(term, Var) and factor == 1 else left
+        if not isinstance(left, Name) or limit is None:
+            return
+        first, last = self.ranges.get(left.name, (0, _ENDLESS))
+        if condition.operator == "<" and holds:
+            last = min(last, limit - 1)
+        elif condition.operator == "<":
+            first = max(first, limit)
+        elif condition.operator == "==" and holds:
+            first = last = limit
+        self.ranges[left.name] = first, last
+
+    def is_own(self, at: Expr, blocks: int) -> bool:
+        """Whether no two threads of so many blocks (0: of all) have the same integer here."""
+        found = self.of(at).found
+        for name, (first, last) in self.ranges.items():
+            if first == last:  # all who are here have it
+                found |= self.known.get(name, NOTHING).found
+        told = Digits(self._closed(found))
+        _, last = self.ranges.get(THREAD.name, (0, self.threads - 1))
+        threads = min(self.threads, last + 1)
+        return told.tell(THREAD.name, threads, first=True) and told.tell(BLOCK.name, blocks)
+
+    def _closed(self, found: frozenset[Digit]) -> frozenset[Digit]:
+        """Digits, and what can be told from the numbers that they give as a whole."""
+        done: set[str] = set()
+        while True:
+            left = {digit.number for digit in found} & self.tells.keys() - done
+            whole = {number for number in left if Digits(found).tell(number, 0)}
+            if not whole:
+                return found
+            done |= whole
+            found = found.union(*(self.tells[number] for number in whole))
+
+    def of(self, value: Expr) -> Digits:
+        """What can be told from an integer."""
+        if isinstance(value, Name):
+            return self.known.get(value.name, NOTHING)
+        if isinstance(value, Integer):
+            return self._of_index(value.index)
+        if isinstance(value, Apply) and value.function in _CONVERSIONS:
+            return self.of(value.arguments[0])
+        if isinstance(value, Infix) and len(value.operands) == 2:
+            return self._of_infix(value.operator, *value.operands)
+        return NOTHING
+
+    def _of_infix(self, operator: str, left: Expr, right: Expr) -> Digits:
+        one, other = self.of(left), self.of(right)
+        if (by := _number(right)) is not None:
+            return _changed(one, operator, by)
+        if operator not in ("+", "-") or (one.found and other.found):
+            return NOTHING
+        return Digits(one.found or other.found)
+
+    def _of_index(self, index: Index) -> Digits:
+        """That of a sum, whose terms can be told from it if each is larger than all before it."""
+        found, span = frozenset[Digit](), 0
+        terms = sorted(index.terms, key=lambda one: abs(one[1]))
+        for term, factor in terms:
+            if abs(factor) <= span:
+                return NOTHING
+            span += abs(factor) * (term.hi - term.lo)
+            found |= self._of_term(term).found
+        if len(terms) == 1 and terms[0][1] == 1 and not index.const:
+            return self._of_term(terms[0][0])
+        return Digits(found)
+
+    def _of_term(self, term: Term) -> Digits:
+        if isinstance(term, (Var, Fetched)):
+            return self.known.get(term.name, NOTHING)
+        operator = "/" if isinstance(term, Quotient) else "%"
+        return _changed(self._of_index(term.base), operator, term.divisor)
+
+
+def _number(value: Expr) -> int | None:
+    """The number that a value is."""
+    if isinstance(value, Integer) and not value.index.terms:
+        return value.index.const
+    found = isinstance(value, Number) and _NUMBER.fullmatch(value.text)
+    return int(value.text) if found and isinstance(value, Number) else None
+
+
+def _changed(of: Digits, operator: str, by: int) -> Digits:
+    """What can be told from an integer and a number together."""
+    if operator in ("+", "-") or (operator == "*" and by):
+        return Digits(of.found)
+    if operator not in ("/", "%") or not of.alone or by <= 0:
+        return NOTHING
+    [digit] = of.found
+    middle = digit.low * by
+    if digit.high and (digit.high % middle or middle > digit.high):
+        return NOTHING
+    if operator == "/":
+        return Digits(frozenset({Digit(digit.number, middle, digit.high)}), alone=True)
+    return Digits(frozenset({Digit(digit.number, digit.low, middle)}), alone=True)

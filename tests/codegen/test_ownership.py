@@ -1,0 +1,120 @@
+"""Integers that no two threads have alike: what is said to be a thread's own, is."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusionstitch.codegen.ir.expressions import BLOCK, THREAD, Expr, Integer, Name, infix, number
+from fusionstitch.codegen.ir.ownership import Ownership
+from fusionstitch.codegen.ir.statements import For
+from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term, Var, variable
+
+THREADS, BLOCKS = 24, 4
+LANE, ROW = variable("lane", 4), variable("row", 6)
+
+
+def known() -> Ownership:
+    """Four threads a row, and a loop over columns and one over tiles."""
+    found = Ownership(THREADS)
+    found.define("lane", infix("%", THREAD, 4))
+    found.define("row", infix("/", THREAD, 4))
+    found.begin(For("int", "column", Name("lane"), number(12), step=4))
+    found.begin(For("int", "tile", BLOCK, number(8), step=BLOCKS))
+    return found
+
+
+OWN: dict[str, tuple[Expr, bool]] = {
+    "the thread": (THREAD, True),
+    "a row of several threads": (Integer(ROW), False),
+    "a lane of several rows": (Integer(LANE), False),
+    "row and lane": (Integer(ROW * 4 + LANE), True),
+    "lane and row": (Integer(LANE * 6 + ROW), True),
+    "row and lane, one over the other": (Integer(ROW + LANE), False),
+    "row and lane, with too few between": (Integer(ROW * 3 + LANE), False),
+    "a column from the lane on": (Integer(ROW * 12 + variable("column", 12)), True),
+    "a part of a column, and the rest": (
+        Integer(ROW * 12 + (variable("column", 12) % 3) * 4 + variable("column", 12) // 3),
+        True,
+    ),
+    "a part of a column": (Integer(ROW * 12 + variable("column", 12) // 3), False),
+    "what nobody knows": (Integer(ROW * 4 + variable("other", 4)), False),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_threads_own(name: str) -> None:
+    value, own = OWN[name]
+    assert known().is_own(value, 1) is own
+
+
+def test_blocks_have_their_own_by_their_number() -> None:
+    tile = variable("tile", 8)
+    assert not known().is_own(Integer(ROW * 4 + LANE), 0)
+    assert known().is_own(Integer(tile * 24 + ROW * 4 + LANE), 0)
+    found = Ownership(THREADS)
+    found.define("rank", infix("%", BLOCK, 2))
+    place = Integer(variable("rank", 2) * 24 + Index(((Var(THREAD.name, 24), 1),)))
+    assert found.is_own(place, 2)
+    assert not found.is_own(place, 0)
+
+
+def test_conditions_leave_one_thread_or_one_block() -> None:
+    found = known()
+    place = Integer(ROW)
+    with found.where([(infix("==", Name("lane"), 0), True)]):
+        assert found.is_own(place, 1)
+        assert not found.is_own(place, 0)
+        with found.where([(infix("<", Name("tile"), 7), False)]):
+            assert found.is_own(place, 0)
+    with found.where([(infix("==", Name("lane"), 0), False)]):
+        assert not found.is_own(place, 1)
+    with found.where([(infix("<", THREAD, 4), True)]):
+        assert found.is_own(Integer(LANE), 1)
+    assert not found.is_own(place, 1)
+
+
+@st.composite
+def terms(draw: st.DrawFn, depth: int = 2) -> Term:
+    base = Var(THREAD.name, THREADS)
+    for _ in range(draw(st.integers(0, depth))):
+        kind = draw(st.sampled_from((Quotient, Remainder)))
+        inner = Index(((base, 1),))
+        base = kind(inner, draw(st.integers(1, 8)))
+    return base
+
+
+@settings(max_examples=400)
+@given(st.lists(st.tuples(terms(), st.integers(1, 12)), min_size=1, max_size=3))
+def test_what_is_own_is_no_other_threads(parts: list[tuple[Term, int]]) -> None:
+    place = Index()
+    for term, factor in parts:
+        place = place + Index(((term, factor),))
+    if Ownership(THREADS).is_own(Integer(place), 1):
+        found = [_value(place, thread) for thread in range(THREADS)]
+        assert len(set(found)) == THREADS
+
+
+def _value(index: Index, thread: int) -> int:
+    return index.const + sum(factor * _term(term, thread) for term, factor in index.terms)
+
+
+def _term(term: Term, thread: int) -> int:
+    if isinstance(term, (Quotient, Remainder)):
+        base = _value(term.base, thread)
+        return base // term.divisor if isinstance(term, Quotient) else base % term.divisor
+    return thread
+
+
+def test_the_property_has_both_cases() -> None:
+    """Or else the test above shows nothing."""
+    thread = Index(((Var(THREAD.name, THREADS), 1),))
+    places = [
+        thread // a * f + thread % b for a, b, f in itertools.product((2, 3, 4), (2, 3, 4), (2, 4))
+    ]
+    said = [Ownership(THREADS).is_own(Integer(place), 1) for place in places]
+    assert any(said)
+    assert not all(said)
