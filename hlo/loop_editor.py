@@ -98,12 +98,12 @@ class LoopEditor:
             for reader in readers:
                 if reader.opcode == "get-tuple-element" and reader.tuple_index == index:
                     become(reader, "broadcast", [editor.zero(dtype, reader).id])
-        for one in self._shapes:
-            one.tuple_shapes[index].Clear()
-            fill_shape(one.tuple_shapes[index], shape)
         operands = list(self.given.operand_ids)
         operands[index] = self.outer.zero(dtype, self.instruction).id
         self.given = self.outer.bring(self.given, operands)
+        for one in self._shapes:
+            one.tuple_shapes[index].Clear()
+            fill_shape(one.tuple_shapes[index], shape)
         self.instruction.operand_ids[0] = self.given.id
         self.root.operand_ids[index] = self.read(index, shape, self.instruction).id
 

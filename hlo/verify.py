@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from fusionstitch.hlo.errors import VerifyError
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -71,8 +72,10 @@ def verify_module(data: bytes) -> None:
         raise VerifyError(f"The entry computation {module.entry_computation_id} is missing.")
     names: set[str] = set()
     ids: set[int] = set()
+    roots = {c.id: i for c in module.computations for i in c.instructions if i.id == c.root_id}
     for computation in module.computations:
         placed: set[int] = set()
+        _verify_tuples(computation, roots)
         for instruction in computation.instructions:
             what = f"{computation.name}/{instruction.name}"
             if instruction.id in ids:
@@ -90,3 +93,26 @@ def verify_module(data: bytes) -> None:
             names.add(instruction.name)
         if computation.root_id not in placed:
             raise VerifyError(f"{computation.name}: its root {computation.root_id} is missing.")
+
+
+def _verify_tuples(computation: Any, roots: Mapping[int, Any]) -> None:
+    """Raises VerifyError for tuples of other shapes than their elements, and for loops that carry
+    others than their bodies: XLA refuses them, also where nothing reads them."""
+    by_id = {one.id: one for one in computation.instructions}
+    for one in computation.instructions:
+        given = [by_id[i].shape for i in one.operand_ids if i in by_id]
+        wanted: list[Any] = []
+        if one.opcode == "tuple":
+            wanted, found = given, list(one.shape.tuple_shapes)
+        elif one.opcode == "get-tuple-element":
+            wanted, found = [given[0].tuple_shapes[one.tuple_index]], [one.shape]
+        elif one.opcode == "while":
+            body = roots.get(one.called_computation_ids[0])
+            wanted, found = [one.shape] * 2, [given[0], body.shape if body else one.shape]
+        if wanted and list(map(_plain, wanted)) != list(map(_plain, found)):
+            raise VerifyError(f"{computation.name}/{one.name}: its elements have other shapes.")
+
+
+def _plain(shape: Any) -> tuple[Any, ...]:
+    """A shape without its layout."""
+    return shape.element_type, *shape.dimensions, *map(_plain, shape.tuple_shapes)
