@@ -16,7 +16,7 @@ from fusionstitch.hlo.loop_editor import LoopEditor, become, edit_loops, write_p
 @dataclass(frozen=True, eq=False)
 class Summed:
     """`inside`, an element of what a loop carries, adds up `moves` of `term`, the first of which
-    comes last; `term` is a dot or a reduction of what is stacked."""
+    comes last; `term` is a dot or a reduction of what is stacked. It may add up several terms."""
 
     inside: Op
     moves: tuple[Op, ...]
@@ -84,11 +84,16 @@ class _Edit:
         results = [r for r in results if r.opcode == "get-tuple-element"]
         results = [r for r in results if r.operand_ids[0] == self.loop.instruction.id]
         self.lifter.lift(self.found.cone)
+        added: dict[int, Any] = {}
         for summed in self.found.sums:
             index, made = summed.inside.attrs["index"], self._summed(summed)
-            for result in results:
-                if result.tuple_index == index:
-                    become(result, "add", [self.loop.begin(index).id, made.id])
+            if index in added:
+                operands = [added[index].id, made.id]
+                made = self.outer.add("add", summed.inside.shape, operands, self.loop.instruction)
+            added[index] = made
+        for result in results:
+            if (index := result.tuple_index) in added:
+                become(result, "add", [self.loop.begin(index).id, added[index].id])
         for one in self.found.written:
             for result in results:
                 if result.tuple_index == one.index:

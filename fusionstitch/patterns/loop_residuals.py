@@ -85,7 +85,9 @@ class _Pair:
     @cached_property
     def writes(self) -> list[StackWrite]:
         """What the loop stacks, in one order."""
-        found = [w for i in range(len(self.loop.results)) if (w := self.loop.write(i)) is not None]
+        loop = self.loop
+        rows = (loop.write(i) or loop.row(i) for i in range(len(loop.results)))
+        found = [row for row in rows if row is not None]
         return [w for w in found if self._are_one(w.place, found[0].place)]
 
     def _are_one(self, place: Op, other: Op) -> bool:

@@ -49,17 +49,27 @@ def _terms(loop: OpenLoop) -> Iterator[Summed]:
         inside = loop.inside.get(index)
         if inside is None or index in loop.asked or result.opcode != "add":
             continue
-        if result.dtype not in FLOATS or not all(map(loop.is_read_once, (inside, result))):
+        if result.dtype not in FLOATS or not loop.is_read_once(inside):
             continue
-        first, second = map(resolved, result.operands)
-        if inside not in (first, second):
-            continue
-        term, moves = second if first is inside else first, list[Op]()
-        while _is_move(term):
-            moves.append(term)
-            term = resolved(term.operands[0])
-        if _adds_up(term):
-            yield Summed(inside, tuple(moves), term)
+        addends = _addends(loop, result)
+        found = [_summed(inside, addend) for addend in addends if addend is not inside]
+        if inside in addends and None not in found:
+            yield from (one for one in found if one is not None)
+
+
+def _addends(loop: OpenLoop, op: Op) -> list[Op]:
+    """What an op adds up, by itself or by other additions that are there for it alone."""
+    if op.opcode != "add" or not loop.is_read_once(op):
+        return [op]
+    return [one for operand in op.operands for one in _addends(loop, resolved(operand))]
+
+
+def _summed(inside: Op, term: Op) -> Summed | None:
+    moves: list[Op] = []
+    while _is_move(term):
+        moves.append(term)
+        term = resolved(term.operands[0])
+    return Summed(inside, tuple(moves), term) if _adds_up(term) else None
 
 
 def _summands(term: Op) -> list[Op]:

@@ -126,20 +126,26 @@ class OpenLoop:
         return StackRead(op, index, place)
 
     def write(self, index: int) -> StackWrite | None:
-        """Element `index` as a stack into which each iteration writes one part."""
+        """Element `index` as a stack into which each iteration writes one part, which it makes
+        without the dim of the parts."""
+        row = self.row(index)
+        if row is None or row.op.opcode != "reshape" or not self.is_read_once(row.op):
+            return None
+        value = resolved(row.op.operands[0])
+        return StackWrite(value, index, row.place) if row.op.dims == (1, *value.dims) else None
+
+    def row(self, index: int) -> StackWrite | None:
+        """The same of parts as they are written, with that dim."""
         op, stack = self.results[index], self.inside.get(index)
         if op.opcode != "dynamic-update-slice" or index in self.asked:
             return None
         target, part, place, *others = map(resolved, op.operands)
-        if target is not stack or part.opcode != "reshape":
+        if target is not stack or not all(map(self.is_read_once, (op, stack))):
             return None
-        if not all(map(self.is_read_once, (op, stack, part))):
-            return None
-        value = resolved(part.operands[0])
-        whole = part.dims == (1, *value.dims) and op.dims == (self.trips, *value.dims)
+        whole = part.dims == (1, *op.dims[1:]) and op.dims[0] == self.trips
         if not whole or any(splat(other) != 0 for other in others) or not self.is_order(place):
             return None
-        return StackWrite(value, index, place)
+        return StackWrite(part, index, place)
 
     def is_order(self, place: Op) -> bool:
         """Whether iterations have one place each, from the first on or from the last."""

@@ -73,6 +73,32 @@ def computed_again(params: Any, xs: Any) -> Any:
     return jnp.sum(lax.scan(step, first, xs)[1] ** 2)
 
 
+def fitted(rates: Any, first: Any) -> Any:
+    """The loss of an ensemble whose solver asks for the rates at several stages of a step."""
+
+    def slope(y: Any) -> Any:
+        return rates[0] * jnp.sin(y) - rates[1] * y
+
+    def step(y: Any, _: None) -> tuple[Any, None]:
+        k = slope(y)
+        return y + 0.1 * slope(y + 0.05 * k) + 0.01 * k, None
+
+    return jnp.mean(lax.scan(step, first, None, length=STEPS)[0] ** 2)
+
+
+def test_several_terms_of_one_sum_leave_the_loop() -> None:
+    """Each stage adds to the gradient of each rate."""
+    rates = (np.float32(0.7), np.float32(0.2))
+    assert taken_out(jax.grad(fitted), rates, array(BATCH)) == ["reduce"] * 4
+
+
+def test_a_sum_with_other_terms_stays() -> None:
+    def step(total: Any, x: Any) -> tuple[Any, None]:
+        return total + x.sum() + x[0, 0], None
+
+    assert not taken_out(lambda xs: lax.scan(step, 0.0, xs)[0], XS)
+
+
 def test_sums_leave_both_loops_of_a_function_that_is_called_twice() -> None:
     called = jax.jit(recurrent)
 
