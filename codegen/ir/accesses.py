@@ -76,10 +76,10 @@ class Area:
 
 @dataclass(frozen=True)
 class Access:
-    """A read or a write of the element at an address that is the thread's own, given as C text
-    ('': of any element). Shared memory is used `among` the threads of a scope: of a team those are
-    `threads`. Where each warp writes values of some `kinds` to a place of its own, and the warps of
-    its team read them there, these are the C types."""
+    """A read or a write of the element at an address that is the thread's own, given as C text and
+    whose it is ('': of any element). Shared memory is used `among` the threads of a scope: of a
+    team those are `threads`. Where each warp writes values of some `kinds` to a place of its own,
+    and the warps of its team read them there, these are the C types."""
 
     name: str
     area: Area
@@ -88,6 +88,8 @@ class Access:
     among: Scope = Scope.BLOCK
     threads: int = 0
     kinds: tuple[str, ...] = ()
+    #: the address, if no other thread of the cluster has it
+    in_cluster: str = ""
 
     def __hash__(self) -> int:
         return self._number
@@ -95,7 +97,7 @@ class Access:
     @cached_property
     def _number(self) -> int:
         """Worked out once: a walk asks for it at every statement behind the access."""
-        mine = self.name, self.area, self.address, self.writes
+        mine = self.name, self.area, self.address, self.in_cluster, self.writes
         return hash((*mine, self.among, self.threads, self.kinds))
 
     def needs(self, before: Access) -> Barrier | None:
@@ -104,7 +106,7 @@ class Access:
             return None
         if self.writes and before.writes and self.area == before.area:
             return None  # what counts is that one of them is read
-        if self.address and self.address == before.address:
+        if self._is_of_who_did(before):
             return None
         if self.area.buffer:
             return Barrier(self.area.among)
@@ -112,6 +114,12 @@ class Access:
             return self._needs_of_warps(before)
         widest = max(self.among, before.among, Scope.BLOCK, key=_RANK.__getitem__)
         return Barrier(widest)
+
+    def _is_of_who_did(self, before: Access) -> bool:
+        """Whether the thread comes to its own element again."""
+        if Scope.CLUSTER in (self.among, before.among):
+            return bool(self.in_cluster) and self.in_cluster == before.in_cluster
+        return bool(self.address) and self.address == before.address
 
     def _needs_of_warps(self, before: Access) -> Barrier | None:
         """The same where each warp has a place of its own: its team of then must have read it, or
@@ -300,10 +308,13 @@ class Accesses:
         among: Scope = Scope.BLOCK,
     ) -> Access:
         area = self.areas[name]
-        widest = area.among if area.buffer else among
-        blocks = {Scope.GRID: 0, Scope.CLUSTER: self.cluster}.get(widest, 1)
-        own = self.ownership.is_own(at, blocks)
-        return Access(name, area, spell(at) if own else "", writes, among)
+        blocks = {Scope.GRID: 0, Scope.CLUSTER: self.cluster}
+        among_blocks = blocks.get(area.among, 1) if area.buffer else 1
+        own, in_cluster = (
+            "" if (whose := self.ownership.whose(at, many)) is None else f"{spell(at)} {whose}"
+            for many in (among_blocks, self.cluster)
+        )
+        return Access(name, area, own, writes, among, in_cluster=in_cluster)
 
     def _pointed(self, value: Expr) -> Iterator[str]:
         """The arrays that a pointer of this value may point into."""

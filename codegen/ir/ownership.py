@@ -72,8 +72,8 @@ class Ownership:
         }
         #: by variables that are numbers of their own, what can be told from them
         self.tells: dict[str, frozenset[Digit]] = {}
-        #: the first and the last value that variables may have here, where conditions say so
-        self.ranges: dict[str, tuple[int, int]] = {}
+        #: the first and the last value that integers may have here, where conditions say so
+        self.ranges: dict[Expr, tuple[int, int]] = {}
 
     def define(self, variable: str, value: Expr) -> None:
         """A variable is from now on `value`."""
@@ -81,9 +81,17 @@ class Ownership:
 
     def begin(self, one: For) -> None:
         """A loop's variable goes from a start on, by steps that leave the digits what they are."""
-        self._be(one.variable, Digits(self.of(one.start).found))
+        start = self.of(one.start)
+        meets = start.alone and any(one.step % self._many(digit) for digit in start.found)
+        self._be(one.variable, NOTHING if meets else Digits(start.found))
         if (stop := _number(one.stop)) is not None:
-            self.ranges[one.variable] = 0, stop - 1
+            self.ranges[Name(one.variable)] = 0, stop - 1
+
+    def _many(self, digit: Digit) -> int:
+        """How many values a digit has, if that is known."""
+        if digit.number != THREAD.name:
+            return 1
+        return (digit.high or self.threads) // digit.low or 1
 
     def _be(self, variable: str, digits: Digits) -> None:
         """A variable that is no digit is a number of its own, from which what it is made of can be
@@ -119,25 +127,36 @@ class Ownership:
         if isinstance(left, Integer) and not left.index.const and len(left.index.terms) == 1:
             [(term, factor)] = left.index.terms
             left = Name(term.name) if isinstance(term, Var) and factor == 1 else left
-        if not isinstance(left, Name) or limit is None:
+        if limit is None:
             return
-        first, last = self.ranges.get(left.name, (0, _ENDLESS))
+        first, last = self.ranges.get(left, (0, _ENDLESS))
         if condition.operator == "<" and holds:
             last = min(last, limit - 1)
         elif condition.operator == "<":
             first = max(first, limit)
         elif condition.operator == "==" and holds:
             first = last = limit
-        self.ranges[left.name] = first, last
+        self.ranges[left] = first, last
 
-    def is_own(self, at: Expr, blocks: int) -> bool:
-        """Whether no two threads of so many blocks (0: of all) have the same integer here."""
+    def whose(self, at: Expr, blocks: int) -> str | None:
+        """Whose an integer is here, if no two threads of so many blocks (0: of all) have the same:
+        the same text for the same threads. What is the same for all who are here may be needed to
+        tell: it is said then. None where threads share the integer."""
         found = self.of(at).found
-        for name, (first, last) in self.ranges.items():
-            if first == last:  # all who are here have it
-                found |= self.known.get(name, NOTHING).found
+        if self._tells_all(found, blocks):
+            return ""
+        same = {}
+        for value, (first, last) in self.ranges.items():
+            if first == last and (digits := self.of(value)).alone:
+                [digit] = digits.found
+                same[digit] = first
+        if not same or not self._tells_all(found | same.keys(), blocks):
+            return None
+        return " ".join(sorted(f"{digit} is {value}" for digit, value in same.items()))
+
+    def _tells_all(self, found: frozenset[Digit], blocks: int) -> bool:
         told = Digits(self._closed(found))
-        _, last = self.ranges.get(THREAD.name, (0, self.threads - 1))
+        _, last = self.ranges.get(THREAD, (0, self.threads - 1))
         threads = min(self.threads, last + 1)
         return told.tell(THREAD.name, threads, first=True) and told.tell(BLOCK.name, blocks)
 

@@ -15,7 +15,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-import networkx as nx
 import numpy as np
 
 from fusionstitch.costmodel.devices import LANES, Device
@@ -160,6 +159,8 @@ class _Pair:
         An op has two nodes. Between what an iteration begins with and what is read, the minimum cut
         goes through the op, which is stacked then, or before it: it is computed again.
         """
+        import networkx as nx  # on first use: it takes a while to load
+
         network, ops = nx.DiGraph(), dict[int, Op]()
         wanted = [unhindered(one.op) for one in self.residuals]
         for op in wanted:

@@ -27,6 +27,10 @@ def known() -> Ownership:
     return found
 
 
+def own(found: Ownership, value: Expr, blocks: int) -> bool:
+    return found.whose(value, blocks) is not None
+
+
 OWN: dict[str, tuple[Expr, bool]] = {
     "the thread": (THREAD, True),
     "a row of several threads": (Integer(ROW), False),
@@ -47,34 +51,53 @@ OWN: dict[str, tuple[Expr, bool]] = {
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_threads_own(name: str) -> None:
-    value, own = OWN[name]
-    assert known().is_own(value, 1) is own
+    value, alone = OWN[name]
+    assert own(known(), value, 1) is alone
 
 
 def test_blocks_have_their_own_by_their_number() -> None:
     tile = variable("tile", 8)
-    assert not known().is_own(Integer(ROW * 4 + LANE), 0)
-    assert known().is_own(Integer(tile * 24 + ROW * 4 + LANE), 0)
+    assert not own(known(), Integer(ROW * 4 + LANE), 0)
+    assert own(known(), Integer(tile * 24 + ROW * 4 + LANE), 0)
     found = Ownership(THREADS)
     found.define("rank", infix("%", BLOCK, 2))
     place = Integer(variable("rank", 2) * 24 + Index(((Var(THREAD.name, 24), 1),)))
-    assert found.is_own(place, 2)
-    assert not found.is_own(place, 0)
+    assert own(found, place, 2)
+    assert not own(found, place, 0)
 
 
 def test_conditions_leave_one_thread_or_one_block() -> None:
     found = known()
     place = Integer(ROW)
     with found.where([(infix("==", Name("lane"), 0), True)]):
-        assert found.is_own(place, 1)
-        assert not found.is_own(place, 0)
+        assert own(found, place, 1)
+        assert not own(found, place, 0)
         with found.where([(infix("<", Name("tile"), 7), False)]):
-            assert found.is_own(place, 0)
+            assert own(found, place, 0)
     with found.where([(infix("==", Name("lane"), 0), False)]):
-        assert not found.is_own(place, 1)
+        assert not own(found, place, 1)
     with found.where([(infix("<", THREAD, 4), True)]):
-        assert found.is_own(Integer(LANE), 1)
-    assert not found.is_own(place, 1)
+        assert own(found, Integer(LANE), 1)
+    assert not own(found, place, 1)
+
+
+def test_who_is_left_by_other_conditions_is_another() -> None:
+    """One thread of each row, and one of all: their first elements have one address."""
+    found, place = Ownership(THREADS), Integer(Index())
+    with found.where([(infix("==", THREAD, 0), True)]):
+        first = found.whose(place, 1)
+        assert first == found.whose(place, 1)
+    with found.where([(infix("<", THREAD, 2), True), (infix("<", THREAD, 1), False)]):
+        second = found.whose(place, 1)
+    assert None not in (first, second)
+    assert first != second
+
+
+def test_variables_whose_steps_meet_are_nobodys() -> None:
+    found = Ownership(THREADS)
+    for step, alone in ((1, False), (12, False), (24, True), (48, True)):
+        found.begin(For("int", "column", THREAD, number(96), step=step))
+        assert own(found, Name("column"), 1) is alone
 
 
 @st.composite
@@ -93,7 +116,7 @@ def test_what_is_own_is_no_other_threads(parts: list[tuple[Term, int]]) -> None:
     place = Index()
     for term, factor in parts:
         place = place + Index(((term, factor),))
-    if Ownership(THREADS).is_own(Integer(place), 1):
+    if own(Ownership(THREADS), Integer(place), 1):
         found = [_value(place, thread) for thread in range(THREADS)]
         assert len(set(found)) == THREADS
 
@@ -115,6 +138,6 @@ def test_the_property_has_both_cases() -> None:
     places = [
         thread // a * f + thread % b for a, b, f in itertools.product((2, 3, 4), (2, 3, 4), (2, 4))
     ]
-    said = [Ownership(THREADS).is_own(Integer(place), 1) for place in places]
+    said = [own(Ownership(THREADS), Integer(place), 1) for place in places]
     assert any(said)
     assert not all(said)
