@@ -113,7 +113,7 @@ def pendulums(q: Any, p: Any) -> Any:
 
 @pytest.mark.parametrize(("rows", "gone"), [(4096, 1), (1 << 18, 4)])
 def test_few_rows_wait_for_what_they_compute(rows: int, gone: int) -> None:
-    """Of 200 steps 4,096 took 67 us with sine and exponential again, 39 us without."""
+    """Special functions take longer than to read what they gave, unless many rows read."""
     specs = [jax.ShapeDtypeStruct((rows,), jnp.float32)] * 2
     found = loop_residuals(module_of(jax.grad(pendulums, (0, 1)), *specs), device("h200"))
     assert sum(len(one.residuals) for one in found) == gone
