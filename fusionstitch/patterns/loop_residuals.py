@@ -124,29 +124,28 @@ class _Pair:
     def residuals(self) -> list[Residual]:
         """What the reader alone reads of the loop."""
         found = []
-        written = {w.index: w for w in self.writes}
-        for inside, index in self.feeds.items():
-            users = self._users(index)
+        alone = {i: n for i, n in self.feeds.items() if self._is_for_reader(n) and self._reads(i)}
+        written = {w.index: w for w in self.writes} if alone else {}
+        for inside, index in alone.items():
             reads = tuple(part for part in self.reader.parts.values() if part.index == inside)
-            alone = users == [self.reader.op.operands[0]] and inside not in self.reader.asked
-            if index in written and alone and self._reads(inside):
+            if index in written:
                 found.append(Residual(unhindered(written[index].op), index, inside, reads))
         return found
 
-    def _users(self, index: int) -> list[Op]:
-        """Who reads element `index` of what the loop becomes."""
-        graph = self.loop.graph
+    def _is_for_reader(self, index: int) -> bool:
+        """Whether element `index` of what the loop becomes is once in what the reader begins with,
+        and nowhere else."""
+        graph, begun = self.loop.graph, self.reader.op.operands[0]
         parts = [u for u in graph.users[self.loop.op.id] if u.attrs.get("index") == index]
-        return [user for part in parts for user in graph.users[part.id]]
+        once = sum(resolved(op) in parts for op in begun.operands) == 1
+        return once and all(graph.users[p.id] == (begun,) and p is not graph.root for p in parts)
 
     def _reads(self, inside: int) -> bool:
         """Whether the reader reads nothing but parts of a stack."""
         reader, body = self.reader, self.reader.body
         parts = [u for u in body.users[reader.inside[inside].id] if u is not body.root]
-        once = self.reader.op.operands[0].operands
-        [op] = [resolved(once[inside])]
-        alone = [resolved(other) for other in once].count(op) == 1
-        return alone and bool(parts) and all(part.id in reader.parts for part in parts)
+        every = bool(parts) and all(part.id in reader.parts for part in parts)
+        return every and inside not in reader.asked
 
     @cached_property
     def inputs(self) -> dict[int, Op]:
