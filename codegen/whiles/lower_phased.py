@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
+    THREAD,
     Expr,
     Integer,
     Load,
     Name,
     Number,
+    all_of,
     apply,
     infix,
     number,
@@ -21,9 +24,11 @@ from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     For,
+    If,
     Leave,
     Scope,
     Shared,
+    Store,
     Swap,
     While,
 )
@@ -34,8 +39,8 @@ from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
-from fusionstitch.codegen.places.index import Index, linearize
-from fusionstitch.codegen.places.maps import Indices
+from fusionstitch.codegen.places.index import Index, delinearize, linearize, variable
+from fusionstitch.codegen.places.maps import Indices, position
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.expressions import literal
@@ -44,7 +49,16 @@ from fusionstitch.codegen.whiles.held import hold
 from fusionstitch.codegen.whiles.meanwhile import load_ahead, store_behind
 from fusionstitch.codegen.whiles.overwrites import Pairs, overwriting, phase_by_phase
 from fusionstitch.codegen.whiles.phased import Phased, shared_bytes
-from fusionstitch.codegen.whiles.pieces import Piece, Repeat, Slot, Straight, Target, repeats
+from fusionstitch.codegen.whiles.pieces import (
+    Move,
+    Moves,
+    Piece,
+    Repeat,
+    Slot,
+    Straight,
+    Target,
+    repeats,
+)
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -174,6 +188,8 @@ class PhasedLowering:
                 self.repeat(piece)
                 if pieces is self.phased.pieces:
                     self.hold()
+            elif isinstance(piece, Moves):
+                self.moves(piece)
             else:
                 self.straight(piece)
             if self.barrier and piece is not last:
@@ -200,6 +216,45 @@ class PhasedLowering:
             for now, next_ in one.pairs:
                 if next_ not in self.phased.same:
                     writer.add(Swap(self.name(now), self.name(next_)))
+
+    def moves(self, one: Moves) -> None:
+        """Replaces parts of arrays, element by element."""
+        done: set[Slot] = set()
+        for move in one.moves:
+            if move.target in done:  # parts of one array may overlap
+                self.writer.add(self.barrier or Barrier(Scope.BLOCK, why="one is over the other"))
+            done.add(move.target)
+            with self.writer.forgetting():
+                self.move(move)
+
+    def move(self, one: Move) -> None:
+        writer, scalars = self.writer, _Scalars(self)
+        part, whole = one.source.shape, one.target.shape
+        rooms = [n - size + 1 for n, size in zip(whole.dims, part.dims, strict=True)]
+        starts = scalars.values.named(
+            tuple(position(s, (), room) for s, room in zip(one.starts, rooms, strict=True))
+        )
+        condition = all_of([scalars.values.value(op, ()) for op in one.conditions])
+        threads = self.phased.block * self.phased.together
+        at = writer.name("at")
+        first = Integer(
+            self.number() * self.phased.block + variable(THREAD.name, self.phased.block)
+        )
+        frame = For(self.int, at, first, number(part.size), step=threads)
+        guard = writer.nested(If(condition), pinned=True) if condition else nullcontext()
+        with guard, writer.nested(frame, pinned=True):
+            place = variable(writer.declare(at), part.size)
+            index = delinearize(place, part.dims)
+            to = linearize([i + s for i, s in zip(index, starts, strict=True)], whole.dims)
+            value = Load(Name(self.read(one.source)), Integer(place))
+            target = self.read(one.target)
+            writer.add(Store(target, Integer(to), value, self.copies.get(target, 1)))
+
+    def number(self) -> Index:
+        """The number of a block among those that work on an iteration together."""
+        if self.phased.alone:
+            return Index()
+        return variable(BLOCK.name, self.phased.grid) % self.phased.together
 
     def hold(self) -> None:
         """Has the loop that was just written read from registers what it can; where threads meet in

@@ -15,7 +15,7 @@ from fusionstitch.codegen.ir.kernel import Overwriting
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.whiles.flat import Carried, Flat, made_of
 from fusionstitch.codegen.whiles.phased import Phased
-from fusionstitch.codegen.whiles.pieces import Piece, Slot, Straight
+from fusionstitch.codegen.whiles.pieces import Moves, Piece, Slot, Straight
 from fusionstitch.codegen.whiles.rows import Rows
 from fusionstitch.hlo.graph import Op
 
@@ -115,16 +115,26 @@ def _read(form: Phased, piece: Piece) -> set[Slot | None]:
     """The slots that a piece reads."""
     if isinstance(piece, Straight):
         return set(piece.sources)
+    if isinstance(piece, Moves):
+        asked = [op for one in piece.moves for op in (*one.starts, *one.conditions)]
+        return {one.source for one in piece.moves} | _asked(form, asked)
     found = {slot for one in piece.body for slot in _read(form, one)}
     asked = [piece.condition, *([piece.chosen] if isinstance(piece.chosen, Op) else [])]
-    ops = [o for op in (*asked, *made_of(asked)) for o in (op, *op.operands)]
-    return found | {form.program.slots.get(op.id) for op in ops} | set(sum(piece.pairs, ()))
+    return found | _asked(form, asked) | set(sum(piece.pairs, ()))
+
+
+def _asked(form: Phased, scalars: list[Op]) -> set[Slot | None]:
+    """The slots that scalars are computed of."""
+    ops = [o for op in (*scalars, *made_of(scalars)) for o in (op, *op.operands)]
+    return {form.program.slots.get(op.id) for op in ops}
 
 
 def _written(form: Phased, piece: Piece) -> set[int | None]:
     """The outputs that a piece writes."""
     if isinstance(piece, Straight):
         return {_home(form, target.slot) for targets in piece.targets for target in targets}
+    if isinstance(piece, Moves):
+        return {_home(form, one.target) for one in piece.moves}
     inside = {output for one in piece.body for output in _written(form, one)}
     return inside | {_home(form, slot) for pair in piece.pairs for slot in pair}
 

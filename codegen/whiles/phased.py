@@ -42,6 +42,10 @@ from fusionstitch.codegen.whiles.threads import (
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 
+#: Bytes in shared memory that take a block as long to copy as to meet once more: 40 cycles and four
+#: for each of 32 warps, at 128 bytes a cycle.
+TABLE = 1 << 14
+
 
 @dataclass(frozen=True, eq=False)
 class Phased:
@@ -134,7 +138,7 @@ def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Pha
 
 def in_one_block(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
     """One block runs all iterations; it may be `asked` how many threads it has."""
-    cut = program(carry_conditions(flat))
+    cut = program(carry_conditions(flat), table=TABLE)
     threads = threads_alone(cut, settings.device, asked)
     return _planned(cut, settings, share(settings.device, 1), threads)
 
@@ -145,14 +149,16 @@ def on_the_grid(flat: Flat, settings: Settings, tuning: Tuning | None = None) ->
     tile = tuning.tile if tuning else None
     if tuning:
         settings = replace(settings, options=replace(settings.options, tuning=tuning))
-    planned = _planned(program(carry_conditions(flat)), settings, settings.device)
+    device = settings.device  # as much is read and written as a barrier takes
+    table = device.grid_barrier_us / 1e6 * device.l2_bytes_per_s / 2
+    planned = _planned(program(carry_conditions(flat), table=table), settings, device)
     return replace(planned, tile=tile)
 
 
 def _dealt(flat: Flat, device: Device, cluster: int = 1) -> Program:
     """The program of a block, or of a cluster of as many, that has rows of its own."""
     dealt = deal(let_rows_stop(flat), device, cluster)
-    return program(carry_conditions(dealt.flat), dealt)
+    return program(carry_conditions(dealt.flat), dealt, table=TABLE)
 
 
 def share(device: Device, blocks: int) -> Device:
@@ -185,7 +191,7 @@ def _planned(
         block = block or scheduled.plan.block
         schedules[piece] = scheduled
     same = _same(cut, schedules)
-    outputs = _outputs(cut, same, threads is not None)
+    outputs = _outputs(cut, same, device.shared_per_block if threads else 0)
     rest = {n: slot for n, slot in cut.handed_on.items() if n not in outputs.values()}
     every = cut.pieces
     if rest:
@@ -273,15 +279,18 @@ def _is_pair(piece: Straight, output: int, input_: int, pairs: dict[Slot, Slot])
     return not others and target.slot is pairs[now] and target.starts is None
 
 
-def _outputs(cut: Program, same: dict[Slot, Slot], shared: bool) -> dict[Slot, int]:
+def _outputs(cut: Program, same: dict[Slot, Slot], shared: int) -> dict[Slot, int]:
     """Slots that are outputs: the ones in which what is handed on lies in the end. What iterations
-    read lies in `shared` memory instead, if blocks need not read what those of all others write."""
+    read lies in `shared` memory instead, of so many bytes, if blocks need not read what those of
+    all others write."""
     found: dict[Slot, int] = {}
     for number, slot in cut.handed_on.items():
         for repeat in cut.pieces:
             if not isinstance(repeat, Repeat):
                 continue
             if shared and any(now is slot for now, _ in repeat.pairs):
+                break
+            if slot.shape.bytes <= shared and _is_read(slot, repeat):
                 break
             others = [next_ for now, next_ in repeat.pairs if now is slot and next_ not in same]
             if others and repeat.count is None:
@@ -292,6 +301,11 @@ def _outputs(cut: Program, same: dict[Slot, Slot], shared: bool) -> dict[Slot, i
             if slot not in found:
                 found[slot] = number
     return found
+
+
+def _is_read(slot: Slot, repeat: Repeat) -> bool:
+    """Whether iterations read what lies in a slot."""
+    return any(slot in piece.sources for piece in straight_ones(repeat.body))
 
 
 def _read_by_condition(cut: Program, repeat: Repeat) -> set[Slot]:

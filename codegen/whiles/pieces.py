@@ -57,6 +57,28 @@ class Straight:
 
 
 @dataclass(frozen=True, eq=False)
+class Move:
+    """What lies in `source` is to replace a part of `target`, from `starts` on, where all
+    `conditions` hold: scalars that every thread computes of what lies in slots."""
+
+    source: Slot
+    target: Slot
+    starts: tuple[Op, ...]
+    conditions: tuple[Op, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Parts of arrays that are replaced when all threads have read what they read of them."""
+
+    moves: tuple[Move, ...]
+
+    @property
+    def body(self) -> tuple[Piece, ...]:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
 class Repeat:
     """A loop: its counter, whose variable is `step`, or else its condition; the pairs of slots that
     change places behind each iteration; whether it is `chosen` (None: always), or the slot that
@@ -76,7 +98,7 @@ class Repeat:
         return any(now not in read for now, _ in self.pairs)
 
 
-Piece = Straight | Repeat
+Piece = Straight | Repeat | Moves
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +133,10 @@ def repeats(pieces: Iterable[Piece]) -> Iterator[Repeat]:
             yield from repeats(piece.body)
 
 
-def program(flat: Flat, dealt: Dealt | None = None) -> Program:
-    """The pieces of a flat region, which may be that of one block."""
-    return replace(_Cutter(flat).program(), dealt=dealt)
+def program(flat: Flat, dealt: Dealt | None = None, *, table: float) -> Program:
+    """The pieces of a flat region, which may be that of one block. Arrays of `table` bytes and more
+    are not copied in each iteration, but for the parts that it replaces."""
+    return replace(_Cutter(flat, table).program(), dealt=dealt)
 
 
 def copied_to_outputs(name: str, handed_on: Mapping[int, Slot]) -> Straight:
@@ -133,8 +156,8 @@ def copied_to_outputs(name: str, handed_on: Mapping[int, Slot]) -> Straight:
 
 
 class _Cutter:
-    def __init__(self, flat: Flat):
-        self.flat = flat
+    def __init__(self, flat: Flat, table: float):
+        self.flat, self.table = flat, table
         #: the slots of values that lie in one, by op id, and the constants that counters end as
         self.slots: dict[int, Slot] = {}
         self.constants: dict[int, Op] = {}
@@ -245,6 +268,7 @@ class _Cutter:
         ended: list[tuple[Op, Target]] = []
         pairs: list[tuple[Slot, Slot]] = []
         slots: dict[int, Slot] = {}
+        moves: list[Move] = []
         for c in self.states(loop):
             inside, first = flat.parameter(c.inside), flat.root(c.first)
             now = Slot(inside.shape, _label(inside))
@@ -258,8 +282,14 @@ class _Cutter:
                 if over:
                     begun.append((first, Target(now)))
                 continue
-            next_ = Slot(inside.shape, _label(inside))
             begun.append((first, Target(now)))
+            if parts := self.replaced(c):
+                for one in parts:
+                    source = Slot(one.value.shape, _label(one.value))
+                    ended.append((one.value, Target(source)))
+                    moves.append(Move(source, now, one.starts, one.conditions))
+                continue
+            next_ = Slot(inside.shape, _label(inside))
             ended.append((flat.root(c.next), Target(next_)))
             pairs.append((now, next_))
         chosen: Op | Slot | None = None if loop.chosen is None else flat.root(loop.chosen)
@@ -271,9 +301,38 @@ class _Cutter:
             begun.append((op, Target(slots[op.id])))
         yield from self.straight(begun, later)
         self.slots |= slots
+        scalars = {s.id: s for move in moves for s in (*move.starts, *move.conditions)}
+        places = {i: Slot(op.shape, _label(op)) for i, op in scalars.items() if not self.simple(op)}
+        ended += [(scalars[i], Target(slot)) for i, slot in places.items()]
         body = tuple(self.sequence(loop.inner, ended))
+        if moves:
+            self.slots |= places
+            body = (*body, Moves(tuple(moves)))
         if body:  # without one it only counts
             yield Repeat(count, step, flat.root(loop.condition), body, tuple(pairs), chosen)
+
+    def simple(self, op: Op) -> bool:
+        """Whether every thread can compute a scalar behind what an iteration computes."""
+        return op.id in self.slots or is_simple(op, self.slots)
+
+    def replaced(self, c: Carried) -> tuple[Update, ...]:
+        """The parts of a large carried array that an iteration replaces behind all that it reads of
+        the array; none where it reads what comes of it, or replaces much."""
+        flat, inside, last = self.flat, self.flat.parameter(c.inside), self.flat.root(c.next)
+        parts = updates(flat, c)
+        if parts is None or inside.shape.bytes < self.table:
+            return ()
+        parts = tuple(replace(p, conditions=tuple(map(_spread, p.conditions))) for p in parts)
+        chain, op = list[Op](), last
+        while op is not inside:
+            chain.append(op)
+            op = op.operands[1 if op.opcode == "select" else 0]
+        roots = flat.graph.root.operands
+        readers = {user for op in chain for user in flat.graph.users[op.id]}
+        alone = not readers - {*chain, flat.graph.root} and sum(op in chain for op in roots) == 1
+        scalar = all(not s.shape.rank for p in parts for s in (*p.starts, *p.conditions))
+        much = 2 * sum(p.value.shape.bytes for p in parts) > inside.shape.bytes
+        return parts if alone and scalar and not much else ()
 
     def counted(self, count: Counter) -> str:
         """The variable of a counter: what the counter is inside of its loop, and behind it."""
@@ -328,6 +387,11 @@ class _Cutter:
 def _all_carried(loop: Loop) -> list[Carried]:
     """What a loop and those in it carry."""
     return [c for one in loop.nest for c in one.carried]
+
+
+def _spread(op: Op) -> Op:
+    """The scalar that is spread over an array, if it is one."""
+    return op.operands[0] if op.opcode == "broadcast" and not op.operands[0].shape.rank else op
 
 
 def _label(op: Op) -> str:
