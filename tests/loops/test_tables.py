@@ -122,6 +122,20 @@ def nested(table: Any, x: Any) -> Any:
     return lax.fori_loop(0, 6, step, (table, x))
 
 
+def batched(table: Any, x: Any) -> Any:
+    """Rows that have nothing to do with each other, with a history each."""
+    tables = jnp.stack([table * n for n in range(1, 17)])
+    mixing = jnp.eye(40) * 0.5 + 0.01
+
+    def step(i: Any, c: Any) -> Any:
+        tables, x = c
+        back = lax.dynamic_index_in_dim(tables, (i * 2) % 9, 1, keepdims=False)
+        x = jnp.tanh(x @ mixing + back)
+        return lax.dynamic_update_index_in_dim(tables, x, i, 1), x
+
+    return lax.fori_loop(0, 7, step, (tables, jnp.broadcast_to(x, (16, 40))))
+
+
 def read_afterwards(table: Any, x: Any) -> Any:
     """What comes of a table is read: it is copied."""
 
@@ -135,7 +149,7 @@ def read_afterwards(table: Any, x: Any) -> Any:
 
 IN_PLACE = (
     *(row_by_row, ring, where_the_data_says, sometimes, two_parts, two_tables),
-    *(beyond_the_end, nested),
+    *(beyond_the_end, nested, batched),
 )
 
 
@@ -157,7 +171,8 @@ def test_only_parts_are_written(fun: Callable[..., Any], monkeypatch: pytest.Mon
     monkeypatch.setattr(pieces._Cutter, "program", noted)
     [loop] = wholes(Grown(fun, (TABLE, ROW), fun.__name__))
     found = [c for c in cases(loop, "132 multiprocessors") if c.form != "rows"]
-    assert {"block", "grid"} <= {case.form for case in found}
+    alone = {"dealt", "cluster"} if fun is batched else set()
+    assert {"block", "grid", *alone} <= {case.form for case in found}
     assert bool(moved) is (fun in IN_PLACE)
     artifacts = emulate.build([case.kernel for case in found], checked=True)
     for case, artifact in zip(found, artifacts, strict=True):
