@@ -206,13 +206,12 @@ class Accesses:
     """The accesses of statements, in the order of the program; what is declared and computed on the
     way decides about them."""
 
-    def __init__(self, areas: dict[str, Area], threads: int, cluster: int):
-        self.areas, self.cluster = areas, cluster
+    def __init__(self, areas: dict[str, Area], ownership: Ownership, cluster: int):
+        self.areas, self.ownership, self.cluster = areas, ownership, cluster
         #: C types of variables and arrays
         self.kinds: dict[str, str] = {}
         #: the arrays that pointers may point into
         self.pointers: dict[str, tuple[str, ...]] = {}
-        self.ownership = Ownership(threads)
 
     def inside(self, given: Mapping[str, Expr]) -> Accesses:
         """Those of a function that is called with these arguments, by its parameters."""
@@ -220,9 +219,7 @@ class Accesses:
         for name, argument in given.items():
             if isinstance(argument, Name) and argument.name in self.areas:
                 areas[name] = self.areas[argument.name]
-        inner = Accesses(areas, self.ownership.threads, self.cluster)
-        inner.ownership = self.ownership.inside(given)
-        return inner
+        return Accesses(areas, self.ownership.inside(given), self.cluster)
 
     def loop(self, one: For) -> None:
         """Takes in a loop's variable."""

@@ -25,6 +25,7 @@ from fusionstitch.codegen.ir.accesses import (
 from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
 from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector
 from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.ownership import Ownership
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Branch,
@@ -115,7 +116,8 @@ class Hazards:
         clustered = kernel.cluster > 1
 
         def way(areas: dict[str, Area]) -> _Walk:
-            accesses = Accesses(areas, kernel.block, kernel.cluster)
+            ownership = Ownership(kernel.block, kernel.grid)
+            accesses = Accesses(areas, ownership, kernel.cluster)
             return _Walk(functions, accesses, clustered, placing)
 
         self._ways = [(way(_global_areas(kernel)), kernel.body)]
@@ -320,6 +322,10 @@ class _Walk:
         if isinstance(one, For):
             pending = self.read([one.start, one.stop], pending, one)
             self.accesses.loop(one)
+        with self.accesses.ownership.turning(one):
+            return self.turns(one, pending, here)
+
+    def turns(self, one: For | While, pending: Pending, here: Alike) -> Pending:
         closed, outer = self.closed, self.left
         if self.placing is not None:
             here &= self.agreement.turns(one)

@@ -22,7 +22,7 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
 )
-from fusionstitch.codegen.ir.statements import For
+from fusionstitch.codegen.ir.statements import For, While
 from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Term, Var
 
 #: Conversions, which leave an integer what it is.
@@ -51,11 +51,12 @@ class Digits:
     def tell(self, number: str, many: int, first: bool = False) -> bool:
         """Whether one of so `many` neighbours can be told from the others; 0: of any. They may be
         those with the `first` numbers."""
-        told = 1
+        told = {1}  # numbers of so many are told from each other, 0: all
         for digit in sorted((d for d in self.found if d.number == number), key=lambda d: d.low):
-            if digit.low == told:
-                told = digit.high
-        return told == 0 or (many > 0 and (told % many == 0 or (first and told >= many)))
+            if digit.low in told:
+                told.add(digit.high)
+        several = any(one % many == 0 or (first and one >= many) for one in told) if many else False
+        return 0 in told or several
 
 
 NOTHING = Digits()
@@ -63,35 +64,69 @@ NOTHING = Digits()
 
 class Ownership:
     """What variables have of the numbers of threads and blocks, on the way through statements of
-    blocks of so many `threads`."""
+    so many blocks of so many `threads`."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, blocks: int) -> None:
+        self.threads, self.blocks = threads, blocks
+        self.many = {THREAD.name: threads, BLOCK.name: blocks}
         self.known = {
             name: Digits(frozenset({Digit(name)}), alone=True) for name in (THREAD.name, BLOCK.name)
         }
         #: by variables that are numbers of their own, what can be told from them
         self.tells: dict[str, frozenset[Digit]] = {}
+        #: variables that are numbers
+        self.numbers: dict[str, int] = {}
         #: the first and the last value that integers may have here, where conditions say so
         self.ranges: dict[Expr, tuple[int, int]] = {}
 
     def define(self, variable: str, value: Expr) -> None:
         """A variable is from now on `value`."""
         self._be(variable, self.of(value))
+        if (number := self._number(value)) is not None:
+            self.numbers[variable] = number
+
+    def _number(self, value: Expr) -> int | None:
+        """The number that a value is."""
+        if isinstance(value, Integer) and not value.index.terms:
+            return value.index.const
+        if isinstance(value, Name):
+            return self.numbers.get(value.name)
+        if isinstance(value, Apply) and value.function.partition("<")[0] == "fs_min":
+            found = [self._number(argument) for argument in value.arguments]
+            return None if None in found else min(n for n in found if n is not None)
+        if isinstance(value, Number) and _NUMBER.fullmatch(value.text):
+            return int(value.text)
+        return None
 
     def begin(self, one: For) -> None:
-        """A loop's variable goes from a start on, by steps that leave the digits what they are."""
+        """A loop's variable goes from a start on."""
         start = self.of(one.start)
-        meets = start.alone and any(one.step % self._many(digit) for digit in start.found)
-        self._be(one.variable, NOTHING if meets else Digits(start.found))
-        if (stop := _number(one.stop)) is not None:
-            self.ranges[Name(one.variable)] = 0, stop - 1
+        self._be(one.variable, Digits(start.found) if self._keeps(one, start) else NOTHING)
 
-    def _many(self, digit: Digit) -> int:
-        """How many values a digit has, if that is known."""
-        if digit.number != THREAD.name:
-            return 1
-        return (digit.high or self.threads) // digit.low or 1
+    def _keeps(self, one: For, start: Digits) -> bool:
+        """Whether a loop's variable tells what its start does: its steps are as long as there are
+        starts, or blocks have parts of their own, one behind the other."""
+        if start.alone:
+            [digit] = start.found
+            return digit.number in self.many and one.step % self._values(digit) == 0
+        if isinstance(one.start, Integer):
+            return one.start.index.lo == 0 and one.step % (one.start.index.hi + 1) == 0
+        return isinstance(one.start, Infix) and one.start.operator == "*"
+
+    def _values(self, digit: Digit) -> int:
+        """How many values a digit has."""
+        return (digit.high or self.many[digit.number]) // digit.low or 1
+
+    @contextmanager
+    def turning(self, one: For | While) -> Iterator[None]:
+        """In the iterations of a loop."""
+        before = dict(self.ranges)
+        if isinstance(one, For) and not one.down and (stop := self._number(one.stop)) is not None:
+            self.ranges[Name(one.variable)] = 0, stop - 1
+        try:
+            yield
+        finally:
+            self.ranges = before
 
     def _be(self, variable: str, digits: Digits) -> None:
         """A variable that is no digit is a number of its own, from which what it is made of can be
@@ -104,7 +139,7 @@ class Ownership:
 
     def inside(self, given: Mapping[str, Expr]) -> Ownership:
         """The same in a function that is called with these arguments, by its parameters."""
-        inner = Ownership(self.threads)
+        inner = Ownership(self.threads, self.blocks)
         inner.tells |= self.tells
         inner.known |= {name: self.of(argument) for name, argument in given.items()}
         return inner
@@ -123,7 +158,7 @@ class Ownership:
     def _narrow(self, condition: Expr, holds: bool) -> None:
         if not isinstance(condition, Infix) or len(condition.operands) != 2:
             return
-        left, limit = condition.operands[0], _number(condition.operands[1])
+        left, limit = condition.operands[0], self._number(condition.operands[1])
         if isinstance(left, Integer) and not left.index.const and len(left.index.terms) == 1:
             [(term, factor)] = left.index.terms
             left = Name(term.name) if isinstance(term, Var) and factor == 1 else left
@@ -184,12 +219,8 @@ class Ownership:
         return NOTHING
 
     def _of_infix(self, operator: str, left: Expr, right: Expr) -> Digits:
-        one, other = self.of(left), self.of(right)
-        if (by := _number(right)) is not None:
-            return _changed(one, operator, by)
-        if operator not in ("+", "-") or (one.found and other.found):
-            return NOTHING
-        return Digits(one.found or other.found)
+        by = self._number(right)
+        return NOTHING if by is None else _changed(self.of(left), operator, by)
 
     def _of_index(self, index: Index) -> Digits:
         """That of a sum, whose terms can be told from it if each is larger than all before it."""
@@ -209,14 +240,6 @@ class Ownership:
             return self.known.get(term.name, NOTHING)
         operator = "/" if isinstance(term, Quotient) else "%"
         return _changed(self._of_index(term.base), operator, term.divisor)
-
-
-def _number(value: Expr) -> int | None:
-    """The number that a value is."""
-    if isinstance(value, Integer) and not value.index.terms:
-        return value.index.const
-    found = isinstance(value, Number) and _NUMBER.fullmatch(value.text)
-    return int(value.text) if found and isinstance(value, Number) else None
 
 
 def _changed(of: Digits, operator: str, by: int) -> Digits:

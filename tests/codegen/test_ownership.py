@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.ir.expressions import BLOCK, THREAD, Expr, Integer, Name, infix, number
-from fusionstitch.codegen.ir.ownership import Ownership
+from fusionstitch.codegen.ir.ownership import Digit, Digits, Ownership
 from fusionstitch.codegen.ir.statements import For
 from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term, Var, variable
 
@@ -17,13 +17,16 @@ THREADS, BLOCKS = 24, 4
 LANE, ROW = variable("lane", 4), variable("row", 6)
 
 
+TILES = For("int", "tile", BLOCK, number(8), step=BLOCKS)
+
+
 def known() -> Ownership:
     """Four threads a row, and a loop over columns and one over tiles."""
-    found = Ownership(THREADS)
+    found = Ownership(THREADS, BLOCKS)
     found.define("lane", infix("%", THREAD, 4))
     found.define("row", infix("/", THREAD, 4))
     found.begin(For("int", "column", Name("lane"), number(12), step=4))
-    found.begin(For("int", "tile", BLOCK, number(8), step=BLOCKS))
+    found.begin(TILES)
     return found
 
 
@@ -59,7 +62,7 @@ def test_blocks_have_their_own_by_their_number() -> None:
     tile = variable("tile", 8)
     assert not own(known(), Integer(ROW * 4 + LANE), 0)
     assert own(known(), Integer(tile * 24 + ROW * 4 + LANE), 0)
-    found = Ownership(THREADS)
+    found = Ownership(THREADS, BLOCKS)
     found.define("rank", infix("%", BLOCK, 2))
     place = Integer(variable("rank", 2) * 24 + Index(((Var(THREAD.name, 24), 1),)))
     assert own(found, place, 2)
@@ -72,7 +75,7 @@ def test_conditions_leave_one_thread_or_one_block() -> None:
     with found.where([(infix("==", Name("lane"), 0), True)]):
         assert own(found, place, 1)
         assert not own(found, place, 0)
-        with found.where([(infix("<", Name("tile"), 7), False)]):
+        with found.turning(TILES), found.where([(infix("<", Name("tile"), 7), False)]):
             assert own(found, place, 0)
     with found.where([(infix("==", Name("lane"), 0), False)]):
         assert not own(found, place, 1)
@@ -83,7 +86,7 @@ def test_conditions_leave_one_thread_or_one_block() -> None:
 
 def test_who_is_left_by_other_conditions_is_another() -> None:
     """One thread of each row, and one of all: their first elements have one address."""
-    found, place = Ownership(THREADS), Integer(Index())
+    found, place = Ownership(THREADS, BLOCKS), Integer(Index())
     with found.where([(infix("==", THREAD, 0), True)]):
         first = found.whose(place, 1)
         assert first == found.whose(place, 1)
@@ -94,10 +97,35 @@ def test_who_is_left_by_other_conditions_is_another() -> None:
 
 
 def test_variables_whose_steps_meet_are_nobodys() -> None:
-    found = Ownership(THREADS)
+    found = Ownership(THREADS, BLOCKS)
     for step, alone in ((1, False), (12, False), (24, True), (48, True)):
         found.begin(For("int", "column", THREAD, number(96), step=step))
         assert own(found, Name("column"), 1) is alone
+
+
+def test_what_turns_by_the_iteration_is_nobodys() -> None:
+    """Thread t has element t + n in iteration n, which another one had before."""
+    found = Ownership(THREADS, BLOCKS)
+    found.begin(For("int", "turn", number(0), number(5)))
+    found.define("place", infix("+", THREAD, Name("turn")))
+    assert not own(found, Name("place"), 1)
+    assert not own(found, Integer(Index(((Var(THREAD.name, 24), 1),)) + variable("turn", 5)), 1)
+    found.begin(For("int", "near", Integer(ROW * 4), number(96), step=1))
+    assert not own(found, Name("near"), 1)
+
+
+def test_what_holds_in_a_loop_does_not_hold_behind_it() -> None:
+    found, place = Ownership(THREADS, BLOCKS), Integer(Index(((Var(THREAD.name, 24), 1),)))
+    one = For("int", "tile", BLOCK, number(1), step=BLOCKS)
+    found.begin(one)
+    with found.turning(one):
+        assert own(found, place, 0)
+    assert not own(found, place, 0)
+
+
+def test_what_is_told_does_not_hang_on_an_order() -> None:
+    for digits in itertools.permutations([Digit("x", 1, 4), Digit("x", 1, 0), Digit("x", 1, 2)]):
+        assert Digits(frozenset(digits)).tell("x", 0)
 
 
 @st.composite
@@ -116,7 +144,7 @@ def test_what_is_own_is_no_other_threads(parts: list[tuple[Term, int]]) -> None:
     place = Index()
     for term, factor in parts:
         place = place + Index(((term, factor),))
-    if own(Ownership(THREADS), Integer(place), 1):
+    if own(Ownership(THREADS, BLOCKS), Integer(place), 1):
         found = [_value(place, thread) for thread in range(THREADS)]
         assert len(set(found)) == THREADS
 
@@ -138,6 +166,6 @@ def test_the_property_has_both_cases() -> None:
     places = [
         thread // a * f + thread % b for a, b, f in itertools.product((2, 3, 4), (2, 3, 4), (2, 4))
     ]
-    said = [own(Ownership(THREADS), Integer(place), 1) for place in places]
+    said = [own(Ownership(THREADS, BLOCKS), Integer(place), 1) for place in places]
     assert any(said)
     assert not all(said)
