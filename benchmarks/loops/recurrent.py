@@ -28,18 +28,31 @@ def _lstm(params: Any, xs: Any) -> Any:
     return lax.scan(step, (zero, zero), xs)[0][0]
 
 
+def _gru_state(params: Any, h: Any, x: Any) -> Any:
+    a, b = x @ params["w"] + params["b"], h @ params["u"]
+    (zx, rx, nx), (zh, rh, nh) = jnp.split(a, 3, -1), jnp.split(b, 3, -1)
+    z = jax.nn.sigmoid(zx + zh)
+    new = jnp.tanh(nx + jax.nn.sigmoid(rx + rh) * nh)
+    return (1 - z) * new + z * h
+
+
 def _gru(params: Any, xs: Any) -> Any:
     """All hidden states of [steps, batch, width]."""
 
     def step(h: Any, x: Any) -> tuple[Any, Any]:
-        a, b = x @ params["w"] + params["b"], h @ params["u"]
-        (zx, rx, nx), (zh, rh, nh) = jnp.split(a, 3, -1), jnp.split(b, 3, -1)
-        z = jax.nn.sigmoid(zx + zh)
-        new = jnp.tanh(nx + jax.nn.sigmoid(rx + rh) * nh)
-        h = (1 - z) * new + z * h
+        h = _gru_state(params, h, x)
         return h, h
 
     return lax.scan(step, jnp.zeros((xs.shape[1], params["u"].shape[0])), xs)[1]
+
+
+def _last_gru(params: Any, xs: Any) -> Any:
+    """The last hidden state of [steps, batch, width]."""
+
+    def step(h: Any, x: Any) -> tuple[Any, None]:
+        return _gru_state(params, h, x), None
+
+    return lax.scan(step, jnp.zeros((xs.shape[1], params["u"].shape[0])), xs)[0]
 
 
 def _weights(draw: Draw, width: int, hidden: int, gates: int) -> dict[str, Any]:
