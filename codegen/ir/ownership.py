@@ -7,6 +7,7 @@ numbers of blocks. An integer that is not understood is nobody's own.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -220,7 +221,28 @@ class Ownership:
 
     def _of_infix(self, operator: str, left: Expr, right: Expr) -> Digits:
         by = self._number(right)
-        return NOTHING if by is None else _changed(self.of(left), operator, by)
+        if by is not None:
+            return _changed(self.of(left), operator, by)
+        pairs = ((left, right), (right, left)) if operator == "+" else ()
+        found = [self._joined(one, self.of(other)) for one, other in pairs]
+        return max(found, key=lambda digits: len(digits.found), default=NOTHING)
+
+    def _joined(self, larger: Expr, smaller: Digits) -> Digits:
+        """That of a multiple and a digit with no more values than what it is a multiple of."""
+        if not smaller.alone:
+            return NOTHING
+        [digit] = smaller.found
+        if digit.number not in self.many or self._values(digit) > self._multiple(larger):
+            return NOTHING
+        return Digits(self.of(larger).found | smaller.found)
+
+    def _multiple(self, value: Expr) -> int:
+        """Of what an integer is a multiple, 1 if that is not known."""
+        if isinstance(value, Integer):
+            return math.gcd(value.index.const, *(factor for _, factor in value.index.terms)) or 1
+        if isinstance(value, Infix) and value.operator == "*":
+            return abs(self._number(value.operands[1]) or 1)
+        return 1
 
     def _of_index(self, index: Index) -> Digits:
         """That of a sum, whose terms can be told from it if each is larger than all before it."""

@@ -110,6 +110,10 @@ def test_what_turns_by_the_iteration_is_nobodys() -> None:
     found.define("place", infix("+", THREAD, Name("turn")))
     assert not own(found, Name("place"), 1)
     assert not own(found, Integer(Index(((Var(THREAD.name, 24), 1),)) + variable("turn", 5)), 1)
+    found.define("lane", infix("%", THREAD, 4))
+    for each, alone in ((4, True), (3, False)):
+        column = infix("+", infix("*", infix("/", THREAD, 4), each), Name("lane"))
+        assert own(found, column, 1) is alone
     found.begin(For("int", "near", Integer(ROW * 4), number(96), step=1))
     assert not own(found, Name("near"), 1)
 
