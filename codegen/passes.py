@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.chains import find_streams, without_factors
 from fusionstitch.codegen.invariants import check_region
+from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
@@ -101,6 +102,12 @@ PASSES: tuple[Pass, ...] = (
         lambda graph, _: merge_variances(graph),
         rounds=True,
         ways=frozenset({Way.SHARE, Way.MERGE, Way.APART}),
+    ),
+    Pass(
+        "comparisons",
+        "numbers that are compared with an extremum of them round alike everywhere",
+        lambda graph, _: mark_compared(graph),
+        ways=frozenset(Way),
     ),
     Pass(
         "roundings",

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.loops.axes import GroupAxes
-from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, form_of, is_strided
+from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, form_of
+from fusionstitch.codegen.rewrite.extents import is_strided
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import boundary_us

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from fusionstitch.codegen.loops.dot_nests import gives_elements, shape_of_reader, sums_columns
 from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
-from fusionstitch.codegen.loops.stages import Stage, is_strided
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.rewrite.extents import is_short, is_strided
 from fusionstitch.codegen.rewrite.monoids import in_order
 from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Op
 
 #: Sweeps of at most this many elements per thread are unrolled and keep values for the next one.
 CACHE_STEPS = 32
@@ -69,8 +71,9 @@ class Nest:
 
     @property
     def in_order(self) -> bool:
-        """Whether one thread must walk each row."""
-        return any(in_order(s.op) for s in self.stages)
+        """Whether one thread must walk each row: where its elements are joined in order, and where
+        they are so few that other loops sum them inline, and both sums must be the same."""
+        return any(in_order(s.op) or _is_repeated(s.op) for s in self.stages)
 
     @property
     def tiled(self) -> bool:
@@ -127,7 +130,8 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
 def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Place] | None:
     """The level and place of `stage` in `nest`, or None if it needs another loop."""
     own = tuple(group.in_block(stage))
-    if nest.stages and stage.is_reduction and in_order(stage.op) != nest.in_order:
+    ordered = any(in_order(s.op) for s in nest.stages)
+    if nest.stages and stage.is_reduction and in_order(stage.op) != ordered:
         return None
     if stage.is_reduction:
         summed = tuple(group.axes.inner_leaves(stage))
@@ -183,9 +187,13 @@ def result_axes(group: Group, nest: Nest, stage: Stage) -> list[int]:
 def _carries(group: Group, stage: Stage) -> bool:
     """True if threads along the kept dims of a reduction read memory better than along the summed
     ones, and a block can hold all of its sums."""
-    if in_order(stage.op) or not is_strided(stage.op):
+    if in_order(stage.op) or _is_repeated(stage.op) or not is_strided(stage.op):
         return False
     return LEAST_COLUMNS <= group.block_size(stage) <= MOST_COLUMNS
+
+
+def _is_repeated(op: Op) -> bool:
+    return is_short(op) and op.attrs.get("alike", False)
 
 
 def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:

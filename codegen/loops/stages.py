@@ -17,12 +17,11 @@ from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.places.index import Index, constant, variable
 from fusionstitch.codegen.places.maps import Indices, arguments
 from fusionstitch.codegen.places.numbers import digits_of
+from fusionstitch.codegen.rewrite.extents import inner_extents, is_short, reduced_size
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
-#: A reduction over at most this many elements is a sequential loop inside its reader.
-INLINE_REDUCE = 4
 #: Operations per element from which an op counts as a library routine (exp, log, tanh, ...).
 LIBRARY_ROUTINE = 8
 #: Operations a dot may spend on computing an element of an operand again and again; an operand
@@ -284,36 +283,7 @@ def _visits(stage: Op, op: Op, stream: Stream) -> float:
 
 def needs_stage(op: Op) -> bool:
     """Dots, and reductions too long to be repeated inside each reader."""
-    kind = kind_of(op.opcode)
-    if kind is Kind.DOT:
-        return True
-    return kind is Kind.REDUCTION and reduced_size(op) > INLINE_REDUCE
-
-
-def reduced_size(op: Op) -> int:
-    """Elements summed into each result."""
-    size = 1
-    for extent in inner_extents(op):
-        size *= extent
-    return size
-
-
-def is_strided(op: Op) -> bool:
-    """True if a reduction sums over other than the minor-most dim of what it reads."""
-    if op.opcode != "reduce":
-        return False
-    dims = op.operands[0].dims
-    minor = max((d for d, extent in enumerate(dims) if extent > 1), default=0)
-    return minor not in op.attrs["dimensions"]
-
-
-def inner_extents(op: Op) -> tuple[int, ...]:
-    """Extents of the dims a reduction or dot sums over, in the order of its first operand."""
-    if op.opcode == "reduce":
-        return tuple(op.operands[0].dims[d] for d in sorted(op.attrs["dimensions"]))
-    if op.opcode == "dot":
-        return tuple(op.operands[0].dims[d] for d in op.attrs["lhs_contract"])
-    return ()
+    return kind_of(op.opcode) in (Kind.DOT, Kind.REDUCTION) and not is_short(op)
 
 
 def new_stage(op: Op, number: int, optional: bool = False) -> Stage:
@@ -376,6 +346,7 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         op.opcode,
         op.shape,
         (op.operands[0].dims, tuple(op.attrs["dimensions"])) if op.opcode == "reduce" else (),
+        op.attrs.get("alike"),
         op.attrs.get("share"),
         stage.inner_extents,
         stage.optional,

@@ -26,7 +26,7 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
-from fusionstitch.codegen.loops.stages import body_reads, inner_extents
+from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Placed, Sources
 from fusionstitch.codegen.lower.selected import Selection
@@ -37,6 +37,7 @@ from fusionstitch.codegen.places.index import (
     replaced,
 )
 from fusionstitch.codegen.places.maps import Indices, Read, in_range, is_branching, reads
+from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
 from fusionstitch.codegen.text.expressions import keeps_value, literal, rotation, rounder
 from fusionstitch.codegen.text.types import c_type

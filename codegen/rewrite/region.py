@@ -37,6 +37,12 @@ def rebuilt(op: Op, operands: Sequence[Op]) -> Op:
     )
 
 
+def marked(op: Op, attribute: str) -> Op:
+    """`op` with an attribute that says yes."""
+    attrs = {**op.attrs, attribute: True}
+    return Op(op.opcode, op.shape, op.operands, attrs, op.name, op.origin, op.called, op.source)
+
+
 def with_root(name: str, ops: list[Op], outputs: Sequence[Op]) -> Graph:
     """A graph of `ops` whose root is the tuple of `outputs`."""
     shape = Shape("tuple", elements=tuple(o.shape for o in outputs))

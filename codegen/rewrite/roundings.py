@@ -12,25 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from fusionstitch.codegen.rewrite.monoids import Monoid
-from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.region import marked, rewrite
 from fusionstitch.codegen.text.expressions import is_excessive
-from fusionstitch.hlo.graph import FLOATS, FLOATS8, Graph, Op
+from fusionstitch.hlo.deciding import has_floats, is_extremum, is_step
+from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: Ops whose results change by steps where floats that they are given change ever so little.
-_STEPS = frozenset(
-    {
-        "compare",
-        "is-finite",
-        "sign",
-        "floor",
-        "ceil",
-        "round-nearest-afz",
-        "round-nearest-even",
-        "remainder",
-    }
-)
-_CASTS = frozenset({"convert", "bitcast-convert"})
 _COMPUTED = frozenset({Kind.ELEMENTWISE, Kind.REDUCTION, Kind.DOT})
 
 
@@ -46,22 +33,17 @@ def keep_roundings(graph: Graph, becomes: Mapping[int, Sequence[Op]] | None = No
     wanted += _extrema(graph)
     while wanted:
         op = wanted.pop()
-        if op not in found and _is_float(op):
+        if op not in found and has_floats(op):
             found.add(op)
             wanted += op.operands
             if op.opcode == "parameter":
                 wanted += carried.get(op.attrs["index"], ())
-    marked = {op.id for op in found if kind_of(op.opcode) in _COMPUTED and _rounds(op)}
-    return rewrite(graph, lambda op: [_marked(op)] if op.id in marked else None)
+    rounded = {op.id for op in found if kind_of(op.opcode) in _COMPUTED and _rounds(op)}
+    return rewrite(graph, lambda op: [marked(op, "rounded")] if op.id in rounded else None)
 
 
 def _decides(op: Op) -> bool:
-    """Whether an op makes a step of a float."""
-    if op.opcode == "compare" and op.operands[0] is op.operands[1]:  # asks for NaN
-        return False
-    if op.opcode in _CASTS:
-        return _is_float(op.operands[0]) and not _is_float(op)
-    return op.opcode in _STEPS or isinstance(op.attrs.get("reducer"), Monoid)
+    return is_step(op) or isinstance(op.attrs.get("reducer"), Monoid)
 
 
 def _extrema(graph: Graph) -> Iterator[Op]:
@@ -69,20 +51,10 @@ def _extrema(graph: Graph) -> Iterator[Op]:
     for op in graph.root.operands:
         while op.opcode == "convert" or kind_of(op.opcode) is Kind.MOVEMENT:
             op = op.operands[0]
-        if op.attrs.get("reducer") in ("maximum", "minimum"):
+        if is_extremum(op):
             yield op
-
-
-def _is_float(op: Op) -> bool:
-    """Whether there are floats in a value: in records, too."""
-    return op.dtype in FLOATS | FLOATS8 or op.dtype.startswith("record")
 
 
 def _rounds(op: Op) -> bool:
     """Whether an op needs rounding though its operands had theirs; bodies of the user's round."""
     return is_excessive(op) and op.attrs.get("reducer", "add") in ("add", "multiply")
-
-
-def _marked(op: Op) -> Op:
-    attrs = {**op.attrs, "rounded": True}
-    return Op(op.opcode, op.shape, op.operands, attrs, op.name, op.origin, op.called, op.source)

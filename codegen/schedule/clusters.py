@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Nest, Place
-from fusionstitch.codegen.loops.stages import is_strided, reduced_size
+from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
 from fusionstitch.codegen.schedule.tuning import Tuning, power_of_two
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import ITEM_BYTES, Graph

@@ -14,7 +14,7 @@ from fusionstitch.codegen.loops.coalescing import line_costs
 from fusionstitch.codegen.loops.groups import COALESCED, Group
 from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
 from fusionstitch.codegen.loops.phases import Overwrites, phases
-from fusionstitch.codegen.loops.stages import is_strided, reduced_size
+from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
 from fusionstitch.codegen.schedule.choice import (
     CARRYING_THREADS,
     LONG_ROW,

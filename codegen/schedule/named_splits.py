@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusionstitch.codegen.loops.stages import reduced_size
+from fusionstitch.codegen.rewrite.extents import reduced_size
 from fusionstitch.codegen.schedule.labels import labels
 from fusionstitch.codegen.schedule.split import Split, Splits, can_split, possible_parts
 from fusionstitch.hlo.errors import CodegenError

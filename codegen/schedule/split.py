@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusionstitch.codegen.loops.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
-from fusionstitch.codegen.loops.stages import is_strided, reduced_size
+from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
 from fusionstitch.codegen.rewrite.monoids import Monoid, in_order
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.schedule.defaults import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS

@@ -383,10 +383,12 @@ def _from_table(op: Op, args: Sequence[str]) -> str:
 def _multiply(op: Op, args: Sequence[str]) -> str:
     """Means are rounded before anything is done with them, as they are where they have a kernel to
     themselves: x - mean as one operation would subtract from x what no float holds, and give the
-    deviations of equal numbers from their mean as something other than 0."""
-    kind = c_type(op.dtype).compute
-    if kind in _ROUNDED_PRODUCTS and any(
-        _is_sum(x) and _is_inexact(splat(y)) for x, y in (op.operands, op.operands[::-1])
+    deviations of equal numbers from their mean as something other than 0. So are products that
+    every loop has to round alike (`codegen/rewrite/comparisons.py`)."""
+    kind, both_ways = c_type(op.dtype).compute, (op.operands, op.operands[::-1])
+    if kind in _ROUNDED_PRODUCTS and (
+        op.attrs.get("alike", False)
+        or any(_is_sum(x) and _is_inexact(splat(y)) for x, y in both_ways)
     ):
         return f"{_ROUNDED_PRODUCTS[kind]}({args[0]}, {args[1]})"
     return _from_table(op, args)

@@ -14,6 +14,7 @@ from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.launchable import launchable
 from fusionstitch.codegen.lower.program import passed, translation_unit
 from fusionstitch.codegen.passes import rewritten
+from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.settings import Settings
@@ -191,6 +192,7 @@ def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:
     flat = replace(flat, graph=rewritten(flat.graph, settings, None, watch))
     if any(op.shape.size == 0 for op in flat.graph.ops[:-1]):
         raise CodegenError("A value without elements: its loop is left to XLA.")
+    flat = replace(flat, graph=mark_compared(flat.graph))
     if settings.strict:
         return flat
     return replace(flat, graph=keep_roundings(flat.graph, flat.becomes))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Lowered, Space
-from fusionstitch.codegen.loops.stages import inner_extents
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
+from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.codegen.whiles.lower import Lowering, Memory

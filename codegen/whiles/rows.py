@@ -14,9 +14,10 @@ import math
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from fusionstitch.codegen.loops.stages import body_reads, inner_extents
+from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.places.index import Fetched, Index, Var, variable
 from fusionstitch.codegen.places.maps import is_branching, reads
+from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of

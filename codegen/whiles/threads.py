@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.loops.stages import inner_extents
+from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.schedule.tuning import power_of_two
 from fusionstitch.codegen.whiles.pieces import Program, Slot, Straight, repeats, straight_ones
 from fusionstitch.costmodel.devices import Device

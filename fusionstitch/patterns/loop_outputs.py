@@ -7,17 +7,19 @@ each other, or multiplies with weights that only it needs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.whiles.flat import flatten
 from fusionstitch.codegen.whiles.rows import Axes
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.deciding import chosen_by, picked
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Module, Op, inside
 from fusionstitch.hlo.lifting import is_liftable
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.stacking import Behind, StackWrite
+from fusionstitch.hlo.trips import carried
 from fusionstitch.hlo.tuples import resolved, unhindered
 from fusionstitch.patterns.loop_costs import SPARE_BYTES, Product, moved_s, product
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
@@ -49,10 +51,22 @@ def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
     if size > SPARE_BYTES or not _pays(size, bool(mixers), multiplied, loop.trips, device):
         return None
     gone = tuple(w for w in written if w.op in moved)
-    known = {op.id: index for op, index in stacks.items() if op not in moved}
+    left = [op for op in stacks if op not in moved]
+    known = {op.id: stacks[op] for op in left}
     known |= {op.id: len(loop.results) + number for number, op in enumerate(new)}
     cone = loop.cone([w.op for w in gone], known)
+    again = {op for op in cone.ops if carried(op) is None} - moved
+    if _are_chosen_among((*left, *new), again):
+        return None
     return Behind(loop.graph, loop.op, loop.trips, place, tuple(new), cone, written=gone)
+
+
+def _are_chosen_among(ops: Iterable[Op], again: Collection[Op]) -> bool:
+    """Whether some ops have been chosen among numbers that are computed `again`, and may be rounded
+    otherwise then: comparisons would tell."""
+    computed = {op for op in again if kind_of(op.opcode) is not Kind.SOURCE}
+    found = (picked(op) for op in ops)
+    return any(chosen_by(passed) and not numbers.isdisjoint(computed) for numbers, passed in found)
 
 
 def _products(loop: OpenLoop, alone: Collection[Op]) -> dict[Op, Product]:

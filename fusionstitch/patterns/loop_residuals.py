@@ -11,13 +11,14 @@ nor do its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from fusionstitch.costmodel.devices import LANES, Device
+from fusionstitch.hlo.deciding import chosen_by, picked
 from fusionstitch.hlo.graph import Module, Op
 from fusionstitch.hlo.residuals import Again, Residual
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
@@ -37,6 +38,7 @@ _SOURCES = frozenset({"constant", "iota"})
 ACCESS, LATENCY = 10, 4
 #: The ends of the flow network.
 _BEGIN, _END = "begin", "end"
+_Node = str | tuple[int, bool]
 
 
 def loop_residuals(module: Module, device: Device) -> list[Again]:
@@ -179,9 +181,20 @@ class _Pair:
             for operand in map(unhindered, op.operands):
                 network.add_edge((operand.id, True), (op.id, False))
                 wanted.append(operand)
+        network.add_edges_from(self._alike(ops))
         _, (begun, ended) = nx.minimum_cut(network, _BEGIN, _END)
         through = (i for i in sorted(ops) if (i, False) in begun and (i, True) in ended)
         return [ops[i] for i in through if not (i in self.given or ops[i].opcode in _SOURCES)]
+
+    def _alike(self, ops: Mapping[int, Op]) -> Iterator[tuple[_Node, _Node]]:
+        """Edges that keep a number from being computed again, and rounded otherwise, where what was
+        chosen among such numbers is not: comparisons tell which one it was."""
+        free = [op for op in self.loop.body if op.id in self.given]
+        for op in {**ops, **{one.id: one for one in free}}.values():
+            numbers, passed = picked(op)
+            for number in numbers if chosen_by(passed) else ():
+                if number.id in ops:
+                    yield (op.id, False) if op.id in ops else _BEGIN, (number.id, False)
 
     @cached_property
     def given(self) -> set[int]:

@@ -127,12 +127,20 @@ def test_outputs_that_are_the_same_in_each_iteration() -> None:
     edited(module, lambda module: take_out(module, [found]), draw.standard_normal(12, np.float32))
 
 
+def shared_maxima(h: Any, x: Any) -> Any:
+    """Inputs are compared with their maxima, of which the state is made, too."""
+    numbers = jnp.sin(x)
+    largest = numbers.max(1)
+    return h * 0.5 + largest[:, None], (largest, (numbers == largest[:, None]).sum(0))
+
+
 STAYING: dict[str, Callable[..., Any]] = {
     "each row's own": recorded(lambda h, x: h.sum(1)),
     "nothing": recorded(lambda h, x: None),
     "what the state needs": lambda first, xs: lax.scan(
         lambda h, x: (h - h.mean(0) + x, h.mean(0)), first, xs
     ),
+    "what is compared with a maximum": lambda first, xs: lax.scan(shared_maxima, first, xs),
     "what XLA has to do": recorded(lambda h, x: jnp.sort(h, 0)),
     "of a loop that the data ends": lambda first, xs: lax.while_loop(
         lambda s: (s[0] < STEPS) & (s[1][0, 0] < 9),

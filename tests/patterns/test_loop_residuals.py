@@ -84,6 +84,12 @@ def reduced(h: Any, x: Any, w: Any) -> Any:
     return jnp.sin(h * scale) * x + h, None
 
 
+def largest(h: Any, x: Any, w: Any) -> Any:
+    """Its gradient compares each number with the largest of its row."""
+    numbers = jnp.sin(h * x + w[0])
+    return numbers * jnp.cos(h), numbers.max(1)
+
+
 AGAIN: dict[str, tuple[Callable[..., Any], list[tuple[int, int]]]] = {
     "a solver, of its state": (gradient(runge_kutta), [(9, 0)]),
     "a solver backwards": (gradient(runge_kutta, reverse=True), [(9, 0)]),
@@ -93,6 +99,7 @@ AGAIN: dict[str, tuple[Callable[..., Any], list[tuple[int, int]]]] = {
     "what no iteration changes": (gradient(invariant), [(1, 0)]),
     "selections": (gradient(branching), [(3, 0)]),
     "behind a reduction": (gradient(reduced), [(4, 1)]),
+    "not what a maximum is found among": (gradient(largest), [(4, 0)]),
 }
 
 
