@@ -60,6 +60,8 @@ class Area:
     buffer: str = ""
     #: who may access it
     among: Scope = Scope.BLOCK
+    #: bytes of each element of an array
+    item: int = 0
 
     def overlaps(self, other: Area) -> bool:
         if self.buffer or other.buffer:
@@ -117,6 +119,8 @@ class Access:
 
     def _is_of_who_did(self, before: Access) -> bool:
         """Whether the thread comes to its own element again."""
+        if (self.area.begin, self.area.item) != (before.area.begin, before.area.item):
+            return False
         if Scope.CLUSTER in (self.among, before.among):
             return bool(self.in_cluster) and self.in_cluster == before.in_cluster
         return bool(self.address) and self.address == before.address
@@ -231,7 +235,7 @@ class Accesses:
             yield one
             return
         if isinstance(one, Shared):
-            self.areas[one.name] = Area(one.offset, one.offset + one.size * one.item)
+            self.areas[one.name] = Area(one.offset, one.offset + one.size * one.item, item=one.item)
         elif isinstance(one, Call):
             yield from self._call(one)
         else:
@@ -239,7 +243,7 @@ class Accesses:
         if isinstance(one, (Let, Array)):
             self.kinds[one.name] = one.kind
         if isinstance(one, Let):
-            self.ownership.define(one.name, one.value)
+            self.ownership.define(one)
             if is_pointer(one):
                 self.pointers[one.name] = tuple(dict.fromkeys(self._pointed(one.value)))
         elif isinstance(one, (Store, StoreVector)) and one.buffer in self.areas:
@@ -306,12 +310,14 @@ class Accesses:
     ) -> Access:
         area = self.areas[name]
         blocks = {Scope.GRID: 0, Scope.CLUSTER: self.cluster}
-        among_blocks = blocks.get(area.among, 1) if area.buffer else 1
-        own, in_cluster = (
-            "" if (whose := self.ownership.whose(at, many)) is None else f"{spell(at)} {whose}"
-            for many in (among_blocks, self.cluster)
-        )
+        own = self._own(at, blocks.get(area.among, 1) if area.buffer else 1)
+        in_cluster = self._own(at, self.cluster) if self.cluster > 1 else ""
         return Access(name, area, own, writes, among, in_cluster=in_cluster)
+
+    def _own(self, at: Expr, blocks: int) -> str:
+        """An address and whose it is; '' where threads of so many blocks share it."""
+        whose = self.ownership.whose(at, blocks)
+        return "" if whose is None else f"{spell(at)} {whose}"
 
     def _pointed(self, value: Expr) -> Iterator[str]:
         """The arrays that a pointer of this value may point into."""

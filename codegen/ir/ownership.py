@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
@@ -23,7 +24,7 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
 )
-from fusionstitch.codegen.ir.statements import For, While
+from fusionstitch.codegen.ir.statements import For, Let, While
 from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Term, Var
 
 #: Conversions, which leave an integer what it is.
@@ -68,7 +69,6 @@ class Ownership:
     so many blocks of so many `threads`."""
 
     def __init__(self, threads: int, blocks: int) -> None:
-        self.threads, self.blocks = threads, blocks
         self.many = {THREAD.name: threads, BLOCK.name: blocks}
         self.known = {
             name: Digits(frozenset({Digit(name)}), alone=True) for name in (THREAD.name, BLOCK.name)
@@ -80,11 +80,13 @@ class Ownership:
         #: the first and the last value that integers may have here, where conditions say so
         self.ranges: dict[Expr, tuple[int, int]] = {}
 
-    def define(self, variable: str, value: Expr) -> None:
-        """A variable is from now on `value`."""
-        self._be(variable, self.of(value))
-        if (number := self._number(value)) is not None:
-            self.numbers[variable] = number
+    def define(self, one: Let) -> None:
+        """A variable is from now on what a statement says, if nothing changes it."""
+        self._be(one.name, NOTHING if one.changes else self.of(one.value))
+        number = None if one.changes else self._number(one.value)
+        self.numbers.pop(one.name, None)
+        if number is not None:
+            self.numbers[one.name] = number
 
     def _number(self, value: Expr) -> int | None:
         """The number that a value is."""
@@ -92,7 +94,7 @@ class Ownership:
             return value.index.const
         if isinstance(value, Name):
             return self.numbers.get(value.name)
-        if isinstance(value, Apply) and value.function.partition("<")[0] == "fs_min":
+        if isinstance(value, Apply) and _is_minimum(value):
             found = [self._number(argument) for argument in value.arguments]
             return None if None in found else min(n for n in found if n is not None)
         if isinstance(value, Number) and _NUMBER.fullmatch(value.text):
@@ -102,32 +104,39 @@ class Ownership:
     def begin(self, one: For) -> None:
         """A loop's variable goes from a start on."""
         start = self.of(one.start)
+        self.numbers.pop(one.variable, None)
         self._be(one.variable, Digits(start.found) if self._keeps(one, start) else NOTHING)
 
     def _keeps(self, one: For, start: Digits) -> bool:
         """Whether a loop's variable tells what its start does: its steps are as long as there are
-        starts, or blocks have parts of their own, one behind the other."""
+        starts, or each block has a part of its own, from its number times the part's length on."""
         if start.alone:
             [digit] = start.found
             return digit.number in self.many and one.step % self._values(digit) == 0
         if isinstance(one.start, Integer):
             return one.start.index.lo == 0 and one.step % (one.start.index.hi + 1) == 0
-        return isinstance(one.start, Infix) and one.start.operator == "*"
+        return self._is_part(one.start, one.stop)
+
+    def _is_part(self, start: Expr, stop: Expr) -> bool:
+        """Whether what lies from `start` to `stop` is no more than the start is a multiple of."""
+        if not (_is(start, "*") and self.of(start.operands[0]).alone):
+            return False
+        length, ends = self._number(start.operands[1]), [stop]
+        if isinstance(stop, Apply) and _is_minimum(stop):
+            ends = list(stop.arguments)
+        behind = [e.operands[1] for e in ends if _is(e, "+") and e.operands[0] == start]
+        found = [number for e in behind if (number := self._number(e)) is not None]
+        return length is not None and any(number <= length for number in found)
 
     def _values(self, digit: Digit) -> int:
         """How many values a digit has."""
-        return (digit.high or self.many[digit.number]) // digit.low or 1
+        return -(-(digit.high or self.many[digit.number]) // digit.low)
 
-    @contextmanager
-    def turning(self, one: For | While) -> Iterator[None]:
+    def turning(self, one: For | While) -> AbstractContextManager[None]:
         """In the iterations of a loop."""
-        before = dict(self.ranges)
-        if isinstance(one, For) and not one.down and (stop := self._number(one.stop)) is not None:
-            self.ranges[Name(one.variable)] = 0, stop - 1
-        try:
-            yield
-        finally:
-            self.ranges = before
+        if isinstance(one, While) or one.down:
+            return self.where(())
+        return self.where([(Infix("<", (Name(one.variable), one.stop)), True)])
 
     def _be(self, variable: str, digits: Digits) -> None:
         """A variable that is no digit is a number of its own, from which what it is made of can be
@@ -140,7 +149,7 @@ class Ownership:
 
     def inside(self, given: Mapping[str, Expr]) -> Ownership:
         """The same in a function that is called with these arguments, by its parameters."""
-        inner = Ownership(self.threads, self.blocks)
+        inner = Ownership(self.many[THREAD.name], self.many[BLOCK.name])
         inner.tells |= self.tells
         inner.known |= {name: self.of(argument) for name, argument in given.items()}
         return inner
@@ -192,8 +201,8 @@ class Ownership:
 
     def _tells_all(self, found: frozenset[Digit], blocks: int) -> bool:
         told = Digits(self._closed(found))
-        _, last = self.ranges.get(THREAD, (0, self.threads - 1))
-        threads = min(self.threads, last + 1)
+        _, last = self.ranges.get(THREAD, (0, _ENDLESS))
+        threads = min(self.many[THREAD.name], last + 1)
         return told.tell(THREAD.name, threads, first=True) and told.tell(BLOCK.name, blocks)
 
     def _closed(self, found: frozenset[Digit]) -> frozenset[Digit]:
@@ -262,6 +271,14 @@ class Ownership:
             return self.known.get(term.name, NOTHING)
         operator = "/" if isinstance(term, Quotient) else "%"
         return _changed(self._of_index(term.base), operator, term.divisor)
+
+
+def _is(value: Expr, operator: str) -> TypeGuard[Infix]:
+    return isinstance(value, Infix) and value.operator == operator and len(value.operands) == 2
+
+
+def _is_minimum(value: Apply) -> bool:
+    return value.function.partition("<")[0] == "fs_min"
 
 
 def _changed(of: Digits, operator: str, by: int) -> Digits:
