@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,8 +119,14 @@ class Editor:
 
     def replace(self, olds: Collection[int], new: Any) -> None:
         """Has who reads an instruction that is among `olds` read another one."""
+        self.replace_each(dict.fromkeys(olds, new))
+
+    def replace_each(self, news: Mapping[int, Any]) -> None:
+        """Has who reads one of these instructions, given by their numbers, read the new one."""
         for reader in self.computation.instructions:
-            put(reader.operand_ids, [new.id if i in olds else i for i in reader.operand_ids])
+            read = list(reader.operand_ids)
+            if not news.keys().isdisjoint(read):
+                put(reader.operand_ids, [news[i].id if i in news else i for i in read])
 
 
 def forget_order(module: Any) -> None:

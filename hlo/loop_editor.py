@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -88,24 +88,29 @@ class LoopEditor:
             for element in elements:
                 fill_shape(shape.tuple_shapes.add(), element.shape)
 
-    def drop(self, index: int) -> None:
-        """Has the loop carry a scalar as element `index`, whose value nothing needs: what reads it
+    def drop(self, indices: Collection[int]) -> None:
+        """Has the loop carry scalars as these elements, whose values nothing needs: what reads them
         reads zeros."""
-        dtype = schema.PRIMITIVE_TYPES[self.instruction.shape.tuple_shapes[index].element_type]
-        shape = Shape(dtype)
+        elements = self.instruction.shape.tuple_shapes
+        dtypes = {i: schema.PRIMITIVE_TYPES[elements[i].element_type] for i in indices}
         for editor, whole in self._wholes:
             readers = [i for i in editor.computation.instructions if whole.id in i.operand_ids]
             for reader in readers:
-                if reader.opcode == "get-tuple-element" and reader.tuple_index == index:
-                    become(reader, "broadcast", [editor.zero(dtype, reader).id])
+                if reader.opcode == "get-tuple-element" and reader.tuple_index in dtypes:
+                    become(
+                        reader, "broadcast", [editor.zero(dtypes[reader.tuple_index], reader).id]
+                    )
         operands = list(self.given.operand_ids)
-        operands[index] = self.outer.zero(dtype, self.instruction).id
+        for index, dtype in dtypes.items():
+            operands[index] = self.outer.zero(dtype, self.instruction).id
         self.given = self.outer.bring(self.given, operands)
-        for one in self._shapes:
-            one.tuple_shapes[index].Clear()
-            fill_shape(one.tuple_shapes[index], shape)
         self.instruction.operand_ids[0] = self.given.id
-        self.root.operand_ids[index] = self.read(index, shape, self.instruction).id
+        for whole in self._shapes:
+            for index, dtype in dtypes.items():
+                whole.tuple_shapes[index].Clear()
+                fill_shape(whole.tuple_shapes[index], Shape(dtype))
+        for index, dtype in dtypes.items():
+            self.root.operand_ids[index] = self.read(index, Shape(dtype), self.instruction).id
 
     @property
     def _wholes(self) -> list[tuple[Editor, Any]]:

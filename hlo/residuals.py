@@ -56,9 +56,8 @@ def compute_again(module: Module, found: Sequence[Again]) -> bool:
     computations = {c.id: c for c in module.proto.computations}
     for one in found:
         around = Editor(module.proto, computations[one.graph.proto_id], names)
-        first, second = (
-            LoopEditor(around, around.by_id[loop.origin or 0]) for loop in (one.loop, one.reader)
-        )
+        loops = (around.by_id[instruction_of(loop, {})] for loop in (one.loop, one.reader))
+        first, second = (LoopEditor(around, loop) for loop in loops)
         if not first.sharded and not second.sharded:
             _Edit(first, second, one).run()
             changed = True
@@ -85,15 +84,16 @@ class _Edit:
                 for n, op in enumerate(found.new)
             ]
         )
+        made = {}
         for one in found.residuals:
             for part in one.reads:
-                value, inner = self.value(one.op, part), second.inner
-                made = inner.add("reshape", part.op.shape, [value.id], value)
-                inner.replace({instruction_of(part.op, {})}, made)
+                value = self.value(one.op, part)
+                row = second.inner.add("reshape", part.op.shape, [value.id], value)
+                made[instruction_of(part.op, {})] = row
+        second.inner.replace_each(made)
         second.widen(self.elements)
-        for one in found.residuals:  # neither loop has the stack any more
-            first.drop(one.index)
-            second.drop(one.inside)
+        first.drop([one.index for one in found.residuals])  # neither loop has the stack any more
+        second.drop([one.inside for one in found.residuals])
         first.close()
         second.close()
 
@@ -106,21 +106,32 @@ class _Edit:
 
     def value(self, op: Op, read: StackRead) -> Any:
         """An op of the first loop's body, in the second one's, where that read a part."""
-        op, inner, found = unhindered(op), self.second.inner, self.found
-        key = op.id, read.place.id
-        if key in self.made:
-            return self.made[key]
+        needed, wanted = dict[int, Op](), [op]
+        while wanted:
+            one = unhindered(wanted.pop())
+            if one.id not in needed and (one.id, read.place.id) not in self.made:
+                needed[one.id] = one
+                wanted += () if self.is_read(one) else one.operands
+        for number in sorted(needed):
+            self.made[number, read.place.id] = self.made_of(needed[number], read)
+        return self.made[unhindered(op).id, read.place.id]
+
+    def is_read(self, op: Op) -> bool:
+        """Whether the second loop reads an op instead of computing it."""
+        return op.id in self.found.stacks or op.id in self.found.same
+
+    def made_of(self, op: Op, read: StackRead) -> Any:
+        """The same of an op whose operands are there."""
+        inner, found = self.second.inner, self.found
         source = self.first.inner.by_id[op.origin]
         if op.id in found.stacks:
             stack = self.element(found.stacks[op.id], source)
             place = inner.by_id[read.place.origin]
-            made = read_part(inner, stack, op, place, read.place.dtype, source)
-        elif op.id in found.same:
-            made = self.element(found.same[op.id], source)
-        else:
-            made = inner.bring(source, [self.value(o, read).id for o in op.operands])
-        self.made[key] = made
-        return made
+            return read_part(inner, stack, op, place, read.place.dtype, source)
+        if op.id in found.same:
+            return self.element(found.same[op.id], source)
+        operands = (self.made[unhindered(o).id, read.place.id] for o in op.operands)
+        return inner.bring(source, [operand.id for operand in operands])
 
     def element(self, index: int, source: Any) -> Any:
         """Element `index` of the first loop in the second one."""

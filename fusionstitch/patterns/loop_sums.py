@@ -59,9 +59,14 @@ def _terms(loop: OpenLoop) -> Iterator[Summed]:
 
 def _addends(loop: OpenLoop, op: Op) -> list[Op]:
     """What an op adds up, by itself or by other additions that are there for it alone."""
-    if op.opcode != "add" or not loop.is_read_once(op):
-        return [op]
-    return [one for operand in op.operands for one in _addends(loop, resolved(operand))]
+    found, wanted = list[Op](), [op]
+    while wanted:
+        one = resolved(wanted.pop())
+        if one.opcode == "add" and loop.is_read_once(one):
+            wanted += reversed(one.operands)
+        else:
+            found.append(one)
+    return found
 
 
 def _summed(inside: Op, term: Op) -> Summed | None:

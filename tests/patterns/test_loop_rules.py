@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -166,3 +168,25 @@ def test_instructions_that_are_numbered_through_the_module_stay_so() -> None:
     assert len(ids) == len(set(ids)) > len(numbers)
     for one, other in zip(before, evaluate(edited.entry, ARGS, float64=True), strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12)
+
+
+def test_rules_do_not_go_as_deep_as_an_iteration() -> None:
+    """Steps of hundreds of ops in a row, with fewer frames left on Python's stack."""
+
+    def loss(h: Any, rate: Any) -> Any:
+        def step(h: Any, _: None) -> Any:
+            for _ in range(200):
+                h = h + 0.001 * h * h * rate
+            return h, None
+
+        return jnp.sum(lax.scan(step, h, None, length=3)[0])
+
+    module = module_of(jax.grad(loss, (0, 1)), np.ones(8, np.float32), np.float32(0.5))
+    slow = dataclasses.replace(EAGER, dram_bytes_per_s=1.0)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 150)
+    try:
+        changed = [rule(module, slow) for rule in (RULES[0], RULES[3])]
+    finally:
+        sys.setrecursionlimit(limit)
+    assert changed == [True, True]
