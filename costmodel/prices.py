@@ -23,6 +23,7 @@ FLOAT: Mapping[str, tuple[int, int]] = {
     "logistic": (22, 2),
     "tanh": (28, 2),
     "erf": (40, 1),
+    "inverse-erf": (36, 1),
     "cbrt": (26, 2),
 }
 

@@ -98,6 +98,20 @@ def _sign(x: Array) -> Array:
     return np.where(x == 0, x, np.sign(x))
 
 
+def _inverse_erf(x: float) -> float:
+    """By Newton's method, from an approximation by elementary functions (S. Winitzki)."""
+    size = abs(x)
+    if not 0 < size < 1:
+        return x if size == 0 else (math.copysign(math.inf, x) if size == 1 else math.nan)
+    part, log = 0.147, math.log1p(-x * x)
+    begin = 2 / (math.pi * part) + log / 2
+    found = math.sqrt(math.sqrt(begin * begin - log / part) - begin)
+    for _ in range(4):
+        off = math.erf(found) - size if size < 0.5 else (1 - size) - math.erfc(found)
+        found -= off / (2 / math.sqrt(math.pi) * math.exp(-found * found))
+    return math.copysign(found, x)
+
+
 def _round_away(x: Array) -> Array:
     whole = np.trunc(x)
     return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1, x), np.copysign(whole, x))
@@ -181,6 +195,7 @@ ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "cosine": np.cos,
     "tan": np.tan,
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "inverse-erf": np.vectorize(_inverse_erf, otypes=[np.float64]),
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "cbrt": np.cbrt,

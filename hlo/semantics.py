@@ -101,9 +101,10 @@ SEMANTICS: Mapping[str, OpSpec] = {
             "shift-right-logical floor ceil round-nearest-afz round-nearest-even sign "
             "is-finite popcnt count-leading-zeros reduce-precision copy",
         ),
-        # made by code generation alone: values that are reduced together and one of them, and the
-        # view of an array that holds its windows
+        # made by code generation alone: values that are reduced together and one of them, a
+        # function that XLA spells out, and the view of an array that holds its windows
         *_specs(Kind.ELEMENTWISE, 0, 0, "record member"),
+        *_specs(Kind.ELEMENTWISE, 20, 1, "inverse-erf"),
         *_specs(Kind.MOVEMENT, 0, 0, "windows"),
         *_specs(Kind.ELEMENTWISE, 4, 1, "divide rsqrt sqrt"),
         *_specs(Kind.ELEMENTWISE, 8, 1, "exponential log logistic remainder"),

@@ -135,6 +135,21 @@ def knapsack(items: int = 200, capacity: int = 2000) -> Program:
     return run, (draw.integers(items, low=1, high=30), draw.integers(items, low=1, high=99))
 
 
+@loop("grid", rows=6, columns=8)
+def seam_carving(rows: int = 1024, columns: int = 1024) -> Program:
+    """The cheapest seams down a picture: a table whose rows are filled from those above."""
+
+    def run(cost: Any) -> Any:
+        def row(i: Any, table: Any) -> Any:
+            above = jnp.pad(table[i - 1], 1, constant_values=jnp.inf)
+            best = jnp.minimum(jnp.minimum(above[:-2], above[1:-1]), above[2:])
+            return table.at[i].set(cost[i] + best)
+
+        return lax.fori_loop(1, rows, row, cost)
+
+    return run, (Draw(139).uniform(rows, columns),)
+
+
 @loop("rows", batch=2, nodes=4, labels=3, sweeps=2)
 def belief_propagation(
     batch: int = 256, nodes: int = 32, labels: int = 8, sweeps: int = 20

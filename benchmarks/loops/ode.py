@@ -83,6 +83,24 @@ def lotka_volterra(systems: int = 2048, steps: int = 500) -> Program:
     )
 
 
+@loop("grid", size=24, delay=5, steps=8)
+def delayed_field(size: int = 65536, delay: int = 64, steps: int = 200) -> Program:
+    """Mackey-Glass units on a ring that diffuse: the past is a ring buffer of fields."""
+
+    def run(past: Any, start: Any) -> Any:
+        def step(i: Any, carry: Any) -> Any:
+            past, x = carry
+            before = lax.dynamic_index_in_dim(past, i % delay, keepdims=False)
+            near = jnp.roll(x, 1) - 2 * x + jnp.roll(x, -1)
+            new = x + 0.1 * (0.2 * before / (1 + before**10) - 0.1 * x + 0.5 * near)
+            return lax.dynamic_update_index_in_dim(past, x, i % delay, 0), new
+
+        return lax.fori_loop(0, steps, step, (past, start))[1]
+
+    draw = Draw(140)
+    return run, (draw.uniform(delay, size, high=1.2), draw.uniform(size, high=1.2))
+
+
 @loop("rows", regions=7, days=5)
 def epidemic(regions: int = 3000, days: int = 365) -> Program:
     """SIR with a contact rate by day and region; the loss is the distance to what was seen."""

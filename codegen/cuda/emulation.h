@@ -259,6 +259,20 @@ inline float __cosf(float x) { return cosf(x); }
 inline float __tanf(float x) { return tanf(x); }
 inline float __powf(float x, float y) { return powf(x, y); }
 inline float __fdividef(float x, float y) { return x / y; }
+// By Newton's method, from an approximation by elementary functions (S. Winitzki).
+inline double erfinv(double x) {
+  const double size = fabs(x), part = 0.147;
+  if (x == 0.0) return x;
+  if (!(size < 1.0)) return size == 1.0 ? x * INFINITY : NAN;
+  const double log = log1p(-x * x), begin = 2 / (3.14159265358979323846 * part) + log / 2;
+  double found = sqrt(sqrt(begin * begin - log / part) - begin);
+  for (int turn = 0; turn < 4; ++turn) {
+    const double off = size < 0.5 ? erf(found) - size : (1 - size) - erfc(found);
+    found -= off / (1.1283791670955126 * exp(-found * found));
+  }
+  return copysign(found, x);
+}
+inline float erfinvf(float x) { return float(erfinv(double(x))); }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
 // Rounding is to nearest already and contraction is off, so these are the plain operators.

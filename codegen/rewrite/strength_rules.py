@@ -1,5 +1,5 @@
-"""The rules of strength reduction. All but `by_constant`, `as_logistic`, `scaled_repeat` and
-`sum_of_sums` keep every bit."""
+"""The rules of strength reduction. All but `by_constant`, `as_logistic`,
+`as_inverse_erf`, `scaled_repeat` and `sum_of_sums` keep every bit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.rewrite.inverse_erf import inverse_erf_of
 from fusionstitch.codegen.rewrite.ranges import at_most, bits
 from fusionstitch.codegen.rewrite.scales import moderate
 from fusionstitch.codegen.rewrite.strength import Builder, Rule
@@ -55,7 +56,7 @@ def sign_of_product(builder: Builder, op: Op) -> Op | None:
     return None
 
 
-@rule("erf", "tanh", "sine", "tan")
+@rule("erf", "inverse-erf", "tanh", "sine", "tan")
 def odd(builder: Builder, op: Op) -> Op | None:
     """f(-x) -> -f(x)"""
     x = _negated(op.operands[0])
@@ -183,6 +184,13 @@ def as_logistic(builder: Builder, op: Op) -> Op | None:
             x = _negated(power.operands[0])
             return None if x is None else builder.make(op, "logistic", x)
     return None
+
+
+@rule("select")
+def as_inverse_erf(builder: Builder, op: Op) -> Op | None:
+    """two polynomials of logarithms of x -> inverse-erf(x)"""
+    x = None if builder.exact else inverse_erf_of(op)
+    return None if x is None else builder.make(op, "inverse-erf", x)
 
 
 @rule("divide")

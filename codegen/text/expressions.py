@@ -104,6 +104,7 @@ EXPRESSIONS: Mapping[str, Mapping[str, str]] = {
     "cosine": _libm("cos"),
     "tan": _libm("tan"),
     "erf": _libm("erf"),
+    "inverse-erf": _libm("erfinv"),
     "atan2": _libm2("atan2"),
 }
 

@@ -21,6 +21,7 @@ _TELLING = {
     "tanh": "tanh",
     "logistic": "sigmoid",
     "erf": "erf",
+    "inverse-erf": "erfinv",
     "rsqrt": "rsqrt",
     "sqrt": "sqrt",
     "divide": "div",

@@ -18,6 +18,7 @@ import pytest
 from fusionstitch.codegen.text.expressions import expression
 from fusionstitch.hlo.graph import Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.numeric import ELEMENTWISE
 from tests.codegen.small_kernels import Launch, on_emulator, on_gpu
 
 Function = Callable[..., np.ndarray]
@@ -40,6 +41,7 @@ FUNCTIONS: dict[str, tuple[Function, float]] = {
     "log-plus-one": (np.log1p, 2),
     "tanh": (np.tanh, 2),
     "erf": (np.vectorize(math.erf, otypes=[np.float64]), 1.1),
+    "inverse-erf": (ELEMENTWISE["inverse-erf"], 3),
     "cbrt": (np.cbrt, 1),
 }
 #: The same with numerics="fast": greatest relative error, or absolute where the result is smaller
@@ -75,6 +77,9 @@ class Sweep:
     @property
     def arguments(self) -> list[np.ndarray]:
         x = all_exponents()
+        if self.opcode == "inverse-erf":  # there it is defined
+            inside = np.random.default_rng(2).uniform(-1, 1, x.size)
+            x = np.concatenate([x, inside.astype(np.float32)])
         count = 2 if self.opcode == "divide" else 1
         order = np.random.default_rng(1).permutation(x.size)
         kind = NUMPY_DTYPES[self.dtype]

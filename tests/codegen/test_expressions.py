@@ -89,7 +89,8 @@ UNARY = {
     "ceil": lax.ceil, "sqrt": lax.sqrt, "rsqrt": lax.rsqrt, "cbrt": lax.cbrt,
     "exponential": lax.exp, "exponential-minus-one": lax.expm1, "log": lax.log,
     "log-plus-one": lax.log1p, "logistic": lax.logistic, "tanh": lax.tanh, "sine": lax.sin,
-    "cosine": lax.cos, "tan": lax.tan, "erf": lax.erf, "copy": lambda x: x,
+    "cosine": lax.cos, "tan": lax.tan, "erf": lax.erf, "inverse-erf": lax.erf_inv,
+    "copy": lambda x: x,
     "round-nearest-afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
     "round-nearest-even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
 }  # fmt: skip
@@ -210,7 +211,7 @@ def references():
 LIBRARY_ULPS = 4
 LIBRARY = {
     "rsqrt", "cbrt", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic",
-    "tanh", "sine", "cosine", "tan", "erf", "power", "atan2",
+    "tanh", "sine", "cosine", "tan", "erf", "inverse-erf", "power", "atan2",
 }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ FAMILIES = {
     "others": ("Without a reference", False),
 }
 #: Made by code generation alone: no module holds them.
-INTERNAL = frozenset({"record", "member", "windows"})
+INTERNAL = frozenset({"record", "member", "windows", "inverse-erf"})
 #: Ops that end a pattern, whatever their types: XLA, its libraries and its runtime do them.
 XLA_ALONE = """
     convolution, fft, cholesky, triangular-solve, sort, topk, while, conditional, call, custom-call,

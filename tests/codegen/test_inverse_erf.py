@@ -1,0 +1,77 @@
+"""The inverse error function is known by its values, in whatever ops it is spelled out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import fusionstitch as fs
+from fusionstitch.codegen.rewrite.strength import reduce_strength
+from fusionstitch.codegen.rewrite.strength_rules import RULES
+from fusionstitch.hlo.numeric import ELEMENTWISE
+from tests.codegen.regions import whole_of
+
+
+def known(fun: Callable[[Any], Any], exact: bool = False, dtype: Any = jnp.float32) -> int:
+    """How often it is found in a function."""
+    graph = reduce_strength(whole_of(fun, jax.ShapeDtypeStruct((8,), dtype)), RULES, exact)
+    return sum(op.opcode == "inverse-erf" for op in graph)
+
+
+def spelled(x: Any, first: float = 1.50140941, largest: float = 5.0) -> Any:
+    """As XLA has it, with other numbers in some places."""
+    w = -jnp.log1p(-x * x)
+    few, many = w - 2.5, jnp.sqrt(w) - 3.0
+    p, q = jnp.full_like(x, 2.81022636e-08), jnp.full_like(x, -0.000200214257)
+    near = [3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087]
+    near += [-0.00125372503, -0.00417768164, 0.246640727]
+    far = [0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773]
+    far += [-0.0076224613, 0.00943887047, 1.00167406]
+    for a, b in zip(near, far, strict=True):
+        p, q = a + p * few, b + q * many
+    made = jnp.where(w < largest, first + p * few, 2.83297682 + q * many)
+    return jnp.where(jnp.abs(x) == 1, x * jnp.inf, made * x)
+
+
+def test_the_function_is_known() -> None:
+    assert known(lax.erf_inv) == 1
+    assert known(spelled) == 1
+    assert known(lambda x: lax.erf_inv(x) + lax.erf_inv(x * 0.5)) == 2
+    assert known(lambda x: jnp.sqrt(2.0) * lax.erf_inv(jnp.maximum(x, -0.9))) == 1
+
+
+def test_others_are_not() -> None:
+    assert known(lambda x: spelled(x, first=1.5015)) == 0
+    assert known(lambda x: spelled(x, largest=7.0)) == 0
+    assert known(lambda x: jnp.where(jnp.abs(x) == 1, x * jnp.inf, x * x)) == 0
+    assert known(lambda x: jnp.where(jnp.abs(x) == 1, x * 3, lax.erf_inv(x))) == 1
+    assert known(lax.erf_inv, exact=True) == 0
+    assert known(lax.erf_inv, dtype=jnp.float16) == 1  # of the float that it is converted to
+
+
+@pytest.mark.parametrize("numerics", ["default", "strict"])
+def test_kernels_compute_it(host_compiler: str, numerics: str) -> None:
+    last = 1 - 2.0**-24
+    ends = [0, -0.0, 1, -1, last, -last, 1e-30, 1.5, np.nan]
+    x = np.concatenate([np.linspace(-1, 1, 2039), ends]).astype(np.float32)
+    options = fs.Options(backend="emulate", scorer="paper", numerics=numerics)
+
+    def fun(x: Any) -> Any:
+        y = x.reshape(8, 256)
+        return lax.erf_inv(y) * (jnp.isnan(y).sum(1, keepdims=True) + 1.0)
+
+    found = fs.jit(fun, options=options).lower(x).compile().stitched
+    assert found is not None
+    [kernel] = found.kernels
+    assert ("erfinvf(" in kernel.source) is (numerics == "default")
+    with np.errstate(all="ignore"):
+        wanted = ELEMENTWISE["inverse-erf"](x)
+    result = np.asarray(fs.jit(fun, options=options)(x)).reshape(-1)
+    rows = np.where(np.isnan(x.reshape(8, 256)).any(1, keepdims=True), 2, 1)
+    np.testing.assert_allclose(result, (wanted.reshape(8, 256) * rows).reshape(-1), rtol=2e-6)
