@@ -162,9 +162,13 @@ def all_loaded(walk: Walk, room: int, word: str, why: str) -> list[Statement]:
     before: list[Statement] = []
     for site in chosen_sites(walk.sites, room):
         site.name = walk.named(f"{buffer_of(site.load)}_{word}")
-        loaded = _loaded(site, why)
-        before += [one for one in loaded if not isinstance(one, Let) or one not in before]
+        before += unknown(before, loaded(site, why))
     return before
+
+
+def unknown(before: Sequence[Statement], lines: Iterable[Statement]) -> list[Statement]:
+    """Lines without the integers that are known from what stands before."""
+    return [one for one in lines if not isinstance(one, Let) or one not in before]
 
 
 def chosen_sites(sites: Sequence[Site | None], room: int) -> list[Site]:
@@ -184,7 +188,7 @@ def _copies(sites: Sequence[Site]) -> int:
     return max(math.prod(turns.count for turns in site.loops if turns in written) for site in sites)
 
 
-def _loaded(site: Site, why: str) -> list[Statement]:
+def loaded(site: Site, why: str) -> list[Statement]:
     """An array, and the loads that fill it."""
     about = comment(f"{buffer_of(site.load)}: {why}")
     size = site.elements if site.elements > 1 else None

@@ -2,7 +2,8 @@
 stores that the barrier of a cluster does not wait for.
 
 What each iteration reads at a place of its own, such as the inputs of a step, is loaded where the
-iteration begins if it stands behind a barrier, else by the iteration before. What it stores for
+iteration begins if it stands behind a barrier, else by the iteration before; in blocks that work
+alone, where barriers are placed later, all by the iteration before. What it stores for
 nobody in the loop waits in registers until the barrier at its end was met, whose release would wait
 for the memory.
 
@@ -22,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fusionstitch.codegen.ir.expressions import Integer, Name, infix
+from fusionstitch.codegen.ir.expressions import Integer, Name, infix, least
 from fusionstitch.codegen.ir.statements import (
     Array,
     Barrier,
@@ -30,12 +31,13 @@ from fusionstitch.codegen.ir.statements import (
     For,
     Group,
     If,
+    Let,
     Note,
     Statement,
     Store,
 )
 from fusionstitch.codegen.ir.walk import every, mapped, names
-from fusionstitch.codegen.places.index import Index, substituted, variable
+from fusionstitch.codegen.places.index import Index, Var, substituted, variable
 from fusionstitch.codegen.whiles.held import (
     Site,
     Walk,
@@ -43,6 +45,8 @@ from fusionstitch.codegen.whiles.held import (
     around,
     buffer_of,
     chosen_sites,
+    loaded,
+    unknown,
 )
 
 #: Elements that a thread has in registers for that, which others may need meanwhile.
@@ -59,14 +63,39 @@ def load_ahead(
     """What comes before a loop, and the loop, whose iterations load buffers at places that only the
     number of the iteration changes: what they read behind a barrier where they begin, and what the
     next one reads before its first barrier behind their own first one. Where barriers are placed
-    later, all is taken to be read `behind` one."""
+    later, all is taken to be read `behind` one, and is loaded by the iteration before."""
     walk = Walk(loop, kinds, threads, named, loop.variable, behind=behind)
     walk.once()
     ahead = all_loaded(walk, MOST_AHEAD, "ahead", "on its way while threads meet")
-    before, made = walk.asked(ahead), walk.once()
+    first = list[Statement]()
+    if behind:
+        first, ahead = _loaded_before(walk, loop)
+    before, made = walk.asked([*first, *ahead]), walk.once()
     assert isinstance(made, For)
     loads, made = _load_next(made, kinds, threads, named)
-    return [*before, *loads], replace(made, body=(*ahead, *made.body))
+    return [*before, *first, *loads], replace(made, body=(*ahead, *made.body))
+
+
+def _loaded_before(walk: Walk, loop: For) -> tuple[list[Statement], list[Statement]]:
+    """What comes before a loop, and where its iterations begin, so that these load the named sites
+    for the next one: those of which a thread has one element. The others they load for
+    themselves."""
+    first, own, later = list[Statement](), list[Statement](), list[Statement]()
+    turn, next_turn = loop.variable, walk.named(f"{loop.variable}_next")
+    for site in (site for site in walk.sites if site is not None and site.name):
+        if site.elements > 1 or not _in_any_turn(site, turn):
+            own += unknown(own, loaded(site, "on its way while threads meet"))
+            continue
+        following = replace(site, name=walk.named(f"{site.name}_next"))
+        note, array, *loads = loaded(following, "on its way since the step before")
+        loads = unknown(first, loads)
+        first += [note, array, *(_in_turn(one, turn, _first) for one in loads)]
+        later += [_in_turn(one, turn, lambda v: variable(next_turn, v.extent)) for one in loads]
+        own.append(Let(site.kind, site.name, Name(following.name)))
+    if later:  # the last one loads its own again: a branch here would keep loads from what follows
+        last = least("int", infix("+", Name(turn), 1), infix("-", loop.stop, 1))
+        own += [Let("int", next_turn, last), *later]
+    return first, own
 
 
 def _load_next(
@@ -87,9 +116,9 @@ def _load_next(
     loads = [one for one in found if not isinstance(one, (Note, Array))]
     if not loads:
         return [], loop
-    first = [_in_turn(one, loop.variable, 0) for one in loads]
+    first = [_in_turn(one, loop.variable, _first) for one in loads]
     more = infix("<", infix("+", Name(loop.variable), 1), loop.stop)
-    later = If(more, body=tuple(_in_turn(one, loop.variable, 1) for one in loads))
+    later = If(more, body=tuple(_in_turn(one, loop.variable, _later) for one in loads))
     body = _behind_barrier(walk.once().body, later)
     assert body is not None
     return [*walk.asked(found), *arrays, *first], replace(loop, body=body)
@@ -98,18 +127,26 @@ def _load_next(
 def _in_any_turn(site: Site, turn: str) -> bool:
     """Whether all iterations come to a load, or none: where the first one does not, its place there
     may lie outside."""
-    return not site.bounds and all(turn not in names(condition) for condition in site.conditions)
+    asked = (*site.conditions, *(bound.value for bound in site.bounds))
+    return all(turn not in names(one) for one in asked)
 
 
-def _in_turn(statement: Statement, turn: str, later: int) -> Statement:
-    """A statement in the first iteration (0), or in one later."""
+def _first(turn: Var) -> Index:
+    return Index()
+
+
+def _later(turn: Var) -> Index:
+    return variable(turn.name, turn.extent) + 1
+
+
+def _in_turn(statement: Statement, turn: str, other: Callable[[Var], Index]) -> Statement:
+    """A statement in another iteration."""
 
     def one(part: Any) -> Any:
         if not isinstance(part, Integer):
             return part
         own = [v for v in part.index.variables if v.name == turn]
-        values = {v: variable(v.name, v.extent) + later if later else Index() for v in own}
-        return Integer(substituted(part.index, values))
+        return Integer(substituted(part.index, {v: other(v) for v in own}))
 
     return mapped(statement, one)
 

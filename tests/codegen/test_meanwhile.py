@@ -36,17 +36,30 @@ def ahead(loop: For, behind: bool = False) -> tuple[list[str], list[str]]:
     return text(before).splitlines(), text([made]).splitlines()
 
 
-def test_where_barriers_are_placed_later_all_is_loaded_where_the_step_begins() -> None:
+def test_where_barriers_are_placed_later_all_is_loaded_by_the_step_before() -> None:
     loop = turns(Let("float", "y", Name("x")), used(load(TURN * 8)))
     before, made = ahead(loop, behind=True)
-    assert not before
-    assert made[1:5] == [
-        "  // w: on its way while threads meet",
-        "  float n2;",
-        "  n2 = w[turn * 8];",
+    assert before == ["// w: on its way since the step before", "float n4;", "n4 = w[0];"]
+    assert made[1:] == [
+        "  const float n2 = n4;",
+        "  const int n3 = fs_min<int>(turn + 1, 5 - 1);",
+        "  n4 = w[n3 * 8];",
         "  const float y = x;",
+        "  sum += n2;",
+        "}",
     ]
     assert ahead(loop)[1] == text([loop]).splitlines()
+
+
+def test_steps_load_for_themselves_what_not_all_of_them_read() -> None:
+    loop = turns(If(infix("<", Name("turn"), 3), None, (used(load(TURN * 8)),)))
+    before, made = ahead(loop, behind=True)
+    assert not before
+    assert made[1:4] == [
+        "  // w: on its way while threads meet",
+        "  float n2;",
+        "  if (turn < 3) {",
+    ]
 
 
 def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() -> None:
