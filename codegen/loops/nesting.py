@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionstitch.codegen.loops.stages import needs_stage
+from fusionstitch.codegen.rewrite.extents import needs_stage
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 

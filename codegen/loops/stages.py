@@ -17,7 +17,7 @@ from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.places.index import Index, constant, variable
 from fusionstitch.codegen.places.maps import Indices, arguments
 from fusionstitch.codegen.places.numbers import digits_of
-from fusionstitch.codegen.rewrite.extents import inner_extents, is_short, reduced_size
+from fusionstitch.codegen.rewrite.extents import inner_extents, needs_stage, reduced_size
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
@@ -279,11 +279,6 @@ def _visits(stage: Op, op: Op, stream: Stream) -> float:
     updates (codegen/rewrite/scatter_sums.py)."""
     rows = BLOCK_ROWS if stage.id in stream.dots else 1
     return max(1.0, stage.shape.size * reduced_size(stage) / max(1, op.shape.size) / rows)
-
-
-def needs_stage(op: Op) -> bool:
-    """Dots, and reductions too long to be repeated inside each reader."""
-    return kind_of(op.opcode) in (Kind.DOT, Kind.REDUCTION) and not is_short(op)
 
 
 def new_stage(op: Op, number: int, optional: bool = False) -> Stage:

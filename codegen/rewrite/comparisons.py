@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusionstitch.codegen.rewrite.extents import is_short
+from fusionstitch.codegen.rewrite.extents import is_short, needs_stage
 from fusionstitch.codegen.rewrite.region import marked, rewrite
 from fusionstitch.hlo.deciding import has_floats, is_extremum, picked
 from fusionstitch.hlo.graph import Graph, Op
-from fusionstitch.hlo.semantics import Kind, kind_of
 
 
 def mark_compared(graph: Graph) -> Graph:
@@ -43,8 +42,7 @@ def _made_of(ops: Iterable[Op]) -> set[Op]:
     found, wanted = set[Op](), list(ops)
     while wanted:
         op = wanted.pop()
-        kept = kind_of(op.opcode) in (Kind.DOT, Kind.REDUCTION) and not is_short(op)
-        if op not in found and has_floats(op) and not kept:
+        if op not in found and has_floats(op) and not needs_stage(op):
             found.add(op)
             wanted += op.operands
     return found

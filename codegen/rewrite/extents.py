@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: A reduction over at most this many elements is a sequential loop inside its reader.
 INLINE_REDUCE = 4
@@ -11,6 +12,11 @@ INLINE_REDUCE = 4
 def is_short(op: Op) -> bool:
     """Whether a reduction is repeated inside each of its readers."""
     return op.opcode == "reduce" and reduced_size(op) <= INLINE_REDUCE
+
+
+def needs_stage(op: Op) -> bool:
+    """Dots, and reductions too long to be repeated inside each reader."""
+    return kind_of(op.opcode) in (Kind.DOT, Kind.REDUCTION) and not is_short(op)
 
 
 def reduced_size(op: Op) -> int:
