@@ -16,6 +16,7 @@ take beside the fastest one: the default, that of the least modelled time, and w
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -107,19 +108,24 @@ def default(graph: Graph, on: Device) -> Draft:
 
 
 def drafts(which: str) -> Iterator[tuple[str, Draft]]:
-    """The kernels of a set by name: "pattern.0" is the default schedule. What compiling looks at
-    comes next, and some that are spread over all other neighbours."""
+    """The kernels of a set, by their patterns and digests of their templates, so that another
+    commit finds its schedules among those that were measured: the default one, what compiling looks
+    at, and some that are spread over all other neighbours."""
     target = device("h200")
     for name, graph in patterns(which):
         with contextlib.suppress(CodegenError):
             first = default(graph, target)
-            yield f"{name}.0", first
+            yield _named(name, first.scheduled.template), first
             templates = [one.template for one in (*offered(first), *_spread(graph, target))]
-            for number, template in enumerate(dict.fromkeys(templates), 1):
+            for template in dict.fromkeys(templates):
                 with contextlib.suppress(CodegenError):
                     found = draft(graph, target, CodegenOptions(template=template))
                     assert isinstance(found, Draft)
-                    yield f"{name}.{number}", found
+                    yield _named(name, template), found
+
+
+def _named(pattern: str, template: str) -> str:
+    return f"{pattern}.{hashlib.sha256(template.encode()).hexdigest()[:10]}"
 
 
 def _spread(graph: Graph, target: Device) -> Iterator[Scheduled]:
@@ -146,8 +152,8 @@ def points(
     found: dict[str, list[Point]] = {}
     known: dict[str, set[str]] = {}
     for name, one in drafts(which):
-        pattern, _, number = name.rpartition(".")
-        if number == "0":
+        pattern = name.rpartition(".")[0]
+        if pattern not in known:
             known[pattern] = {other.template for other in offered(one)}
         if name in first and name in second:
             us = account_us(one.account, target)

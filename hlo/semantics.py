@@ -80,6 +80,11 @@ class OpSpec:
     flops: int = 0
     special: int = 0
 
+    @property
+    def instructions(self) -> int:
+        """What a thread issues for a result element, about: for a special function, eight."""
+        return max(1, self.flops + 8 * self.special)
+
 
 def _specs(kind: Kind, flops: int, special: int, names: str) -> list[OpSpec]:
     return [OpSpec(name, kind, flops, special) for name in names.split()]

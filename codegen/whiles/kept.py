@@ -52,13 +52,20 @@ def _updates(op: Op, kept: Op, conditions: tuple[Op, ...]) -> Iterator[Update | 
         yield None
 
 
+def replacing(flat: Flat, carried: Carried) -> list[Op]:
+    """The ops that replace parts of a carried array, the last one first."""
+    inside, op = flat.parameter(carried.inside), flat.root(carried.next)
+    chain = list[Op]()
+    while op is not inside:
+        chain.append(op)
+        op = op.operands[1 if op.opcode == "select" else 0]
+    return chain
+
+
 def read_by_others(flat: Flat, carried: Carried) -> bool:
     """Whether an iteration reads an array of which it replaces parts, or what comes of that."""
-    inside, last = flat.parameter(carried.inside), flat.root(carried.next)
-    root, chain = last, {last}
-    while root is not inside:
-        root = root.operands[1 if root.opcode == "select" else 0]
-        chain.add(root)
+    last = flat.root(carried.next)
+    chain = {*replacing(flat, carried), flat.parameter(carried.inside)}
     readers = {u for op in chain - {last} for u in flat.graph.users[op.id]} - chain
     asked = (op.operands[:1] if op.opcode == "select" else op.operands[1:] for op in chain)
     itself = any(o in chain for operands in asked for o in operands)

@@ -38,10 +38,9 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.walk import every, mapped, names
 from fusionstitch.codegen.places.index import Index, Var, substituted, variable
-from fusionstitch.codegen.whiles.held import (
+from fusionstitch.codegen.whiles.site_walk import Walk
+from fusionstitch.codegen.whiles.sites import (
     Site,
-    Walk,
-    all_loaded,
     around,
     buffer_of,
     chosen_sites,
@@ -66,10 +65,11 @@ def load_ahead(
     later, all is taken to be read `behind` one, and is loaded by the iteration before."""
     walk = Walk(loop, kinds, threads, named, loop.variable, behind=behind)
     walk.once()
-    ahead = all_loaded(walk, MOST_AHEAD, "ahead", "on its way while threads meet")
-    first = list[Statement]()
+    walk.name_sites(MOST_AHEAD, "ahead")
     if behind:
         first, ahead = _loaded_before(walk, loop)
+    else:
+        first, ahead = [], walk.loads("on its way while threads meet")
     before, made = walk.asked([*first, *ahead]), walk.once()
     assert isinstance(made, For)
     loads, made = _load_next(made, kinds, threads, named)
@@ -111,7 +111,8 @@ def _load_next(
     walk.sites = [s if s and _in_any_turn(s, loop.variable) else None for s in walk.sites]
     if _behind_barrier(loop.body, Blank()) is None:
         return [], loop
-    found = all_loaded(walk, MOST_AHEAD, "next", "on its way since the step before")
+    walk.name_sites(MOST_AHEAD, "next")
+    found = walk.loads("on its way since the step before")
     arrays = [one for one in found if isinstance(one, (Note, Array))]
     loads = [one for one in found if not isinstance(one, (Note, Array))]
     if not loads:

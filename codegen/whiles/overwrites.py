@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from fusionstitch.codegen.ir.kernel import Overwriting
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
-from fusionstitch.codegen.whiles.flat import Carried, Flat, made_of
+from fusionstitch.codegen.whiles.flat import Carried, Flat
 from fusionstitch.codegen.whiles.phased import Phased
 from fusionstitch.codegen.whiles.pieces import Moves, Piece, Slot, Straight
 from fusionstitch.codegen.whiles.rows import Rows
@@ -117,16 +117,10 @@ def _read(form: Phased, piece: Piece) -> set[Slot | None]:
         return set(piece.sources)
     if isinstance(piece, Moves):
         asked = [op for one in piece.moves for op in (*one.starts, *one.conditions)]
-        return {one.source for one in piece.moves} | _asked(form, asked)
+        return {*form.program.read_for(asked), *(one.source for one in piece.moves)}
     found = {slot for one in piece.body for slot in _read(form, one)}
     asked = [piece.condition, *([piece.chosen] if isinstance(piece.chosen, Op) else [])]
-    return found | _asked(form, asked) | set(sum(piece.pairs, ()))
-
-
-def _asked(form: Phased, scalars: list[Op]) -> set[Slot | None]:
-    """The slots that scalars are computed of."""
-    ops = [o for op in (*scalars, *made_of(scalars)) for o in (op, *op.operands)]
-    return {form.program.slots.get(op.id) for op in ops}
+    return found | form.program.read_for(asked) | set(sum(piece.pairs, ()))
 
 
 def _written(form: Phased, piece: Piece) -> set[int | None]:

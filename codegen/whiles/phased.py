@@ -20,7 +20,7 @@ from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.whiles.conditions import carry_conditions
 from fusionstitch.codegen.whiles.dealt import deal
-from fusionstitch.codegen.whiles.flat import Flat, made_of
+from fusionstitch.codegen.whiles.flat import Flat
 from fusionstitch.codegen.whiles.pieces import (
     Piece,
     Program,
@@ -242,7 +242,8 @@ def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot
         [piece, *others] = repeat.body
         if others or not isinstance(piece, Straight):
             continue
-        asked = _read_by_condition(cut, repeat)
+        # a counted loop asks its counter alone
+        asked = set[Slot]() if repeat.count else cut.read_for([repeat.condition])
         scheduled = schedules[piece]
         pairs = {now: next_ for now, next_ in repeat.pairs if now not in asked}
         own = _written_by_their_readers(scheduled)
@@ -306,14 +307,6 @@ def _outputs(cut: Program, same: dict[Slot, Slot], shared: int) -> dict[Slot, in
 def _is_read(slot: Slot, repeat: Repeat) -> bool:
     """Whether iterations read what lies in a slot."""
     return any(slot in piece.sources for piece in straight_ones(repeat.body))
-
-
-def _read_by_condition(cut: Program, repeat: Repeat) -> set[Slot]:
-    """The slots that threads read to know whether there is another iteration."""
-    if repeat.count:
-        return set()
-    ops = [repeat.condition, *made_of([repeat.condition])]
-    return {cut.slots[o.id] for op in ops for o in (op, *op.operands) if o.id in cut.slots}
 
 
 def shared_bytes(phased: Phased) -> int:

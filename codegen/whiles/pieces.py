@@ -16,7 +16,7 @@ from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.codegen.whiles.conditions import is_simple
 from fusionstitch.codegen.whiles.dealt import Dealt
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
-from fusionstitch.codegen.whiles.kept import Update, is_whole, read_by_others, updates
+from fusionstitch.codegen.whiles.kept import Update, is_whole, read_by_others, replacing, updates
 from fusionstitch.codegen.whiles.trips import Counter, counter
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
@@ -114,6 +114,12 @@ class Program:
     handed_on: dict[int, Slot]
     #: the blocks that have rows of their own, if rows are dealt to blocks
     dealt: Dealt | None = None
+
+    def read_for(self, scalars: Iterable[Op]) -> set[Slot]:
+        """The slots that threads read to know scalars."""
+        scalars = list(scalars)
+        ops = [o for op in (*scalars, *made_of(scalars)) for o in (op, *op.operands)]
+        return {self.slots[o.id] for o in ops if o.id in self.slots}
 
 
 def straight_ones(pieces: Iterable[Piece]) -> Iterator[Straight]:
@@ -318,15 +324,12 @@ class _Cutter:
     def replaced(self, c: Carried) -> tuple[Update, ...]:
         """The parts of a large carried array that an iteration replaces behind all that it reads of
         the array; none where it reads what comes of it, or replaces much."""
-        flat, inside, last = self.flat, self.flat.parameter(c.inside), self.flat.root(c.next)
+        flat, inside = self.flat, self.flat.parameter(c.inside)
         parts = updates(flat, c)
         if parts is None or inside.shape.bytes < self.table:
             return ()
         parts = tuple(replace(p, conditions=tuple(map(_spread, p.conditions))) for p in parts)
-        chain, op = list[Op](), last
-        while op is not inside:
-            chain.append(op)
-            op = op.operands[1 if op.opcode == "select" else 0]
+        chain = replacing(flat, c)
         roots = flat.graph.root.operands
         readers = {user for op in chain for user in flat.graph.users[op.id]}
         alone = not readers - {*chain, flat.graph.root} and sum(op in chain for op in roots) == 1

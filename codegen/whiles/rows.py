@@ -90,8 +90,7 @@ def _work(op: Op, elements: int) -> int:
         return elements * math.prod(inner_extents(op))
     if kind is not Kind.ELEMENTWISE:
         return 0
-    spec = spec_of(op.opcode)
-    return elements * max(1, spec.flops + 8 * spec.special)
+    return elements * spec_of(op.opcode).instructions
 
 
 class Axes:

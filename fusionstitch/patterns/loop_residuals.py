@@ -219,8 +219,7 @@ def _computed(op: Op, device: Device) -> int:
     """Picoseconds that an iteration takes to compute an op."""
     if op.opcode in _MOVES:
         return 0
-    spec = spec_of(op.opcode)
-    return round(_issued(op, max(1, spec.flops + 8 * spec.special), device))
+    return round(_issued(op, spec_of(op.opcode).instructions, device))
 
 
 def _issued(op: Op, instructions: int, device: Device) -> float:

@@ -156,5 +156,4 @@ def _work(op: Op) -> int:
     """Instructions that a thread spends on an op, about."""
     if kind_of(op.opcode) is not Kind.ELEMENTWISE:
         return 0
-    spec = spec_of(op.opcode)
-    return op.shape.size * max(1, spec.flops + 8 * spec.special)
+    return op.shape.size * spec_of(op.opcode).instructions
