@@ -66,6 +66,7 @@ def measure(program: Program) -> list[dict[str, Any]]:
     import jax
 
     from fusionstitch.compiler import builders, core
+    from fusionstitch.compiler.workpiece import Workpiece
     from fusionstitch.guard.groups import grouped
     from fusionstitch.guard.live import Live, _compare_on
     from fusionstitch.options import Options
@@ -78,7 +79,7 @@ def measure(program: Program) -> list[dict[str, Any]]:
     device = builders.profile(options)
     rows: list[dict[str, Any]] = []
 
-    def judge(work: core.Workpiece, planners: Any) -> Evidence:
+    def judge(work: Workpiece, planners: Any) -> Evidence:
         with tempfile.TemporaryDirectory() as folder:
             live = Live(work, options, device, _compare_on(device), Database(Path(folder)))
             groups = {

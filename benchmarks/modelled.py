@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusionstitch.compiler.core import Stitch, Stitched
+from fusionstitch.compiler.stitched import Stitch, Stitched
 from fusionstitch.costmodel.work import op_work
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.plan.scores import kind_of_pattern

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fusionstitch.compiler import builders, core
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo import graph
 from fusionstitch.options import Options
 from fusionstitch.plan import planner
@@ -17,7 +18,7 @@ from fusionstitch.plan import planner
 class Planned:
     """What came of a program; `steps` are the ops visited in sets of ops, and the candidates."""
 
-    result: core.Stitched
+    result: Stitched
     steps: int
 
 

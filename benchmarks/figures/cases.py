@@ -19,8 +19,8 @@ from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.snapshots.snapshots import Drawn, drawn
 from fusionstitch.codegen.watch import Watch
 from fusionstitch.commands.targets import load
-from fusionstitch.compiler.core import Stitched
 from fusionstitch.compiler.planning import GraphPlanner
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.plan.plan import Chosen
 from fusionstitch.plan.planner import Planner
 from fusionstitch.reports import trial

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
 
-from fusionstitch.codegen.generate import CodegenOptions, Draft, LoopDraft, generate
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.rewrite.region import region
-from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.compiler import dump, override
 from fusionstitch.compiler.built import Builder, Built
 from fusionstitch.compiler.garbage import collected_later
+from fusionstitch.compiler.kernels import Kernels
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.compiler.planning import GraphPlanner, moved, plan_graphs
 from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.compiler.reuse import in_place, overwrites
+from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
 from fusionstitch.compiler.summary import Summary, log_summary
+from fusionstitch.compiler.workpiece import Judge, Workpiece
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import reason
-from fusionstitch.hlo.brief import Listed, brief, count, listed
 from fusionstitch.hlo.detached import attach, detach
-from fusionstitch.hlo.errors import CodegenError, StitchError, VerifyError
+from fusionstitch.hlo.errors import StitchError, VerifyError
 from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.graph import Graph, Module
 from fusionstitch.hlo.importer import from_message, parse
@@ -42,7 +38,7 @@ from fusionstitch.patterns.loop_rules import formed, opened
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.loops import become_kernels
-from fusionstitch.plan.plan import Chosen, Plan, Rejected
+from fusionstitch.plan.plan import Chosen, Plan
 from fusionstitch.plan.scores import Measure
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import apart, check
@@ -50,118 +46,7 @@ from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 
-if TYPE_CHECKING:
-    from fusionstitch.codegen.snapshots.snapshots import Snapshot
-
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class Workpiece:
-    """A module at the time when it is planned. `literals` were taken out of it (`hlo/detached.py`);
-    `make` gives the kernels of patterns of a module as the program would have them, None for those
-    that cannot be built."""
-
-    module: Module
-    literals: Sequence[bytes]
-    make: Callable[[Module, Sequence[Pattern]], Sequence[tuple[Kernel, Artifact] | None]]
-
-
-#: Revises the plans of a module's graphs by what is measured of their patterns, which it returns.
-Judge = Callable[[Workpiece, Sequence[GraphPlanner]], Evidence]
-
-
-@dataclass(frozen=True)
-class Fallback:
-    """Ops that were to be stitched and went to XLA instead.
-
-    Attributes:
-        ops: their names; none stands for the whole program
-        reason: why, as a sentence
-    """
-
-    ops: tuple[str, ...]
-    reason: str
-
-    def __post_init__(self) -> None:
-        listed(self, "ops")
-
-    def __repr__(self) -> str:
-        what = count(self.ops, "op") if self.ops else "the whole program"
-        return brief(f"Fallback: {what}. {self.reason}")
-
-
-@dataclass(frozen=True, eq=False)
-class Stitch:
-    """One pattern carried out.
-
-    Attributes:
-        chosen: what was chosen
-        kernel: what was written for it
-        built: what was built from that; None where nothing was (`fusionstitch emit`, plans for
-            absent devices)
-    """
-
-    chosen: Chosen
-    kernel: Kernel
-    built: Built | None
-
-    def __repr__(self) -> str:
-        built = "" if self.built else ", not built"
-        return brief(f"Stitch: {count(self.chosen.pattern.ops, 'op')} in {self.kernel.name}{built}")
-
-
-@dataclass(frozen=True, eq=False)
-class Stitched:
-    """A module with its plan carried out.
-
-    Attributes:
-        name: the module's
-        module: an HloModuleProto; that which came in when nothing was stitched
-        device: the profile that was planned for
-        plans: one for each graph that runs as kernels, callees first
-        stitches: the patterns that were carried out
-        fallbacks: the patterns that were left to XLA although planned
-        timings: seconds of each pass
-        given: the HloModuleProto that came in
-        evidence: what was measured for the plans
-    """
-
-    name: str
-    module: bytes
-    device: Device
-    plans: tuple[Plan, ...] = ()
-    stitches: tuple[Stitch, ...] = ()
-    fallbacks: tuple[Fallback, ...] = ()
-    timings: dict[str, float] = field(default_factory=dict)
-    given: bytes = b""
-    evidence: Evidence = field(default_factory=Evidence)
-
-    def __post_init__(self) -> None:
-        listed(self, "plans", "stitches", "fallbacks")
-
-    def __repr__(self) -> str:
-        return brief(
-            f"Stitched {self.name} for {self.device.name}: {count(self.stitches, 'pattern')} in "
-            f"{count(self.kernels, 'kernel')}, {count(self.fallbacks, 'fallback')}"
-        )
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The distinct kernels, in the order of their first use."""
-        return Listed({s.kernel.name: s.kernel for s in self.stitches}.values())
-
-    @property
-    def artifacts(self) -> tuple[Artifact, ...]:
-        """What was built from `kernels`."""
-        built = {s.kernel.name: s.built.artifact for s in self.stitches if s.built}
-        return Listed(built.values())
-
-    @property
-    def rejected(self) -> tuple[Rejected, ...]:
-        """The rejected candidates of all plans."""
-        return Listed(r for plan in self.plans for r in plan.rejected)
 
 
 def stitch(
@@ -238,14 +123,22 @@ class _Run:
     name: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
-    #: by structure and duties, with the pattern that each was made for: its names are in the text
-    kernels: dict[str, tuple[Pattern, Kernel | str]] = field(default_factory=dict)
-    #: what planning left of them
-    drafts: dict[Pattern, Draft | LoopDraft] = field(default_factory=dict)
     #: what the plans rest on besides the model
     evidence: Evidence = field(default_factory=Evidence)
     #: the literals that no pass reads, while they are out of the module
     literals: tuple[bytes, ...] = ()
+    #: the patterns of which kernels were made to be measured, by structure and duties
+    measured: dict[str, Pattern] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.kernels = Kernels(self.options, self.device, self.tuned, self.announce)
+
+    def announce(self, name: str) -> None:
+        """A kernel is to be made."""
+        check()
+        self.step(f"codegen {name}")
+        if self.builder is not None:
+            self.ahead()
 
     def stitch(self) -> Stitched:
         module = self.join_sums(self.open_loops(self.read()))
@@ -316,7 +209,7 @@ class _Run:
 
     def planner(self, graph: Graph, in_loop: bool) -> GraphPlanner:
         return GraphPlanner(
-            graph, self.device, self.options, in_loop, self.tuned, self.measure, self.drafts
+            graph, self.device, self.options, in_loop, self.tuned, self.measure, self.kernels.drafts
         )
 
     def make(
@@ -324,7 +217,8 @@ class _Run:
     ) -> list[tuple[Kernel, Artifact] | None]:
         """The kernels that patterns of `module` get, built; None for one that has none."""
         assert self.builder is not None
-        kernels = [self.kernel(pattern, overwrites(module, pattern)) for pattern in patterns]
+        each = ((pattern, overwrites(module, pattern)) for pattern in patterns)
+        kernels = [self.kernels.of(pattern, over, self.measured) for pattern, over in each]
         wanted = list(dict.fromkeys(k for k in kernels if isinstance(k, Kernel)))
         built = dict(zip(wanted, self.builder(wanted), strict=True))
         found: list[tuple[Kernel, Artifact] | None] = []
@@ -338,15 +232,16 @@ class _Run:
 
     def generate(self, module: Module, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
         """A kernel per pattern; patterns of equal structure and equal duties share it."""
-        written, named = [], set[str]()
-        drawn: dict[Kernel, Callable[[], Sequence[Snapshot]]] = {}
+        # names are those of the first pattern that is written, whatever was measured
+        written, named = [], dict[str, Pattern]()
+        drawn: dict[Kernel, dump.Drawn] = {}
         with self.timed("codegen"), collected_later():
             for one in chosen:
                 over = overwrites(module, one.pattern)
-                kernel = self.kernel(one.pattern, over, named)
+                kernel = self.kernels.of(one.pattern, over, named)
                 if isinstance(kernel, Kernel):
                     written.append((one, kernel))
-                    drawn[kernel] = partial(self.snapshots, kernel.name, one.pattern, over)
+                    drawn[kernel] = partial(self.kernels.snapshots, kernel.name, one.pattern, over)
                 else:
                     self.leave(one, kernel)
         dump.kernels(drawn)
@@ -361,59 +256,6 @@ class _Run:
         known |= {kernel_name(one.pattern.ops, one.pattern.key) for one in chosen}
         if missing := ", ".join(sorted(self.options.templates.keys() - known)):
             logger.warning("%s has no kernel called %s to follow a template.", self.name, missing)
-
-    def kernel(
-        self, pattern: Pattern, over: tuple[tuple[int, int], ...], named: set[str] | None = None
-    ) -> Kernel | str:
-        """The kernel of a pattern whose outputs overwrite inputs (`over`), or why there is none.
-        One whose key is not in `named` yet has the names of this pattern, whatever was measured."""
-        key = pattern.key
-        if over:
-            key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
-        of = self.kernels[key][0] if key in self.kernels else None
-        other = named is not None and key not in named and of != pattern
-        if named is not None:
-            named.add(key)
-        if of is None or other:
-            check()
-            self.step(f"codegen {kernel_name(pattern.ops, key)}")
-            if self.builder is not None:
-                self.ahead()
-            part, settings = self.part(kernel_name(pattern.ops, key), pattern, over)
-            made = self.drafted(pattern, settings) or _generated(part, self.device, settings)
-            if isinstance(made, Kernel):
-                made = override.overridden(made, self.device)
-            self.kernels[key] = pattern, made
-        return self.kernels[key][1]
-
-    def drafted(self, pattern: Pattern, settings: CodegenOptions) -> Kernel | None:
-        """The kernel that planning has left the statements of, if it is to have these settings."""
-        found = self.drafts.pop(pattern, None)
-        if found is None or found.options != settings:
-            return None
-        try:
-            return found.kernel(self.device)
-        except Exception:  # said where it is generated from the beginning
-            logger.debug("finishing a kernel failed", exc_info=True)
-            return None
-
-    def part(
-        self, name: str, pattern: Pattern, over: tuple[tuple[int, int], ...]
-    ) -> tuple[Graph, CodegenOptions]:
-        """The region of a pattern, and how its kernel is generated."""
-        settings = self.tuned.settings(pattern, self.options, name)
-        part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
-        return part, dataclasses.replace(settings, overwrites=over)
-
-    def snapshots(
-        self, name: str, pattern: Pattern, over: tuple[tuple[int, int], ...]
-    ) -> Sequence[Snapshot]:
-        """What a pattern was on its way to the kernel of that name."""
-        from fusionstitch.codegen.snapshots.snapshots import snapshots  # for dumps alone
-
-        check()
-        part, settings = self.part(name, pattern, over)
-        return _tuned_or_not(snapshots, part, self.device, settings)
 
     def build(self, written: Sequence[tuple[Chosen, Kernel]]) -> tuple[Stitch, ...]:
         kernels = list(dict.fromkeys(kernel for _, kernel in written))
@@ -487,30 +329,3 @@ class _Run:
 def _artifact(one: Stitch) -> Artifact:
     assert one.built is not None
     return one.built.artifact
-
-
-def _generated(part: Graph, device: Device, settings: CodegenOptions) -> Kernel | str:
-    """The kernel of a region, or why there is none."""
-    try:
-        return _tuned_or_not(generate, part, device, settings)
-    except CodegenError as error:
-        return str(error)
-    except Exception as error:  # a defect in one pattern must not cost the others
-        logger.debug("code generation of %s failed", part.name, exc_info=True)
-        return reason(error)
-
-
-def _tuned_or_not(
-    make: Callable[[Graph, Device, CodegenOptions], T],
-    part: Graph,
-    device: Device,
-    settings: CodegenOptions,
-) -> T:
-    """What `make` gives, with the default schedule where the tuned one is refused."""
-    try:
-        return make(part, device, settings)
-    except CodegenError:
-        if settings.tuning == DEFAULT:
-            raise
-        # tuned with other versions
-        return make(part, device, dataclasses.replace(settings, tuning=DEFAULT))

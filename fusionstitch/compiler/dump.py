@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 _OURS = re.compile(r"\d\d_[a-z_]+\.(txt|cu)")
 
 
-def kernels(generated: Mapping[Kernel, Callable[[], Sequence[Snapshot]]]) -> None:
+Drawn = Callable[[], "Sequence[Snapshot]"]
+
+
+def kernels(generated: Mapping[Kernel, Drawn]) -> None:
     """A folder per kernel, of which the snapshots are made only now. A folder that cannot be
     written costs a log line, not the run."""
     folder = env.DUMP_DIR.get()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS
-from fusionstitch.compiler.core import Workpiece
+from fusionstitch.compiler.workpiece import Workpiece
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.guard.groups import Group
 from fusionstitch.guard.sides import taken_out

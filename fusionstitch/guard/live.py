@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.compiler import builders
-from fusionstitch.compiler.core import Judge, Workpiece
 from fusionstitch.compiler.planning import GraphPlanner
+from fusionstitch.compiler.workpiece import Judge, Workpiece
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.model_errors import errors
 from fusionstitch.errors import FusionStitchError, MeasureError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.compiler.core import Workpiece
+from fusionstitch.compiler.workpiece import Workpiece
 from fusionstitch.guard.groups import Group
 from fusionstitch.hlo.detached import attach
 from fusionstitch.hlo.edit import entry_of

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fusionstitch.codegen.drafts import COMPARED
-from fusionstitch.compiler.core import Stitch, Stitched
+from fusionstitch.compiler.stitched import Stitch, Stitched
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
 from fusionstitch.plan.scores import kind_of_pattern

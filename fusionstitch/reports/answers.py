@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusionstitch.compiler.core import Stitch, Stitched
+from fusionstitch.compiler.stitched import Stitch, Stitched
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
 from fusionstitch.hlo.brief import brief

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from fusionstitch.codegen.text.source import comment
-from fusionstitch.compiler.core import Stitch, Stitched
+from fusionstitch.compiler.stitched import Stitch, Stitched
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.reports import harness
 from fusionstitch.reports.explain import names

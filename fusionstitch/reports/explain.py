@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fusionstitch.codegen.drafts import COMPARED
 from fusionstitch.compiler import override
-from fusionstitch.compiler.core import Fallback, Stitch, Stitched
+from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
 from fusionstitch.hlo.graph import Op

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fusionstitch.hlo import cards
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
 
 #: The explanation of a program that was compiled under backend="xla".
 OFF = "Nothing was stitched: backend='xla' (FUSIONSTITCH_BACKEND) asks for jax.jit alone."

@@ -17,7 +17,7 @@ from fusionstitch.accuracy import relative_error
 from fusionstitch.arguments import random_value
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
-from fusionstitch.compiler.core import Stitch
+from fusionstitch.compiler.stitched import Stitch
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, Shape

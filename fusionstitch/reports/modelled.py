@@ -8,7 +8,7 @@ from fusionstitch.reports import counting
 from fusionstitch.reports.counting import Count
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.plan.plan import Chosen, Plan
 
 

@@ -11,7 +11,7 @@ from fusionstitch.codegen.generate import draft
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.codegen.variants import variants
-from fusionstitch.compiler.core import Stitch, Stitched
+from fusionstitch.compiler.stitched import Stitch, Stitched
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError, FusionStitchError

@@ -25,7 +25,7 @@ from fusionstitch.reports.text import (
 )
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.reports.trial import Trial
     from fusionstitch.roads.call import Call
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.errors import TargetError
 from fusionstitch.hlo import foreign
 from fusionstitch.reports.answered import to_dict

@@ -10,7 +10,7 @@ from typing import Any
 
 from fusionstitch import accuracy, arguments
 from fusionstitch.compiler import builders, core, progress
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.errors import OptionError, StitchError
 from fusionstitch.hlo.brief import brief
 from fusionstitch.options import Options

@@ -16,7 +16,7 @@ from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.reports.counting import fusable, is_kernel
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitch, Stitched
+    from fusionstitch.compiler.stitched import Stitch, Stitched
     from fusionstitch.costmodel.devices import Device
     from fusionstitch.plan.plan import Plan
 

@@ -20,7 +20,7 @@ from fusionstitch.roads.recovery import Recovery, jax_runtime_error
 from fusionstitch.roads.road import Find, Jit, Lower, Once, left, name_of, warn
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.costmodel.devices import Device
     from fusionstitch.roads.recall import Kept
     from fusionstitch.runtime.xla_pass import Event
@@ -182,7 +182,7 @@ class Cuda:
 
     def _unstitched(self, events: Sequence[Event]) -> Stitched:
         """What was planned for a program that is left to XLA, and why."""
-        from fusionstitch.compiler.core import Fallback, Stitched
+        from fusionstitch.compiler.stitched import Fallback, Stitched
         from fusionstitch.roads import recall
 
         planned = recall.find("", events) or Stitched(self.name, b"", self.device)

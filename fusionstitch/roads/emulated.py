@@ -23,7 +23,7 @@ from fusionstitch.runtime.threads import start
 if TYPE_CHECKING:
     from jax.export import Exported
 
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.costmodel.devices import Device
     from fusionstitch.runtime.emulated_call import Program
 
@@ -210,12 +210,12 @@ class Emulated:
     def unstitched(self, device: Device, why: str, theirs: bool = False) -> Stitched:
         """A program that is left to XLA; `theirs`: jax.jit does not lower it either, and says so in
         a moment."""
-        from fusionstitch.compiler import core
+        from fusionstitch.compiler.stitched import Fallback, Stitched
 
         if self.options.fallback == "error" and not theirs:
             raise StitchError(f"{self.name} could not be stitched: {why}")
         self.reasons.found.append((why, ""))
-        return core.Stitched(self.name, b"", device, fallbacks=(core.Fallback((), why),))
+        return Stitched(self.name, b"", device, fallbacks=(Fallback((), why),))
 
 
 class _Reasons(threading.local):

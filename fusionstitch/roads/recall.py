@@ -33,7 +33,7 @@ from fusionstitch.tuning import tuned
 from fusionstitch.version import code
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
     `events` are those of its compile. Without a kernel in the text, the only event there is tells
     why; with kernels but no event, the program came from a cache and is planned once more.
     """
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
 
     keys = xla_pass.keys_in(text)
     event = xla_pass.find(text, events) if keys else None

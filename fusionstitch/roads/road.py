@@ -13,7 +13,7 @@ from fusionstitch.errors import FusionStitchWarning
 from fusionstitch.hlo import foreign
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
 
 #: Finds, when asked, what was stitched in a compiled program.
 Find: TypeAlias = Callable[[], "Stitched | None"]

@@ -10,7 +10,7 @@ from fusionstitch.roads.call import Call
 
 if TYPE_CHECKING:
     from fusionstitch.codegen.kernel import Kernel
-    from fusionstitch.compiler.core import Fallback, Stitched
+    from fusionstitch.compiler.stitched import Fallback, Stitched
     from fusionstitch.plan.plan import Plan
     from fusionstitch.reports.report import Report
 

@@ -17,9 +17,9 @@ from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.passes import Pass
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.settings import CodegenOptions, Settings
-from fusionstitch.compiler import builders, core
+from fusionstitch.compiler import builders, core, kernels
 from fusionstitch.compiler.built import Built
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import CodegenError, StitchError, ToolchainError
 from fusionstitch.hlo.graph import Graph
@@ -79,7 +79,7 @@ def test_what_planning_drafted_is_not_generated_again(monkeypatch: pytest.Monkey
 
     data = module(mixed, (16, 24))
     with monkeypatch.context() as patched:
-        patched.setattr(core, "generate", never)
+        patched.setattr(kernels, "generate", never)
         [drafted] = stitch(data).kernels
     monkeypatch.setattr(core._Run, "drafted", lambda *_: None)
     [generated] = stitch(data).kernels
@@ -217,7 +217,7 @@ def test_patterns_without_a_kernel(
         raise error
 
     monkeypatch.setattr(Draft, "kernel", fail)
-    monkeypatch.setattr(core, "generate", fail)
+    monkeypatch.setattr(kernels, "generate", fail)
     data = module(mixed, (16, 24))
     result = stitch(data)
     assert result.module == data

@@ -17,7 +17,7 @@ from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
 from fusionstitch.codegen.whiles.told import INPUT, REGISTERS, SCRATCH, SHARED, VARIABLE
 from fusionstitch.commands import cli
-from fusionstitch.compiler.core import Fallback, Stitched
+from fusionstitch.compiler.stitched import Fallback, Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import TargetError
 from fusionstitch.reports import trial

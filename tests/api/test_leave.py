@@ -15,7 +15,7 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.api import call_of
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.marks import LEAVE

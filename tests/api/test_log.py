@@ -13,7 +13,8 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.api import call_of
-from fusionstitch.compiler.core import Fallback, Stitched, log
+from fusionstitch.compiler.core import log
+from fusionstitch.compiler.stitched import Fallback, Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.reports import trial
 

@@ -15,6 +15,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import core
+from fusionstitch.compiler.stitched import Fallback, Stitched
 from fusionstitch.costmodel import devices
 from fusionstitch.hlo.brief import Facts, Listed
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
@@ -134,9 +135,7 @@ def test_names_of_others_are_escaped() -> None:
     fun.__name__ = fun.__qualname__ = EVIL
     call = Call(fun, (np.ones(10_000),), {}, EMULATE, {}, fs.jit)
     check([fs.jit(fun), call, trial.Trial(EVIL, "model", hostile, stitched)])
-    left = core.Stitched(
-        EVIL, hostile, stitched.device, (), (), (core.Fallback((EVIL,) * 9, EVIL),)
-    )
+    left = Stitched(EVIL, hostile, stitched.device, (), (), (Fallback((EVIL,) * 9, EVIL),))
     check(reached(left, stages.Compiled(EVIL, call, lambda: left)))
     one = fs.report(many, X, X, options=EMULATE)
     check(reached(dataclasses.replace(one, workload=EVIL, notes=(EVIL,) * 9)))

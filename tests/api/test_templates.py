@@ -17,7 +17,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import OptionError, StitchError
 from fusionstitch.options import Options

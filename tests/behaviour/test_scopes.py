@@ -11,6 +11,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.compiler import core
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.importer import parse
 from fusionstitch.options import Options
@@ -31,7 +32,7 @@ def layers(x: jax.Array) -> jax.Array:
         return jax.named_call(mixed, name="norm")(x)
 
 
-def stitched(fun: Any, name: str) -> tuple[core.Stitched, list[Any]]:
+def stitched(fun: Any, name: str) -> tuple[Stitched, list[Any]]:
     fun.__name__ = fun.__qualname__ = name
     lowered = jax.jit(fun).lower(X)
     data = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()

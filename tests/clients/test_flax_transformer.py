@@ -21,7 +21,7 @@ pytest.importorskip("optax")
 import fusionstitch as fs
 from fusionstitch import accuracy
 from fusionstitch.compiler import core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.runtime import nvrtc as compiler
 from tests.clients.flax_transformer import FULL, SMALL, by_name, training

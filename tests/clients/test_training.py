@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from fusionstitch.compiler import core
+from fusionstitch.compiler.stitched import Stitched
 from tests.clients.models import MODELS, Model
 from tests.clients.near import assert_near
 
@@ -105,7 +106,7 @@ def test_training(name: str, jit: Callable[..., Any], monkeypatch: pytest.Monkey
     model, optimizer = MODELS[name](), OPTIMIZERS[STEPS_OF[name]]()
     stitched, stitch = [], core.stitch
 
-    def counted(*args: Any, **keywords: Any) -> core.Stitched:
+    def counted(*args: Any, **keywords: Any) -> Stitched:
         stitched.append(stitch(*args, **keywords))
         return stitched[-1]
 

@@ -14,7 +14,7 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.compiler import builders, core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from tests.programs import reference
 
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)

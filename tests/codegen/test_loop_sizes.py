@@ -16,7 +16,7 @@ from benchmarks.loops.forced import taken
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.whiles.sizes import fastest, larger, near, read_tuning
 from fusionstitch.compiler import core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.test_phased_loops import FIELD, SPD, conjugate_gradients, diffusion

@@ -18,7 +18,7 @@ import fusionstitch as fs
 from benchmarks.loops.forced import taken
 from fusionstitch.codegen.whiles.told import Loops
 from fusionstitch.compiler import builders, core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo.text import text_to_proto
 from fusionstitch.plan.scores import is_loop
 from tests.conftest import Golden

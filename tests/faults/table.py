@@ -448,10 +448,10 @@ _PASSES = (
         "compiler.planning.graph_key",
         "compiler.core.GraphPlanner",
         "patterns.pattern.order_key",
-        "compiler.core.kernel_name",
+        "compiler.kernels.kernel_name",
     ),
     *(
-        "compiler.core.region",
+        "compiler.kernels.region",
         "compiler.core.overwrites",
         "compiler.core.export",
         "compiler.core.verify_module",

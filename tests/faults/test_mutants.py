@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fusionstitch.compiler import core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import FusionStitchError, ImportModuleError, StitchError
 from fusionstitch.hlo.importer import from_proto

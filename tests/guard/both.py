@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from fusionstitch.compiler import builders, core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.compiler.workpiece import Workpiece
 from fusionstitch.costmodel.devices import device
 from fusionstitch.errors import MeasureError
 from fusionstitch.guard.guard import Doubts, Guard
@@ -106,7 +107,7 @@ def guarded(
     """`core.stitch` with a guard that doubts what it is told to."""
     chosen = Options(**{"scorer": "model", "fallback": "error", **options})
 
-    def judge(work: core.Workpiece, planners: Any) -> Evidence:
+    def judge(work: Workpiece, planners: Any) -> Evidence:
         live = Live(work, chosen, H200, compare, database)
         guard = Guard(doubts, strong_doubts or doubts, live.known, live.measure)
         guard.settle(planners)

@@ -12,6 +12,8 @@ import pytest
 
 from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS
 from fusionstitch.compiler import core
+from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.compiler.workpiece import Workpiece
 from fusionstitch.costmodel.model_errors import ModelError
 from fusionstitch.guard import live
 from fusionstitch.guard.groups import grouped
@@ -44,15 +46,15 @@ def several(*xs: jax.Array) -> list[jax.Array]:
 MIXED = lowered(mixed, SPEC)
 
 
-def chosen(found: core.Stitched) -> list[Any]:
+def chosen(found: Stitched) -> list[Any]:
     return [one for plan in found.plans for one in plan.chosen]
 
 
-def reasons(found: core.Stitched) -> set[str]:
+def reasons(found: Stitched) -> set[str]:
     return {one.reason for one in found.rejected}
 
 
-def by_the_model(data: bytes, **options: Any) -> core.Stitched:
+def by_the_model(data: bytes, **options: Any) -> Stitched:
     return core.stitch(data, Options(scorer="model", fallback="error", **options), H200, None)
 
 
@@ -299,7 +301,7 @@ def test_the_kernels_next_to_those_that_patterns_touch_are_measured_too() -> Non
 
     seen = []
 
-    def judge(work: core.Workpiece, planners: Any) -> findings.Evidence:
+    def judge(work: Workpiece, planners: Any) -> findings.Evidence:
         for planner in planners:
             plan, xla = planner.plan, planner.planner.xla
             for group in grouped(plan, xla):

@@ -14,7 +14,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.compiler import builders, core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.reports import counting
 from fusionstitch.reports.report import report_trial

@@ -14,7 +14,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.compiler import builders, core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from tests.integration.test_programs import arguments, assert_near, host
 from tests.programs import PROGRAMS, precision
 

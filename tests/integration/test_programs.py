@@ -14,7 +14,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.accuracy import limit, relative_error
 from fusionstitch.compiler import builders, core
-from fusionstitch.compiler.core import Stitched
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.runtime import emulate, emulated_call
 from tests.examples.test_examples import load

@@ -22,6 +22,7 @@ from benchmarks.workloads import WORKLOADS
 from fusionstitch.codegen.generate import generate
 from fusionstitch.compiler import core
 from fusionstitch.compiler.planning import GraphPlanner
+from fusionstitch.compiler.workpiece import Workpiece
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError, VerifyError
 from fusionstitch.hlo.extract import extract
@@ -61,7 +62,7 @@ def regions(fun: Callable[..., Any], args: Sequence[Any], scorer: str) -> list[b
     """The chosen patterns of a program as modules, without what programs call their parts."""
     found: list[bytes] = []
 
-    def judge(work: core.Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
+    def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
         for planner in planners:
             for one in planner.plan.chosen:
                 pattern = one.pattern

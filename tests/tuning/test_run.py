@@ -14,6 +14,7 @@ import pytest
 from fusionstitch.codegen import decisions
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import core
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.errors import CodegenError
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options
@@ -28,7 +29,7 @@ def blocks_of_512_win(kernel) -> float:
     return 5.0 if kernel.block == 512 else 10.0
 
 
-def planned(database: Database, data: bytes | None = None) -> core.Stitched:
+def planned(database: Database, data: bytes | None = None) -> Stitched:
     results = tuned.load(H200, database)
     return core.stitch(data or lowered(), Options(), H200, build, tuned=results)
 

@@ -13,7 +13,7 @@ from fusionstitch.reports.page.places import Places
 from fusionstitch.reports.units import Unit
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.plan.plan import Plan
 
 #: Characters of a name, of a type and of a scope.

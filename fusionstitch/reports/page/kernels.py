@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fusionstitch.codegen.kernel import Kernel
     from fusionstitch.codegen.snapshots.snapshots import Drawn
-    from fusionstitch.compiler.core import Stitch
+    from fusionstitch.compiler.stitched import Stitch
     from fusionstitch.costmodel.devices import Device
     from fusionstitch.reports.trial import Trial
 

@@ -9,7 +9,7 @@ from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.reports.lines import source_lines
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.plan.plan import Rejected
 
 #: Candidates listed of one reason; the rest is counted.

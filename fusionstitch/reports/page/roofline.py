@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fusionstitch.reports import units
 
 if TYPE_CHECKING:
-    from fusionstitch.compiler.core import Stitched
+    from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.costmodel.devices import Device
     from fusionstitch.costmodel.work import Work
     from fusionstitch.reports.units import Unit

@@ -1,0 +1,105 @@
+"""What became of a module: the patterns that were carried out, and those that were left to XLA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.compiler.built import Built
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.brief import Listed, brief, count, listed
+from fusionstitch.plan.findings import Evidence
+from fusionstitch.plan.plan import Chosen, Plan, Rejected
+from fusionstitch.runtime.artifact import Artifact
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """Ops that were to be stitched and went to XLA instead.
+
+    Attributes:
+        ops: their names; none stands for the whole program
+        reason: why, as a sentence
+    """
+
+    ops: tuple[str, ...]
+    reason: str
+
+    def __post_init__(self) -> None:
+        listed(self, "ops")
+
+    def __repr__(self) -> str:
+        what = count(self.ops, "op") if self.ops else "the whole program"
+        return brief(f"Fallback: {what}. {self.reason}")
+
+
+@dataclass(frozen=True, eq=False)
+class Stitch:
+    """One pattern carried out.
+
+    Attributes:
+        chosen: what was chosen
+        kernel: what was written for it
+        built: what was built from that; None where nothing was (`fusionstitch emit`, plans for
+            absent devices)
+    """
+
+    chosen: Chosen
+    kernel: Kernel
+    built: Built | None
+
+    def __repr__(self) -> str:
+        built = "" if self.built else ", not built"
+        return brief(f"Stitch: {count(self.chosen.pattern.ops, 'op')} in {self.kernel.name}{built}")
+
+
+@dataclass(frozen=True, eq=False)
+class Stitched:
+    """A module with its plan carried out.
+
+    Attributes:
+        name: the module's
+        module: an HloModuleProto; that which came in when nothing was stitched
+        device: the profile that was planned for
+        plans: one for each graph that runs as kernels, callees first
+        stitches: the patterns that were carried out
+        fallbacks: the patterns that were left to XLA although planned
+        timings: seconds of each pass
+        given: the HloModuleProto that came in
+        evidence: what was measured for the plans
+    """
+
+    name: str
+    module: bytes
+    device: Device
+    plans: tuple[Plan, ...] = ()
+    stitches: tuple[Stitch, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
+    timings: dict[str, float] = field(default_factory=dict)
+    given: bytes = b""
+    evidence: Evidence = field(default_factory=Evidence)
+
+    def __post_init__(self) -> None:
+        listed(self, "plans", "stitches", "fallbacks")
+
+    def __repr__(self) -> str:
+        return brief(
+            f"Stitched {self.name} for {self.device.name}: {count(self.stitches, 'pattern')} in "
+            f"{count(self.kernels, 'kernel')}, {count(self.fallbacks, 'fallback')}"
+        )
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The distinct kernels, in the order of their first use."""
+        return Listed({s.kernel.name: s.kernel for s in self.stitches}.values())
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """What was built from `kernels`."""
+        built = {s.kernel.name: s.built.artifact for s in self.stitches if s.built}
+        return Listed(built.values())
+
+    @property
+    def rejected(self) -> tuple[Rejected, ...]:
+        """The rejected candidates of all plans."""
+        return Listed(r for plan in self.plans for r in plan.rejected)
