@@ -81,7 +81,7 @@ def test_what_planning_drafted_is_not_generated_again(monkeypatch: pytest.Monkey
     with monkeypatch.context() as patched:
         patched.setattr(kernels, "generate", never)
         [drafted] = stitch(data).kernels
-    monkeypatch.setattr(core._Run, "drafted", lambda *_: None)
+    monkeypatch.setattr(kernels.Kernels, "drafted", lambda *_: None)
     [generated] = stitch(data).kernels
     assert drafted.source == generated.source
     assert drafted == generated
