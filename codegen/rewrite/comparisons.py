@@ -2,6 +2,9 @@
 
     m = max(x)    ...    x == m    ->    both loops that compute x round alike
 
+An extremum that leaves the kernel may be compared by another one, and what is compared with an
+input may be what another one has found the extremum of.
+
 A loop computes a value that another one computes too, where that is cheaper than to keep it. Such
 values may differ in their last place: a short sum is one thread's in a loop and several lanes' in
 another, and a product is joined with a sum here and not there. Then no element equals the maximum,
@@ -22,19 +25,31 @@ def mark_compared(graph: Graph) -> Graph:
     """The region with each product and short sum marked, by the attribute `alike`, of which numbers
     are made that are compared with an extremum of them."""
     compared: set[Op] = set()
-    if any(map(is_extremum, graph)):
-        for op in graph:
-            if op.opcode == "compare":
-                compared |= _matched(*op.operands)
+    for op in graph:
+        if op.opcode == "compare":
+            compared |= _matched(*op.operands)
+    for op in graph.root.operands:
+        of, passed = picked(op)
+        compared |= of if any(map(is_extremum, passed)) else set()
     made_of = (op.id for op in _made_of(compared) if op.opcode == "multiply" or is_short(op))
     found = frozenset(made_of)
     return rewrite(graph, lambda op: [marked(op, "alike")] if op.id in found else None)
 
 
 def _matched(left: Op, right: Op) -> set[Op]:
-    """What the elements of both sides are, if one of them is an extremum."""
+    """What the elements of both sides are, if one of them is an extremum; what is compared with
+    fewer numbers of an input."""
     (from_left, passed), (from_right, others) = picked(left), picked(right)
-    return from_left & from_right if any(map(is_extremum, passed | others)) else set()
+    if any(map(is_extremum, passed | others)):
+        return from_left & from_right
+    sides = ((from_left, passed), (from_right, others))
+    return from_left | from_right if any(_is_given(*side, left) for side in sides) else set()
+
+
+def _is_given(of: set[Op], passed: set[Op], to: Op) -> bool:
+    """Whether numbers are an input's, and each stands for several of what they are compared to."""
+    given = any(op.opcode == "parameter" for op in of)
+    return given and any(op.shape.size < to.shape.size for op in of | passed)
 
 
 def _made_of(ops: Iterable[Op]) -> set[Op]:

@@ -2,8 +2,8 @@
 
     w = -log1p(-x * x)    p = a polynomial of w - 2.5, or of sqrt(w) - 3    p * x
 
-Normal random numbers are made by it. It is known by its values: whatever is computed of x, by
-elementwise ops and constants, and is the function wherever it is asked.
+Normal random numbers are made by it. It is known by its values: whatever is computed of x by such
+ops, with one comparison that chooses the polynomial, and is the function wherever it is asked.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ from fusionstitch.hlo.rewrite import splat
 MOST_OPS = 100
 #: Where it is asked: at numbers of one logarithm after the other, which chooses the polynomial.
 _PLACES = np.sqrt(-np.expm1(-np.array([1e-12, 1e-4, *np.arange(0.1, 16.5, 0.2)])))
-_ARGUMENTS = np.concatenate([-_PLACES, _PLACES]).astype(np.float32)
+_EDGES = np.array([0, 1e-30, 1e-7, 1.001, 2, np.inf, np.nan])
+_ARGUMENTS = np.concatenate([-_PLACES, _PLACES, -_EDGES, _EDGES]).astype(np.float32)
 _ENDS = np.array([-1, 1], np.float32)
 _FAR = 1e-5
+#: What it is made of.
+_OPS = frozenset(
+    ["add", "compare", "log-plus-one", "multiply", "negate", "select", "sqrt", "subtract"]
+)
 
 
 def inverse_erf_of(op: Op) -> Op | None:
@@ -36,7 +41,9 @@ def inverse_erf_of(op: Op) -> Op | None:
     found, ends = _values(between, x, _ARGUMENTS), _values(end, x, _ENDS)
     if found is None or ends is None or list(ends) != [-np.inf, np.inf]:
         return None
-    return x if np.allclose(found, ELEMENTWISE["inverse-erf"](_ARGUMENTS), rtol=_FAR) else None
+    with np.errstate(invalid="ignore"):
+        wanted = ELEMENTWISE["inverse-erf"](_ARGUMENTS)
+    return x if np.allclose(found, wanted, rtol=_FAR, atol=0, equal_nan=True) else None
 
 
 def _values(op: Op, x: Op, given: np.ndarray) -> np.ndarray | None:
@@ -48,7 +55,7 @@ def _values(op: Op, x: Op, given: np.ndarray) -> np.ndarray | None:
         constant = splat(one)
         if constant is not None:
             values[one] = np.asarray(constant)
-        elif one.opcode not in ELEMENTWISE and one.opcode != "compare":
+        elif one.opcode not in _OPS:
             return None
         left = [o for o in one.operands if o not in values] if constant is None else []
         if not left:
@@ -56,4 +63,5 @@ def _values(op: Op, x: Op, given: np.ndarray) -> np.ndarray | None:
                 values[one] = np.asarray(evaluate_op(one, [values[o] for o in one.operands]))
             wanted.pop()
         wanted += left
-    return values.get(op)
+    compared = sum(one.opcode == "compare" for one in values)
+    return values.get(op) if compared <= 1 else None

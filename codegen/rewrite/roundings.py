@@ -43,7 +43,8 @@ def keep_roundings(graph: Graph, becomes: Mapping[int, Sequence[Op]] | None = No
 
 
 def _decides(op: Op) -> bool:
-    return is_step(op) or isinstance(op.attrs.get("reducer"), Monoid)
+    steep = op.opcode == "inverse-erf"  # infinite at its ends
+    return steep or is_step(op) or isinstance(op.attrs.get("reducer"), Monoid)
 
 
 def _extrema(graph: Graph) -> Iterator[Op]:

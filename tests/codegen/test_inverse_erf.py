@@ -52,6 +52,41 @@ def test_others_are_not() -> None:
     assert known(lambda x: jnp.where(jnp.abs(x) == 1, x * jnp.inf, x * x)) == 0
     assert known(lambda x: jnp.where(jnp.abs(x) == 1, x * 3, lax.erf_inv(x))) == 1
     assert known(lax.erf_inv, exact=True) == 0
+    assert known(lambda x: jnp.where(jnp.abs(x) == 1, x * jnp.inf, jnp.clip(x, -1, 1))) == 0
+
+
+#: What somebody may have between the ends of the inverse error function, in parts of it.
+GUARDED: dict[str, Callable[[Any], Any]] = {
+    "beyond its ends": lambda x: jnp.where(jnp.abs(x) > 1, 7.0, spelled(x)),
+    "NaN": lambda x: jnp.where(jnp.isnan(x), 0.0, spelled(x)),
+    "clipped": lambda x: lax.erf_inv(jnp.clip(x, -1, 1)),
+    "around zero": lambda x: jnp.where(jnp.abs(x) < 1e-7, 5.0, lax.erf_inv(x)),
+    "at one number": lambda x: jnp.where(x == 0.5, 3.0, spelled(x)),
+}
+
+
+@pytest.mark.parametrize("inner", GUARDED.values(), ids=GUARDED)
+def test_what_differs_in_few_places_is_another_one(
+    host_compiler: str, inner: Callable[[Any], Any]
+) -> None:
+    def fun(x: Any) -> Any:
+        return jnp.where(jnp.abs(x) == 1, x * jnp.inf, inner(x))
+
+    x = np.array([1.2, np.nan, 0.5, 1e-8, -3, 1, -1, 0.25], np.float32)
+    found = fs.jit(fun, options=fs.Options(backend="emulate", scorer="paper"))(x)
+    np.testing.assert_allclose(found, jax.jit(fun)(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_its_argument_is_rounded_as_its_type_says(host_compiler: str, dtype: Any) -> None:
+    x = np.linspace(-1, 1, 4001).astype(np.float32)
+    options = fs.Options(backend="emulate", scorer="paper")
+    found = fs.jit(lambda x: lax.erf_inv(x.astype(dtype)), options=options)(x)
+    wanted = lax.erf_inv(x.astype(dtype))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
+    np.testing.assert_allclose(
+        np.float32(found), np.float32(wanted), rtol=2 * float(jnp.finfo(dtype).eps)
+    )
     assert known(lax.erf_inv, dtype=jnp.float16) == 1  # of the float that it is converted to
 
 
