@@ -21,7 +21,16 @@ from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
 from fusionstitch.codegen.ir.exchanges import bare, template_arguments
-from fusionstitch.codegen.ir.expressions import Arithmetic, Element, Expr, Infix, Name
+from fusionstitch.codegen.ir.expressions import (
+    Arithmetic,
+    Element,
+    Expr,
+    Infix,
+    Load,
+    LoadVector,
+    Name,
+    Number,
+)
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -54,6 +63,8 @@ _MEMORY = {
     Space.SCRATCH: Memory.SCRATCH,
     Space.TABLE: Memory.TABLE,
 }
+#: What takes no branch where it is done under a condition.
+_LOADED = (Load, LoadVector, Element, Name, Number)
 #: Turns of a loop that are told apart; of a longer one only their number is known.
 LONGEST = 1 << 14
 
@@ -259,7 +270,7 @@ class _Walk(Visits):
         if by_turn:  # the compiler knows it where it writes turns out
             self.chain.back_to(asked)
             self.path.ops = ops
-        else:
+        elif not _is_predicated(one):
             self.sides += 1
         before, ways = self.path, [self.side(one.body)]
         for other in one.others:
@@ -394,6 +405,13 @@ class _Walk(Visits):
         self.body(function.body)
         self.chain.settle()
         self.names = outer
+
+
+def _is_predicated(one: If) -> bool:
+    """Whether compilers need no branch for it: what it does is to load, and to say what comes of
+    that."""
+    sides = (one.body, *(other.body for other in one.others))
+    return all(isinstance(s, (Let, Assign)) and type(s.value) in _LOADED for s in sum(sides, ()))
 
 
 def _meets_grid(body: Sequence[Statement]) -> bool:

@@ -150,6 +150,11 @@ def infix(operator: str, *operands: Expr | int) -> Infix:
     return Infix(operator, tuple(number(o) if isinstance(o, int) else o for o in operands))
 
 
+def converted(kind: str, value: Expr) -> Apply:
+    """A number as one of C type `kind`."""
+    return apply(f"static_cast<{kind}>" if " " in kind else kind, value)
+
+
 def least(kind: str, a: Expr | int, b: Expr | int) -> Apply:
     """The lesser of two integers of C type `kind` ('' where both are of one type)."""
     both = (number(x) if isinstance(x, int) else x for x in (a, b))

@@ -28,7 +28,7 @@ from fusionstitch.codegen.ir.statements import For, Let, While
 from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Term, Var
 
 #: Conversions, which leave an integer what it is.
-_CONVERSIONS = frozenset({"int", "long long"})
+_CONVERSIONS = frozenset({"int", "static_cast<long long>"})
 _NUMBER = re.compile(r"-?\d+")
 _ENDLESS = 1 << 62
 

@@ -72,7 +72,7 @@ class Access:
     def __init__(self, site: Site):
         kernel, group = site.kernel, site.group
         self.label, self.comment = kernel.label, kernel.comment
-        self.memory = kernel.memory
+        self.memory, self.owned = kernel.memory, kernel.memory.owned
         self.int = kernel.int_
         self.writer = kernel.writer
         known = Known(self.writer, kernel.label, self.int)

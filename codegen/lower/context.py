@@ -40,6 +40,8 @@ class Memory:
     parts: Mapping[int, Sequence[Part]] = field(default_factory=dict)
     #: by name, how many blocks of a cluster have such a buffer: what one writes goes to all of them
     copies: Mapping[str, int] = field(default_factory=dict)
+    #: the ids of what may be overwritten where it is read (`memory/inplace.py`)
+    owned: frozenset[int] = frozenset()
 
     def written(self, op: Op) -> list[str]:
         """The buffers that a value computed here is written to."""

@@ -11,7 +11,7 @@ from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
     Expr,
     Name,
-    apply,
+    converted,
     infix,
     least,
     number,
@@ -137,7 +137,7 @@ class KernelEmitter:
         looped = self.plan.loops(groups)
         if looped and len(groups) == 1 and groups[0].again:
             each = -(-tiles // grid)
-            first = infix("*", apply(int_, worker), each)
+            first = infix("*", converted(int_, worker), each)
             end = least(int_, infix("+", first, each), tiles)
             frame: For | If = For(int_, work, first, end)
             if groups[0].backward:

@@ -26,7 +26,10 @@ class Located:
 
 
 class Sources(Protocol):
-    """How values that live in memory are read."""
+    """How values that live in memory are read. Of those that are `owned`, by id, a thread reads its
+    own elements alone: others may have been overwritten."""
+
+    owned: frozenset[int]
 
     def stored(self, op: Op, index: Indices) -> Placed | None:
         """What reads a value, and the depth from which on it may be read; None if it is computed
@@ -46,6 +49,8 @@ class Sources(Protocol):
 class Elementwise:
     """The part of `Sources` that is about places in buffers, of those that read elements one by
     one."""
+
+    owned: frozenset[int] = frozenset()
 
     def located(self, op: Op, index: Indices) -> Located | None:
         return None

@@ -12,7 +12,7 @@ from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.context import Context, Memory
 from fusionstitch.codegen.lower.emit import KernelEmitter
-from fusionstitch.codegen.memory.inplace import in_place
+from fusionstitch.codegen.memory.inplace import in_place, read_by_owners
 from fusionstitch.codegen.memory.scratch import Buffer as ScratchBuffer
 from fusionstitch.codegen.memory.scratch import scratch_buffers
 from fusionstitch.codegen.rewrite.monoids import functors
@@ -58,7 +58,8 @@ def lower_kernel(
     # they lie outside of the kernel, beside all that headers declare
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
     buffers += [buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
-    memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables)
+    owned = read_by_owners(graph, plan)
+    memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, owned=owned)
     int_ = "long long" if is_wide(graph) else "int"
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()

@@ -16,6 +16,7 @@ import numpy as np
 
 from fusionstitch.codegen.ir.expressions import (
     Arithmetic,
+    Choice,
     Expr,
     Integer,
     Load,
@@ -32,12 +33,14 @@ from fusionstitch.codegen.lower.known import Known, Placed, Sources
 from fusionstitch.codegen.lower.selected import Selection
 from fusionstitch.codegen.places.index import (
     Fetched,
+    Index,
     constant,
     linearize,
     replaced,
+    variable,
 )
-from fusionstitch.codegen.places.maps import Indices, Read, in_range, is_branching, reads
-from fusionstitch.codegen.rewrite.extents import inner_extents
+from fusionstitch.codegen.places.maps import Guard, Indices, Read, in_range, is_branching, reads
+from fusionstitch.codegen.rewrite.extents import inner_extents, needs_stage
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
 from fusionstitch.codegen.text.expressions import keeps_value, literal, rotation, rounder
 from fusionstitch.codegen.text.types import c_type
@@ -237,13 +240,15 @@ class Values:
             selected = Selection(self.known, self.sources, self.named).selected(op, index)
         if selected is not None:
             return selected
+        if op.opcode == "pad" and (inside := self._inside(op, alternatives[0])):
+            return (yield from self._padded(op, index, alternatives[0].guards, inside))
         writer = self.writer
         name = writer.name(self.known.label(op))
         writer.add(Array(c_type(op.dtype).compute, name))
         with writer.nested(Group()):  # what a branch hoists comes before all of them
             left = 1.0
             for read in alternatives:
-                condition = self._guards(read) if read.guards else None
+                condition = self._holds(read.guards) if read.guards else None
                 share = read.share if read.guards else left
                 left -= share
                 often = share >= OFTEN
@@ -257,8 +262,62 @@ class Values:
         writer.block.memo[op.id, index] = Name(name)
         return Name(name), writer.depth
 
-    def _guards(self, read: Read) -> Expr:
-        return holds(tuple(replace(g, index=self.named((g.index,))[0]) for g in read.guards))
+    def _inside(self, op: Op, read: Read) -> Indices | None:
+        """The nearest element that there is to one of a pad's operand that may lie outside, if most
+        lie inside. What is but a load is better left out: compilers need no branch for that."""
+        if read.share < OFTEN or any(guard.stride != 1 for guard in read.guards):
+            return None
+        if self._is_loaded(op.operands[0], read.index) or self._is_owned(op.operands[0]):
+            return None
+        found = []
+        for i in read.index:
+            bounds = [(guard.lower, guard.upper) for guard in read.guards if guard.index == i]
+            found.append(self._clamped(self.named((i,))[0], *bounds[0]) if bounds else i)
+        return tuple(found)
+
+    def _is_loaded(self, op: Op, index: Indices) -> bool:
+        while True:
+            if any(not place.name for i in index for place in i.fetched):
+                return False
+            if self.sources.located(op, index):
+                return True
+            if kind_of(op.opcode) is not Kind.MOVEMENT or is_branching(op):
+                return False
+            [read] = reads(op, index)
+            op, index = op.operands[read.operand], read.index
+
+    def _is_owned(self, op: Op) -> bool:
+        """Whether a value is computed from what its owners alone may read."""
+        found, wanted = set[int](), [op] if self.sources.owned else []
+        while wanted:
+            one = wanted.pop()
+            if one.id not in found:
+                found.add(one.id)
+                wanted += () if needs_stage(one) else one.operands
+        return not found.isdisjoint(self.sources.owned)
+
+    def _clamped(self, index: Index, lower: int, upper: int) -> Index:
+        key = "clamped", index, lower, upper
+        known = self.writer.find(key)
+        if known is not None:
+            assert isinstance(known[0], Name)
+            return variable(known[0].name, upper)
+        low, high = number(lower), number(upper - 1)
+        value = apply(f"fs_clamp<{self.known.int_}>", low, Integer(index), high)
+        depth = self.known.depth_of((index,))
+        return variable(self.known.integer(key, "inside", value, depth), upper)
+
+    def _padded(self, op: Op, index: Indices, guards: tuple[Guard, ...], inside: Indices) -> Task:
+        """A value that most indices have: all read it, at the nearest place where it is, since
+        loads behind branches would wait for each other."""
+        value, depth = yield op.operands[0], inside
+        padding, known = yield op.operands[1], ()
+        depth = max(depth, known, self.known.depth_of(tuple(g.index for g in guards)))
+        chosen = Choice(((self._holds(guards), value),), padding)
+        return self.known.keep(op, index, chosen, depth)
+
+    def _holds(self, guards: tuple[Guard, ...]) -> Expr:
+        return holds(tuple(replace(g, index=self.named((g.index,))[0]) for g in guards))
 
     def _unrolled(self, op: Op, index: Indices) -> Task:
         """A reduction over very few elements, written out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fusionstitch.codegen.loops.nests import Place
@@ -27,6 +27,17 @@ class _Site:
 
 def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
     """All (output, input) pairs that may share memory; see `one_to_one` for using several."""
+    return tuple(pair for pair, _ in _pairs(graph, plan))
+
+
+def read_by_owners(graph: Graph, plan: KernelPlan) -> frozenset[int]:
+    """The ids of the parameters that may be overwritten where they are read: of each element only
+    by the thread that reads it, and no other may."""
+    return frozenset(graph.parameters[i].id for (_, i), near in _pairs(graph, plan) if near)
+
+
+def _pairs(graph: Graph, plan: KernelPlan) -> Iterator[tuple[tuple[int, int], bool]]:
+    """The pairs, and whether the input is read in the loops that write the output."""
     sites = {
         stage: _Site(phase, nest, nest.nest.level[stage], nest.nest.place[stage], number)
         for phase, groups in enumerate(plan.phases)
@@ -50,20 +61,19 @@ def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
             ended.setdefault(_layout(parameter), {}).setdefault(last, []).append(position)
             for nest in dict.fromkeys(site.nest for site in reads if site.phase == last):
                 near.setdefault(nest, []).append(position)
-    pairs = []
     for number, output in enumerate(graph.root.operands):
         writer = writers[output.id]
         phases = ended.get(_layout(output), {})
-        found = [p for phase in phases if phase < sites[writer].phase for p in phases[phase]]
+        early = (p for phase in phases if phase < sites[writer].phase for p in phases[phase])
+        found = dict.fromkeys(early, False)
         for position in near.get(sites[writer].nest, ()):
             parameter = graph.parameters[position]
             if _layout(parameter) == _layout(output) and all(
                 _is_over(reader, index, output, writer, sites)
                 for reader, index in readers[parameter.id]
             ):
-                found.append(position)
-        pairs += [(number, position) for position in sorted(found)]
-    return tuple(pairs)
+                found[position] = True
+        yield from (((number, position), found[position]) for position in sorted(found))
 
 
 def _is_over(

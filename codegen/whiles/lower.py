@@ -19,6 +19,7 @@ from fusionstitch.codegen.ir.expressions import (
     Number,
     all_of,
     apply,
+    converted,
     element,
     infix,
     number,
@@ -110,7 +111,7 @@ class Lowering(Elementwise):
         """The kernel's statements, for blocks of so many threads."""
         writer, count = self.writer, self.rows.count
         row = writer.name("row")
-        first = infix("*", apply(self.int, BLOCK), block)
+        first = infix("*", converted(self.int, BLOCK), block)
         guard = If(infix("<", Name(row), count), Let(self.int, row, infix("+", first, THREAD)))
         with writer.nested(guard, pinned=True):
             writer.declare(row)
@@ -148,7 +149,7 @@ class Lowering(Elementwise):
                 self.filled(c)
         frame: For | While = While()
         if count:
-            kind = "long long" if count.trips >= 1 << 31 else "int"
+            kind = "long long" if count.trips >= 1 << 31 else self.int
             unroll = self.unroll(loop, count.trips, filled & assigned.keys())
             frame = For(kind, step, number(0), number(count.trips), unroll=unroll)
         if count is None or count.trips:

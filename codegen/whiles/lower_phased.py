@@ -38,6 +38,7 @@ from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.values import Values
+from fusionstitch.codegen.memory.inplace import read_by_owners
 from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
 from fusionstitch.codegen.places.index import Index, delinearize, linearize, variable
 from fusionstitch.codegen.places.maps import Indices, position
@@ -202,7 +203,7 @@ class PhasedLowering:
         chosen = None if one.chosen is None else self.asked(one.chosen)
         frame: For | While = While()
         if one.count:
-            kind = "long long" if one.count.trips >= 1 << 31 else "int"
+            kind = "long long" if one.count.trips >= 1 << 31 else self.int
             frame = For(kind, one.step, number(0), number(one.count.trips))
         with writer.nested(frame, pinned=True):
             if one.count:
@@ -330,7 +331,8 @@ class PhasedLowering:
         tables = {op.id: self.table(op) for op in graph if is_table(op)}
         layout = scheduled.layout
         memory = Memory(
-            *(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts, self.copies)
+            *(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts, self.copies),
+            owned=read_by_owners(graph, plan),
         )
         worker = self.worker()
         context = Context(

@@ -93,8 +93,8 @@ def _loaded_before(walk: Walk, loop: For) -> tuple[list[Statement], list[Stateme
         later += [_in_turn(one, turn, lambda v: variable(next_turn, v.extent)) for one in loads]
         own.append(Let(site.kind, site.name, Name(following.name)))
     if later:  # the last one loads its own again: a branch here would keep loads from what follows
-        last = least("int", infix("+", Name(turn), 1), infix("-", loop.stop, 1))
-        own += [Let("int", next_turn, last), *later]
+        last = least(loop.kind, infix("+", Name(turn), 1), infix("-", loop.stop, 1))
+        own += [Let(loop.kind, next_turn, last), *later]
     return first, own
 
 
@@ -186,7 +186,7 @@ def store_behind(
         buffer = buffer_of(site.load)
         site.name = named(f"{buffer}_behind")
         arrays.append(Array(site.kind, site.name, site.elements if site.elements > 1 else None))
-        stores += around(site, Store(buffer, Integer(site.at), site.element))
+        stores += unknown(stores, around(site, Store(buffer, Integer(site.at), site.element)))
     if not stores:
         return [], loop
     body = (*arrays, *walk.once().body, *_joined(stores), *loop.body[end:])

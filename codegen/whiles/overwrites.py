@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusionstitch.codegen.ir.kernel import Overwriting
+from fusionstitch.codegen.ir.statements import Scope
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.whiles.flat import Carried, Flat
 from fusionstitch.codegen.whiles.phased import Phased
@@ -54,7 +55,8 @@ def phase_by_phase(form: Phased) -> Pairs:
 
 def overwriting(form: Phased, pairs: Pairs, outputs: list[str]) -> dict[int, Overwriting]:
     """By the number of an input, which output may be written over it, and whose threads meet."""
-    return {i: Overwriting(outputs[o], form.scope) for o, i in pairs}
+    scope = form.scope if form.grid > 1 else Scope.BLOCK
+    return {i: Overwriting(outputs[o], scope) for o, i in pairs}
 
 
 def _begun(flat: Flat) -> Iterator[tuple[int, Op, Carried]]:

@@ -52,6 +52,9 @@ from fusionstitch.codegen.whiles.sites import (
     unknown,
 )
 
+#: The integers of places in large arrays.
+WIDE = "long long"
+
 
 class Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
@@ -75,10 +78,11 @@ class Walk:
         self.loop, self.kinds, self.named, self.turn = loop, kinds, named, turn
         self.early, self.stores, self.behind, self.met = early, stores, behind, behind
         nodes = list(every(loop.body))
-        #: the numbers of the thread and its block as integers that may become negative: those of
-        #: the hardware have no sign
+        #: the numbers of the thread and its block as integers that may become negative (those of
+        #: the hardware have no sign), as wide as others in the loop
+        wide = any(isinstance(one, (For, Let)) and one.kind == WIDE for one in (loop, *nodes))
         self.places = [
-            Let("int", named(name), hardware)
+            Let(WIDE if wide else "int", named(name), hardware)
             for name, hardware in (("thread", THREAD), ("block", BLOCK))
         ]
         self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {turn})

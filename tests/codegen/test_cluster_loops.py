@@ -78,6 +78,17 @@ def stops_row_by_row(x: jax.Array, w: jax.Array) -> Any:
     return jax.vmap(one)(x)
 
 
+def two_stacks(c: jax.Array, xs: jax.Array, w: jax.Array) -> Any:
+    """Two outputs of a step, whose rows no multiple of the threads takes."""
+
+    def step(c: jax.Array, x: jax.Array) -> Any:
+        y = jnp.tanh(c @ w + x)
+        return y, (y * 2, y + x)
+
+    return lax.scan(step, c, xs)
+
+
+ODD = draw.standard_normal((6, 4, 7), np.float32)
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "lstm": lstm_forward(**SMALL),
     "lstm training": lstm_train(**SMALL),
@@ -86,6 +97,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "powers": (powers, (STATES, WEIGHTS)),
     "loops in loops": (loops_in_loops, (STATES, WEIGHTS)),
     "stops row by row": (stops_row_by_row, (STATES, WEIGHTS)),
+    "two stacks": (two_stacks, (ODD[0], ODD, WEIGHTS[:7, :7])),
 }
 
 

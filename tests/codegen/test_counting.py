@@ -230,9 +230,12 @@ def test_a_branch_counts_by_its_longer_side() -> None:
 def test_loads_of_a_loop_without_branches_are_under_way_together() -> None:
     turn = load(variable("i", 64), "a")
     straight = For("int", "i", number(0), number(64), body=(turn,))
-    branch = If(infix("<", THREAD, 10), body=(turn,))
-    branching = For("int", "i", number(0), number(64), body=(branch,))
     assert count(kernel(straight)).phases[0].path.rounds == 4
+    few = infix("<", THREAD, 10)
+    predicated = For("int", "i", number(0), number(64), body=(If(few, body=(turn,)),))
+    assert count(kernel(predicated)).phases[0].path.rounds == 4
+    stored = Store("y", Integer(variable("i", 64)), Name("a"))
+    branching = For("int", "i", number(0), number(64), body=(If(few, body=(turn, stored)),))
     assert count(kernel(branching)).phases[0].path.rounds == 64
 
 

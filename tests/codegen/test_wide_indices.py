@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
 from fusionstitch.runtime import emulate
 from tests.codegen.regions import H200, whole_of
 
@@ -55,6 +57,42 @@ PROGRAMS: Mapping[str, tuple[Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...
 }
 
 
+def _floats(*dims: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+
+def _path(y: jax.Array, a: jax.Array) -> Any:
+    """An ensemble of which each step is kept."""
+    return lax.scan(lambda y, _: (y + 0.01 * jnp.sin(a * y),) * 2, y, None, length=3000)
+
+
+def _recurrent(c: jax.Array, xs: jax.Array, w: jax.Array) -> jax.Array:
+    return lax.scan(lambda c, x: (jnp.tanh(c @ w + x), None), c, xs)[0]
+
+
+def _rolled(c: jax.Array, xs: jax.Array) -> jax.Array:
+    return lax.scan(lambda c, x: (jnp.roll(c, 1) + x[:40], None), c, xs)[0]
+
+
+#: Loops, each in a form that it may have.
+LOOPS: Mapping[str, tuple[str, Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...]]] = {
+    "rows": ("rows", _path, (_floats(1_000_000),) * 2),
+    "dealt": ("dealt", _recurrent, (_floats(256, 64), _floats(150_000, 256, 64), _floats(64, 64))),
+    "block": ("block", _rolled, (_floats(40), _floats(300, 8_000_000))),
+    "grid": ("grid", _rolled, (_floats(40), _floats(300, 8_000_000))),
+}
+
+
+@pytest.fixture(scope="module")
+def loops() -> dict[str, Kernel]:
+    settings = Settings(H200, CodegenOptions())
+    found = {}
+    for name, (form, fun, args) in LOOPS.items():
+        graph = whole_of(fun, *args, name=f"k_{name}")
+        found[name] = write_loops(plan_loops(graph, settings, asked=f"loop {form}"), settings)
+    return found
+
+
 @pytest.fixture(scope="module")
 def kernels() -> dict[str, Kernel]:
     return {
@@ -76,6 +114,23 @@ def test_they_compile_for_gpus(nvrtc: ModuleType, kernels: dict[str, Kernel]) ->
     parts = [f"namespace in_{k.name} {{\n{k.source}\n}}" for k in kernels.values()]
     compiled = nvrtc.compile("\n".join(['#include "fusionstitch.cuh"', *parts]), "sm_90")
     assert len(compiled.resources) == len(kernels)
+
+
+def test_loops_count_in_64_bits(loops: dict[str, Kernel]) -> None:
+    for name, kernel in loops.items():
+        assert "for (long long turn" in kernel.source, name
+        assert "int turn" not in kernel.source, name
+        assert "int thread" not in kernel.source, name
+
+
+def test_loops_compile_for_gpus(nvrtc: ModuleType, loops: dict[str, Kernel]) -> None:
+    parts = [f"namespace in_{k.name} {{\n{k.source}\n}}" for k in loops.values()]
+    compiled = nvrtc.compile("\n".join(['#include "fusionstitch.cuh"', *parts]), "sm_90")
+    assert len(compiled.resources) == len(loops)
+
+
+def test_loops_compile_on_the_host(host_compiler: str, loops: dict[str, Kernel]) -> None:
+    assert len(emulate.build(list(loops.values()))) == len(loops)
 
 
 def test_they_compile_on_the_host(host_compiler: str, kernels: dict[str, Kernel]) -> None:

@@ -1,0 +1,98 @@
+"""Pads inside of kernels: most of their elements are computed without a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import fusionstitch as fs
+from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
+from tests.codegen.regions import H200, whole_of
+
+draw = np.random.default_rng(7)
+X = draw.standard_normal((9, 37), np.float32)
+WHERE = draw.integers(0, 37, (9, 37))
+
+
+def padded(x: Any, *edges: tuple[int, int, int], value: float = 0.5) -> Any:
+    return lax.pad(x, np.float32(value), edges)
+
+
+#: Pads of values that are computed where they are read, all of them of X.
+PADS: dict[str, Callable[[Any], Any]] = {
+    "above": lambda x: padded(jnp.sin(x), (0, 2, 0), (0, 3, 0)),
+    "below": lambda x: padded(jnp.sin(x), (1, 0, 0), (2, 0, 0)),
+    "around": lambda x: padded(jnp.sin(x), (1, 1, 0), (1, 1, 0)),
+    "cut": lambda x: padded(jnp.sin(x), (-1, 2, 0), (3, -4, 0)),
+    "one row": lambda x: padded(jnp.sin(x[:1]), (0, 0, 0), (2, 2, 0)) * 2,
+    "of one": lambda x: padded(jnp.sin(x[:, :1]), (1, 0, 0), (0, 1, 0)),
+    "mostly padding": lambda x: padded(jnp.sin(x), (9, 9, 0), (37, 9, 0)),
+    "between": lambda x: padded(jnp.sin(x), (0, 0, 1), (1, 1, 0)),
+    "of a pad": lambda x: padded(jnp.sin(padded(x * 2, (1, 1, 0), (1, 1, 0))), *[(1, 1, 0)] * 2),
+    "of what is joined": lambda x: padded(
+        jnp.sin(jnp.concatenate([x * 2, x + 1], 1)), (0, 0, 0), (3, 3, 0)
+    ),
+    "of what is picked": lambda x: padded(
+        jnp.sin(jnp.take_along_axis(x, jnp.asarray(WHERE), 1)), (1, 0, 0), (0, 5, 0)
+    ),
+    "the diagonal": lambda x: padded(jnp.sin(x[:, :9] * x[:, :9].T), (1, 1, 0), (1, 1, 0)),
+    "of a mean": lambda x: padded(x - x.mean(1, keepdims=True), (1, 1, 0), (1, 1, 0)),
+    "by what is computed": lambda x: lax.pad(jnp.sin(x), x[0, 0] * 2, [(1, 1, 0), (0, 2, 0)]),
+    "not a number": lambda x: padded(jnp.log(x), (1, 0, 0), (0, 1, 0), value=np.nan),
+    "summed": lambda x: padded(jnp.sin(x), (1, 1, 0), (1, 1, 0)).sum(0),
+    "stencil": lambda x: sum(
+        padded(jnp.sin(x), (1, 1, 0), (0, 0, 0))[k : k + 9] * (k + 1) for k in range(3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PADS)
+def test_pads_are_what_xla_gives(
+    host_compiler: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("FUSIONSTITCH_CHECK", "1")  # nothing is read outside
+    options = fs.Options(backend="emulate", fallback="error", scorer="paper")
+    found = fs.jit(PADS[name], options=options)(X)
+    np.testing.assert_allclose(found, jax.jit(PADS[name])(X), rtol=2e-6, atol=1e-6)
+
+
+def test_most_elements_take_no_branch() -> None:
+    def source(fun: Callable[[Any], Any]) -> str:
+        return generate(whole_of(fun, X), H200).source
+
+    computed = source(PADS["around"])
+    assert "= fs_clamp<int>(0, " in computed
+    assert "else {" not in computed
+    # compilers leave a load out where it is not needed
+    loaded = source(lambda x: padded(x, (1, 1, 0), (1, 1, 0)) * 2)
+    assert "fs_clamp" not in loaded
+    # what is mostly padding is not computed for that
+    assert "fs_clamp" not in source(PADS["mostly padding"])
+
+
+def test_what_is_overwritten_is_read_by_its_owners_alone() -> None:
+    """The carry is updated in place, from its own element where there is one."""
+
+    def step(_: Any, c: Any) -> Any:
+        return c * 0.5 + padded(c[:, :30] * 2 + 1, (0, 0, 0), (0, 7, 0), value=0)
+
+    for form in ("block", "dealt", "grid"):
+        region = whole_of(lambda x: lax.fori_loop(0, 5, step, x), X)
+        settings = Settings(H200, CodegenOptions())
+        text = write_loops(plan_loops(region, settings, asked=f"loop {form}"), settings).source
+        assert "fs_clamp" not in text
+
+
+def test_parts_of_a_sum_that_do_not_come_out_even_take_none() -> None:
+    many = jax.ShapeDtypeStruct((1_000_003,), jnp.float32)
+    text = generate(whole_of(lambda x: jnp.sum(jnp.sin(x) * x), many), H200).source
+    assert "= fs_clamp<int>(0, " in text
+    assert "_padded;" not in text
