@@ -13,7 +13,7 @@ What all threads of a warp read alike comes in as few sectors one by one, and st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,41 +69,42 @@ _PLAIN = (Array, Assign, Blank, Fill, Let, Note, Store)
 def gather_vectors(kernel: Lowered) -> Lowered:
     """The kernel with neighbouring accesses of a thread to global memory as vectors."""
     buffers = {one.name: one for one in kernel.buffers}
-    read = set(_read(kernel))
+    nodes = list(every(kernel.body))
+    others = every(one for function in kernel.functions for one in function.body)
+    read = set(_read((*nodes, *others)))
     gathered = _Gatherer(
         {n: b for n, b in buffers.items() if b.space is Space.INPUT and not b.overwritten},
         {n: b for n, b in buffers.items() if b.space is Space.OUTPUT and n not in read},
-        set(_changing(kernel.body)),
-        _of_threads(kernel.body),
-        {*buffers, *_declared(kernel.body)},
+        set(_changing(nodes)),
+        _of_threads(nodes),
+        {*buffers, *_declared(nodes)},
     )
     body = gathered.body(kernel.body)
     return replace(kernel, body=body) if gathered.found else kernel
 
 
-def _read(kernel: Lowered) -> Iterator[str]:
+def _read(nodes: Iterable[Any]) -> Iterator[str]:
     """The names through which memory is read, or whose address is taken."""
-    for body in (kernel.body, *(function.body for function in kernel.functions)):
-        for one in every(body):
-            if isinstance(one, (Load, LoadVector, Address)):
-                yield from names(one.buffer)
-            elif isinstance(one, Swap):
-                yield from (one.left, one.right)
-            elif not isinstance(one, Name):
-                yield from (part.name for part in parts(one) if isinstance(part, Name))
+    for one in nodes:
+        if isinstance(one, (Load, LoadVector, Address)):
+            yield from names(one.buffer)
+        elif isinstance(one, Swap):
+            yield from (one.left, one.right)
+        elif not isinstance(one, Name):
+            yield from (part.name for part in parts(one) if isinstance(part, Name))
 
 
-def _changing(body: Sequence[Statement]) -> Iterator[str]:
+def _changing(nodes: Iterable[Any]) -> Iterator[str]:
     """Variables that do not keep their first value."""
-    for one in every(body):
+    for one in nodes:
         if isinstance(one, Assign):
             yield from names(one.target.array if isinstance(one.target, Element) else one.target)
 
 
-def _of_threads(body: Sequence[Statement]) -> set[str]:
+def _of_threads(nodes: Iterable[Any]) -> set[str]:
     """Variables whose value depends on the thread."""
     own = {THREAD.name}
-    for one in every(body):
+    for one in nodes:
         if isinstance(one, Let) and not own.isdisjoint(names(one.value)):
             own.add(one.name)
         elif isinstance(one, For) and not own.isdisjoint(names(one.start)):
@@ -111,8 +112,8 @@ def _of_threads(body: Sequence[Statement]) -> set[str]:
     return own
 
 
-def _declared(body: Sequence[Statement]) -> Iterator[str]:
-    for one in every(body):
+def _declared(nodes: Iterable[Any]) -> Iterator[str]:
+    for one in nodes:
         if isinstance(one, For):
             yield one.variable
         elif isinstance(name := getattr(one, "name", None), str):
