@@ -27,7 +27,7 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
-from fusionstitch.codegen.loops.stages import body_reads
+from fusionstitch.codegen.loops.stages import body_reads, inlined_reads
 from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Placed, Sources
 from fusionstitch.codegen.lower.selected import Selection
@@ -267,13 +267,22 @@ class Values:
         lie inside. What is but a load is better left out: compilers need no branch for that."""
         if read.share < OFTEN or any(guard.stride != 1 for guard in read.guards):
             return None
-        if self._is_loaded(op.operands[0], read.index) or self._is_owned(op.operands[0]):
+        source = op.operands[0]
+        if self._is_loaded(source, read.index) or self._is_owned(source):
             return None
-        found = []
-        for i in read.index:
-            bounds = [(guard.lower, guard.upper) for guard in read.guards if guard.index == i]
-            found.append(self._clamped(self.named((i,))[0], *bounds[0]) if bounds else i)
-        return tuple(found)
+        ends: dict[Index, tuple[int, int]] = {}
+        for guard in read.guards:
+            low, high = ends.get(guard.index, (guard.index.lo, guard.index.hi))
+            ends[guard.index] = max(low, guard.lower), min(high, guard.upper - 1)
+        if any(low > high for low, high in ends.values()):
+            return None
+        tried = {
+            i: variable(f"inside {i}", high - low + 1) + low for i, (low, high) in ends.items()
+        }
+        nearest = tuple(tried.get(i, i) for i in read.index)
+        if not _inlined(source, nearest) <= _inlined(source, read.index):
+            return None  # nobody would have what is read besides
+        return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
 
     def _is_loaded(self, op: Op, index: Indices) -> bool:
         while True:
@@ -296,16 +305,18 @@ class Values:
                 wanted += () if needs_stage(one) else one.operands
         return not found.isdisjoint(self.sources.owned)
 
-    def _clamped(self, index: Index, lower: int, upper: int) -> Index:
-        key = "clamped", index, lower, upper
+    def _clamped(self, index: Index, low: int, high: int) -> Index:
+        index = self.named((index,))[0]
+        key = "clamped", index, low, high
         known = self.writer.find(key)
         if known is not None:
             assert isinstance(known[0], Name)
-            return variable(known[0].name, upper)
-        low, high = number(lower), number(upper - 1)
-        value = apply(f"fs_clamp<{self.known.int_}>", low, Integer(index), high)
-        depth = self.known.depth_of((index,))
-        return variable(self.known.integer(key, "inside", value, depth), upper)
+            return variable(known[0].name, high - low + 1) + low
+        ends = number(low), number(high)
+        value: Expr = apply(f"fs_clamp<{self.known.int_}>", ends[0], Integer(index), ends[1])
+        value = infix("-", value, low) if low else value
+        name = self.known.integer(key, "inside", value, self.known.depth_of((index,)))
+        return variable(name, high - low + 1) + low
 
     def _padded(self, op: Op, index: Indices, guards: tuple[Guard, ...], inside: Indices) -> Task:
         """A value that most indices have: all read it, at the nearest place where it is, since
@@ -339,6 +350,21 @@ class Values:
             placed.append(init)
         depth = max(d for _, d in placed)
         return self.known.keep(op, index, self.finished(op, total), depth)
+
+
+def _inlined(op: Op, index: Indices) -> set[int]:
+    """The ids of what is read where an op is computed, as far as no loop of its own gives it."""
+    found, seen = set[int](), set[tuple[int, Indices]]()
+    wanted = [(op, index)]
+    while wanted:
+        op, index = wanted.pop()
+        if (op.id, index) not in seen:
+            seen.add((op.id, index))
+            found.add(op.id)
+            wanted += (
+                [] if op.opcode == "parameter" or needs_stage(op) else inlined_reads(op, index)
+            )
+    return found
 
 
 def clamped(value: Expr, dtype: str, last: int) -> Expr:

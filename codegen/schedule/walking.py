@@ -22,9 +22,9 @@ from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, ROW, Held, Kept, Walk
 from fusionstitch.codegen.schedule.widths import vector_width
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
-#: Loads of a thread under way at once where it sums columns from row to row, and where its team
-#: reads down a column: addresses are far apart there.
-ROW_LOADS, COLUMN_LOADS = 8, 16
+#: Loads of a thread under way at once where it sums columns from row to row; steps of a team along
+#: its row that are unrolled together, at most, and so few that the compiler may choose.
+ROW_LOADS, STEPS, FEW_STEPS = 8, 16, 4
 
 
 def with_walks(plan: KernelPlan, written: Set[int]) -> KernelPlan:
@@ -68,7 +68,7 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         unrolled=bool(short or carried or held),
         stride=stride,
         rows=_rows_at_once(here.vectors(), vectors * width, vectors, room) if sums_only else 0,
-        loads=COLUMN_LOADS if nest.teams.columns else 0,
+        loads=_steps_at_once(nest, vectors) if width == 1 and nest.teams.threads > 1 else 0,
         announced=plan.resident < RESIDENT_THREADS and not all(one.steady for one in held),
         held=held,
         picked=here.picked(),
@@ -77,6 +77,16 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         return walk
     wanted = _worth_keeping(here, walk) if walk.unrolled else []
     return replace(walk, kept=_as_fits(wanted, vectors * width, room))
+
+
+def _steps_at_once(nest: NestPlan, steps: int) -> int:
+    """Steps along a row of single elements, whose loads are under way together: elements of a team
+    lie apart, and each load waits for memory. What an unrolled loop leaves over is gone through one
+    by one, also by threads that have a step less."""
+    if steps <= FEW_STEPS and not nest.teams.columns:
+        return 0
+    turns = {nest.inner // nest.teams.threads, steps}
+    return min(range(STEPS, 0, -1), key=lambda n: max(t // n + t % n for t in turns))
 
 
 def row_stride(teams: Teams, rows: int, block: int, ragged: bool) -> int:

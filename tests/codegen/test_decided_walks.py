@@ -55,6 +55,29 @@ def test_few_elements_are_spread_over_more_threads() -> None:
     assert nest_of(jnp.exp, few).walk.width == 1
 
 
+@pytest.mark.parametrize(
+    ("columns", "steps"),
+    [
+        (32 * 4, 0),  # the compiler may choose
+        (32 * 12, 12),  # all at once
+        (32 * 32, 16),
+        (32 * 31, 15),  # and one that is left over
+        (32 * 38 + 1, 12),  # nor do many of 38 steps stay over
+    ],
+)
+def test_steps_that_are_unrolled_together_leave_few_over(columns: int, steps: int) -> None:
+    pairs = jax.ShapeDtypeStruct((8192, columns, 3), jnp.float32)
+    nest = nest_of(lambda x: x[:, :, 1].sum(1), pairs, team=32)
+    assert (nest.teams.threads, nest.walk.width) == (32, 1)
+    assert nest.walk.loads == steps
+
+
+def test_a_thread_alone_leaves_its_steps_to_the_compiler() -> None:
+    few = jax.ShapeDtypeStruct((100_000, 30, 3), jnp.float32)
+    nest = nest_of(lambda x: x[:, :, 1].sum(1), few, team=1)
+    assert (nest.teams.threads, nest.walk.loads) == (1, 0)
+
+
 def test_a_row_is_kept_from_sweep_to_sweep_where_there_is_room() -> None:
     kept = nest_of(jax.nn.softmax, ROWS).walk
     assert [(one.op.opcode, one.level) for one in kept.kept] == [

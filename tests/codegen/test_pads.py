@@ -44,6 +44,12 @@ PADS: dict[str, Callable[[Any], Any]] = {
         jnp.sin(jnp.take_along_axis(x, jnp.asarray(WHERE), 1)), (1, 0, 0), (0, 5, 0)
     ),
     "the diagonal": lambda x: padded(jnp.sin(x[:, :9] * x[:, :9].T), (1, 1, 0), (1, 1, 0)),
+    "one index in two": lambda x: jnp.diagonal(padded(jnp.sin(x[:, :7]), (0, 1, 0), (0, 3, 0))),
+    "all of it padding inside": lambda x: lax.pad(
+        jnp.sin(lax.pad(jnp.arange(37.0) * x.max(), np.float32(1), [(15, 14, 0)])),
+        np.float32(2),
+        [(2, -59, 0)],
+    ),
     "of a mean": lambda x: padded(x - x.mean(1, keepdims=True), (1, 1, 0), (1, 1, 0)),
     "by what is computed": lambda x: lax.pad(jnp.sin(x), x[0, 0] * 2, [(1, 1, 0), (0, 2, 0)]),
     "not a number": lambda x: padded(jnp.log(x), (1, 0, 0), (0, 1, 0), value=np.nan),
@@ -89,6 +95,18 @@ def test_what_is_overwritten_is_read_by_its_owners_alone() -> None:
         settings = Settings(H200, CodegenOptions())
         text = write_loops(plan_loops(region, settings, asked=f"loop {form}"), settings).source
         assert "fs_clamp" not in text
+
+
+def test_what_nobody_has_is_not_read() -> None:
+    """The inner pad is read where it is padding: so its operand is no argument of a function."""
+
+    def pads(x: Any, w: Any) -> Any:
+        inner = lax.pad(x * 0.5 + 1, np.float32(1), [(15, 14, 0)])
+        found = lax.pad(jnp.sin(inner), np.float32(2), [(2, -59, 0)])
+        return found + w, jnp.cos(x), x[:7] * 2, x[:5] + w[:5]
+
+    text = generate(whole_of(pads, np.zeros(37, np.float32), np.ones(9, np.float32)), H200).source
+    assert "_out[" in text
 
 
 def test_parts_of_a_sum_that_do_not_come_out_even_take_none() -> None:
