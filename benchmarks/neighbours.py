@@ -147,18 +147,19 @@ class Point:
 def points(
     which: str, first: Mapping[str, float], second: Mapping[str, float]
 ) -> dict[str, list[Point]]:
-    """The schedules of each pattern that were measured, the default one first."""
+    """The schedules of each pattern that were measured, the default one, which must be, first."""
     target = device("h200")
     found: dict[str, list[Point]] = {}
     known: dict[str, set[str]] = {}
     for name, one in drafts(which):
-        pattern = name.rpartition(".")[0]
+        pattern, measured = name.rpartition(".")[0], name in first and name in second
         if pattern not in known:
             known[pattern] = {other.template for other in offered(one)}
-        if name in first and name in second:
+            found |= {pattern: []} if measured else {}
+        if measured and pattern in found:
             us = account_us(one.account, target)
             compared = one.scheduled.template in known[pattern]
-            found.setdefault(pattern, []).append(Point(us, first[name], second[name], compared))
+            found[pattern].append(Point(us, first[name], second[name], compared))
     return found
 
 

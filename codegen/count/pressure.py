@@ -102,8 +102,9 @@ class Pressure:
             return self.arrived
         if self.loads == loads or unroll == ALL or not turns:
             return 0.0
-        together = min(BRANCHING if branches else STRAIGHT, self.room // max(1, self.words - words))
-        return -(-turns // max(1, min(turns, max(unroll, together)))) / turns
+        fit = self.room // max(1, self.words - words)
+        together = BRANCHING if branches else max(unroll, min(STRAIGHT, fit))
+        return -(-turns // max(1, min(turns, together))) / turns
 
     @property
     def begun(self) -> tuple[int, int, int]:

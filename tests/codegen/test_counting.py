@@ -237,6 +237,10 @@ def test_loads_of_a_loop_without_branches_are_under_way_together() -> None:
     stored = Store("y", Integer(variable("i", 64)), Name("a"))
     branching = For("int", "i", number(0), number(64), body=(If(few, body=(turn, stored)),))
     assert count(kernel(branching)).phases[0].path.rounds == 64
+    # written out, too
+    unrolled_ = replace(branching, unroll=16)
+    assert count(kernel(unrolled_)).phases[0].path.rounds == 64
+    assert count(kernel(replace(straight, unroll=32))).phases[0].path.rounds == 2
 
 
 def chain_of(*body: Statement) -> float:
