@@ -27,20 +27,19 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
-from fusionstitch.codegen.loops.stages import body_reads, inlined_reads
+from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Placed, Sources
+from fusionstitch.codegen.lower.pads import OFTEN, Nearest
 from fusionstitch.codegen.lower.selected import Selection
 from fusionstitch.codegen.places.index import (
     Fetched,
-    Index,
     constant,
     linearize,
     replaced,
-    variable,
 )
-from fusionstitch.codegen.places.maps import Guard, Indices, Read, in_range, is_branching, reads
-from fusionstitch.codegen.rewrite.extents import inner_extents, needs_stage
+from fusionstitch.codegen.places.maps import Guard, Indices, in_range, is_branching, reads
+from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
 from fusionstitch.codegen.text.expressions import keeps_value, literal, rotation, rounder
 from fusionstitch.codegen.text.types import c_type
@@ -53,8 +52,6 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 Task = Generator[tuple[Op, Indices], Any, Placed]
 #: Starts of a sum that are more than nothing: zero and -0 add up to zero.
 _SIGNING = ("0.0f", "0.0")
-#: Share of the elements that come from an operand from which on it is read ahead of loops.
-OFTEN = 0.5
 
 
 class Values:
@@ -240,7 +237,10 @@ class Values:
             selected = Selection(self.known, self.sources, self.named).selected(op, index)
         if selected is not None:
             return selected
-        if op.opcode == "pad" and (inside := self._inside(op, alternatives[0])):
+        inside = None
+        if op.opcode == "pad":
+            inside = Nearest(self.known, self.sources, self.named).inside(op, alternatives[0])
+        if inside is not None:
             return (yield from self._padded(op, index, alternatives[0].guards, inside))
         writer = self.writer
         name = writer.name(self.known.label(op))
@@ -261,62 +261,6 @@ class Values:
                     writer.add(Assign(Name(name), value))
         writer.block.memo[op.id, index] = Name(name)
         return Name(name), writer.depth
-
-    def _inside(self, op: Op, read: Read) -> Indices | None:
-        """The nearest element that there is to one of a pad's operand that may lie outside, if most
-        lie inside. What is but a load is better left out: compilers need no branch for that."""
-        if read.share < OFTEN or any(guard.stride != 1 for guard in read.guards):
-            return None
-        source = op.operands[0]
-        if self._is_loaded(source, read.index) or self._is_owned(source):
-            return None
-        ends: dict[Index, tuple[int, int]] = {}
-        for guard in read.guards:
-            low, high = ends.get(guard.index, (guard.index.lo, guard.index.hi))
-            ends[guard.index] = max(low, guard.lower), min(high, guard.upper - 1)
-        if any(low > high for low, high in ends.values()):
-            return None
-        tried = {
-            i: variable(f"inside {i}", high - low + 1) + low for i, (low, high) in ends.items()
-        }
-        nearest = tuple(tried.get(i, i) for i in read.index)
-        if not _inlined(source, nearest) <= _inlined(source, read.index):
-            return None  # nobody would have what is read besides
-        return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
-
-    def _is_loaded(self, op: Op, index: Indices) -> bool:
-        while True:
-            if any(not place.name for i in index for place in i.fetched):
-                return False
-            if self.sources.located(op, index):
-                return True
-            if kind_of(op.opcode) is not Kind.MOVEMENT or is_branching(op):
-                return False
-            [read] = reads(op, index)
-            op, index = op.operands[read.operand], read.index
-
-    def _is_owned(self, op: Op) -> bool:
-        """Whether a value is computed from what its owners alone may read."""
-        found, wanted = set[int](), [op] if self.sources.owned else []
-        while wanted:
-            one = wanted.pop()
-            if one.id not in found:
-                found.add(one.id)
-                wanted += () if needs_stage(one) else one.operands
-        return not found.isdisjoint(self.sources.owned)
-
-    def _clamped(self, index: Index, low: int, high: int) -> Index:
-        index = self.named((index,))[0]
-        key = "clamped", index, low, high
-        known = self.writer.find(key)
-        if known is not None:
-            assert isinstance(known[0], Name)
-            return variable(known[0].name, high - low + 1) + low
-        ends = number(low), number(high)
-        value: Expr = apply(f"fs_clamp<{self.known.int_}>", ends[0], Integer(index), ends[1])
-        value = infix("-", value, low) if low else value
-        name = self.known.integer(key, "inside", value, self.known.depth_of((index,)))
-        return variable(name, high - low + 1) + low
 
     def _padded(self, op: Op, index: Indices, guards: tuple[Guard, ...], inside: Indices) -> Task:
         """A value that most indices have: all read it, at the nearest place where it is, since
@@ -350,21 +294,6 @@ class Values:
             placed.append(init)
         depth = max(d for _, d in placed)
         return self.known.keep(op, index, self.finished(op, total), depth)
-
-
-def _inlined(op: Op, index: Indices) -> set[int]:
-    """The ids of what is read where an op is computed, as far as no loop of its own gives it."""
-    found, seen = set[int](), set[tuple[int, Indices]]()
-    wanted = [(op, index)]
-    while wanted:
-        op, index = wanted.pop()
-        if (op.id, index) not in seen:
-            seen.add((op.id, index))
-            found.add(op.id)
-            wanted += (
-                [] if op.opcode == "parameter" or needs_stage(op) else inlined_reads(op, index)
-            )
-    return found
 
 
 def clamped(value: Expr, dtype: str, last: int) -> Expr:

@@ -1,0 +1,108 @@
+"""Padded values that most indices have: where they are read without a branch.
+
+    if (0 <= i && i < 100)                      const int inside = fs_clamp<int>(0, i, 99);
+      v = sin(x[i]);                            v = 0 <= i && i < 100 ? sin(x[inside]) : 0;
+    else
+      v = 0;
+
+Loads behind branches wait for each other: compilers move none past one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, apply, infix, number
+from fusionstitch.codegen.loops.stages import inlined_reads
+from fusionstitch.codegen.lower.known import Known, Sources
+from fusionstitch.codegen.places.index import Index, variable
+from fusionstitch.codegen.places.maps import Indices, Read, is_branching, reads
+from fusionstitch.codegen.rewrite.extents import needs_stage
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: Share of the elements that come from an operand from which on it is read whether or not an
+#: element does.
+OFTEN = 0.5
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Finds the nearest element to one that may lie outside; `named` gives an index with every
+    integer it depends on known by name."""
+
+    known: Known
+    sources: Sources
+    named: Callable[[Indices], Indices]
+
+    def inside(self, op: Op, read: Read) -> Indices | None:
+        """The nearest element that there is to one of a pad's operand that may lie outside, if most
+        lie inside. What is but a load is better left out: compilers need no branch for that."""
+        if read.share < OFTEN or any(guard.stride != 1 for guard in read.guards):
+            return None
+        source = op.operands[0]
+        if self._is_loaded(source, read.index) or self._is_owned(source):
+            return None
+        ends: dict[Index, tuple[int, int]] = {}
+        for guard in read.guards:
+            low, high = ends.get(guard.index, (guard.index.lo, guard.index.hi))
+            ends[guard.index] = max(low, guard.lower), min(high, guard.upper - 1)
+        if any(low > high for low, high in ends.values()):
+            return None
+        tried = {
+            i: variable(f"inside {i}", high - low + 1) + low for i, (low, high) in ends.items()
+        }
+        nearest = tuple(tried.get(i, i) for i in read.index)
+        if not _inlined(source, nearest) <= _inlined(source, read.index):
+            return None  # nobody would have what is read besides
+        return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
+
+    def _is_loaded(self, op: Op, index: Indices) -> bool:
+        while True:
+            if any(not place.name for i in index for place in i.fetched):
+                return False
+            if self.sources.located(op, index):
+                return True
+            if kind_of(op.opcode) is not Kind.MOVEMENT or is_branching(op):
+                return False
+            [read] = reads(op, index)
+            op, index = op.operands[read.operand], read.index
+
+    def _is_owned(self, op: Op) -> bool:
+        """Whether a value is computed from what its owners alone may read."""
+        found, wanted = set[int](), [op] if self.sources.owned else []
+        while wanted:
+            one = wanted.pop()
+            if one.id not in found:
+                found.add(one.id)
+                wanted += () if needs_stage(one) else one.operands
+        return not found.isdisjoint(self.sources.owned)
+
+    def _clamped(self, index: Index, low: int, high: int) -> Index:
+        index = self.named((index,))[0]
+        key = "clamped", index, low, high
+        known = self.known.writer.find(key)
+        if known is not None:
+            assert isinstance(known[0], Name)
+            return variable(known[0].name, high - low + 1) + low
+        ends = number(low), number(high)
+        value: Expr = apply(f"fs_clamp<{self.known.int_}>", ends[0], Integer(index), ends[1])
+        value = infix("-", value, low) if low else value
+        name = self.known.integer(key, "inside", value, self.known.depth_of((index,)))
+        return variable(name, high - low + 1) + low
+
+
+def _inlined(op: Op, index: Indices) -> set[int]:
+    """The ids of what is read where an op is computed, as far as no loop of its own gives it."""
+    found, seen = set[int](), set[tuple[int, Indices]]()
+    wanted = [(op, index)]
+    while wanted:
+        op, index = wanted.pop()
+        if (op.id, index) not in seen:
+            seen.add((op.id, index))
+            found.add(op.id)
+            wanted += (
+                [] if op.opcode == "parameter" or needs_stage(op) else inlined_reads(op, index)
+            )
+    return found
