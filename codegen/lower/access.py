@@ -139,7 +139,10 @@ class Access:
         return value
 
     def stores(self, stage: Stage) -> bool:
-        return bool(self.memory.written(stage.op) or stage.op.id in self.memory.parts)
+        """Whether a stage's values go to global memory: not those of a copy beside the stage that
+        others have."""
+        stored = self.memory.written(stage.op) or stage.op.id in self.memory.parts
+        return bool(stored) and not stage.optional
 
     @contextmanager
     def vector_loop(self, element: Index) -> Iterator[None]:
@@ -162,11 +165,13 @@ class Access:
         """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
         op, index = stage.op, self.digits.index(stage)
         condition = all_of(conditions)
-        stores = self._written(op, linearize(index, op.dims), value, condition)
+        stored = self.stores(stage)
+        stores = self._written(op, linearize(index, op.dims), value, condition) if stored else []
         if stage in self.memory.shared:
             stores.append(Store(self.shared_names[stage], self._shared_address(stage), value))
         self._guarded_stores(condition, stores)
-        self._store_parts(op, index, value, condition)
+        if stored:
+            self._store_parts(op, index, value, condition)
         for cut in stage.cuts:
             address, guards = cut.place(index)
             inside = all_of([condition, holds(guards)])

@@ -94,7 +94,8 @@ def signature(group: GroupPlan, memory: Memory) -> Signature:
         for producer, _ in stage.reads:
             if producer not in stages:
                 loads[producer.op.id] = producer.op, memory.buffer(producer.op)
-    written = [op for s in stages for op in (s.op, *(cut.output for cut in s.cuts))]
+    written = [s.op for s in stages if not s.optional]
+    written += [cut.output for s in stages for cut in s.cuts]
     stores = [(op, name) for op in written for name in memory.written(op)]
     return Signature(tuple(loads.values()), tuple(stores), flat)
 

@@ -123,3 +123,19 @@ def test_a_stencil_of_a_stencil_is_one_kernel() -> None:
         [kernel] = core.stitch(data, fs.Options(scorer="model"), target, None).kernels
         assert kernel.template.startswith("loop grid")
         assert kernel.source.count("fs_grid_barrier();") >= barriers
+
+
+def test_a_copy_beside_an_output_is_not_stored(
+    host_compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two loops that compute a value stores it: no two blocks write one element."""
+    monkeypatch.setenv("FUSIONSTITCH_CHECK", "1")
+
+    def loss(a: Any) -> Any:
+        twice = jax.checkpoint(lambda x: jnp.sin(x).max(1) * x.min(1))
+        return jnp.sin(twice(jnp.sin(a))).sum()
+
+    a = np.random.default_rng(0).standard_normal((5, 60), np.float32)
+    options = fs.Options(backend="emulate", fallback="error", scorer="paper")
+    found = fs.jit(jax.grad(loss), options=options)(a)
+    np.testing.assert_allclose(found, jax.jit(jax.grad(loss))(a), rtol=1e-5, atol=1e-6)
