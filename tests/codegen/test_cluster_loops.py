@@ -97,7 +97,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "powers": (powers, (STATES, WEIGHTS)),
     "loops in loops": (loops_in_loops, (STATES, WEIGHTS)),
     "stops row by row": (stops_row_by_row, (STATES, WEIGHTS)),
-    "two stacks": (two_stacks, (ODD[0], ODD, WEIGHTS[:7, :7])),
+    "two stacks": (two_stacks, (ODD[0].copy(), ODD, WEIGHTS[:7, :7].copy())),
 }
 
 
