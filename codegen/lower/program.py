@@ -12,7 +12,7 @@ from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.context import Context, Memory
 from fusionstitch.codegen.lower.emit import KernelEmitter
-from fusionstitch.codegen.memory.inplace import in_place, read_by_owners
+from fusionstitch.codegen.memory.inplace import in_place, pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import Buffer as ScratchBuffer
 from fusionstitch.codegen.memory.scratch import scratch_buffers
 from fusionstitch.codegen.rewrite.monoids import functors
@@ -29,14 +29,13 @@ def lower_kernel(
     scheduled: Scheduled,
     numerics: str,
     scratch_of: Sequence[ScratchBuffer],
-    aliases: Sequence[tuple[int, int]],
 ) -> Lowered:
-    """The statements of a scheduled region with these buffers of its own, and pairs of an output
-    and the input whose memory it may have."""
+    """The statements of a scheduled region with these buffers of its own."""
     graph, plan, layout = scheduled.graph, scheduled.plan, scheduled.layout
     writer = Writer()
     writer.name(graph.name)
-    overwritten = {i for _, i in aliases}
+    shared = list(pairs(graph, plan))
+    overwritten = {i for (_, i), _ in shared}
     inputs = {p.id: writer.name(p.name or "input") for p in graph.parameters}
     buffers = [
         buffer_of(p, inputs[p.id], Space.INPUT, i in overwritten)
@@ -58,7 +57,7 @@ def lower_kernel(
     # they lie outside of the kernel, beside all that headers declare
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
     buffers += [buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
-    owned = read_by_owners(graph, plan)
+    owned = read_by_owners(graph, shared)
     memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, owned=owned)
     int_ = "long long" if is_wide(graph) else "int"
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
@@ -78,9 +77,8 @@ def lower_kernel(
 
 def statements(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> Lowered:
     """What a scheduled region becomes after all passes."""
-    graph, plan = scheduled.graph, scheduled.plan
-    scratch, aliases = scratch_buffers(graph, plan), in_place(graph, plan)
-    lowered = lower_kernel(scheduled, numerics, scratch, aliases)
+    scratch = scratch_buffers(scheduled.graph, scheduled.plan)
+    lowered = lower_kernel(scheduled, numerics, scratch)
     watch.lowered(lowered, "lowered", "what the schedule became")
     return passed(lowered, watch)
 

@@ -27,16 +27,16 @@ class _Site:
 
 def in_place(graph: Graph, plan: KernelPlan) -> tuple[tuple[int, int], ...]:
     """All (output, input) pairs that may share memory; see `one_to_one` for using several."""
-    return tuple(pair for pair, _ in _pairs(graph, plan))
+    return tuple(pair for pair, _ in pairs(graph, plan))
 
 
-def read_by_owners(graph: Graph, plan: KernelPlan) -> frozenset[int]:
-    """The ids of the parameters that may be overwritten where they are read: of each element only
-    by the thread that reads it, and no other may."""
-    return frozenset(graph.parameters[i].id for (_, i), near in _pairs(graph, plan) if near)
+def read_by_owners(graph: Graph, found: Iterable[tuple[tuple[int, int], bool]]) -> frozenset[int]:
+    """The ids of the parameters that may be overwritten where they are read, of the `pairs`: of
+    each element only by the thread that reads it, and no other may."""
+    return frozenset(graph.parameters[i].id for (_, i), near in found if near)
 
 
-def _pairs(graph: Graph, plan: KernelPlan) -> Iterator[tuple[tuple[int, int], bool]]:
+def pairs(graph: Graph, plan: KernelPlan) -> Iterator[tuple[tuple[int, int], bool]]:
     """The pairs, and whether the input is read in the loops that write the output."""
     sites = {
         stage: _Site(phase, nest, nest.nest.level[stage], nest.nest.place[stage], number)

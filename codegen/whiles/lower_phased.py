@@ -38,7 +38,7 @@ from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.values import Values
-from fusionstitch.codegen.memory.inplace import read_by_owners
+from fusionstitch.codegen.memory.inplace import pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
 from fusionstitch.codegen.places.index import Index, delinearize, linearize, variable
 from fusionstitch.codegen.places.maps import Indices, position
@@ -332,7 +332,7 @@ class PhasedLowering:
         layout = scheduled.layout
         memory = Memory(
             *(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts, self.copies),
-            owned=read_by_owners(graph, plan),
+            owned=read_by_owners(graph, pairs(graph, plan)),
         )
         worker = self.worker()
         context = Context(
