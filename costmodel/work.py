@@ -185,22 +185,30 @@ def touched_bytes(op: Op, operand: Op) -> int:
     whole = operand.shape.bytes
     if op.opcode in _READS_PART and op.operands[0] is operand:
         picked = Shape(operand.dtype, op.dims).bytes
-        return min(whole, _in_sectors(picked, op) if op.opcode in PICKS else picked)
+        return min(whole, _in_sectors(picked, op))
     if op.opcode == "dynamic-update-slice" and op.operands[0] is operand:
         return max(0, whole - op.operands[1].shape.bytes)
     return whole
 
 
 def _in_sectors(picked: int, op: Op) -> int:
-    """`picked` bytes with each run of neighbours brought up to whole sectors."""
+    """`picked` bytes with each run of neighbours brought up to whole sectors. Of elements that lie
+    less than a sector apart, what lies between is read, too."""
     x = op.operands[0]
     sizes = op.attrs["slice_sizes"] if op.opcode == "gather" else op.dims
+    strides = op.attrs["stride"] if op.opcode == "slice" else (1,) * len(sizes)
     run = ITEM_BYTES[x.dtype]
-    for size, n in zip(reversed(sizes), reversed(x.dims), strict=True):
+    for size, n, stride in zip(reversed(sizes), reversed(x.dims), reversed(strides), strict=True):
+        if stride > 1:
+            return picked // run * min(stride * run, _whole_sectors(run))
         run *= size
         if size < n:
             break
-    return picked // max(1, run) * -(-run // SECTOR_BYTES) * SECTOR_BYTES
+    return picked // max(1, run) * _whole_sectors(run)
+
+
+def _whole_sectors(run: int) -> int:
+    return -(-run // SECTOR_BYTES) * SECTOR_BYTES
 
 
 def computed_elements(ops: Sequence[Op], outputs: Iterable[Op]) -> dict[Op, int]:

@@ -102,16 +102,12 @@ class Builder:
     def reshape(self, x: Op, dims: Sequence[int]) -> Op:
         return self.op("reshape", dims, x)
 
-    def slice(self, x: Op, start: Sequence[int], limit: Sequence[int]) -> Op:
-        dims = [b - a for a, b in zip(start, limit, strict=True)]
-        return self.op(
-            "slice",
-            dims,
-            x,
-            start=tuple(start),
-            limit=tuple(limit),
-            stride=(1,) * len(dims),
-        )
+    def slice(
+        self, x: Op, start: Sequence[int], limit: Sequence[int], stride: Sequence[int] = ()
+    ) -> Op:
+        steps = tuple(stride) or (1,) * len(start)
+        dims = [-(-(b - a) // s) for a, b, s in zip(start, limit, steps, strict=True)]
+        return self.op("slice", dims, x, start=tuple(start), limit=tuple(limit), stride=steps)
 
     def concatenate(self, xs: Sequence[Op], dimension: int = 0) -> Op:
         dims = list(xs[0].dims)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fusionstitch.codegen.ir.accesses import (
     NOTHING,
@@ -58,8 +58,7 @@ class Missing(Exception):
         self.barrier, self.access, self.before, self.at = barrier, access, before, at
 
 
-@dataclass(frozen=True)
-class Before:
+class Before(NamedTuple):
     """What holds before a statement: accesses under way, and for whom all conditions around it are
     the same."""
 
@@ -67,8 +66,7 @@ class Before:
     here: Alike
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """A statement of a frame, by its number, and for whom all conditions around it are the same."""
 
     body: Body

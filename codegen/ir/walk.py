@@ -33,31 +33,35 @@ _INNER = {
 }
 
 
-def parts(node: Any) -> Iterator[Any]:
+def parts(node: Any) -> list[Any]:
     """The nodes right inside of a node, in the order of its fields."""
+    found: list[Any] = []
     for name in _INNER[type(node)]:
         value = getattr(node, name)
         if type(value) is tuple:
-            yield from _nodes(value)
+            _gather(value, found)
         elif type(value) in NODES:
-            yield value
+            found.append(value)
+    return found
 
 
-def _nodes(values: tuple[Any, ...]) -> Iterator[Any]:
+def _gather(values: tuple[Any, ...], found: list[Any]) -> None:
     for value in values:
         if type(value) is tuple:
-            yield from _nodes(value)
+            _gather(value, found)
         elif type(value) in NODES:
-            yield value
+            found.append(value)
 
 
 def every(nodes: Iterable[Any]) -> Iterator[Any]:
     """The nodes and all inside of them, each before what is inside of it."""
-    stack = list(nodes)[::-1]
+    stack = list(nodes)
+    stack.reverse()
     while stack:
         node = stack.pop()
         yield node
-        stack += list(parts(node))[::-1]
+        if _INNER[type(node)]:
+            stack += reversed(parts(node))
 
 
 def mapped(node: Any, new: Callable[[Any], Any]) -> Any:

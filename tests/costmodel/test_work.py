@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fusionstitch.costmodel.devices import device
@@ -80,10 +82,27 @@ def test_movement_reads_what_it_touches() -> None:
     b = Builder()
     x = b.parameter((100, 10))
     part = b.slice(x, (10, 0), (20, 10))
-    assert op_work(part) == Work(bytes_read=400, bytes_written=400, int_ops=100)
-    assert touched_bytes(part, x) == 400
+    assert op_work(part) == Work(bytes_read=416, bytes_written=400, int_ops=100)
+    assert touched_bytes(part, x) == 416
     assert op_work(b.broadcast(b.parameter((10,)), (100, 10), (1,))).bytes_read == 40
     assert op_work(b.transpose(x, (1, 0))).bytes_read == 4000
+
+
+@pytest.mark.parametrize(
+    ("limit", "stride", "sectors"),
+    [
+        ((64, 30, 1), (1, 1, 1), 64 * 30),  # one element of each row
+        ((64, 30, 9), (1, 1, 1), 64 * 30 * 2),
+        ((64, 30, 32), (1, 2, 1), 64 * 15 * 4),  # every other row, of whole sectors
+        ((64, 30, 32), (1, 1, 2), 64 * 30 * 4),  # what lies between is read, too
+        ((64, 30, 32), (1, 1, 16), 64 * 30 * 2),
+        ((4, 30, 32), (1, 1, 1), 4 * 30 * 4),
+    ],
+)
+def test_slices_read_whole_sectors(limit: Any, stride: Any, sectors: int) -> None:
+    b = Builder()
+    x = b.parameter((64, 30, 32))
+    assert touched_bytes(b.slice(x, (0, 0, 0), limit, stride), x) == 32 * sectors
 
 
 def test_slices_of_one_array_together_read_it_once_at_most() -> None:

@@ -310,7 +310,7 @@ def _always_read(one: Statement) -> Iterator[tuple[Expr, Load]]:
     the place of, and the load in it."""
     if not isinstance(one, (Let, Assign, Store)):
         return
-    todo: list[Any] = list(parts(one))
+    todo = parts(one)
     while todo:
         node = todo.pop()
         if isinstance(node, Choice):
