@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.work import (
     L2_SHARE,
-    PICKS,
+    READS_PART,
     Work,
     arithmetic,
     computed_elements,
@@ -42,7 +42,7 @@ class GraphWork:
             op.shape.bytes < limit and kind_of(op.opcode) is not Kind.STRUCTURE for op in graph
         ]
         self._written_warm = [self._read_warm[op.id] and op.id not in results for op in graph]
-        self._picks = sum(1 << op.id for op in graph if op.opcode in PICKS)
+        self._takers = sum(1 << op.id for op in graph if op.opcode in READS_PART)
         self._amounts = [_amounts(arithmetic(op)) for op in graph]
         self._reads = [[(o.id, n) for o, n in _reads(op) if not free >> o.id & 1] for op in graph]
         self._operands = [tuple({o.id: None for o in op.operands}) for op in graph]
@@ -57,7 +57,7 @@ class GraphWork:
 
     def fused(self, bits: int, written: int) -> Work:
         """The ops `bits` as one kernel that writes the values `written`."""
-        counts = self._counts(bits, written) if bits & self._picks else {}
+        counts = self._counts(bits, written) if bits & self._takers else {}
         touched: dict[int, int] = {}
         total = [0] * _UNITS
         members = list(ids(bits))

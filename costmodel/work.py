@@ -167,7 +167,7 @@ RULES: Mapping[Kind, Callable[[Op], Work]] = {
 _PLAIN_INDEX = frozenset({"broadcast", "reshape", "bitcast"})
 
 #: Opcodes whose first operand is read only where the result takes from it,
-_READS_PART = frozenset({"slice", "dynamic-slice", "gather"})
+READS_PART = frozenset({"slice", "dynamic-slice", "gather"})
 #: and those among them whose places the data decides: what is picked is computed there alone.
 PICKS = frozenset({"dynamic-slice", "gather"})
 #: DRAM is read in pieces of so many bytes.
@@ -183,7 +183,7 @@ def dot_flops(dot: Op) -> int:
 def touched_bytes(op: Op, operand: Op) -> int:
     """Bytes of `operand` that `op` reads."""
     whole = operand.shape.bytes
-    if op.opcode in _READS_PART and op.operands[0] is operand:
+    if op.opcode in READS_PART and op.operands[0] is operand:
         picked = Shape(operand.dtype, op.dims).bytes
         return min(whole, _in_sectors(picked, op))
     if op.opcode == "dynamic-update-slice" and op.operands[0] is operand:
@@ -213,18 +213,22 @@ def _whole_sectors(run: int) -> int:
 
 def computed_elements(ops: Sequence[Op], outputs: Iterable[Op]) -> dict[Op, int]:
     """How many elements of each of `ops` (topological) a kernel computes that writes `outputs`:
-    all, unless only what `PICKS` take from it is needed."""
-    if not any(op.opcode in PICKS for op in ops):
+    all, unless only what slices and `PICKS` take from it is needed. Slices take different ones."""
+    if not any(op.opcode in READS_PART for op in ops):
         return {op: op.shape.size for op in ops}
     inside, whole = set(ops), set(outputs)
     needed: dict[Op, int] = dict.fromkeys(ops, 0)
+    sliced = dict.fromkeys(ops, 0)
     for op in reversed(ops):
         size = op.shape.size
         if op in whole:
             needed[op] = size
-        count = needed[op] = min(needed[op], size)
+        count = needed[op] = min(max(needed[op], sliced[op]), size)
         for operand in dict.fromkeys(op.operands):
             if operand not in inside:
+                continue
+            if op.opcode == "slice":
+                sliced[operand] += count
                 continue
             read = operand.shape.size if count == size else _elements_for(op, operand, count)
             if op.opcode in PICKS and operand is op.operands[0]:

@@ -147,6 +147,22 @@ def test_what_is_picked_is_computed_there_alone() -> None:
     assert works.fused(bits, 1 << picked.id).special == 640
 
 
+def test_of_what_is_sliced_the_slices_are_computed_alone() -> None:
+    b = Builder()
+    x = b.parameter((256, 1000))
+    e = b.exp(x)
+    column = b.slice(e, (0, 0), (256, 1))
+    halves = [b.slice(e, (0, at), (256, at + 500)) for at in (0, 500)]
+    graph = b.graph(column, *halves)
+    assert computed_elements([e, column], [column])[e] == 256
+    assert computed_elements([e, *halves], halves)[e] == e.shape.size
+    assert computed_elements([e, column, halves[0]], [column, halves[0]])[e] == 256 * 501
+    assert computed_elements([e, column], [e, column])[e] == e.shape.size
+    assert fused_work([e, column], [column]).bytes_read == 256 * 32
+    works = GraphWork(graph, free_bits(graph), device("h200"))
+    assert works.fused(1 << e.id | 1 << column.id, 1 << column.id).special == 256
+
+
 def test_reductions_and_dots() -> None:
     b = Builder()
     x = b.parameter((8, 16))
