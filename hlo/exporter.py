@@ -183,7 +183,7 @@ class _Editor:
     def add_call(self, replacement: Replacement) -> Any:
         outputs = [self.by_id[_origin(op)] for op in replacement.outputs]
         shapes = [*(op.shape for op in replacement.outputs), *replacement.scratch]
-        if not replacement.scratch and self.would_be_root(outputs):
+        if not replacement.scratch and self.may_be_root(outputs):
             shapes.append(_NOTHING)
         alone = len(shapes) == 1
         call = self.add(replacement.name, "custom-call", outputs[-1])
@@ -209,16 +209,20 @@ class _Editor:
         )
         return call
 
-    def would_be_root(self, outputs: Sequence[Any]) -> bool:
-        """Whether the root is the tuple of exactly the call's results.
+    def may_be_root(self, outputs: Sequence[Any]) -> bool:
+        """Whether the call's results may come to be all that the root is a tuple of.
 
         XLA would make the call itself the root, and then take the operands of a loop body's root
-        for the values of the next iteration, whatever op the root is.
+        for the values of the next iteration, whatever op the root is. It drops from the root what
+        no iteration reads or changes, and what the entry computes may be called from a loop.
         """
-        root = self.by_id[self.computation.root_id]
-        if self.is_entry or root.opcode != "tuple" or len(outputs) < 2:
+        if len(outputs) < 2:
             return False
-        return [self.resolve(i) for i in root.operand_ids] == [op.id for op in outputs]
+        root = self.by_id[self.computation.root_id]
+        if not self.is_entry or root.opcode != "tuple":
+            return not self.is_entry
+        rest = iter([self.resolve(i) for i in root.operand_ids])
+        return all(op.id in rest for op in outputs)
 
     def add(self, name: str, opcode: str, source: Any) -> Any:
         """A new instruction that carries the metadata of `source`."""

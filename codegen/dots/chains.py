@@ -20,7 +20,7 @@ from fusionstitch.codegen.rewrite.factors import take_factor
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scales import NARROW, Factor, may_leave
 from fusionstitch.codegen.rewrite.sizes import most
-from fusionstitch.codegen.text.types import c_type
+from fusionstitch.codegen.text.types import C_TYPES
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of
@@ -78,11 +78,10 @@ def _sums(op: Op) -> bool:
 
 
 def _multiplies_floats(op: Op) -> bool:
-    return (
-        op.opcode == "dot"
-        and op.attrs.get("precision") != "highest"
-        and all(c_type(x.dtype).compute == "float" for x in (op, *op.operands))
-    )
+    if op.opcode != "dot" or op.attrs.get("precision") == "highest":
+        return False
+    kinds = [C_TYPES.get(x.dtype) for x in (op, *op.operands)]  # complex ones have none
+    return all(kind is not None and kind.compute == "float" for kind in kinds)
 
 
 def _made_of(operand: Op) -> tuple[set[int], set[int]]:

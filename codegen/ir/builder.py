@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.text.source import identifier
+from fusionstitch.hlo.errors import CodegenError
 
 
 @dataclass(eq=False)
@@ -49,6 +51,8 @@ class Writer:
         self.chain: list[Open] = [Open()]
         self.depth_of: dict[str, int] = {}
         self._names: dict[str, int] = {}
+        self._written = 0
+        self._most: float = math.inf
 
     @property
     def depth(self) -> int:
@@ -60,6 +64,12 @@ class Writer:
 
     def add(self, statement: Statement, depth: int | None = None) -> None:
         """Adds a statement to the frame at `depth` (the innermost unless told)."""
+        self._written += 1
+        if self._written > self._most:
+            raise CodegenError(
+                "A loop would compute values again in so many branches that its text could not be "
+                "compiled: leave it to XLA."
+            )
         self.chain[self.depth if depth is None else depth].items.append(statement)
 
     def note(self, text: str) -> None:
@@ -86,6 +96,13 @@ class Writer:
         finally:
             self.chain.pop()
             self.block.items.append(opened.closed())
+
+    @contextmanager
+    def bounded(self, most: int) -> Iterator[None]:
+        """So many statements may be added inside: for more, CodegenError is raised."""
+        before, self._most = self._most, self._written + most
+        yield
+        self._most = before
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ walked twice, for what an iteration leaves to the next one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -304,7 +305,8 @@ class _Walk:
             pending = behind(pending, found[0], self.clustered)
         if self.placing is not None:
             self.note_way(event)
-        return {**pending, Past(event): None}
+        past = Past(event)
+        return pending if past in pending else {**pending, past: None}
 
     def note_way(self, access: Access) -> None:
         self.ways.setdefault(access, {})[self.place] = self.way
@@ -384,7 +386,7 @@ class _Walk:
             passed += [(condition, False) for condition, _ in asked]
         if not any(other.condition is None for other in one.others):
             ends.append(pending)
-        return {past: None for end in ends for past in end}
+        return functools.reduce(_either, ends)
 
     def call(self, one: Call, pending: Pending, here: Alike) -> Pending:
         """A function of the kernel's own: barriers inside of it are for all of its calls."""
@@ -401,6 +403,11 @@ class _Walk:
         for access in inner.ways:
             self.note_way(access)
         return pending
+
+
+def _either(one: Pending, other: Pending) -> Pending:
+    """What is pending behind one of two ways."""
+    return one if one is other else one | other
 
 
 _NO_BARRIERS: Mapping[int, Barrier] = {}

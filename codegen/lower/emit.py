@@ -46,6 +46,11 @@ from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.text.types import c_type, compute_bytes
 
+#: Statements of one loop at most. Values that are taken from two places of others, level by level,
+#: double with each in every branch: a few hundred places have become 26,000 lines. Of 500 stored
+#: regions none has a loop of more than 1,000.
+MOST_STATEMENTS = 4096
+
 
 class KernelEmitter:
     """Prints the statements of one kernel function through its context's writer."""
@@ -197,4 +202,5 @@ class KernelEmitter:
                 writer.add(Shared(compute, names[stage], offset, size, item))
         for nest in group.nests:
             lower = lower_rows if nest.tile is None else lower_tile
-            lower(Site(self.context, group, nest, tile, names, points))
+            with writer.bounded(MOST_STATEMENTS):
+                lower(Site(self.context, group, nest, tile, names, points))

@@ -154,7 +154,9 @@ class Somewhere:
         for stage in sorted(waits, key=lambda s: level[s]):
             for op, at in closure(stage.op, *self.digits.place(stage), self.whole)[0]:
                 places = [place for i in at for place in i.fetched]
-                if op.opcode == "parameter" and places and not self.along(at):
+                if op.opcode != "parameter" or not in_range(op, at):
+                    continue
+                if places and not self.along(at):
                     found |= {(op, at): None} if all(map(self._ready, places)) else {}
         return tuple(found)
 

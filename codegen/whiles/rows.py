@@ -173,6 +173,9 @@ class Axes:
                     self.cut.add(op.id)
                     continue
                 self._mix(op, (operand.id, d), *((op.id, own[v]) for v in _along(at) if v in own))
+        if op.opcode == "dynamic-update-slice":  # it has the dims of what it replaces all of, too
+            for d in range(op.shape.rank):
+                self._join((op.operands[0].id, d), (op.id, d))
         if op.opcode == "gather":  # places that are all alike are read as one
             places = op.operands[1]
             rows = [d for d in range(places.shape.rank) if d != op.attrs["index_vector_dim"]]

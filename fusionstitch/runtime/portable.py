@@ -24,6 +24,7 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 _PREFIX = "fusionstitch.portable."
 _TYPED_FFI = 4
 _FRONTEND, _SHARDING_RULE = "mhlo.frontend_attributes", "xla.sdy.sharding_rule"
+_ALGORITHM, _PRECISION = "algorithm", "precision_config"
 _SHOWN = 2000
 
 
@@ -36,6 +37,7 @@ def portable_artifact(hlo: bytes) -> bytes:
             module = ir.Module.parse(bytecode)
             _for_one_device(module)
             _as_xla_reads_them(module)
+            _with_algorithms(module)
             text = str(module)
         return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
     except Exception as error:  # the bindings raise whatever the statuses map to
@@ -196,6 +198,32 @@ def _as_xla_reads_them(module: Any) -> None:
                 reader.operation.erase()
         else:
             result.replace_all_uses_with(call.results[0])
+        op.erase()
+
+
+def _with_algorithms(module: Any) -> None:
+    """Makes products of two matrices or vectors that name an algorithm general ones: the plain ones
+    cannot be written with it."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        found.extend([op] if op.name == "stablehlo.dot" and _ALGORITHM in op.attributes else [])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in found:
+        last = ir.RankedTensorType(op.operands[0].type).rank - 1
+        dims = stablehlo.DotDimensionNumbers.get([], [], [last], [0])
+        attributes = {name: op.attributes[name] for name in (_ALGORITHM, _PRECISION)}
+        general = ir.Operation.create(
+            "stablehlo.dot_general",
+            results=[op.results[0].type],
+            operands=list(op.operands),
+            attributes=attributes | {"dot_dimension_numbers": dims},
+            loc=op.location,
+            ip=ir.InsertionPoint(op),
+        )
+        op.results[0].replace_all_uses_with(general.results[0])
         op.erase()
 
 

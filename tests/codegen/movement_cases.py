@@ -195,6 +195,16 @@ add("label_loss_picked", jax.value_and_grad(
     lambda x, y: -jax.nn.log_softmax(x)[jnp.arange(x.shape[0]), y].mean()),
     normal(9, 130), integers(9, low=-130, high=130))  # fmt: skip
 
+# what replaces sums at a place that the data decides is read where it lies alone
+for _rows in (8, 32):
+    add(f"placed_in_sums_{_rows}",
+        lambda x, y, i: jax.lax.dynamic_update_slice(jnp.sin(y).sum(1), x, (i[0],)),
+        normal(_rows), normal(34, 16), integers(1, low=1, high=3))  # fmt: skip
+add("placed_in_sums_of_rows",
+    lambda x, y, i: y - jax.lax.dynamic_update_slice(
+        jnp.sin(y).sum(1, keepdims=True), x, (i[0], 0)),
+    normal(32, 1), normal(34, 16), integers(1, low=1, high=3))  # fmt: skip
+
 # ---- constants -----------------------------------------------------------------------------------
 
 TABLE_OF = np.arange(30, dtype=np.float32).reshape(5, 6) ** 0.5

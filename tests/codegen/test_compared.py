@@ -16,6 +16,7 @@ from fusionstitch.codegen import compared
 from fusionstitch.codegen.drafts import COMPARED, Draft
 from fusionstitch.codegen.generate import compared as faster
 from fusionstitch.codegen.generate import draft, generate, plan_kernel
+from fusionstitch.codegen.ir.walk import every
 from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.settings import CodegenOptions, Settings
@@ -176,3 +177,17 @@ def test_a_schedule_must_be_faster_however_many_threads_go_the_longest_way(
 
     monkeypatch.setattr(compared, "account_us", crowds)
     assert taken(region(96, 640)).default_us is None
+
+
+@pytest.mark.parametrize("schedules", [0, 2])
+def test_of_large_kernels_fewer_schedules_are_looked_at(
+    schedules: int, keen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = default(region())
+    nodes = sum(1 for _ in every((*first.lowered.body, *first.lowered.functions)))
+    monkeypatch.setattr(compared, "MOST_NODES", schedules * nodes)
+    looked = []
+    of = Draft.of
+    monkeypatch.setattr(Draft, "of", lambda *args: looked.append(args) or of(*args))
+    faster(first, H200)
+    assert len(looked) == schedules

@@ -13,8 +13,14 @@ import pytest
 from jax import lax
 
 import fusionstitch as fs
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.lower.emit import MOST_STATEMENTS
 from fusionstitch.compiler import builders, core
 from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.errors import CodegenError
+from tests.codegen.regions import whole_of
 from tests.programs import reference
 
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)
@@ -134,3 +140,28 @@ def test_nests(host_compiler: str, fun: Fun) -> None:
     assert compiled.kernels
     for mine, theirs in zip(jax.tree.leaves(compiled(X)), reference(fun, (X,)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_loop_of_too_many_branches_is_left_to_xla_at_once(monkeypatch: Any) -> None:
+    """Gradients of scans read what they are made of at two places, level by level."""
+
+    def loss(x: jax.Array) -> jax.Array:
+        pairs = jnp.cos(x), x
+        return jnp.sin(lax.associative_scan(_joined, pairs, axis=1)[1]).sum()
+
+    written = []
+    add = Writer.add
+
+    def counted(self: Writer, *args: Any) -> None:
+        written.append(None)
+        add(self, *args)
+
+    monkeypatch.setattr(Writer, "add", counted)
+    region = whole_of(jax.grad(loss), jax.ShapeDtypeStruct((4096, 25), jnp.float32))
+    with pytest.raises(CodegenError, match="in so many branches"):
+        generate(region, device("h200"))
+    assert len(written) < 3 * MOST_STATEMENTS
+
+
+def _joined(left: Any, right: Any) -> Any:
+    return left[0] * right[0], right[0] * left[1] + right[1]

@@ -249,13 +249,17 @@ def test_a_pattern_that_is_not_convex_is_refused():
         export(module, [pattern(module.entry, {"sine"})])
 
 
-@pytest.mark.parametrize(("outputs", "guarded"), [((0, 1), True), ((1, 0), False), ((0,), False)])
-def test_a_call_does_not_become_the_root_of_a_loop_s_body(outputs, guarded):
-    """Else XLA takes the call for the root, and its operands for the values it passes on."""
+@pytest.mark.parametrize("unchanged", [False, True])
+@pytest.mark.parametrize(("outputs", "guarded"), [((0, 1), True), ((1, 0), True), ((0,), False)])
+def test_a_call_does_not_become_the_root_of_a_loop_s_body(outputs, guarded, unchanged):
+    """Else XLA takes the call for the root, and its operands for the values it passes on. What no
+    iteration changes it takes out of the root."""
 
     def loop(x, y):
         return jax.lax.while_loop(
-            lambda c: c[0].sum() > 0, lambda c: (jnp.tanh(c[0]), jnp.exp(c[1])), (x, y)
+            lambda c: c[0].sum() > 0,
+            lambda c: (jnp.tanh(c[0]), jnp.exp(c[1]), *c[2:]),
+            (x, y, x + y) if unchanged else (x, y),
         )
 
     module = from_proto(lower(loop, X, X))
@@ -270,6 +274,18 @@ def test_a_call_does_not_become_the_root_of_a_loop_s_body(outputs, guarded):
     shapes = [list(s.dimensions) for s in call.shape.tuple_shapes]
     own = len(outputs) if len(outputs) > 1 else 0
     assert shapes == [list(X.shape)] * own + [[0]] * guarded
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_nor_does_one_of_what_a_loop_may_call(joined):
+    def several(x):
+        found = jnp.tanh(x), jnp.exp(x)
+        return x + 1, *([found[0] - found[1]] if joined else found)
+
+    module = from_proto(lower(several, X))
+    entry = exported(module, pattern(module.entry, {"tanh", "exponential"})).computations[0]
+    [call] = [i for i in entry.instructions if i.opcode == "custom-call"]
+    assert len(call.shape.tuple_shapes) == 2 + (not joined)
 
 
 def test_a_call_has_the_scopes_that_its_ops_share():

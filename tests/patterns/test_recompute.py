@@ -114,3 +114,10 @@ def test_kernels_over_copies_give_the_gradient(
     wanted = jax.tree.leaves(jax.jit(jax.grad(loss, (0, 1)))(weights, x))
     for got, right in zip(jax.tree.leaves(compiled(weights, x)), wanted, strict=True):
         assert np.linalg.norm(got - right) <= 2e-6 * np.linalg.norm(right)
+
+
+def test_products_that_no_kernel_has_are_no_reason_to_fail() -> None:
+    def fun(x: Array) -> Array:
+        return jnp.sin((x @ x.T).real)
+
+    assert recomputed(lowered(fun, jax.ShapeDtypeStruct((4, 5), jnp.complex64)), H200) is None

@@ -42,6 +42,16 @@ def test_ops_that_stablehlo_lacks(fun):
         np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-6)
 
 
+@pytest.mark.parametrize("y", [X.T[:, :4], X[0]], ids=["matrices", "of a vector"])
+def test_products_that_name_an_algorithm(y):
+    algorithm = jax.lax.DotAlgorithmPreset.F16_F16_F16
+
+    def fun(x):
+        return jax.lax.dot(x.astype(jnp.float16), y.astype(jnp.float16), precision=algorithm)
+
+    np.testing.assert_array_equal(through(fun), jax.jit(fun)(X))
+
+
 def test_copies_are_left_out():
     def add_copies(module):
         [computation] = module.computations
