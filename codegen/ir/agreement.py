@@ -66,12 +66,12 @@ NUMBERS = {THREAD.name: Alike(1, 0, "threads"), BLOCK.name: Alike(0, 1, "blocks"
 
 def needed(barrier: Barrier, cluster: int) -> Alike:
     """Who must agree in the conditions around a barrier; `cluster` blocks are one."""
-    return {
-        Scope.TEAM: Alike(barrier.threads, 1),
-        Scope.BLOCK: Alike(0, 1),
-        Scope.CLUSTER: Alike(0, cluster),
-        Scope.GRID: Alike(0, 0),
-    }[barrier.scope]
+    if barrier.scope is Scope.TEAM:
+        return Alike(barrier.threads, 1)
+    return Alike(0, cluster) if barrier.scope is Scope.CLUSTER else _ALL[barrier.scope]
+
+
+_ALL = {Scope.BLOCK: Alike(0, 1), Scope.GRID: SAME}
 
 
 class Agreement:
