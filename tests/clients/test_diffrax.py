@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.clients.near import assert_near
-from tests.codegen.test_whole_loops import rows_of, stitched
+from tests.codegen.whole_loop_programs import rows_of, stitched
 
 diffrax = pytest.importorskip("diffrax")
 

@@ -20,7 +20,7 @@ from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.test_phased_loops import FIELD, SPD, conjugate_gradients, diffusion
-from tests.codegen.test_whole_loops import stitched
+from tests.codegen.whole_loop_programs import stitched
 from tests.nearness import assert_near
 
 

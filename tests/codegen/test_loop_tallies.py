@@ -16,7 +16,7 @@ from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.regions import Built, Case, build, whole_of
 from tests.codegen.test_phased_loops import DEALT, PROGRAMS
 from tests.codegen.test_tallies import SCOPES, accesses
-from tests.codegen.test_whole_loops import PROGRAMS as ROWS
+from tests.codegen.whole_loop_programs import PROGRAMS as ROWS
 
 pytestmark = pytest.mark.slow
 TABLE = {

@@ -14,7 +14,7 @@ from jax import lax
 from benchmarks.loops.forced import taken
 from fusionstitch.codegen.whiles.told import Loops
 from tests.codegen.test_phased_loops import agree
-from tests.codegen.test_whole_loops import stitched
+from tests.codegen.whole_loop_programs import stitched
 
 draw = np.random.default_rng(0)
 ROW = draw.standard_normal(24, np.float32)

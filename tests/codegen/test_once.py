@@ -17,7 +17,7 @@ from fusionstitch.codegen.loops.stages import Meeting, materialized
 from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
-from tests.codegen.test_whole_loops import stitched
+from tests.codegen.whole_loop_programs import stitched
 from tests.nearness import assert_near
 from tests.patterns.edits import module_of
 

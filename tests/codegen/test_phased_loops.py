@@ -14,7 +14,8 @@ from jax import lax
 
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
-from tests.codegen.test_whole_loops import from_text, stitched
+from tests.codegen.test_whole_loops import from_text
+from tests.codegen.whole_loop_programs import stitched
 from tests.conftest import Golden
 from tests.nearness import assert_near
 
