@@ -49,7 +49,7 @@ from fusionstitch.codegen.text.types import c_type, compute_bytes
 #: Statements of one loop at most. Values that are taken from two places of others, level by level,
 #: double with each in every branch: a few hundred places have become 26,000 lines. Of 500 stored
 #: regions none has a loop of more than 1,000.
-MOST_STATEMENTS = 4096
+MOST_STATEMENTS = 12_288
 
 
 class KernelEmitter:
