@@ -200,7 +200,7 @@ def _in_sectors(picked: int, op: Op) -> int:
     run = ITEM_BYTES[x.dtype]
     for size, n, stride in zip(reversed(sizes), reversed(x.dims), reversed(strides), strict=True):
         if stride > 1:
-            return picked // run * min(stride * run, _whole_sectors(run))
+            return picked // max(1, run) * min(stride * run, _whole_sectors(run))
         run *= size
         if size < n:
             break

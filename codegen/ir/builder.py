@@ -101,8 +101,10 @@ class Writer:
     def bounded(self, most: int) -> Iterator[None]:
         """So many statements may be added inside: for more, CodegenError is raised."""
         before, self._most = self._most, self._written + most
-        yield
-        self._most = before
+        try:
+            yield
+        finally:
+            self._most = before
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:

@@ -137,6 +137,20 @@ class Index:
         return self.const + sum(c * (t.hi if c > 0 else t.lo) for t, c in self.terms)
 
     @functools.cached_property
+    def is_certain(self) -> bool:
+        """Whether `lo` and `hi` hold wherever it is computed: C rounds negative numbers towards
+        zero, and only the conditions around a read may say that there are none."""
+        for term, _ in self.terms:
+            inner = term.at if isinstance(term, Fetched) else ()
+            if isinstance(term, (Quotient, Remainder)):
+                inner = (term.base,)
+                if term.base.lo < 0:
+                    return False
+            if not all(index.is_certain for index in inner):
+                return False
+        return True
+
+    @functools.cached_property
     def variables(self) -> frozenset[Var]:
         """The loop variables and opaque integers the expression reads."""
         found: set[Var] = set()

@@ -326,5 +326,7 @@ _MAPS: Mapping[str, Callable[[Op, Indices], list[Read]]] = {
 
 
 def in_range(op: Op, index: Indices) -> bool:
-    """True if an index is known to lie inside a value."""
-    return all(i.lo >= 0 and i.hi < dim for i, dim in zip(index, op.dims, strict=True))
+    """True if an index is known to lie inside a value, whatever the conditions around it say."""
+    return all(
+        i.lo >= 0 and i.hi < dim and i.is_certain for i, dim in zip(index, op.dims, strict=True)
+    )

@@ -24,7 +24,7 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 _PREFIX = "fusionstitch.portable."
 _TYPED_FFI = 4
 _FRONTEND, _SHARDING_RULE = "mhlo.frontend_attributes", "xla.sdy.sharding_rule"
-_ALGORITHM, _PRECISION = "algorithm", "precision_config"
+_ALGORITHM = "algorithm"
 _SHOWN = 2000
 
 
@@ -214,12 +214,12 @@ def _with_algorithms(module: Any) -> None:
     for op in found:
         last = ir.RankedTensorType(op.operands[0].type).rank - 1
         dims = stablehlo.DotDimensionNumbers.get([], [], [last], [0])
-        attributes = {name: op.attributes[name] for name in (_ALGORITHM, _PRECISION)}
+        named = (op.attributes[i] for i in range(len(op.attributes)))
         general = ir.Operation.create(
             "stablehlo.dot_general",
             results=[op.results[0].type],
             operands=list(op.operands),
-            attributes=attributes | {"dot_dimension_numbers": dims},
+            attributes={one.name: one.attr for one in named} | {"dot_dimension_numbers": dims},
             loc=op.location,
             ip=ir.InsertionPoint(op),
         )

@@ -205,6 +205,21 @@ add("placed_in_sums_of_rows",
         jnp.sin(y).sum(1, keepdims=True), x, (i[0], 0)),
     normal(32, 1), normal(34, 16), integers(1, low=1, high=3))  # fmt: skip
 
+add("reshaped_and_placed",
+    lambda x, y, i: (jax.lax.dynamic_update_slice(
+        jnp.zeros(158, x.dtype), x.reshape(128), (i[0],))[:, None] * y).sum(),
+    normal(8, 16), normal(158, 8), integers(1, low=9, high=31))  # fmt: skip
+
+
+def squeezed_and_placed(c, i):
+    x = c.astype(jnp.float32)
+    placed = jax.lax.dynamic_update_slice(jnp.sin(x.max(1)), x[:9, 0], (i[0],))
+    return (placed[:, None] * x).sum(1).astype(c.dtype)
+
+
+add("squeezed_and_placed", squeezed_and_placed, normal(17, 31, dtype=np.float16),
+    integers(1, low=3, high=4))  # fmt: skip
+
 # ---- constants -----------------------------------------------------------------------------------
 
 TABLE_OF = np.arange(30, dtype=np.float32).reshape(5, 6) ** 0.5
