@@ -221,7 +221,8 @@ class _Editor:
         root = self.by_id[self.computation.root_id]
         if not self.is_entry or root.opcode != "tuple":
             return not self.is_entry
-        return {op.id for op in outputs} <= {self.resolve(i) for i in root.operand_ids}
+        rest = iter([self.resolve(i) for i in root.operand_ids])
+        return all(op.id in rest for op in outputs)
 
     def add(self, name: str, opcode: str, source: Any) -> Any:
         """A new instruction that carries the metadata of `source`."""
