@@ -218,9 +218,11 @@ class _Editor:
         """
         if len(outputs) < 2:
             return False
+        if not self.is_entry:
+            return True
         root = self.by_id[self.computation.root_id]
-        if not self.is_entry or root.opcode != "tuple":
-            return not self.is_entry
+        if root.opcode != "tuple":
+            return False
         rest = iter([self.resolve(i) for i in root.operand_ids])
         return all(op.id in rest for op in outputs)
 

@@ -68,10 +68,9 @@ def needed(barrier: Barrier, cluster: int) -> Alike:
     """Who must agree in the conditions around a barrier; `cluster` blocks are one."""
     if barrier.scope is Scope.TEAM:
         return Alike(barrier.threads, 1)
-    return Alike(0, cluster) if barrier.scope is Scope.CLUSTER else _ALL[barrier.scope]
-
-
-_ALL = {Scope.BLOCK: Alike(0, 1), Scope.GRID: SAME}
+    if barrier.scope is Scope.CLUSTER:
+        return Alike(0, cluster)
+    return SAME if barrier.scope is Scope.GRID else Alike(0, 1)
 
 
 class Agreement:

@@ -167,17 +167,10 @@ _FOREIGN = frozenset({"copy", *_CALLS})
 
 def _as_xla_reads_them(module: Any) -> None:
     """Gives the custom calls above the names, attributes and results of XLA's ops."""
-    found: list[Any] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        if op.name == "stablehlo.custom_call":
-            target = ir.StringAttr(op.attributes["call_target_name"]).value
-            found.extend([op] if target.startswith(_PREFIX) else [])
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in found:
-        target = ir.StringAttr(op.attributes["call_target_name"]).value.removeprefix(_PREFIX)
+    for op in _ops(module, "stablehlo.custom_call"):
+        target = ir.StringAttr(op.attributes["call_target_name"]).value
+        if not target.startswith(_PREFIX):
+            continue
         [result] = op.results
         parts = _parts(result.type)
         call = ir.Operation.create(
@@ -185,7 +178,7 @@ def _as_xla_reads_them(module: Any) -> None:
             results=parts or [result.type],
             operands=list(op.operands),
             attributes={
-                "call_target_name": ir.StringAttr.get(f"mhlo.{target}"),
+                "call_target_name": ir.StringAttr.get(f"mhlo.{target.removeprefix(_PREFIX)}"),
                 "mhlo.attributes": op.attributes["backend_config"],
             },
             loc=op.location,
@@ -204,14 +197,9 @@ def _as_xla_reads_them(module: Any) -> None:
 def _with_algorithms(module: Any) -> None:
     """Makes products of two matrices or vectors that name an algorithm general ones: the plain ones
     cannot be written with it."""
-    found: list[Any] = []
-
-    def visit(op: Any) -> ir.WalkResult:
-        found.extend([op] if op.name == "stablehlo.dot" and _ALGORITHM in op.attributes else [])
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in found:
+    for op in _ops(module, "stablehlo.dot"):
+        if _ALGORITHM not in op.attributes:
+            continue
         last = ir.RankedTensorType(op.operands[0].type).rank - 1
         dims = stablehlo.DotDimensionNumbers.get([], [], [last], [0])
         named = (op.attributes[i] for i in range(len(op.attributes)))
@@ -225,6 +213,19 @@ def _with_algorithms(module: Any) -> None:
         )
         op.results[0].replace_all_uses_with(general.results[0])
         op.erase()
+
+
+def _ops(module: Any, name: str) -> list[Any]:
+    """The ops of a module that are called so: they may be replaced."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == name:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
 
 
 def _parts(kind: Any) -> list[Any]:
