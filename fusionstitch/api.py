@@ -7,6 +7,7 @@ import functools
 import inspect
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
@@ -108,8 +109,8 @@ class Jitted:
 
     # As with jax.jit its __dict__ is that of the function, names included. Whoever wraps it copies
     # that (functools.wraps, jax.grad, ...) and whom it wraps may have put anything there: so
-    # nothing of ours is in it, but in a slot, and nothing of ours is read from it.
-    __slots__ = ("__dict__", "__weakref__", "_fusionstitch")
+    # nothing of ours is in it, but in slots, and nothing of ours is read from it.
+    __slots__ = ("__dict__", "__weakref__", "_call", "_fusionstitch")
     __wrapped__: Callable[..., Any]
     __name__: str
 
@@ -118,9 +119,11 @@ class Jitted:
         self.__dict__.update(getattr(fun, "__dict__", {}))
         functools.update_wrapper(self, own.plain, updated=())  # by the names that jax.jit gives
         self.__wrapped__ = fun
+        self._call: Callable[..., Any] = _First(self)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._fusionstitch.road.call(*args, **kwargs)
+    if TYPE_CHECKING:
+
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -162,8 +165,25 @@ class Jitted:
 
     def _cache_size(self) -> int:
         # JAX's own has no public name, yet it is how users count what was compiled
-        size: int = self._fusionstitch.road.jitted._cache_size()
+        size: int = self._fusionstitch.road.cache_size()
         return size
+
+
+class _First:
+    """The first call of a `Jitted`: from then on its road is called."""
+
+    def __init__(self, jitted: Jitted):
+        self._jitted = weakref.ref(jitted)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        jitted = self._jitted()
+        assert jitted is not None, "it is being called"
+        jitted._call = jitted._fusionstitch.road.call
+        return jitted._call(*args, **kwargs)
+
+
+# A slot's descriptor: what is called is what the slot holds, without a frame of Python's between.
+setattr(Jitted, "__call__", Jitted.__dict__["_call"])  # noqa: B010
 
 
 def _again(fun: Callable[..., Any], options: Options, keywords: dict[str, Any]) -> Jitted:
@@ -171,8 +191,8 @@ def _again(fun: Callable[..., Any], options: Options, keywords: dict[str, Any]) 
 
 
 def _lower(own: Wrapping, args: Any, kwargs: Any, **keywords: Any) -> Any:
-    def plain() -> Any:
-        return own.plain.trace(*args, **kwargs).lower(**keywords)
+    def plain(jitted: Any = own.plain) -> Any:
+        return jitted.trace(*args, **kwargs).lower(**keywords)
 
     if _EXPORTING in keywords:
         return plain()

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,17 +19,34 @@ from fusionstitch.runtime.outcome import Failed, caught
 _STATIC = ("static_argnums", "static_argnames")
 
 
+class Statics:
+    """Which arguments of a function jax.jit's `keywords` call static: by their numbers, by their
+    names, and by the names that its signature has for numbers."""
+
+    def __init__(self, fun: Callable[..., Any], keywords: Mapping[str, Any]):
+        self._numbers, self._names = (_as_list(keywords.get(name)) for name in _STATIC)
+        self._parameters = list(inspect.signature(fun).parameters) if self else []
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers or self._names)
+
+    def of(self, args: Sequence[Any]) -> tuple[set[int], set[str]]:
+        """The numbers and the names of those that are static in a call with so many `args`."""
+        parameters = self._parameters
+        numbers = {n % len(args) for n in self._numbers if args}
+        names = {str(name) for name in self._names}
+        names |= {parameters[n] for n in numbers if n < len(parameters)}
+        numbers |= {n for n, name in enumerate(parameters[: len(args)]) if name in names}
+        return numbers, names
+
+
 def bind_static(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], keywords: dict[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """`fun` with the arguments that jax.jit's `keywords` call static filled in, and the others."""
-    if not any(keywords.get(name) is not None for name in _STATIC):
+    if not (statics := Statics(fun, keywords)):
         return fun, tuple(args), dict(kwargs)
-    parameters = list(inspect.signature(fun).parameters)
-    numbers = {n % len(args) for n in _as_list(keywords.get("static_argnums")) if args}
-    names = {str(name) for name in _as_list(keywords.get("static_argnames"))}
-    names |= {parameters[n] for n in numbers if n < len(parameters)}
-    numbers |= {n for n, name in enumerate(parameters[: len(args)]) if name in names}
+    numbers, names = statics.of(args)
     fixed = {n: args[n] for n in numbers}
     fixed_kwargs = {name: value for name, value in kwargs.items() if name in names}
 

@@ -116,12 +116,14 @@ BACKENDS = ("auto", "cuda", "emulate", "xla")
 SCORERS = ("guarded", "model", "paper", "measured", "mixed")
 FALLBACKS = ("xla", "error")
 NUMERICS = ("default", "strict", "fast")
+TRIALS = ("copies", "calls", "off")
 LOG_LEVELS = ("off", "warning", "info", "debug")
 
 BACKEND = _choice("BACKEND", "auto", BACKENDS, "Default of Options.backend.")
 SCORER = _choice("SCORER", "guarded", SCORERS, "Default of Options.scorer.")
 FALLBACK = _choice("FALLBACK", "xla", FALLBACKS, "Default of Options.fallback.")
 NUMERIC = _choice("NUMERICS", "default", NUMERICS, "Default of Options.numerics.")
+TRIAL = _choice("TRIAL", "copies", TRIALS, "Default of Options.trial.")
 LOG = _choice(
     "LOG", "off", LOG_LEVELS, "Level of the log on stderr, read at import; unset: warnings."
 )
@@ -187,6 +189,7 @@ VARIABLES: tuple[
     SCORER,
     FALLBACK,
     NUMERIC,
+    TRIAL,
     LOG,
     PROGRESS,
     CHECK,

@@ -21,6 +21,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "scorer": env.SCORERS,
     "fallback": env.FALLBACKS,
     "numerics": env.NUMERICS,
+    "trial": env.TRIALS,
     "scope": SCOPES,
 }
 _FLAGS = ("exploratory", "packing", "sharing")
@@ -31,7 +32,7 @@ _COUNTS = ("max_patterns", "max_pattern_ops", "max_solver_nodes")
 class Options:
     """How programs are stitched.
 
-    Defaults of backend, scorer, fallback and numerics come from the environment variables
+    Defaults of backend, scorer, fallback, numerics and trial come from the environment variables
     FUSIONSTITCH_BACKEND, and so on. Raises OptionError, listing what is allowed.
 
     Attributes:
@@ -81,6 +82,7 @@ class Options:
     scope: str = "loop"
     fallback: str = field(default_factory=env.FALLBACK.get)
     numerics: str = field(default_factory=env.NUMERIC.get)
+    trial: str = field(default_factory=env.TRIAL.get)
     templates: Mapping[str, str] = field(default_factory=Templates)
     device: str | None = None
     max_patterns: int = 8192

@@ -146,9 +146,10 @@ class _Run:
         plans = self.plan(module)
         written = self.generate(module, [c for plan in plans for c in plan.chosen])
         stitches = self.build(written)
-        data = self.data
+        data, rewrite = self.data, None
         if self.builder and stitches:
             data, stitches = self.write(module, stitches)
+            rewrite = partial(self.rewritten, module)
         return Stitched(
             self.name,
             data,
@@ -159,6 +160,7 @@ class _Run:
             self.timings,
             self.data,
             self.evidence,
+            rewrite,
         )
 
     def read(self) -> Module:
@@ -285,11 +287,19 @@ class _Run:
                     self.leave(one.chosen, str(error))
             if not written:
                 return self.data, ()
-            loading = loading_config(_artifact(one) for one, _ in written)
-            load = Preparation("fusionstitch_load", LOAD_TARGET, loading)
-            data = export(module, [call for _, call in written], load)
-            verify_module(data)
-            return attach(data, self.literals), tuple(one for one, _ in written)
+            data = self.exported(module, written)
+            return data, tuple(one for one, _ in written)
+
+    def rewritten(self, module: Module, stitches: Sequence[Stitch]) -> bytes:
+        """The module with these of the kernels that `write` has put into it."""
+        return self.exported(module, [(one, self.replacement(module, one)) for one in stitches])
+
+    def exported(self, module: Module, written: Sequence[tuple[Stitch, Replacement]]) -> bytes:
+        loading = loading_config(_artifact(one) for one, _ in written)
+        load = Preparation("fusionstitch_load", LOAD_TARGET, loading)
+        data = export(module, [call for _, call in written], load)
+        verify_module(data)
+        return attach(data, self.literals)
 
     def replacement(self, module: Module, one: Stitch) -> Replacement:
         pattern, kernel = one.chosen.pattern, one.kernel

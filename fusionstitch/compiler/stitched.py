@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.compiler.built import Built
@@ -67,6 +68,9 @@ class Stitched:
         timings: seconds of each pass
         given: the HloModuleProto that came in
         evidence: what was measured for the plans
+        rewrite: gives the module with some of the stitches alone; None where nothing was built
+        program: what it is kept under for later processes; "" where it is not
+        trial: what its trial has shown, as a sentence; "" where there was none
     """
 
     name: str
@@ -78,9 +82,25 @@ class Stitched:
     timings: dict[str, float] = field(default_factory=dict)
     given: bytes = b""
     evidence: Evidence = field(default_factory=Evidence)
+    rewrite: Callable[[Sequence[Stitch]], bytes] | None = None
+    program: str = ""
+    trial: str = ""
 
     def __post_init__(self) -> None:
         listed(self, "plans", "stitches", "fallbacks")
+
+    def only(self, stitches: Sequence[Stitch], reason: str) -> Stitched:
+        """The same with these of its patterns carried out and the others left to XLA, for this
+        reason; where `rewrite` is missing, without a module of its own."""
+        kept = {id(one) for one in stitches}
+        ops = [one.chosen.pattern.ops for one in self.stitches if id(one) not in kept]
+        left = tuple(Fallback(tuple(op.name for op in names), reason) for names in ops)
+        return replace(
+            self,
+            module=self.rewrite(stitches) if self.rewrite and stitches else self.given,
+            stitches=tuple(stitches),
+            fallbacks=(*self.fallbacks, *left),
+        )
 
     def __repr__(self) -> str:
         return brief(

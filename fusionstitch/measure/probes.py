@@ -64,6 +64,18 @@ def clock(operands: int) -> Kernel:
     return handwritten(f"fs_probe_clock_{operands}", parameters, body, 1, block=1)
 
 
+def gate() -> Kernel:
+    """One thread that spins for the nanoseconds that its operand holds."""
+    body = """  unsigned long long start, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  do {
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  } while (now - start < *nanoseconds);
+  *held = *nanoseconds;"""
+    parameters = "const unsigned* nanoseconds, unsigned* held"
+    return handwritten("fs_probe_gate", parameters, body, 1, block=1)
+
+
 def copy(grid: int) -> Kernel:
     """Copies the third argument's number of 16-byte pieces, four in flight per thread."""
     body = f"""  const long long step = (long long)gridDim.x * {BLOCK};

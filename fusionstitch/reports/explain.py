@@ -39,6 +39,8 @@ def explain(stitched: Stitched | None) -> str:
         f"{foreign.line(stitched.name) or 'program'} for {stitched.device.name}: "
         f"{count(stitched.stitches, 'pattern')} in {count(stitched.kernels, 'kernel')}"
     ]
+    if stitched.trial:
+        lines.append(f"tried beside XLA's program: {stitched.trial}")
     carried = {id(one.chosen): one for one in stitched.stitches}
     repeats = counting.runs_of(stitched.plans)
     for plan in stitched.plans:

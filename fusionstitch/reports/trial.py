@@ -181,12 +181,14 @@ class _Program:
         xla = lowered.compile()
         xla_s = time.perf_counter() - start
         ours = self.compiled()
-        stitched = ours.stitched
+        step("comparing with float64")
+        error, error_xla = self.errors(module, xla, ours)
+        stitched = ours.stitched  # its first run has decided who serves it
         if stitched is None:
             self.notes.append("nothing was stitched in the compiled program")
             stitched = self.alone(step)
-        step("comparing with float64")
-        error, error_xla = self.errors(module, xla, ours)
+        elif stitched.trial:
+            self.notes.append(f"tried beside XLA's program: {stitched.trial}")
         measured: dict[str, Any] = {}
         if self.backend == "cuda":
             step("timing")

@@ -14,6 +14,7 @@ from fusionstitch.roads.road import Find, Jit, Lower, Road, name_of, warn, warn_
 from fusionstitch.runtime.apart import alone, apart
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.supported import jax_version
+from fusionstitch.trial import triable
 
 
 def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options: Options) -> Road:
@@ -52,6 +53,10 @@ def choose(fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options
     else:
         prepared = apart(lambda: prepare(options))
     if not isinstance(prepared, Failed):
+        if triable.in_this_process(options, prepared.device):
+            from fusionstitch.roads.cuda_tried import CudaTried
+
+            return CudaTried(fun, plain, jit, keywords, options, prepared)
         return Cuda(fun, plain, jit, keywords, options, prepared)
     error = prepared.error  # a broken installation raises what it likes
     if options.fallback == "error":
@@ -75,6 +80,10 @@ class Plain:
         self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
     ) -> tuple[Any, Find]:
         return lowered.compile(*args, **keywords), lambda: None
+
+    def cache_size(self) -> int:
+        size: int = self.call._cache_size()
+        return size
 
     def clear_cache(self) -> None:
         self.call.clear_cache()

@@ -5,80 +5,33 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
 
 from fusionstitch import env
 from fusionstitch.compiler import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
-from fusionstitch.roads import behind
+from fusionstitch.roads import behind, recall
 from fusionstitch.roads.recovery import Recovery, jax_runtime_error
 from fusionstitch.roads.road import Find, Jit, Lower, Once, left, name_of, warn
+from fusionstitch.roads.variants import variant
+from fusionstitch.trial.asked import asked_of
+from fusionstitch.trial.outcome import ATTEMPTS
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.costmodel.devices import Device
     from fusionstitch.roads.recall import Kept
-    from fusionstitch.runtime.xla_pass import Event
     from fusionstitch.tuning.tuned import Tuned
 
 logger = logging.getLogger(__name__)
 
-#: What decides the code of a marked module, by the token in its mark.
+#: How long the part of a mark's token is that all attempts at a function share.
+_TOKEN = 16
+#: What decides the code of a marked module, by that part.
 _marked: dict[str, tuple[Options, Device, Tuned]] = {}
-
-
-class _Marked:
-    """The user's function under a marked name; JAX's messages show the function itself.
-
-    It lives as long as that function (see `_marked_function`), so it may not keep it alive: `held`
-    gives it.
-    """
-
-    def __init__(self, held: Callable[[], Callable[..., Any] | None], name: str):
-        self._held = held
-        #: who wants to know that it is traced anew
-        self.recoveries: WeakSet[Recovery] = WeakSet()
-        self.__module__ = getattr(self.__wrapped__, "__module__", __name__)
-        self.__doc__ = self.__wrapped__.__doc__
-        self.__name__ = name
-        self.__qualname__ = getattr(self.__wrapped__, "__qualname__", name_of(self.__wrapped__))
-
-    @property
-    def __wrapped__(self) -> Callable[..., Any]:
-        fun = self._held()
-        assert fun is not None, "a Jitted holds its function"
-        return fun
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        for recovery in self.recoveries:
-            recovery.tracing()
-        return self.__wrapped__(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return repr(self.__wrapped__)
-
-
-#: The marked functions of each function, by name.
-_functions: WeakKeyDictionary[Callable[..., Any], dict[str, _Marked]] = WeakKeyDictionary()
-
-
-def _marked_function(fun: Callable[..., Any], name: str) -> _Marked:
-    """`fun` under a marked name: the same object each time, so that, as under jax.jit, two jits of
-    one function share what was traced and compiled."""
-    try:
-        known = _functions.setdefault(fun, {})
-    except TypeError:  # neither hashable nor weakly referable
-        return _Marked(lambda: fun, name)
-    marked = known.get(f"{name}")
-    if marked is None:
-        marked = known[f"{name}"] = _Marked(weakref.ref(fun), name)
-    # equal but not the same: bound methods
-    return marked if marked._held() is fun else _Marked(lambda: fun, name)
 
 
 @dataclass(frozen=True)
@@ -108,7 +61,7 @@ def prepare(options: Options) -> Prepared:
         from fusionstitch.compiler import override
 
         content += override.token()
-    token = hashlib.sha256(content.encode()).hexdigest()[:16]
+    token = hashlib.sha256(content.encode()).hexdigest()[:_TOKEN]
     for verdict in (
         cuda.register_launcher(builders.store()),
         xla_pass.register(_inside_xla),
@@ -139,7 +92,7 @@ class Cuda:
         self.name, self.tell = name_of(fun), Once()
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
         self.plain = plain
-        marked = _marked_function(fun, marked_name(self.name, self.token))
+        marked = variant(fun, marked_name(self.name, self.token))
         marked.recoveries.add(self.recovery)
         self.own = self.jitted = jit(marked, **keywords)
         self.whose = behind.known(self.name, self.token)
@@ -165,7 +118,6 @@ class Cuda:
     def compile(
         self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
     ) -> tuple[Any, Find]:
-        from fusionstitch.roads import recall
         from fusionstitch.runtime import xla_pass
 
         def stitched() -> tuple[Any, Find]:
@@ -173,36 +125,41 @@ class Cuda:
             return stage, lambda: recall.find(stage.as_text(), events)
 
         def unstitched() -> tuple[Any, Find]:
-            return plain().compile(*args, **keywords), lambda: self._unstitched(events)
+            compiled = plain().compile(*args, **keywords)
+            return compiled, lambda: self.unstitched(recall.find("", events))
 
         with xla_pass.collect(self.token) as events:
             found = self.recovery.compile(stitched, unstitched)
         behind.settle(self.whose, self.tell)
         return found
 
-    def _unstitched(self, events: Sequence[Event]) -> Stitched:
+    def unstitched(self, planned: Stitched | None) -> Stitched:
         """What was planned for a program that is left to XLA, and why."""
         from fusionstitch.compiler.stitched import Fallback, Stitched
-        from fusionstitch.roads import recall
 
-        planned = recall.find("", events) or Stitched(self.name, b"", self.device)
+        planned = planned or Stitched(self.name, b"", self.device)
         fallbacks = (*planned.fallbacks, Fallback((), self.recovery.failed))
         return dataclasses.replace(planned, module=planned.given, stitches=(), fallbacks=fallbacks)
+
+    def cache_size(self) -> int:
+        size: int = self.jitted._cache_size()
+        return size
 
     def clear_cache(self) -> None:
         self.plain.clear_cache()
         self.jitted.clear_cache()
 
 
-def _inside_xla(module: bytes, token: str) -> bytes | None:
+def _inside_xla(module: bytes, mark: str) -> bytes | None:
     """The pass: what XLA compiles instead of a marked module, or None to leave it."""
     from fusionstitch.runtime import xla_pass
 
+    token = mark[:_TOKEN]
     if token not in _marked:
         return None
     name = (xla_pass.read_mark(module) or ("a program", ""))[0]
     try:
-        return _stitched(module, token, name)
+        return _stitched(module, mark, name)
     except StitchError as error:
         behind.leave_error(name, token, error)
         raise
@@ -216,18 +173,35 @@ def _inside_xla(module: bytes, token: str) -> bytes | None:
         raise
 
 
-def _stitched(module: bytes, token: str, name: str) -> bytes | None:
+def _stitched(module: bytes, mark: str, name: str) -> bytes | None:
     from fusionstitch.runtime import xla_pass
 
-    if (kept := _kept(module, token)) is not None:
+    if (kept := _kept(module, mark)) is not None:
         logger.info("%s is known: what became of it is taken from the cache", name)
         xla_pass.publish(kept)
         return kept.module
+    options = _marked[mark[:_TOKEN]][0]
+    result = _asked_for(module, mark) or _planned(module, mark, name)
+    result = dataclasses.replace(result, program=_keep(module, mark, options, result))
+    xla_pass.publish(result)
+    return result.module if result.stitches else None
+
+
+def _asked_for(module: bytes, mark: str) -> Stitched | None:
+    """What a trial wants tried in the place of a whole plan. A later process whose cache has lost
+    that plans anew and tries again."""
+    if mark[_TOKEN:] in ("", ATTEMPTS[0]):
+        return None
+    asked = asked_of(mark[:_TOKEN])
+    return asked.instead if asked is not None else None
+
+
+def _planned(module: bytes, mark: str, name: str) -> Stitched:
     from fusionstitch.compiler import builders, core
     from fusionstitch.guard.live import judge_for
     from fusionstitch.runtime import nvrtc
 
-    options, device, tuned = _marked[token]
+    options, device, tuned = _marked[mark[:_TOKEN]]
 
     def ahead() -> None:
         if nvrtc.remembered(builders.store()) is None:
@@ -245,28 +219,23 @@ def _stitched(module: bytes, token: str, name: str) -> bytes | None:
             judge=judge_for(options, device, tuned),
             ahead=ahead,
         )
-    xla_pass.publish(result)
     if (why := left(result)) is not None:
         behind.leave_reason(name, *why)
-    _keep(module, token, options, result)
-    return result.module if result.stitches else None
+    return result
 
 
-def _kept(module: bytes, token: str) -> Kept | None:
+def _kept(module: bytes, mark: str) -> Kept | None:
     """What an earlier process made of a module; a cache that fails costs time alone."""
-    from fusionstitch.roads import recall
-
     try:
-        return recall.look(module, token)
+        return recall.look(module, mark)
     except Exception:
         logger.debug("a kept program was not read", exc_info=True)
         return None
 
 
-def _keep(module: bytes, token: str, options: Options, result: Stitched) -> None:
-    from fusionstitch.roads import recall
-
+def _keep(module: bytes, mark: str, options: Options, result: Stitched) -> str:
     try:
-        recall.keep(module, token, options, result)
+        return recall.keep(module, mark, options, result)
     except Exception:
         logger.debug("%s was not kept", result.name, exc_info=True)
+        return ""

@@ -110,6 +110,10 @@ class Emulated:
         self.settle()
         return compiled, lambda: found
 
+    def cache_size(self) -> int:
+        size: int = self.jitted._cache_size()
+        return size
+
     def clear_cache(self) -> None:
         self.plain.clear_cache()
         self.jitted.clear_cache()

@@ -29,6 +29,7 @@ from fusionstitch.hlo.detached import detach
 from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import alone
+from fusionstitch.trial.outcome import LEFT
 from fusionstitch.tuning import tuned
 from fusionstitch.version import code
 
@@ -47,16 +48,17 @@ _LEVEL = 1
 class Kept:
     """A program as an earlier process left it: `module` is what XLA gets instead of the one it
     offers, None to leave that alone; its plan follows from `given`, which is offered, and `facts`
-    of the process that made it."""
+    of the process that made it; `program` names both."""
 
     module: bytes | None
     given: bytes
     facts: bytes
+    program: str
 
 
-def keep(module: bytes, token: str, options: Options, result: Stitched) -> None:
+def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
     """Remembers what `result` was made from; what it became, too, unless that may be another thing
-    the next time."""
+    the next time. Returns what it is kept under."""
     store = builders.store()
     head = {
         "options": dataclasses.asdict(options),
@@ -64,6 +66,7 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> None:
         "evidence": {
             key: dataclasses.asdict(found) for key, found in result.evidence.comparisons.items()
         },
+        "left_out": [one.ops for one in result.fallbacks if one.reason == LEFT],
     }
     read, _ = detach(module)  # what planning does not look at would take most of the time and space
     data = json.dumps(head, sort_keys=True).encode() + b"\n" + zlib.compress(read)
@@ -73,9 +76,11 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> None:
         known = (store.get(f"programs-{key}") or b"").decode("ascii", "replace").split()
         newest = [program, *(other for other in known if other != program)][:_PROGRAMS]
         store.put(f"programs-{key}", " ".join(newest).encode())
-    if result.evidence.whole and not result.fallbacks:
+    failed = [one for one in result.fallbacks if one.reason != LEFT]
+    if result.evidence.whole and not failed:
         became = zlib.compress(result.module, _LEVEL) if result.stitches else b""
         store.put(_key(module, token), program.encode() + b"\n" + became)
+    return program
 
 
 def look(module: bytes, token: str) -> Kept | None:
@@ -89,7 +94,8 @@ def look(module: bytes, token: str) -> Kept | None:
     if not named or (data := _program(program)) is None:
         return None
     given, _ = detach(module)
-    return Kept(zlib.decompress(became) if became else None, given, data.partition(b"\n")[0])
+    facts = data.partition(b"\n")[0]
+    return Kept(zlib.decompress(became) if became else None, given, facts, program)
 
 
 def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
@@ -150,7 +156,19 @@ def _planned(facts: Any, module: bytes) -> Stitched:
     evidence = {key: Comparison(**found) for key, found in facts["evidence"].items()}
     results = tuned.load(device)
     judge = live.recorded(options, results, evidence)
-    return core.stitch(module, options, device, None, tuned=results, judge=judge)
+    found = core.stitch(module, options, device, None, tuned=results, judge=judge)
+    left_out = set(map(tuple, facts["left_out"]))
+    names = {id(one): tuple(op.name for op in one.chosen.pattern.ops) for one in found.stitches}
+    stayed = [one for one in found.stitches if names[id(one)] not in left_out]
+    return found.only(stayed, LEFT) if left_out else found
+
+
+def again(program: str) -> Stitched | None:
+    """What was kept under this name, planned once more."""
+    if not program or (data := _program(program)) is None:
+        return None
+    facts, _, packed = data.partition(b"\n")
+    return alone(partial(_read, facts, zlib.decompress(packed)))
 
 
 def _key(module: bytes, token: str) -> str:

@@ -62,7 +62,7 @@ class Recovery:
                 raise
             failure = error
         compiled = plain()  # what fails here as well is not ours to tell
-        self._leave(f"XLA refused the stitched program: {_first_line(failure)}", failure)
+        self.leave(f"XLA refused the stitched program: {_first_line(failure)}", failure)
         return compiled
 
     def call(self, jitted: Any, args: Any, kwargs: Any) -> Any:
@@ -103,10 +103,10 @@ class Recovery:
             raise failure
         results = self.plain(*args, **kwargs)  # what fails here as well is not ours to tell
         _wait(results)
-        self._leave(f"{what}: {_first_line(failure)}", failure)
+        self.leave(f"{what}: {_first_line(failure)}", failure)
         return results
 
-    def _leave(self, why: str, failure: BaseException) -> None:
+    def leave(self, why: str, failure: BaseException) -> None:
         """Leaves the function to XLA; raises where the user wants to know."""
         if self.fallback == "error":
             raise StitchError(

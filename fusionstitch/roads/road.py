@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 #: Finds, when asked, what was stitched in a compiled program.
 Find: TypeAlias = Callable[[], "Stitched | None"]
-#: Lowers the program once more, as jax.jit: JAX's Lowered.
-Lower: TypeAlias = Callable[[], Any]
+#: Lowers the program once more, as jax.jit or by the jit that it is given: JAX's Lowered.
+Lower: TypeAlias = Callable[..., Any]
 Jit: TypeAlias = Callable[..., Any]
 
 
 class Road(Protocol):
     """What `fs.jit` hands its work to.
 
-    `own` is the jax.jit that traces the user's function itself: the only one that does, so that
-    calls, stages and shapes share their traces as under jax.jit. `jitted` is the jax.jit that runs.
+    `own` is the jax.jit that stages and shapes are asked of; calls share its traces of the user's
+    function, as under jax.jit.
     """
 
     own: Any
-    jitted: Any
 
-    def call(self, /, *args: Any, **kwargs: Any) -> Any:
+    @property
+    def call(self) -> Callable[..., Any]:
         """Runs the function as jax.jit would."""
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
@@ -42,6 +42,9 @@ class Road(Protocol):
         self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
     ) -> tuple[Any, Find]:
         """JAX's Compiled, and how to find what was stitched in it; `plain` lowers as jax.jit."""
+
+    def cache_size(self) -> int:
+        """How many programs are compiled for calls."""
 
     def clear_cache(self) -> None:
         """Forgets what was traced and compiled."""

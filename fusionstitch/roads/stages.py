@@ -111,9 +111,13 @@ class Compiled(_Program):
 
     @property
     def stitched(self) -> Stitched | None:
-        """What the compiler did, or None where nothing was to be stitched (no GPU, say)."""
+        """What the compiler did, or None where nothing was to be stitched (no GPU, say). Where a
+        trial has yet to decide, that of the stitched program."""
         if self._found is None:
-            self._found = self._find()
+            found = self._find()
+            if getattr(self._stage, "is_undecided", False):
+                return found
+            self._found = found
         return self._found
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fusionstitch.hlo.graph import Graph
-from fusionstitch.roads import cuda as road_cuda
+from fusionstitch.roads import variants
 from fusionstitch.runtime import xla_pass
 from tests.behaviour.table import Jit, mixed
 
@@ -103,17 +103,17 @@ def test_clear_cache_releases_what_was_compiled(emulated: Jit) -> None:
 
 
 def test_marked_functions_live_as_long_as_the_users(marked: Jit) -> None:
-    before = len(road_cuda._functions)
+    before = len(variants._variants)
 
     def fun(x: jax.Array) -> jax.Array:
         return mixed(x)
 
     for _ in range(3):
         marked(fun)(X)
-    assert len(road_cuda._functions) == before + 1
+    assert len(variants._variants) == before + 1
     del fun
     gc.collect()
-    assert len(road_cuda._functions) == before
+    assert len(variants._variants) == before
 
 
 def test_events_of_the_pass_are_kept_by_listeners_only() -> None:

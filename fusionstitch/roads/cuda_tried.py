@@ -1,0 +1,194 @@
+"""The road inside XLA with trials: each new program runs both ways, the faster one serves it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.arguments import Statics
+from fusionstitch.options import Options
+from fusionstitch.roads import behind, recall
+from fusionstitch.roads.cuda import Cuda, Prepared
+from fusionstitch.roads.marked_name import marked_name
+from fusionstitch.roads.recovery import jax_runtime_error
+from fusionstitch.roads.road import Find, Jit, Lower, name_of
+from fusionstitch.roads.served import Served
+from fusionstitch.roads.tried import Contest, Program, lost, told
+from fusionstitch.roads.variants import (
+    NewProgram,
+    is_op_by_op,
+    tracing,
+    under_a_trace,
+    variant,
+)
+from fusionstitch.trial import outcome, triable
+from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class _Variants:
+    """The jits of one function. One that is `free` is traced unasked."""
+
+    fun: Callable[..., Any]
+    make: Jit
+    keywords: Mapping[str, Any]
+    token: str
+
+    def jit(self, kind: str, free: bool = False) -> Any:
+        """That of XLA, of an attempt, or of the pass alone."""
+        mark = self.token + ("" if kind == DIRECT else kind)
+        name = name_of(self.fun)
+        name = name if kind == XLA else marked_name(name, mark)
+        return self.make(variant(self.fun, name, self.keywords, free), **self.keywords)
+
+    @property
+    def donates(self) -> bool:
+        given = (self.keywords.get(name) for name in ("donate_argnums", "donate_argnames"))
+        return any(one not in (None, (), [], "") for one in given)
+
+
+class CudaTried(Cuda):
+    """Jits of the function under several names: what serves a program is decided when it is first
+    called (see `fusionstitch.trial`)."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        plain: Any,
+        jit: Jit,
+        keywords: Any,
+        options: Options,
+        prepared: Prepared,
+    ):
+        variants = _Variants(fun, jit, keywords, prepared.token)
+        own = variants.jit(XLA, free=True)
+        super().__init__(fun, own, jit, keywords, options, prepared)
+        self.variants, self.own = variants, own
+        self.served = Served(variants.jit, Statics(fun, keywords))
+
+    def call(self, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            results = self.served.call(*args, **kwargs)
+        except NewProgram:
+            new = True
+        except jax_runtime_error() as error:
+            if self.served.kinds == {XLA}:
+                raise
+            new, results = False, self.recovery.instead(error, self.served.call, args, kwargs)
+            self._left()
+        else:
+            new = False
+        if new:  # not inside of `except`: the user's errors are to have no context of ours
+            results = self._new(args, kwargs)
+        if behind.reasons or behind.errors:
+            behind.settle(self.whose, self.tell)
+        return results
+
+    def _left(self) -> None:
+        """Has XLA serve every call, once a stitched program has failed."""
+        if self.recovery.failed:
+            self.served.call = self.own
+
+    def _new(self, args: Any, kwargs: Any) -> Any:
+        """The first run of a program, after it was decided who serves it."""
+        if under_a_trace((args, kwargs)) or is_op_by_op():
+            return self.jitted(*args, **kwargs)
+        kind = self._serving(args, kwargs)
+        self.served.add(args, kwargs, kind)
+        self._left()
+        self.served.forget_losers()
+        with tracing():
+            jitted = self.served.jit(kind)
+            if kind == XLA:
+                return jitted(*args, **kwargs)
+            self.recovery.tracing()
+            results = self.recovery.call(jitted, args, kwargs)
+        self._left()
+        return results
+
+    def _serving(self, args: Any, kwargs: Any) -> str:
+        """Who serves the program of a call: as is known, or as a trial shows."""
+        jit = self.served.jit
+        with tracing():
+            traced = jit(XLA).trace(*args, **kwargs)
+            text = traced.lower().as_text()
+        key = self._key(text, {})
+        if (found := outcome.known(key)) is not None:
+            return found.serves
+        if not (verdict := triable.program(traced.jaxpr.effects, text)):
+            logger.info("%s is not tried: %s", self.name, verdict.reason)
+            return DIRECT
+        program = self._program(
+            compile=lambda kind: jit(kind).trace(*args, **kwargs).lower().compile(),
+            run=lambda kind, _: jit(kind),
+            key=key,
+        )
+        return program.tried(args, kwargs, self.variants.donates, text).serves
+
+    def _program(
+        self,
+        compile: Callable[[str], Any],
+        run: Callable[[str, Any], Callable[..., Any]],
+        key: str,
+    ) -> Program:
+        settle = functools.partial(behind.settle, self.whose, self.tell)
+        leave = self.recovery.leave
+        return Program(self.name, self.token, self.device, compile, run, settle, leave, key)
+
+    def _key(self, text: str, compiling: Mapping[str, Any]) -> str:
+        """What the outcome of a program with this text is kept under."""
+        import jax
+
+        how = {**(self.variants.keywords.get("compiler_options") or {}), **compiling}
+        where = f"{jax.local_devices()[0].device_kind} {sorted(how.items(), key=str)}"
+        return outcome.key_of(text, self.token, where)
+
+    def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
+        return self.own.trace(*args, **kwargs)
+
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
+        """XLA's program, which `lowered` is, or the stitched one: as is known, or for a trial that
+        the first call holds."""
+        text = lowered.as_text()
+        key = self._key(text, {"": args, **keywords} if args or keywords else {})
+        found = outcome.known(key)
+        tried = found is None and triable.program(traced.jaxpr.effects, text)
+        kind = found.serves if found is not None else ATTEMPTS[0] if tried else DIRECT
+
+        def compile(kind: str) -> Any:
+            asked = lowered if kind == XLA else plain(self.variants.jit(kind, free=True))
+            return asked.compile(*args, **keywords)
+
+        program = self._program(compile, lambda kind, compiled: compiled, key)
+
+        def stitched() -> tuple[Any, Find]:
+            attempt = program.attempt(kind)
+            if found is not None:
+                return attempt.call, lambda: told(attempt.find(), found)
+            if not tried or not attempt.stitched:
+                return attempt.call, attempt.find
+            contest = Contest(program, attempt, self.variants.donates, text)
+            return contest, contest.find
+
+        def unstitched() -> tuple[Any, Find]:
+            return compile(XLA), lambda: self.unstitched(program.planned)
+
+        if kind == XLA and found is not None:
+            return compile(XLA), lambda: lost(recall.again(found.program), found)
+        compiled = self.recovery.compile(stitched, unstitched)
+        behind.settle(self.whose, self.tell)
+        return compiled
+
+    def cache_size(self) -> int:
+        return self.served.cache_size()
+
+    def clear_cache(self) -> None:
+        super().clear_cache()
+        self.served.clear()

@@ -1,0 +1,201 @@
+"""The trial of one program of a jitted function: its executables, and which of them serves."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fusionstitch.errors import MeasureError
+from fusionstitch.hlo.brief import brief
+from fusionstitch.roads import recall
+from fusionstitch.roads.variants import tracing
+from fusionstitch.runtime import xla_pass
+from fusionstitch.trial import outcome, triable
+from fusionstitch.trial.asked import Asked, on_trial
+from fusionstitch.trial.outcome import DIRECT, XLA, Outcome
+from fusionstitch.trial.runs import Runs
+
+if TYPE_CHECKING:
+    from fusionstitch.compiler.stitched import Stitched
+    from fusionstitch.costmodel.devices import Device
+    from fusionstitch.trial.sides import Clock
+    from fusionstitch.trial.trial import Attempt
+
+logger = logging.getLogger(__name__)
+
+#: What is said where a trial would wait for itself.
+BUSY = "A program that calls back is on trial, and this one may be part of it."
+
+
+@dataclass(eq=False)
+class Program:
+    """A program of a function.
+
+    Attributes:
+        name: the function's
+        token: of the function's marks
+        device: the profile that is planned for
+        compile: compiles it for XLA, for an attempt or for the pass alone: JAX's Compiled
+        run: how the executable of a kind is called
+        settle: tells what the pass left behind, and raises what was asked for
+        refuse: is told why, and by what error, a stitched executable cannot be had or run
+        key: what its outcome is kept under
+        attempts: the stitched executables that there are
+        planned: what the pass made of the first of them, also where XLA refused that
+    """
+
+    name: str
+    token: str
+    device: Device
+    compile: Callable[[str], Any]
+    run: Callable[[str, Any], Callable[..., Any]]
+    settle: Callable[[], None]
+    refuse: Callable[[str, BaseException], None]
+    key: str
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    planned: Stitched | None = None
+
+    def attempt(self, kind: str) -> Attempt:
+        """A stitched executable, compiled where it is not yet. Raises what XLA does."""
+        if kind not in self.attempts:
+            self.attempts[kind] = self._attempt(kind)
+        return self.attempts[kind]
+
+    def tried(self, args: Any, kwargs: Any, donates: bool, text: str) -> Outcome:
+        """Who serves it, after a trial with these arguments, which stay as they are."""
+        from fusionstitch.trial.trial import AttemptFailed, Trial
+
+        asked = Asked(self.token, triable.calls_back(text))
+        with on_trial(asked) as held, tracing():
+            if not held:
+                return Outcome(XLA, BUSY)
+            if (known := outcome.known(self.key)) is not None:  # another thread was faster
+                return known
+            if not (verdict := triable.now()):
+                return Outcome(DIRECT, verdict.reason)
+            runs = Runs(args, kwargs, donates)
+            began = time.perf_counter()
+            try:
+                found = Trial(self._xla, self.attempt, runs, self._clock(runs)).hold(asked)
+            except AttemptFailed as failed:
+                self.refuse(failed.why, failed.error)
+                return Outcome(XLA, failed.why)
+            outcome.keep(self.key, found)
+            logger.info("%s: %s (%.2f s)", self.name, found.reason, time.perf_counter() - began)
+            return found
+
+    def _xla(self) -> tuple[Callable[..., Any], int]:
+        compiled = self.compile(XLA)
+        memory = compiled.memory_analysis()
+        size = 0 if memory is None else memory.output_size_in_bytes + memory.temp_size_in_bytes
+        return self.run(XLA, compiled), size
+
+    def _attempt(self, kind: str) -> Attempt:
+        from fusionstitch.trial.trial import Attempt
+
+        with xla_pass.collect(self.token + ("" if kind == DIRECT else kind)) as events:
+            try:
+                compiled = self.compile(kind)
+            finally:
+                planned, program = planned_in(events)
+                self.planned = self.planned or planned
+        self.settle()
+        keys = events[-1].keys if events else xla_pass.keys_in(compiled.as_text())
+
+        def find() -> Stitched | None:
+            return planned or recall.find(compiled.as_text(), events)
+
+        return Attempt(self.run(kind, compiled), bool(keys), planned, program, find)
+
+    def _clock(self, runs: Runs) -> Clock | None:
+        """What reads spans, for programs of one device."""
+        from fusionstitch.measure.spans import spans
+
+        if len(runs.devices) != 1:
+            return None
+        try:
+            return spans(self.device, runs.devices[0])
+        except MeasureError as error:
+            logger.info("%s is timed by the host alone: %s", self.name, error)
+            return None
+
+
+def planned_in(events: Sequence[xla_pass.Event]) -> tuple[Stitched | None, str]:
+    """What a compile stitched, and what its plan is kept under, as far as the pass has seen it."""
+    from fusionstitch.compiler.stitched import Stitched
+
+    for event in reversed(events):
+        if isinstance(event.result, Stitched):
+            return event.result, event.result.program
+        if isinstance(event.result, recall.Kept):
+            return None, event.result.program
+    return None, ""
+
+
+class Contest:
+    """A program compiled ahead of time, both ways: its first call is a trial, and the winner serves
+    that call and all others. All else is asked of the stitched one before that, and of the winner
+    after it."""
+
+    def __init__(self, program: Program, attempt: Attempt, donates: bool, text: str):
+        self._program, self._attempt = program, attempt
+        self._stage, self._find = attempt.call, attempt.find
+        self._trial: tuple[bool, str] | None = donates, text
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if (trial := self._trial) is not None:
+            self._decided(self._program.tried(args, kwargs, *trial))
+        return self._stage(*args, **kwargs)
+
+    def _decided(self, found: Outcome) -> None:
+        if found.serves == XLA:
+            planned = self._find
+            self._stage = self._program.compile(XLA)
+            self._find = lambda: lost(planned(), found)
+        else:
+            attempt = self._program.attempt(found.serves)
+            self._stage = attempt.call
+            self._find = lambda: told(attempt.find(), found)
+        self._trial = None
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it has yet to be called."""
+        return self._trial is not None
+
+    def find(self) -> Stitched | None:
+        """What is stitched in it, and why."""
+        return self._find()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._stage, name)
+
+    def __repr__(self) -> str:
+        return brief(repr(self._stage))
+
+
+def told(planned: Stitched | None, found: Outcome) -> Stitched | None:
+    """What is stitched in a program, with what its trial has shown."""
+    return None if planned is None else dataclasses.replace(planned, trial=found.reason)
+
+
+def lost(planned: Stitched | None, found: Outcome) -> Stitched | None:
+    """What was planned for a program that XLA serves, and why it does."""
+    from fusionstitch.compiler.stitched import Fallback
+
+    if planned is None or not planned.stitches:
+        return planned
+    whole = Fallback((), found.reason)
+    return dataclasses.replace(
+        planned,
+        module=planned.given,
+        stitches=(),
+        fallbacks=(*planned.fallbacks, whole),
+        trial=found.reason,
+    )

@@ -1,0 +1,154 @@
+"""One function under several names: XLA compiles a program of its own for each.
+
+A variant is what jax.jit is given in the place of the user's function: it has a name, which may
+carry a mark for the pass, and hands its arguments on to an inlined jit of the function. So all
+variants share what was traced, and the user's Python runs as often as under jax.jit.
+
+A variant that a call traces anew says so by raising `NewProgram` before it runs any of the user's
+code: the caller then decides what is to run. On a thread that is `tracing` it lets the trace pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from fusionstitch.roads.original import plain_jit
+from fusionstitch.roads.recovery import Recovery
+from fusionstitch.roads.road import name_of
+
+#: The keywords of jax.jit by which a trace is cached.
+_STATIC = ("static_argnums", "static_argnames")
+
+
+class NewProgram(BaseException):
+    """A call needs a program that this variant has not been traced for. No `except Exception` is
+    to take it for an error."""
+
+
+class _Thread(threading.local):
+    """How many `tracing` contexts this thread is in."""
+
+    depth = 0
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[None]:
+    """Variants may be traced on this thread."""
+    _thread.depth += 1
+    try:
+        yield
+    finally:
+        _thread.depth -= 1
+
+
+class Variant:
+    """The user's function under another name; JAX's messages show the function itself.
+
+    It lives as long as that function (see `variant`), so it may not keep it alive: `held` gives it.
+    """
+
+    def __init__(
+        self,
+        held: Callable[[], Callable[..., Any] | None],
+        name: str,
+        free: bool,
+        inner: Callable[[Callable[..., Any]], Callable[..., Any]],
+    ):
+        self._held, self._free, self._inner = held, free, inner
+        #: who wants to know that it is traced anew
+        self.recoveries: WeakSet[Recovery] = WeakSet()
+        self.__module__ = getattr(self.__wrapped__, "__module__", __name__)
+        self.__doc__ = self.__wrapped__.__doc__
+        self.__name__ = name
+        self.__qualname__ = getattr(self.__wrapped__, "__qualname__", name_of(self.__wrapped__))
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        fun = self._held()
+        assert fun is not None, "a Jitted holds its function"
+        return fun
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if not self._free and not _thread.depth and _is_traced((args, kwargs)):
+            raise NewProgram
+        for recovery in self.recoveries:
+            recovery.tracing()
+        return self._inner(self.__wrapped__)(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+
+#: The variants of each function, by name, whether they are free, and what of it is static.
+_variants: WeakKeyDictionary[Callable[..., Any], dict[tuple[str, bool, str], Variant]] = (
+    WeakKeyDictionary()
+)
+
+
+def variant(
+    fun: Callable[..., Any],
+    name: str,
+    keywords: Mapping[str, Any] | None = None,
+    free: bool = True,
+) -> Variant:
+    """`fun` under a name: the same object each time, so that, as under jax.jit, two jits of one
+    function share what was traced and compiled.
+
+    With the `keywords` of its jit it shares traces with the function's other variants. One that is
+    `free` lets every trace pass.
+    """
+    static = {key: (keywords or {}).get(key) for key in _STATIC}
+    inner = _itself if keywords is None else functools.partial(_inlined, static)
+    key = f"{name}", free, "" if keywords is None else repr(static)
+    try:
+        known = _variants.setdefault(fun, {})
+    except TypeError:  # neither hashable nor weakly referable
+        return Variant(lambda: fun, name, free, inner)
+    found = known.get(key)
+    if found is None:
+        found = known[key] = Variant(weakref.ref(fun), name, free, inner)
+    # equal but not the same: bound methods
+    return found if found._held() is fun else Variant(lambda: fun, name, free, inner)
+
+
+def _itself(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return fun
+
+
+def _inlined(static: Mapping[str, Any], fun: Callable[..., Any]) -> Callable[..., Any]:
+    inlined: Callable[..., Any] = plain_jit()(fun, inline=True, **static)
+    return inlined
+
+
+def _is_traced(arguments: Any) -> bool:
+    """Whether a call is a trace, and no run of the function op by op."""
+    import jax
+
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
+
+
+def under_a_trace(arguments: Any) -> bool:
+    """Whether a call with these arguments is part of something else that is traced."""
+    import jax
+
+    if _is_traced(arguments):
+        return True
+    with jax.transfer_guard("allow"):
+        return isinstance(jax.device_put(0), jax.core.Tracer)
+
+
+def is_op_by_op() -> bool:
+    """Whether jit is off, so that functions run as Python has them."""
+    import jax
+
+    config: Any = jax.config
+    return bool(config.jax_disable_jit)

@@ -1,0 +1,109 @@
+"""What a trial came to, and where that is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.compiler import builders
+from fusionstitch.hlo.brief import brief
+from fusionstitch.runtime import xla_pass
+from fusionstitch.trial.sides import Times
+from fusionstitch.version import code
+
+logger = logging.getLogger(__name__)
+
+#: Who may serve a program: XLA's own executable, or the stitched one of an attempt. Each has a mark
+#: of its own, so that no loser stands in XLA's persistent cache under a winner's key.
+XLA = "xla"
+ATTEMPTS = ("c0", "c1", "c2")
+#: Stitched as the guard judges patterns, where there can be no trial.
+DIRECT = "direct"
+#: Why an attempt leaves a pattern of the plan to XLA.
+LEFT = "The program was no faster with it than XLA's, and its own gain was proven least."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Who serves a program, and why.
+
+    Attributes:
+        serves: `XLA`, or one of `ATTEMPTS`: all of the plan, or what was left of it
+        reason: a sentence for people
+        times: of each attempt beside XLA's executable, in order
+        program: what the plan is kept under; "" where nothing was stitched
+        program_us: the span of XLA's executable alone; None where it was not read
+    """
+
+    serves: str
+    reason: str
+    times: tuple[Times, ...] = ()
+    program: str = ""
+    program_us: float | None = None
+
+    def __repr__(self) -> str:
+        return brief(f"Outcome: {self.serves} serves. {self.reason}")
+
+    def to_json(self) -> bytes:
+        fields = {
+            "serves": self.serves,
+            "reason": self.reason,
+            "times": [one.to_dict() for one in self.times],
+            "program": self.program,
+            "program_us": self.program_us,
+        }
+        return json.dumps(fields, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Outcome:
+        """Raises ValueError, KeyError or TypeError for data that is none."""
+        fields: dict[str, Any] = json.loads(data)
+        if fields["serves"] not in (XLA, *ATTEMPTS):
+            raise ValueError(f"nobody is called {fields['serves']!r}")
+        times = tuple(Times.from_dict(one) for one in fields["times"])
+        us = fields["program_us"]
+        return cls(
+            fields["serves"],
+            str(fields["reason"]),
+            times,
+            str(fields["program"]),
+            None if us is None else float(us),
+        )
+
+
+def key_of(lowered: str, token: str, where: str) -> str:
+    """What an outcome belongs to: a program as JAX lowers it, without lines of files; what its mark
+    covers; the code here; and `where`, the devices and options it is compiled for."""
+    import jax
+
+    given = (lowered, token, where, code(), jax.__version__, xla_pass.flags())
+    return hashlib.sha256("\0".join(given).encode()).hexdigest()
+
+
+#: What this process knows: by `key_of`.
+_known: dict[str, Outcome] = {}
+
+
+def known(key: str) -> Outcome | None:
+    """The outcome of this program, from this process or an earlier one."""
+    if (found := _known.get(key)) is not None:
+        return found
+    data = builders.store().get(f"trial-{key}")
+    if data is None:
+        return None
+    try:
+        found = _known[key] = Outcome.from_json(data)
+    except (ValueError, KeyError, TypeError) as error:  # another version's, or damaged
+        logger.debug("a kept outcome cannot be read: %s", error)
+        return None
+    return found
+
+
+def keep(key: str, outcome: Outcome) -> None:
+    """Remembers an outcome, for later processes, too, if there was a trial."""
+    _known[key] = outcome
+    if outcome.serves != DIRECT:
+        builders.store().put(f"trial-{key}", outcome.to_json())

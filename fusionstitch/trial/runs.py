@@ -1,0 +1,76 @@
+"""Runs of a program on the user's arguments that leave those as they are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
+
+#: The part of the free memory that copies of arguments and results may take.
+_MEMORY_SHARE = 0.5
+
+
+class Runs:
+    """Calls of a function with these arguments. One that donates gets copies of all arrays, made
+    before its calls are."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], donates: bool):
+        self.args, self.kwargs, self.donates = args, kwargs, donates
+
+    def calls(self, function: Callable[..., Any], number: int) -> list[Callable[[], Any]]:
+        """So many calls, to be made once each; what they take is on the device already."""
+        import jax
+
+        if not self.donates:
+            return [functools.partial(function, *self.args, **self.kwargs)] * number
+        taken = [_copied((self.args, self.kwargs)) for _ in range(number)]
+        jax.block_until_ready([leaf for one in taken for leaf in _arrays(one)])
+        return [functools.partial(function, *args, **kwargs) for args, kwargs in taken]
+
+    @property
+    def copied_bytes(self) -> int:
+        """What the copies for one call take."""
+        if not self.donates:
+            return 0
+        return sum(leaf.nbytes for leaf in _arrays((self.args, self.kwargs)))
+
+    @property
+    def devices(self) -> list[Any]:
+        """Those that hold the arguments; the default one where they are the host's."""
+        import jax
+
+        arrays = _arrays((self.args, self.kwargs))
+        found = {device for array in arrays for device in array.devices()}
+        return sorted(found, key=lambda device: device.id) or [jax.local_devices()[0]]
+
+    def fit(self, result_bytes: int) -> Verdict:
+        """Whether one call more than the user's has room, beside what it returns."""
+        needed = self.copied_bytes + result_bytes
+        for device in self.devices:
+            stats = device.memory_stats() or {}
+            if "bytes_limit" not in stats:
+                continue
+            free = stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+            if needed > _MEMORY_SHARE * free:
+                return forbid(
+                    "Copies of its arguments do not fit beside them.", bytes=needed, free=free
+                )
+        return allow()
+
+
+def _copied(arguments: Any) -> Any:
+    import jax
+
+    def copy(leaf: Any) -> Any:
+        return jax.device_put(leaf, may_alias=False) if isinstance(leaf, jax.Array) else leaf
+
+    with jax.transfer_guard("allow"):
+        return jax.tree.map(copy, arguments)
+
+
+def _arrays(arguments: Any) -> list[Any]:
+    import jax
+
+    return [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]

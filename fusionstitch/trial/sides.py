@@ -1,0 +1,148 @@
+"""Two programs that do the same, timed in turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fusionstitch.trial.ratios import Ratio, ratio
+from fusionstitch.trial.runs import Runs
+
+#: Runs before anything is timed: XLA records its graphs anew for other addresses.
+WARM_UPS = 4
+#: Rounds in which each side is timed, at most.
+ROUNDS = 10
+#: Calls in a row, at most: as the host sees them, so many that waiting for the last one counts for
+#: little; and between two readings of the device's clock.
+WALL_CALLS, SPAN_CALLS = 32, 8
+#: Seconds of a run from which on each side is run once.
+LONG_S = 1.0
+
+
+class Clock(Protocol):
+    """Times calls that follow each other: microseconds of one."""
+
+    def us(self, calls: Sequence[Callable[[], Any]]) -> float: ...
+
+
+class Wall:
+    """The host's clock, until the results of the last call are there."""
+
+    def us(self, calls: Sequence[Callable[[], Any]]) -> float:
+        import jax
+
+        began = time.perf_counter()
+        for call in calls:
+            results = call()
+        jax.block_until_ready(results)
+        return (time.perf_counter() - began) / len(calls) * 1e6
+
+
+@dataclass(frozen=True)
+class Times:
+    """Microseconds of one run of each side: medians.
+
+    Attributes:
+        span_us: ours on the device, from the first kernel to the last; None where that cannot be
+            read, as with several devices
+        xla_span_us: XLA's
+        wall_us: ours, of calls in flight one after the other, as the host sees it
+        xla_wall_us: XLA's
+        span: XLA's span over ours, of runs in turns
+        wall: XLA's wall time over ours
+        rounds: how often each side was timed
+    """
+
+    span_us: float | None
+    xla_span_us: float | None
+    wall_us: float
+    xla_wall_us: float
+    span: Ratio | None
+    wall: Ratio
+    rounds: int
+
+    @property
+    def won(self) -> bool:
+        """Whether ours is faster beyond noise by one clock, and slower by none."""
+        ratios = [one for one in (self.span, self.wall) if one is not None]
+        return any(one.better for one in ratios) and not any(one.worse for one in ratios)
+
+    def __str__(self) -> str:
+        walls = f"{self.wall_us:.1f} us a call, XLA's {self.xla_wall_us:.1f}"
+        if self.span_us is None:
+            return walls
+        return f"{self.span_us:.1f} us on the device, XLA's {self.xla_span_us:.1f}; {walls}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Times:
+        """Raises KeyError or TypeError for data that is none."""
+        given = {name: data[name] for name in (field.name for field in dataclasses.fields(cls))}
+        given["wall"] = Ratio(**given["wall"])
+        given["span"] = None if given["span"] is None else Ratio(**given["span"])
+        return cls(**given)
+
+
+def warmed(function: Callable[..., Any], runs: Runs, most_s: float) -> float:
+    """Runs a program until it is warm; returns the seconds of its last run, awaited. A long one
+    runs no more often than fits into `most_s`."""
+    took = 0.0
+    for number in range(WARM_UPS):
+        [call] = runs.calls(function, 1)
+        took = Wall().us([call]) / 1e6
+        if number and took * (WARM_UPS - number) > most_s:
+            break
+        if took > LONG_S:
+            break
+    return took
+
+
+def timed(
+    ours: Callable[..., Any],
+    theirs: Callable[..., Any],
+    runs: Runs,
+    span: Clock | None,
+    each_s: float,
+    most_s: float,
+    wall: Clock | None = None,
+) -> Times:
+    """Runs both in turns, warm as they are; a run takes about `each_s`, all of them `most_s`, but
+    each side runs once at least."""
+    wall = wall or Wall()
+    clocks = [wall] if span is None else [wall, span]
+    rounds, calls = _shared_out(each_s, most_s, (WALL_CALLS, SPAN_CALLS)[: len(clocks)])
+    found: dict[int, tuple[list[float], list[float]]] = {n: ([], []) for n in range(len(clocks))}
+    for number in range(rounds):
+        for which, clock in enumerate(clocks):
+            # who comes second finds the caches as the other left them
+            order = (0, 1) if number % 2 == 0 else (1, 0)
+            for side in order:
+                made = runs.calls((ours, theirs)[side], calls[which])
+                found[which][side].append(clock.us(made))
+    walls, spans = found[0], found.get(1)
+    return Times(
+        span_us=statistics.median(spans[0]) if spans else None,
+        xla_span_us=statistics.median(spans[1]) if spans else None,
+        wall_us=statistics.median(walls[0]),
+        xla_wall_us=statistics.median(walls[1]),
+        span=ratio(spans[1], spans[0]) if spans else None,
+        wall=ratio(walls[1], walls[0]),
+        rounds=rounds,
+    )
+
+
+def _shared_out(each_s: float, most_s: float, most: Sequence[int]) -> tuple[int, list[int]]:
+    """Rounds, and calls in a row by each clock, up to `most`, that fit into `most_s`."""
+    if each_s > LONG_S:
+        return 1, [1] * len(most)
+    runs = most_s / max(each_s, 1e-6) / 2  # of each side
+    if runs < ROUNDS * len(most):
+        return max(1, int(runs / len(most))), [1] * len(most)
+    part = min(1.0, runs / ROUNDS / sum(most))
+    return ROUNDS, [max(1, int(part * calls)) for calls in most]

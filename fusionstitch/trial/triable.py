@@ -1,0 +1,53 @@
+"""Which programs are tried: those that may run more often than they are called."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fusionstitch.compiler import builders
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
+from fusionstitch.options import Options
+
+#: The scorers that ask for measuring; the others' plans stay as they are.
+SCORERS = ("guarded", "measured")
+_SIDE_EFFECT = re.compile(r"has_side_effect = true")
+
+
+def in_this_process(options: Options, device: Device) -> Verdict:
+    """Whether programs with these options are tried at all."""
+    import jax
+
+    if options.trial == "off":
+        return forbid("Options.trial is 'off'.")
+    if options.scorer not in SCORERS:
+        return forbid(f"The scorer {options.scorer!r} decides alone.")
+    if device != builders.profile(options.replace(device=None)):
+        return forbid("It is planned for another GPU than the one in use.")
+    if jax.process_count() > 1:
+        return forbid("Programs of several processes must be the same in each.")
+    return allow()
+
+
+def program(effects: Any, lowered: str) -> Verdict:
+    """Whether a program may be run without having been called, by its JAX effects and its text."""
+    if effects:
+        return forbid("It has side effects, so it runs only when it is called.")
+    if _SIDE_EFFECT.search(lowered):
+        return forbid("A custom call in it has side effects, so it runs only when it is called.")
+    return allow()
+
+
+def now() -> Verdict:
+    """Whether times mean anything just now."""
+    import jax
+
+    if jax.profiler.TraceAnnotation.is_enabled():
+        return forbid("A profiler records, under which XLA records no CUDA graphs.")
+    return allow()
+
+
+def calls_back(lowered: str) -> bool:
+    """Whether a program calls Python functions of the user's while it runs."""
+    return "callback" in lowered

@@ -1,0 +1,121 @@
+"""A trial: XLA's executable and stitched ones run in turns; the faster one serves the program."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.hlo import foreign
+from fusionstitch.trial.asked import Asked
+from fusionstitch.trial.fewer import halved
+from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA, Outcome
+from fusionstitch.trial.runs import Runs
+from fusionstitch.trial.sides import Clock, Times, timed, warmed
+
+logger = logging.getLogger(__name__)
+
+#: What all timed runs may take: so many seconds, or so much of the time that compiling took.
+LEAST_S, COMPILE_SHARE = 0.3, 0.1
+NOTHING = "Nothing in it is stitched."
+
+
+class AttemptFailed(Exception):
+    """A stitched program cannot be compiled or run: `why`, and the `error` that says so."""
+
+    def __init__(self, why: str, error: BaseException):
+        super().__init__(why)
+        self.why, self.error = why, error
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A compiled program.
+
+    Attributes:
+        call: how it is called
+        stitched: whether anything is stitched in it
+        planned: what the pass made of it, where it ran and planned
+        program: what its plan is kept under
+        find: gives `planned`, planned once more where need be
+    """
+
+    call: Callable[..., Any]
+    stitched: bool
+    planned: Stitched | None
+    program: str
+    find: Callable[[], Stitched | None]
+
+
+@dataclass(eq=False)
+class Trial:
+    """What a trial needs of the program that it is of.
+
+    Attributes:
+        xla: compiles the program as XLA has it: how that is called, and the bytes of its results
+            and of what it computes on the way
+        attempt: compiles a stitched one under the mark of an attempt
+        runs: the user's arguments
+        span: reads spans on the device; None where nothing can
+    """
+
+    xla: Callable[[], tuple[Callable[..., Any], int]]
+    attempt: Callable[[str], Attempt]
+    runs: Runs
+    span: Clock | None
+
+    def hold(self, asked: Asked) -> Outcome:
+        """Who serves the program. Raises what XLA's side raises, and AttemptFailed where that of an
+        attempt fails and XLA's did not."""
+        began = time.perf_counter()
+        theirs, bytes_ = self.xla()
+        compile_s = time.perf_counter() - began
+        if not (verdict := self.runs.fit(2 * bytes_)):
+            return Outcome(DIRECT, verdict.reason)
+        most_s = max(LEAST_S, COMPILE_SHARE * compile_s)
+        each_s = warmed(theirs, self.runs, most_s)
+        alone_us = self._alone_us(theirs, each_s)
+        heard: list[Times] = []
+        program = ""
+        for kind in ATTEMPTS:
+            found, times = self._tried(kind, theirs, each_s, most_s)
+            program = program or found.program
+            if times is None:
+                return Outcome(XLA, NOTHING, (), program, alone_us)
+            heard.append(times)
+            logger.info("%s: %s", kind, times)
+            if times.won:
+                reason = f"Stitched it is faster: {times}."
+                return Outcome(kind, reason, tuple(heard), found.program, alone_us)
+            asked.instead = halved(found.planned) if found.planned is not None else None
+            if asked.instead is None:
+                break
+        reason = f"Stitched it is no faster than XLA's: {heard[0]}."
+        return Outcome(XLA, reason, tuple(heard), program, alone_us)
+
+    def _tried(
+        self, kind: str, theirs: Callable[..., Any], each_s: float, most_s: float
+    ) -> tuple[Attempt, Times | None]:
+        """An attempt, and its times beside XLA's where anything is stitched in it."""
+        import jax
+
+        what = "XLA refused the stitched program"
+        try:
+            found = self.attempt(kind)
+            if not found.stitched:
+                return found, None
+            what = "Its kernels could not be run"
+            took = max(each_s, warmed(found.call, self.runs, most_s))
+        except jax.errors.JaxRuntimeError as error:
+            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise AttemptFailed(f"{what}: {foreign.line(line)}", error) from error
+        return found, timed(found.call, theirs, self.runs, self.span, took, most_s)
+
+    def _alone_us(self, theirs: Callable[..., Any], each_s: float) -> float | None:
+        """The span of XLA's executable."""
+        if self.span is None:
+            return None
+        return self.span.us(self.runs.calls(theirs, 4 if each_s < 0.01 else 1))

@@ -1,0 +1,117 @@
+"""Trials without a GPU: XLA compiles for the CPU, and the clocks say what a test tells them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fusionstitch as fs
+from fusionstitch.compiler import builders
+from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.costmodel import devices
+from fusionstitch.hlo.verdict import allow
+from fusionstitch.roads import behind, tried
+from fusionstitch.roads.cuda_tried import CudaTried
+from fusionstitch.runtime import cuda, xla_pass
+from fusionstitch.runtime.cache import Store
+from fusionstitch.trial import outcome, sides
+from fusionstitch.trial.trial import Attempt
+
+
+@dataclass
+class Stage:
+    """What is told to trials, and what they did.
+
+    Attributes:
+        us: microseconds of a run of each kind, on the device and as the host sees it
+        patterns: how many the pass stitches in each program
+        compiled: how often each kind was compiled for a trial
+        timed: how many calls of each kind were timed
+    """
+
+    us: dict[str, float] = field(default_factory=lambda: {"xla": 10.0, "c0": 5.0})
+    wall_us: dict[str, float] = field(default_factory=dict)
+    patterns: int = 1
+    compiled: Counter[str] = field(default_factory=Counter)
+    timed: Counter[str] = field(default_factory=Counter)
+    kinds: dict[int, str] = field(default_factory=dict)
+    broken: str = ""
+
+    def kind(self, call: Any) -> str:
+        return self.kinds[id(call.func)]
+
+
+class Told:
+    """A clock that makes the calls and shows what it is told to."""
+
+    def __init__(self, stage: Stage, us: Callable[[], dict[str, float]]):
+        self.stage, self._us = stage, us
+
+    def us(self, calls: Sequence[Callable[[], Any]]) -> float:
+        kind = self.stage.kind(calls[0])
+        for call in calls:
+            call()
+        self.stage.timed[kind] += len(calls)
+        return self._us()[kind]
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
+    store, told = Store(tmp_path / "cache"), Stage()
+    monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
+    monkeypatch.setattr(builders, "_of_gpu", lambda kind, number: devices.device("h200"))
+    monkeypatch.setattr(builders, "store", lambda: store)
+    monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
+    monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
+    monkeypatch.setattr(outcome, "_known", {})
+    span = Told(told, lambda: told.us)
+    monkeypatch.setattr(tried.Program, "_clock", lambda self, runs: span)
+    wall = Told(told, lambda: {**told.us, **told.wall_us})
+    monkeypatch.setattr(sides.Wall, "us", lambda self, calls: wall.us(calls))
+    attempt, run = tried.Program._attempt, tried.Program.__init__
+
+    def init(self: tried.Program, *args: Any, **keywords: Any) -> None:
+        run(self, *args, **keywords)
+        given = self.run
+
+        def seen(kind: str, compiled: Any) -> Any:
+            function = given(kind, compiled)
+            told.kinds[id(function)] = kind
+            told.compiled[kind] += 1
+            return function
+
+        self.run = seen
+
+    def attempted(self: tried.Program, kind: str) -> Attempt:
+        if kind == told.broken:
+            import jax
+
+            raise jax.errors.JaxRuntimeError("INTERNAL: fusionstitch: a kernel is broken\nat once")
+        found = attempt(self, kind)
+        planned = Stitched(self.name, b"", self.device, program=f"plan of {kind}")
+        return dataclasses.replace(found, stitched=told.patterns > 0, planned=planned)
+
+    monkeypatch.setattr(tried.Program, "__init__", init)
+    monkeypatch.setattr(tried.Program, "_attempt", attempted)
+    behind.reasons.clear()
+    behind.errors.clear()
+    yield told
+    behind.reasons.clear()
+    behind.errors.clear()
+
+
+def kinds(jitted: Any) -> set[str]:
+    """Who serves the programs of a function."""
+    road = jitted._fusionstitch.road
+    assert isinstance(road, CudaTried)
+    return road.served.kinds
+
+
+def options(**changes: Any) -> fs.Options:
+    return fs.Options(scorer="guarded", **changes)

@@ -1,0 +1,251 @@
+"""A trial when a function is called: who serves, how often the user's code runs, what is kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from fusionstitch.errors import FusionStitchWarning, StitchError
+from fusionstitch.roads.cuda import Cuda
+from fusionstitch.roads.cuda_tried import CudaTried
+from fusionstitch.trial import fewer, outcome, trial
+from tests.trial.conftest import Stage, kinds, options
+
+X = jnp.asarray(np.random.default_rng(0).standard_normal((8, 12), np.float32))
+
+
+def mixed(x: jax.Array) -> jax.Array:
+    s = jax.nn.softmax(x)
+    return s * (s * x).sum(0)
+
+
+class Counted:
+    """A function, and how often Python ran it."""
+
+    __name__ = "mixed"
+
+    def __init__(self) -> None:
+        self.traces = 0
+
+    def __call__(self, x: jax.Array, *, flip: bool = False) -> jax.Array:
+        self.traces += 1
+        return mixed(-x if flip else x)
+
+
+def test_the_faster_one_serves_and_the_user_s_code_is_traced_once(stage: Stage) -> None:
+    fun = Counted()
+    jitted = fs.jit(fun, options=options())
+    assert (jitted(X) == jax.jit(mixed)(X)).all()
+    assert kinds(jitted) == {"c0"}
+    assert fun.traces == 1
+    timed = stage.timed.copy()
+    assert timed["xla"] > 0 < timed["c0"]
+    for _ in range(3):
+        jitted(X)
+    assert (fun.traces, stage.timed) == (1, timed)
+    assert jitted._cache_size() == 1
+
+
+@pytest.mark.parametrize(
+    ("us", "wall_us"),
+    [
+        ({"xla": 10.0, "c0": 20.0}, {}),
+        ({"xla": 10.0, "c0": 10.0}, {}),
+        ({"xla": 46.6, "c0": 43.3}, {"xla": 67.0, "c0": 84.0}),
+    ],
+    ids=["slower", "equal", "slower for the host alone"],
+)
+def test_xla_serves_where_ours_is_no_faster(
+    stage: Stage, us: dict[str, float], wall_us: dict[str, float]
+) -> None:
+    stage.us, stage.wall_us = us, wall_us
+    fun = Counted()
+    jitted = fs.jit(fun, options=options())
+    for _ in range(3):
+        assert (jitted(X) == jax.jit(mixed)(X)).all()
+    assert kinds(jitted) == {"xla"}
+    assert fun.traces == 1
+    assert stage.compiled == {"xla": 1, "c0": 1}
+
+
+def test_nothing_is_timed_where_nothing_is_stitched(stage: Stage) -> None:
+    stage.patterns = 0
+    jitted = fs.jit(mixed, options=options())
+    assert (jitted(X) == jax.jit(mixed)(X)).all()
+    assert kinds(jitted) == {"xla"}
+    assert stage.timed["c0"] == 0
+
+
+def test_each_program_of_a_function_has_its_own_winner(stage: Stage) -> None:
+    fun = Counted()
+    jitted = fs.jit(fun, options=options(), static_argnames="flip")
+    jitted(X, flip=False)
+    stage.us = {"xla": 1.0, "c0": 5.0}
+    jitted(X[:4], flip=False)
+    jitted(X, flip=True)
+    assert kinds(jitted) == {"c0", "xla"}
+    timed = stage.timed.copy()
+    for args, flip in ((X, False), (X[:4], False), (X, True), (X, False)):
+        wanted = jax.jit(mixed)(-args if flip else args)
+        assert (jitted(args, flip=flip) == wanted).all()
+    assert (stage.timed, fun.traces) == (timed, 3)
+
+
+def test_a_later_process_takes_what_is_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for us, kind in ((5.0, "c0"), (20.0, "xla")):
+        stage.us = {"xla": 10.0, "c0": us}
+        fun: Callable[[jax.Array], jax.Array] = lambda x, us=us: mixed(x) * us  # noqa: E731
+        fs.jit(fun, options=options())(X)
+        timed = stage.timed.copy()
+        monkeypatch.setattr(outcome, "_known", {})
+        again = fs.jit(lambda x, us=us: mixed(x) * us, options=options())
+        again(X)
+        assert kinds(again) == {kind}
+        assert stage.timed == timed
+
+
+def test_donated_arguments_are_copied_for_the_trial_and_gone_after_the_call(stage: Stage) -> None:
+    def step(state: dict[str, jax.Array], x: jax.Array) -> dict[str, jax.Array]:
+        return {"w": state["w"] + mixed(x)}
+
+    jitted = fs.jit(step, donate_argnums=0, options=options())
+    state = {"w": jnp.ones_like(X)}
+    given = state["w"]
+    with pytest.warns(UserWarning, match="donated") if not _donates() else _nothing():
+        state = jitted(state, X)
+    assert given.is_deleted() == _donates()
+    assert not X.is_deleted()
+    np.testing.assert_array_equal(state["w"], jax.jit(step)({"w": jnp.ones_like(X)}, X)["w"])
+    assert stage.timed["c0"] > 0
+
+
+def _donates() -> bool:
+    x = jnp.ones(3) + 0
+    jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    return x.is_deleted()
+
+
+def _nothing() -> Any:
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+def test_programs_with_effects_run_once_a_call(stage: Stage) -> None:
+    seen: list[float] = []
+
+    def told(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
+        return mixed(x)
+
+    jitted = fs.jit(told, options=options())
+    for _ in range(3):
+        jax.block_until_ready(jitted(X))
+    jax.effects_barrier()
+    assert len(seen) == 3
+    assert not stage.timed
+    assert kinds(jitted) == {"direct"}
+
+
+def test_nothing_is_tried_inside_of_a_trace(stage: Stage) -> None:
+    jitted = fs.jit(mixed, options=options())
+    wanted = jax.jit(mixed)(X)
+    np.testing.assert_allclose(jax.jit(lambda x: jitted(x) + 1)(X), wanted + 1, 1e-6)
+    np.testing.assert_allclose(jax.jit(lambda: jitted(X))(), wanted, 1e-6)
+    jax.vmap(jitted)(jnp.stack([X, X]))
+    jax.grad(lambda x: jitted(x).sum())(X)
+    jax.eval_shape(jitted, X)
+    assert not stage.timed
+    assert (jitted(X) == wanted).all()
+    assert kinds(jitted) == {"c0"}
+
+
+def test_nothing_is_tried_op_by_op(stage: Stage) -> None:
+    jitted = fs.jit(mixed, options=options())
+    with jax.disable_jit():
+        np.testing.assert_allclose(jitted(X), mixed(X), 1e-6)
+    assert not stage.timed
+
+
+@pytest.mark.parametrize("changes", [{"trial": "off"}, {"scorer": "model"}, {"scorer": "paper"}])
+def test_options_leave_the_trial_out(stage: Stage, changes: dict[str, str]) -> None:
+    asked = options().replace(**changes)
+    jitted = fs.jit(mixed, options=asked)
+    jitted(X)
+    road = jitted._fusionstitch.road
+    assert isinstance(road, Cuda)
+    assert not isinstance(road, CudaTried)
+
+
+def test_half_of_a_loser_s_patterns_are_tried_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter([2, 1])
+    monkeypatch.setattr(trial, "halved", lambda planned: next(left, None) and planned)
+    stage.us = {"xla": 10.0, "c0": 20.0, "c1": 11.0, "c2": 7.0}
+    jitted = fs.jit(mixed, options=options())
+    jitted(X)
+    assert kinds(jitted) == {"c2"}
+    assert stage.compiled == {"xla": 1, "c0": 1, "c1": 1, "c2": 1}
+    [found] = outcome._known.values()
+    assert [one.span_us for one in found.times] == [20.0, 11.0, 7.0]
+    assert fewer.LEFT == outcome.LEFT
+
+
+def test_an_attempt_that_cannot_be_compiled_is_left_to_xla_with_a_warning(stage: Stage) -> None:
+    stage.broken = "c0"
+    jitted = fs.jit(mixed, options=options())
+    with pytest.warns(FusionStitchWarning, match="XLA refused the stitched program: INTERNAL"):
+        found = jitted(X)
+    assert (found == jax.jit(mixed)(X)).all()
+    assert (jitted(X[:4]) == jax.jit(mixed)(X[:4])).all()  # no second warning
+    strict = fs.jit(lambda x: mixed(x), options=options(fallback="error"))
+    with pytest.raises(StitchError, match="XLA refused the stitched program"):
+        strict(X)
+
+
+def test_errors_of_the_user_s_stay_as_they_are(stage: Stage) -> None:
+    def wrong(x: jax.Array) -> jax.Array:
+        return jnp.reshape(x, (5, 5))
+
+    with pytest.raises(TypeError, match="cannot reshape") as raised:
+        fs.jit(wrong, options=options())(X)
+    assert raised.value.__context__ is None or "NewProgram" not in repr(raised.value.__context__)
+
+
+def test_threads_hold_one_trial_of_a_program(stage: Stage) -> None:
+    jitted = fs.jit(mixed, options=options())
+    results: list[Any] = []
+    threads = [threading.Thread(target=lambda: results.append(jitted(X))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert all((one == results[0]).all() for one in results)
+    assert stage.compiled == {"xla": 1, "c0": 1}
+
+
+def test_a_program_that_calls_back_may_call_another_one(stage: Stage) -> None:
+    inner = fs.jit(mixed, options=options())
+
+    def outer(x: jax.Array) -> jax.Array:
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(lambda x: np.asarray(inner(jnp.asarray(x))), shape, x) + 1
+
+    found = fs.jit(outer, options=options())(X)
+    np.testing.assert_allclose(found, jax.jit(mixed)(X) + 1, 1e-6)
+
+
+def test_options_of_a_jit_are_of_its_programs_keys(stage: Stage) -> None:
+    fs.jit(mixed, options=options())(X)
+    fs.jit(mixed, options=options(numerics="strict"))(X)
+    fs.jit(mixed, options=options(), donate_argnums=())(X)
+    assert len(outcome._known) == 2
