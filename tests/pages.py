@@ -1,8 +1,8 @@
 """Pages as a reader follows them: their blocks of code, in a process of a new user.
 
-What a page shows in a block `text` is what was printed: blanks and ends of lines count as one
-blank, `...` stands for anything, a number with a decimal point for any within 5% of it, and all
-else for itself.
+What a page shows in a block `text` is what was printed, line by line: blanks count as one blank,
+`...` stands for anything within its line, a line of nothing but `...` for any number of whole
+lines, a number with a decimal point for any within 5% of it, and all else for itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ NEAR = 0.05
 #: The first line of a block that is a file of its own.
 _FILE = re.compile(r"# (\w+\.py)\n")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LOOSE = re.compile(r"(\s*\.\.\.\s*)|(\s+)|(\d+\.\d+)")
+#: What a line shows that does not stand for itself: dots, blanks, a number.
+_LOOSE = re.compile(r"([ \t]*\.\.\.[ \t]*)|([ \t]+)|(\d+\.\d+)")
+_LEFT_OUT = "..."
 
 
 def blocks(page: str, *languages: str) -> list[tuple[str, str]]:
@@ -79,19 +81,26 @@ def printed(shown: str, text: str) -> bool:
     """Whether `text` is what a page shows."""
     numbers: list[float] = []
 
-    def loose(one: re.Match[str]) -> str:
-        if one[1]:
-            return "\0any"
-        if one[2]:
-            return "\0blank"
-        numbers.append(float(one[3]))
-        return "\0number"
+    def line(one: str) -> str:
+        if one.strip() == _LEFT_OUT:
+            return r"(?:.*\n)*?"
+        parts, at = [], 0
+        for found in _LOOSE.finditer(one):
+            parts.append(re.escape(one[at : found.start()]))
+            if found[3]:
+                numbers.append(float(found[3]))
+            parts.append(r".*?" if found[1] else r"[ \t]+" if found[2] else r"(\d+(?:\.\d+)?)")
+            at = found.end()
+        return "".join([*parts, re.escape(one[at:]), r"\n"])
 
-    pattern = re.escape(_LOOSE.sub(loose, shown.strip()))
-    for name, meant in (("any", ".*?"), ("blank", r"\s+"), ("number", r"(\d+(?:\.\d+)?)")):
-        pattern = pattern.replace(re.escape(f"\0{name}"), meant)
-    match = re.fullmatch(pattern, text.strip(), re.DOTALL)
+    pattern = "".join(map(line, _lines(shown)))
+    match = re.fullmatch(pattern, "".join(f"{one}\n" for one in _lines(text)))
     return match is not None and all(
         abs(float(one) - number) <= NEAR * number
         for one, number in zip(match.groups(), numbers, strict=True)
     )
+
+
+def _lines(text: str) -> list[str]:
+    """Its lines, without blanks at their ends and empty lines around them."""
+    return [one.rstrip() for one in text.strip().splitlines()]

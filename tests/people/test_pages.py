@@ -74,10 +74,16 @@ def test_there_is_something_to_follow() -> None:
 @pytest.mark.parametrize(
     ("shown", "text", "same"),
     [
-        ("a  b\nc\n", "a b c", True),
+        ("a  b\nc\n", "a b\nc", True),
+        ("a b\nc", "a b c", False),
         ("a b", "a bc", False),
         ("a ... d", "a d", True),
+        ("a ... d", "a\nd", False),
         ("a\n...\nd", "a\nb c\nd", True),
+        ("a\n...\nd", "a\nd", True),
+        ("a\n...\nd", "ab\nc\nd", False),
+        # a table of two rows is not one of one, which shows the first of one and the last of other
+        ("0  warp ... 1  2.0 us", "0  warp  5  1  9.0 us\n1  block  6  1  2.0 us", False),
         ("fs_..._x", "fs_reduce_x", True),
         ("a ...", "b a", False),
         ("2.00 us", "2.09 us", True),

@@ -1,0 +1,155 @@
+"""The tables of README.md, each from the newest results that have its programs:
+python -m benchmarks.published [README.md]
+
+A table stands below its marker, `<!-- benchmarks.published: NAME -->`. Without a page the tables
+are printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import readings
+from benchmarks.guard import BARS, speed
+from benchmarks.loops.__main__ import gain
+from benchmarks.readings import OURS, fixed, gpu, ratio, us, wall
+
+RESULTS = Path(__file__).parent / "results"
+#: Some programs of the examples, and what the page calls them.
+EXAMPLES: Mapping[str, str] = {
+    "figure1.py:original": "Figure 1 of the paper, D 2",
+    "cross_entropy.py:vocabulary": "cross-entropy and gradient, bf16[4096, 32768]",
+    "norms.py:backward": "layer norm forward and backward, bf16[16384, 1024]",
+    "transformer.py:train_step": "training step of a transformer, 4 layers, 64 wide",
+    "var_encoder.py:train_step": "Adam step of a variational encoder",
+    "adam.py:gpt2_small": "Adam over GPT-2 small's tensors",
+    "softmax.py:rows": "softmax, f32[8192, 4096]",
+    "dlrm.py:train_step": "training step of a DLRM",
+    "word2vec.py:train_step": "word2vec, one step",
+    "norms.py:forward": "layer norm forward, nothing stitched",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A file of results."""
+
+    path: Path
+    content: dict[str, Any]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for row in self.content["rows"] if "failure" not in row]
+
+    @property
+    def told(self) -> str:
+        """Where and when it was measured, and the commit."""
+        machine = self.content["environment"]
+        gpu_name, day = machine["gpu"].removeprefix("NVIDIA ").split()[0], machine["date"][:10]
+        return f"{gpu_name}, {day}, {machine['commit'][:7]}"
+
+
+def runs(kind: str) -> list[Run]:
+    """The runs whose file's name has `kind` between date and suffixes, the newest first."""
+    named = re.compile(rf"h\d+-[-\d]{{10}}-{kind}(-\w+)*\.json")
+    found = [
+        Run(path, json.loads(path.read_text()))
+        for path in RESULTS.iterdir()
+        if named.fullmatch(path.name)
+    ]
+    return sorted(found, key=lambda run: run.content["environment"]["date"], reverse=True)
+
+
+def newest(found: Sequence[Run], share: float = 1.0) -> Run:
+    """The first, newest of these that measured `share` of what the largest did."""
+    most = max(len(run.rows) for run in found)
+    return next(run for run in found if len(run.rows) >= share * most)
+
+
+def spreads() -> list[str]:
+    """How the programs of each kind fare, those that nothing was fitted to first."""
+    guarded, looped, shown = runs("guard"), newest(runs("loops")), newest(runs("suites"))
+    rows = []
+    for run in {run.path: run for run in (newest(guarded, 0.9), newest(guarded))}.values():
+        both = [
+            {r["name"]: speed(r, what, "guarded") for r in run.rows} for what in ("gpu", "wall")
+        ]
+        stitched = {r["name"] for r in run.rows if r["guarded"]["patterns"]}
+        rows.append(_spread("nothing fitted to", run, stitched, both))
+    both = [{r["target"]: gain(r, key) for r in looped.rows} for key in ("span_us", "wall_us")]
+    stitched = {r["target"] for r in looped.rows if r["patterns"]}
+    rows.append(_spread("with loops", looped, stitched, both))
+    both = [{r["target"]: ratio(r, number) for r in shown.rows} for number in (gpu, wall)]
+    stitched = {r["target"] for r in shown.rows if r["stitched"]["patterns"]}
+    rows.append(_spread("examples", shown, stitched, both))
+    times = [cell for what in ("GPU", "wall") for cell in (f"{what} time", "mean")]
+    slower = [f"below {BARS['gpu']} in GPU time", f"below {BARS['wall']} in wall time"]
+    return readings.table(["programs, run", "", *times, "nothing stitched", *slower], rows)
+
+
+def _spread(
+    kind: str, run: Run, stitched: Set[str], both: Sequence[Mapping[str, float | None]]
+) -> list[str]:
+    """A row: quartiles with the median between them and means of GPU and wall time, and what of
+    that which is stitched is slower than XLA's."""
+    cells, lost = [f"{kind}: {run.told}", str(len(run.rows))], []
+    for speeds, bar in zip(both, (BARS["gpu"], BARS["wall"]), strict=True):
+        known = {name: one for name, one in speeds.items() if one is not None}
+        low, middle, high = statistics.quantiles(known.values(), n=4, method="inclusive")
+        cells.append(f"{low:.2f}, **{middle:.2f}**, {high:.2f}")
+        cells.append(readings.fixed(readings.mean(list(known.values()))))
+        slow = sorted((known[name], name.split("/")[-1]) for name in stitched & known.keys())
+        named = [f"`{name}` {one:.2f}" for one, name in slow if one < bar]
+        lost.append(", ".join(named) or "none")
+    return [*cells, str(len(run.rows) - len(stitched)), *lost]
+
+
+def examples() -> list[str]:
+    """The examples' programs, in the newest run of all of them."""
+    run = newest(runs("suites"))
+    found = {row["target"]: row for row in run.rows}
+    head = ["program", "XLA us", "fusionstitch us", "XLA / fusionstitch", "in wall time"]
+    body = [
+        [
+            label,
+            *(us(gpu(found[target], side)) for side in ("xla", OURS)),
+            *(fixed(ratio(found[target], number)) for number in (gpu, wall)),
+        ]
+        for target, label in EXAMPLES.items()
+    ]
+    return readings.table(head, body)
+
+
+TABLES = {"spreads": spreads, "examples": examples}
+
+
+def put(page: str) -> str:
+    """The page with each table anew below its marker."""
+    for name, lines in TABLES.items():
+        marker = f"<!-- benchmarks.published: {name} -->\n"
+        place = re.compile(rf"({re.escape(marker)}\n)(?:\|.*\n)*")
+        if not place.search(page):
+            raise ValueError(f"The page has no line {marker}")
+        text = "".join(f"{line}\n" for line in lines())
+        page = place.sub(lambda found, text=text: found[1] + text, page)
+    return page
+
+
+def main(arguments: Sequence[str]) -> None:
+    for name in arguments:
+        path = Path(name)
+        path.write_text(put(path.read_text()))
+    if not arguments:
+        for name, lines in TABLES.items():
+            print(name, *lines(), sep="\n", end="\n\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,81 @@
+"""README's figures are those of the newest results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import published
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_readme_shows_the_newest_results() -> None:
+    """Otherwise: python -m benchmarks.published README.md"""
+    text = README.read_text()
+    assert published.put(text) == text
+
+
+def guarded(name: str, xla: float, ours: float, patterns: int) -> dict[str, Any]:
+    times = {"xla": xla, "guarded": ours}
+    return {"name": name, "guarded": {"patterns": patterns}, "gpu_us": times, "wall_us": times}
+
+
+def write(folder: Path, name: str, date: str, *rows: dict[str, Any]) -> None:
+    environment = {"gpu": "NVIDIA H100 80GB HBM3", "date": date, "commit": "0123456789"}
+    (folder / name).write_text(json.dumps({"environment": environment, "rows": rows}))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def test_the_newest_run_counts_and_the_newest_of_all_programs(folder: Path) -> None:
+    one, other = (guarded(name, 2.0, 1.0, 1) for name in ("one", "other"))
+    write(folder, "h100-2026-01-01-guard.json", "2026-01-01 10:00 UTC", one, other)
+    write(folder, "h100-2026-01-01-guard-again.json", "2026-01-01 11:00 UTC", one, other)
+    write(folder, "h200-2026-01-02-guard.json", "2026-01-02 10:00 UTC", one)
+    write(folder, "h200-2026-01-03-loops.json", "2026-01-03 10:00 UTC", one, other)
+    found = published.runs("guard")
+    assert [run.path.stem[5:] for run in found] == [
+        "2026-01-02-guard",
+        "2026-01-01-guard-again",
+        "2026-01-01-guard",
+    ]
+    assert published.newest(found, 0.5) == found[0]
+    assert published.newest(found) == found[1]
+    assert found[1].told == "H100, 2026-01-01, 0123456"
+
+
+def test_what_failed_was_not_measured(folder: Path) -> None:
+    failed = {"name": "other", "failure": "signal 11"}
+    write(folder, "h100-2026-01-01-guard.json", "2026-01-01", guarded("one", 1, 1, 0), failed)
+    assert [row["name"] for row in published.runs("guard")[0].rows] == ["one"]
+
+
+def test_losses_are_named_where_something_was_stitched(folder: Path) -> None:
+    rows = [
+        guarded("field/left", 0.5, 1.0, 0),
+        guarded("field/lost", 0.9, 1.0, 1),
+        guarded("field/won", 3.0, 1.0, 1),
+    ]
+    write(folder, "h100-2026-01-01-guard.json", "2026-01-01", *rows)
+    [run] = published.runs("guard")
+    speeds = {row["name"]: row["gpu_us"]["xla"] for row in rows}
+    assert published._spread("some", run, {"field/lost", "field/won"}, [speeds, speeds]) == [
+        "some: H100, 2026-01-01, 0123456",
+        "3",
+        *("0.70, **0.90**, 1.95", "1.11") * 2,
+        "1",
+        *("`lost` 0.90",) * 2,
+    ]
+
+
+def test_a_page_without_a_place_for_a_table_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="The page has no line"):
+        published.put("# Title\n")
