@@ -75,10 +75,11 @@ bench: $(STAMP) ## measure everything against XLA (needs an NVIDIA GPU), and wri
 	-$(BIN)/python -m benchmarks --jobs $(JOBS) --json $(RESULTS) $(or $(BENCH_ARGS),--suite all)
 	$(if $(BENCH_ARGS),,$(MAKE) pages)
 
-pages: $(STAMP) ## write docs/benchmarks.md, docs/paper.md and docs/figures from the results
+pages: $(STAMP) ## write README.md's tables, docs/benchmarks.md, docs/paper.md and docs/figures from the results
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	-$(BIN)/python -m benchmarks.ablation --suite paper --jobs $(JOBS) --json $(LADDER)
 	$(BIN)/python -m benchmarks.tables $(RESULTS) docs/benchmarks.md
+	$(BIN)/python -m benchmarks.published README.md
 	$(BIN)/python -m benchmarks.paper $(RESULTS) $(LADDER) > docs/paper.md
 	$(BIN)/python -m benchmarks.plots $(RESULTS)
 

@@ -1,5 +1,8 @@
 """Results as Markdown, printed or put into a page below its marker:
-python -m benchmarks.tables RESULTS.json... [PAGE.md]"""
+python -m benchmarks.tables RESULTS.json... [--before RESULTS.json...] [PAGE.md]
+
+Runs before are of another commit: their tables follow below those of the newest.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ from fusionstitch.tuning.outcome import spearman
 #: A loss beyond this needs its reason.
 MUCH_SLOWER = 2.0
 MARKER = "<!-- written by python -m benchmarks.tables -->"
+BEFORE = "--before"
 
 
 def kernels_table(rows: Sequence[Row]) -> list[str]:
@@ -272,6 +276,13 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def earlier(results: dict[str, Any]) -> str:
+    """The part of runs before, whose numbers count for what the newest did not measure."""
+    head = f"## Results before: {results['environment']['date'][:10]}"
+    said = "For programs and contestants that were not measured since; else the tables above hold."
+    return "\n\n".join([head, said, markdown(results)])
+
+
 def _mean(rows: Sequence[Row], number: Number, side: str) -> str:
     return fixed(mean([ratio(row, number, side) for row in rows]))
 
@@ -288,9 +299,13 @@ def put(text: str, page: str) -> str:
     return f"{above}{MARKER}\n\n{text}"
 
 
-def main(paths: Sequence[str]) -> None:
-    pages = [path for path in paths if path.endswith(".md")]
-    text = markdown(read([path for path in paths if path not in pages]))
+def main(arguments: Sequence[str]) -> None:
+    pages = [path for path in arguments if path.endswith(".md")]
+    files = [path for path in arguments if path not in pages]
+    at = files.index(BEFORE) if BEFORE in files else len(files)
+    text = markdown(read(files[:at]))
+    if before := files[at + 1 :]:
+        text += "\n" + earlier(read(before))
     for page in pages:
         Path(page).write_text(put(text, Path(page).read_text()))
     if not pages:

@@ -1,4 +1,4 @@
-"""README's figures are those of the newest results."""
+"""The figures of README and of the page of benchmarks are those of the newest results."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks import published
+from benchmarks import published, tables
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_readme_shows_the_newest_results() -> None:
     """Otherwise: python -m benchmarks.published README.md"""
-    text = README.read_text()
+    text = (ROOT / "README.md").read_text()
     assert published.put(text) == text
+
+
+def test_the_page_of_benchmarks_shows_the_newest_results() -> None:
+    run = published.newest(published.runs("suites"))
+    assert tables.markdown(run.content) in (ROOT / "docs" / "benchmarks.md").read_text()
 
 
 def guarded(name: str, xla: float, ours: float, patterns: int) -> dict[str, Any]:

@@ -181,3 +181,17 @@ def test_the_page_keeps_what_is_above_its_marker() -> None:
     assert tables.put("new\n", page) == f"# Title\n\n{tables.MARKER}\n\nnew\n"
     with pytest.raises(ValueError, match="The page has no line"):
         tables.put("new", "# Title")
+
+
+def test_tables_of_an_earlier_commit_follow(tmp_path: Path) -> None:
+    newest, before = written(tmp_path, {"rows": [WIN]}, {"rows": [LOSS]})
+    page = tmp_path / "page.md"
+    page.write_text(f"# Title\n\n{tables.MARKER}\n\nold\n")
+    tables.main([newest, tables.BEFORE, before, str(page)])
+    first, second = page.read_text().split("\n## Results before: ")
+    assert tables.markdown(read([newest])) in f"{first}\n"
+    assert second.startswith(RECORDED["environment"]["date"][:10])
+    assert second.endswith(tables.markdown(read([before])))
+    assert "lorenz" not in first
+    tables.main([newest, str(page)])
+    assert page.read_text() == f"{first}"
