@@ -93,7 +93,7 @@ limits: $(STAMP) ## write docs/limits.md from the cases of tests/coverage
 	JAX_PLATFORMS=cpu $(BIN)/python -m tests.coverage.limits
 
 faults: $(STAMP) ## the fault tests, with a minute of processes on one cache and many more mutants
-	JAX_PLATFORMS=cpu FAULTS_SECONDS=60 FAULTS_MUTANTS=400 \
+	JAX_PLATFORMS=cpu FAULTS_KILLS=120 FAULTS_MUTANTS=400 \
 	  $(BIN)/python -m pytest -q -s tests/faults $(PYTEST_ARGS)
 
 jax-tests: $(STAMP) ## JAX's own tests under fs.jit; JAX_TESTS=DIR holds them, without it: where to get them

@@ -70,7 +70,7 @@ def run(arguments: list[str], folder: Path, **environment: str) -> Done:
         env=kept,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr

@@ -174,7 +174,7 @@ def test_errors_wait_for_the_function_that_they_are_of(monkeypatch: pytest.Monke
 def test_errors_wait_for_the_thread_that_compiled() -> None:
     """Two functions of one name look alike to the pass, and compile at the same time."""
     road = fs.jit(mixed)._fusionstitch.road
-    left, settled = threading.Barrier(3, timeout=60), threading.Barrier(3, timeout=60)
+    left, settled = threading.Barrier(3, timeout=600), threading.Barrier(3, timeout=600)
     heard: dict[str, str] = {}
 
     def compiles(why: str) -> None:

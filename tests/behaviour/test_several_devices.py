@@ -81,7 +81,7 @@ def run(*args: str, **variables: str) -> subprocess.Popen[str]:
 
 def output(process: subprocess.Popen[str]) -> str:
     try:
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 0, err

@@ -50,7 +50,7 @@ class Loud:
 def lost():
     Loud()  # Python mentions what a destructor raises, and goes on
     import time
-    time.sleep(60)
+    time.sleep(600)
     return target()
 
 def traced():

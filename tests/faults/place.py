@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import resource
 import shlex
 import signal
 import sqlite3
 import stat
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,25 +24,60 @@ import pytest
 from fusionstitch.compiler import builders
 from fusionstitch.runtime import cache, toolchain, trust
 
+#: Seconds after which a test is taken to hang, however busy the machine is.
+HANG = 600.0
+
 
 class HangError(BaseException):
     """No handler of `Exception` may take it for a fault it survives."""
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises HangError where the body takes longer."""
+def no_hang() -> Iterator[None]:
+    """Raises HangError where the body does not come to an end. How long it takes is no matter."""
 
     def late(*_: object) -> None:
-        raise HangError(f"not done after {seconds} s")
+        raise HangError(f"not done after {HANG} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, HANG)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def each_call(told: Callable[[int], object]) -> Iterator[None]:
+    """Tells the number of each function in Python that is called, here and on threads that begin
+    meanwhile, when it is: a measure of work that is the same on any machine."""
+    numbers = itertools.count()
+
+    def call(frame: object, event: str, _: object) -> None:
+        if event == "call":
+            told(next(numbers))
+
+    before = sys.getprofile()
+    threading.setprofile(call)
+    sys.setprofile(call)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(before)
+
+
+@contextlib.contextmanager
+def few_calls(most: int) -> Iterator[None]:
+    """Raises HangError where the body calls more functions."""
+
+    def told(number: int) -> None:
+        if number >= most:
+            raise HangError(f"not done after {most} calls")
+
+    with each_call(told):
+        yield
 
 
 @dataclass
@@ -76,9 +114,10 @@ class Place:
         """Makes what `target` names return `value`."""
         self.patch.setattr(target, lambda *_, **__: value)
 
-    def compiler(self, script: str) -> None:
+    def compiler(self, script: str, *limits: str) -> None:
         """Makes a shell script the host compiler. $out is the file that it is asked to write, $real
-        the compiler in whose place it stands."""
+        the compiler in whose place it stands. `limits` are those of the toolchain's times that a
+        script runs into which never ends."""
         path = self.tmp / "compiler"
         find_out = 'out=; for a; do if [ "$out" = next ]; then out=$a; fi; '
         find_out += '[ "$a" = -o ] && out=next; done\n'
@@ -86,8 +125,8 @@ class Place:
         path.write_text(f"#!/bin/sh\nreal={real}\n{find_out}{script}\n")
         path.chmod(0o755)
         self.patch.setenv("CXX", str(path))
-        self.patch.setattr(toolchain, "_LIMIT_SECONDS", 0.7)
-        self.patch.setattr(toolchain, "_VERSION_SECONDS", 0.7)
+        for name in ("_LIMIT_SECONDS", "_VERSION_SECONDS"):
+            self.patch.setattr(toolchain, name, 0.7 if name in limits else HANG)
 
     def entries(self) -> list[Path]:
         """The files of the store, the largest (kernels) first."""

@@ -44,6 +44,7 @@ def _faults(area: str, faults: list[tuple[str, Callable[[Place], Any]]], **facts
 # ---- the host compiler --------------------------------------------------------------------------
 
 _REAL = 'exec $real "$@"'
+_LIMIT, _VERSION = ("_LIMIT_SECONDS",), ("_VERSION_SECONDS",)
 _faults(
     "compiler",
     [
@@ -59,9 +60,9 @@ _faults(
         ("refuses with many words", lambda p: p.compiler("yes e | head -c 3000000 >&2; exit 1")),
         ("refuses in no encoding", lambda p: p.compiler("printf '\\377\\376 error' >&2; exit 1")),
         ("answers no --version", lambda p: p.compiler("exit 3")),
-        ("hangs at --version", lambda p: p.compiler("sleep 60")),
-        ("hangs", lambda p: p.compiler('[ "$1" = --version ] || sleep 60')),
-        ("leaves a child that hangs", lambda p: p.compiler("sleep 60 & wait")),
+        ("hangs at --version", lambda p: p.compiler("sleep 600", *_VERSION)),
+        ("hangs", lambda p: p.compiler('[ "$1" = --version ] || sleep 600', *_LIMIT)),
+        ("leaves a child that hangs", lambda p: p.compiler("sleep 600 & wait", *_VERSION)),
         ("waits for input", lambda p: p.compiler("cat; exit 1")),
         ("kills itself", lambda p: p.compiler("kill -9 $$")),
         ("writes nothing", lambda p: p.compiler("exit 0")),
@@ -92,7 +93,7 @@ _faults(
         ("fails at the first try", lambda p: p.compiler(
             f'[ "$1" = --version ] && exit; [ -e {p.tmp}/tried ] && {_REAL}; '
             f"touch {p.tmp}/tried; exit 1"
-        ) or p.patch.setattr("fusionstitch.runtime.toolchain._LIMIT_SECONDS", 60.0)),
+        )),
     ],
     heard=0,
     start="empty",
@@ -113,7 +114,9 @@ _faults(
     [
         ("cannot be built", lambda p: (_unloaded(p), p.compiler("exit 1"))),
         ("is built as garbage", lambda p: (_unloaded(p), p.compiler('echo no > "$out"'))),
-        ("takes for ever to build", lambda p: (_unloaded(p), p.compiler("sleep 60"))),
+        ("takes for ever to build", lambda p: (
+            _unloaded(p), p.compiler("sleep 600", *_VERSION, *_LIMIT)
+        )),
         ("cannot be written", lambda p: (_unloaded(p), p.raises("os.memfd_create", full()))),
         ("cannot be loaded", lambda p: (_unloaded(p), p.raises("ctypes.CDLL", OSError("no")))),
         ("cannot be registered", lambda p: (

@@ -1,9 +1,11 @@
-"""Modules that ask for too much, or for what is not there: refused at once, in little memory."""
+"""Modules that ask for too much, or for what is not there: refused after little work, in little
+memory."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,10 @@ from fusionstitch.hlo.load import load
 from fusionstitch.options import Options
 from fusionstitch.runtime import guarded
 from tests.faults import mutants
-from tests.faults.place import memory_limit, time_limit
+from tests.faults.place import HANG, HangError, each_call, few_calls, memory_limit, no_hang
 
-SECONDS = 10.0
+#: Calls of functions.
+CALLS = 2_000_000
 MEMORY = 1 << 30
 F32, S32, TUPLE = (schema.PRIMITIVE_NUMBERS[name] for name in ("f32", "s32", "tuple"))
 
@@ -182,7 +185,7 @@ PROTOS: dict[str, tuple[Any, str]] = {
 def test_a_proto_is_refused(name: str) -> None:
     proto, message = PROTOS[name]
     data = proto.SerializeToString()
-    with time_limit(SECONDS), memory_limit(MEMORY):
+    with no_hang(), few_calls(CALLS), memory_limit(MEMORY):
         result = core.stitch(data, Options(), device("emulated"), None)
         [fallback] = result.fallbacks
         assert message in fallback.reason
@@ -191,8 +194,27 @@ def test_a_proto_is_refused(name: str) -> None:
         assert len(fallback.reason) < 2000
 
 
+def test_too_much_work_is_found_on_any_thread() -> None:
+    def called() -> None:
+        """One of a hundred."""
+
+    def work() -> None:
+        for _ in range(100):
+            called()
+
+    numbers: list[int] = []
+    caught = pytest.raises(HangError, match="after 50 calls")
+    with caught, few_calls(50):
+        work()
+    with few_calls(1000), each_call(numbers.append):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert 100 < len(numbers) < 1000
+
+
 def test_what_is_large_but_right_is_read() -> None:
-    with time_limit(SECONDS), memory_limit(MEMORY):
+    with no_hang(), few_calls(CALLS), memory_limit(MEMORY):
         # calls in a long chain are inlined, and an op that nobody knows is left where it is
         result = core.stitch(chain(500, 1).SerializeToString(), Options(), device("emulated"), None)
         assert result.fallbacks == ()
@@ -261,7 +283,8 @@ TEXTS: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_is_refused(name: str) -> None:
     text, message = TEXTS[name]
-    with time_limit(SECONDS), memory_limit(4 * MEMORY), pytest.raises(ImportModuleError) as caught:
+    limits = few_calls(CALLS), memory_limit(4 * MEMORY)
+    with no_hang(), limits[0], limits[1], pytest.raises(ImportModuleError) as caught:
         from_proto(load(text))
     assert message in str(caught.value)
 
@@ -271,7 +294,7 @@ def test_a_text_is_refused(name: str) -> None:
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero"), tmp_path / "gone", Path("x" * 5000)):
-        with time_limit(SECONDS), pytest.raises(ImportModuleError, match=r"is no file|cannot be"):
+        with no_hang(), pytest.raises(ImportModuleError, match=r"is no file|cannot be"):
             load(path)
     huge = tmp_path / "huge.pb"
     with huge.open("wb") as file:
@@ -321,7 +344,7 @@ def test_the_command_refuses_what_this_machine_cannot_hold(
         ("kill -SEGV $$", "SIGSEGV"),
         ("echo LLVM ERROR: no result >&2; kill -ABRT $$", "SIGABRT, LLVM ERROR: no result"),
         ("exit 9", "exit status 9"),
-        ("sleep 60", "was not read within"),
+        ("sleep 600", "was not read within"),
     ],
 )
 def test_a_reader_that_dies_or_hangs_is_outlived(
@@ -331,8 +354,8 @@ def test_a_reader_that_dies_or_hangs_is_outlived(
     reader.write_text(f"#!/bin/sh\n{script}\n")
     reader.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(reader))
-    monkeypatch.setattr(guarded, "_SECONDS", 0.5)
-    with time_limit(SECONDS), pytest.raises(ImportModuleError, match=message):
+    monkeypatch.setattr(guarded, "_SECONDS", 0.5 if "sleep" in script else HANG)
+    with no_hang(), pytest.raises(ImportModuleError, match=message):
         guarded.read(tmp_path / "module.pb")
 
 

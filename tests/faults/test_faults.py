@@ -20,10 +20,9 @@ import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.runtime import toolchain
 from fusionstitch.runtime.cache import Database, Store
-from tests.faults.place import Place, time_limit
+from tests.faults.place import Place, no_hang
 from tests.faults.table import TABLE, Fault
 
-SECONDS = 30.0
 FAULTS = {f"{area}: {fault.name}": fault for area, faults in TABLE.items() for fault in faults}
 X = np.random.default_rng(0).standard_normal((6, 8), np.float32)
 
@@ -95,7 +94,7 @@ def test_fault(name: str, place: Place, filled: Path, caplog: pytest.LogCaptureF
         place.folder.chmod(0o700)
     else:
         place.folder.mkdir(mode=0o700)
-    with place.patch.context() as patch, time_limit(SECONDS):
+    with place.patch.context() as patch, no_hang():
         faulty = Place(patch, place.folder, place.tmp, place.after)
         compiler = os.environ.get("CXX")
         fault.inject(faulty)
@@ -122,7 +121,7 @@ def assert_sound(place: Place, filled: Path) -> None:
     place.forget()
     mend(place)
     shutil.copytree(filled, place.folder, dirs_exist_ok=True)  # spares compiling
-    with time_limit(SECONDS):
+    with no_hang():
         store, database = Store(place.folder), Database(place.folder)
         assert store.persistent
         assert store.corrupt() == []

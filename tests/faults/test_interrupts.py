@@ -1,7 +1,7 @@
 """What the user's signal handlers raise comes out as it is, wherever in a compile it arrives.
 
-A timer's handler raises after each of many delays, so that it arrives at every stage of a call.
-Nobody checks how long anything takes: each delay must give the exception or the result.
+A signal is sent once so many functions were called, for many such numbers, so that what its handler
+raises arrives at every stage of a call: each number must give the exception or the result.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import math
 import signal
 import subprocess
 import sys
@@ -34,10 +35,11 @@ from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
 from tests.behaviour.conftest import EMULATE
 from tests.behaviour.conftest import marked as marked
+from tests.faults.place import HANG, each_call
 
 X = np.random.default_rng(0).standard_normal((16, 32), np.float32)
 PACKAGE = Path(fs.__file__).parent
-#: Delays per compile, in parts of the time that it takes without interruption.
+#: Signals per compile, in parts of the calls of functions that it takes without interruption.
 STEPS = 13
 
 
@@ -63,19 +65,30 @@ EXPECTED = np.asarray(jax.jit(program())(X))
 
 
 @contextlib.contextmanager
-def after(seconds: float, error: BaseException) -> Iterator[None]:
-    """Raises `error` out of a signal handler after a delay, if the body takes that long."""
+def raising(error: BaseException) -> Iterator[None]:
+    """The handler of the signal that `send` sends raises `error`."""
 
     def late(*_: object) -> None:
         raise error
 
     before = signal.signal(signal.SIGALRM, late)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def send() -> None:
+    """To the main thread, as all signals, from any."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+
+
+def calls_of(work: Callable[[], Any]) -> int:
+    """How many functions are called."""
+    found: list[int] = []
+    with each_call(found.append):
+        work()
+    return len(found)
 
 
 @contextlib.contextmanager
@@ -90,13 +103,14 @@ def losing(error: BaseException) -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def interrupted(seconds: float, error: BaseException, work: Callable[[], Any]) -> bool:
-    """Whether `error` came out of `work`, and that nothing else did."""
+def interrupted(at: float, error: BaseException, work: Callable[[], Any]) -> bool:
+    """Whether `error` came out of `work`, where the signal is sent at a call of a function with
+    this number, and that nothing else did."""
     with warnings.catch_warnings(), losing(error):
         warnings.simplefilter("error")
         gc.disable()  # JAX collects in a callback of its own, where an exception is lost
         try:
-            with after(seconds, error):
+            with raising(error), each_call(lambda number: send() if number == at else None):
                 work()
         except BaseException as raised:
             if raised is not error:
@@ -170,14 +184,13 @@ def innermost(error: BaseException) -> str:
 
 def test_what_a_handler_raises_comes_out_and_the_next_call_is_stitched(road: Road) -> None:
     road.make()(X)  # what is loaded and built once
-    jitted, start = road.make(), time.perf_counter()
-    jitted(X)
-    whole = time.perf_counter() - start
+    whole = calls_of(functools.partial(road.make(), X))
     came = 0
     lost: list[RecursionError] = []
     for step in range(STEPS):
         jitted, late = road.make(), KINDS[step % len(KINDS)]("late")
-        came += interrupted((step + 0.5) / STEPS * whole, late, functools.partial(jitted, X))
+        at = (2 * step + 1) * whole // (2 * STEPS)
+        came += interrupted(at, late, functools.partial(jitted, X))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
@@ -199,6 +212,16 @@ def test_what_a_handler_raises_comes_out_and_the_next_call_is_stitched(road: Roa
 def test_programs_that_are_not_ours_lose_nothing_either(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass sees them too; a handler's exception is neither swallowed nor XLA's error."""
     monkeypatch.setattr(xla_pass, "_state", xla_pass._State())
+    inside: list[int] = []
+    transform = xla_pass.transform
+
+    def sends(module: bytes) -> bytes | None:
+        if inside:
+            inside.clear()
+            send()
+        return transform(module)
+
+    monkeypatch.setattr(xla_pass, "transform", sends)
     assert REGISTER(lambda module, token: None, "cpu")
 
     def lowered(number: int) -> Any:
@@ -209,15 +232,13 @@ def test_programs_that_are_not_ours_lose_nothing_either(monkeypatch: pytest.Monk
 
         return jax.jit(fun).lower(X)
 
-    start = time.perf_counter()
-    lowered(0).compile()
-    whole = time.perf_counter() - start
-    came = 0
+    whole = calls_of(lowered(0).compile)
     for step in range(1, STEPS):
-        stage = lowered(step)
-        came += interrupted(step / STEPS * whole, LateError("late"), stage.compile)
+        interrupted(step * whole // STEPS, LateError("late"), lowered(step).compile)
+    stage = lowered(STEPS)
+    inside.append(1)
+    assert interrupted(math.inf, LateError("late"), stage.compile)
     xla_pass.unregister()
-    assert came
 
 
 # ---- the parts ----------------------------------------------------------------------------------
@@ -279,6 +300,7 @@ def test_work_apart_is_told_to_stop_and_stops() -> None:
     ended = threading.Event()
 
     def work() -> None:
+        send()
         try:
             while True:
                 apart.check()
@@ -286,8 +308,8 @@ def test_work_apart_is_told_to_stop_and_stops() -> None:
         finally:
             ended.set()
 
-    assert interrupted(0.05, LateError("late"), lambda: apart.apart(work))
-    assert ended.wait(30)
+    assert interrupted(math.inf, LateError("late"), lambda: apart.apart(work))
+    assert ended.wait(HANG)
 
 
 def test_work_apart_carries_nothing_of_the_user_s() -> None:
@@ -324,26 +346,27 @@ def test_a_thread_begins_before_what_a_handler_raises(
         plain(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    with pytest.raises(type(error)) as caught, after(300, error):
+    with pytest.raises(type(error)) as caught, raising(error):
         apart.apart(begun.set)
     assert caught.value is error
-    assert begun.wait(30)
+    assert begun.wait(HANG)
 
 
 def test_a_handler_s_runtime_error_is_the_user_s() -> None:
     def slow() -> None:
-        ended.wait(30)
+        send()
+        ended.wait(HANG)
 
     ended = threading.Event()
     error = RuntimeError("the user's")
-    assert interrupted(0.02, error, lambda: apart.apart(slow))
+    assert interrupted(math.inf, error, lambda: apart.apart(slow))
     ended.set()
 
 
 def test_a_compiler_nobody_waits_for_is_ended(tmp_path: Path) -> None:
     started = tmp_path / "started"
     script = tmp_path / "compiler"
-    script.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 600\n")
+    script.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 3000\n")
     script.chmod(0o755)
     error = LateError("late")
 
@@ -355,12 +378,12 @@ def test_a_compiler_nobody_waits_for_is_ended(tmp_path: Path) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
     try:
         with pytest.raises(LateError):
-            apart.apart(lambda: toolchain._run([str(script)], 60.0))
+            apart.apart(lambda: toolchain._run([str(script)], HANG))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     process = int(started.read_text())
-    for _ in range(3000):
+    for _ in range(60_000):  # how soon it ends is no matter
         if not Path(f"/proc/{process}").exists():
             break
         time.sleep(0.01)
@@ -452,7 +475,7 @@ plain = planning.draft
 
 def draft(*args):
     os.kill(os.getpid(), signal.SIGINT)
-    waiting.wait(30)
+    waiting.wait()
     return plain(*args)
 
 waiting = threading.Event()

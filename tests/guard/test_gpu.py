@@ -84,7 +84,7 @@ def test_a_second_process_plans_nothing(tmp_path: Path) -> None:
     told = []
     for _ in range(2):
         command = [sys.executable, "-c", PROGRAM]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         told.append(done.stdout.splitlines())
     assert [lines[0] for lines in told] == ["1 (4096, 1000)", "0 (4096, 1000)"]

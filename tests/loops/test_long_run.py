@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from argparse import Namespace
 from pathlib import Path
@@ -73,7 +74,7 @@ def dies_of_the_fifth(pipe: Any, *_: Any) -> None:
 
 
 def test_a_process_that_dies_costs_one_program() -> None:
-    chosen = Namespace(first=0, programs=40, processes=2, seconds=600, backend="", runs=1)
+    chosen = Namespace(first=0, programs=40, processes=2, seconds=math.inf, backend="", runs=1)
     run = long_run.Run(chosen, ["own"], dies_of_the_fifth)
     run.go()
     report = run.report()

@@ -117,7 +117,7 @@ def test_several_gpus_share_the_patterns(database: Database) -> None:
         return (x @ w) * (x @ w).sum(0)
 
     data = lowered(steps, *[jax.ShapeDtypeStruct((2048, 2048), "float32")] * 2)
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=600)
     met: list[bool] = []
 
     def meet(kernel) -> float:
