@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.costmodel.xla_fusions import Hero, XlaPlan
-from fusionstitch.hlo.graph import ids
+from fusionstitch.hlo.graph import ids, inside
 from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.trips import counted
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Chosen, Plan
 
@@ -48,6 +49,13 @@ class Group:
     def bits(self) -> frozenset[int]:
         """The patterns."""
         return frozenset(one.pattern.bits for one in self.chosen)
+
+
+def is_ended_by_data(pattern: Pattern) -> bool:
+    """Whether a loop among the ops of a pattern is not known to end by a count: on data drawn at
+    random it would end at once, or never."""
+    loops = [op for one in pattern.ops for op in (one, *inside(one)) if op.opcode == "while"]
+    return not all(map(counted, loops))
 
 
 def grouped(plan: Plan, xla: XlaPlan) -> list[Group]:

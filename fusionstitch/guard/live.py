@@ -7,7 +7,6 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusionstitch.codegen.kernel import Kernel
@@ -17,8 +16,7 @@ from fusionstitch.compiler.workpiece import Judge, Workpiece
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.model_errors import errors
 from fusionstitch.errors import FusionStitchError, MeasureError
-from fusionstitch.guard.ended import ended, is_ended_by_data
-from fusionstitch.guard.groups import Group
+from fusionstitch.guard.groups import Group, is_ended_by_data
 from fusionstitch.guard.guard import Doubts, Guard
 from fusionstitch.guard.sides import in_part, sides, taken_out
 from fusionstitch.measure.side_by_side import Sides
@@ -68,9 +66,10 @@ _DOUBTS: Mapping[str, tuple[Doubts, Doubts]] = {
 }
 
 
-def judge_for(options: Options, device: Device, tuned: Tuned) -> Judge | None:
+def judge_for(options: Options, device: Device, tuned: Tuned, tried: bool) -> Judge | None:
     """What judges the plans of a program as `options.scorer` asks; None: nothing does, as where the
-    plan is for another GPU than the one in use.
+    plan is for another GPU than the one in use. A program that is `tried` as a whole, on the user's
+    data, is judged by that where drawn data would mislead.
 
     Nothing is measured for a program of several processes, which must get the same plan in each:
     there the model's proof alone counts.
@@ -80,36 +79,43 @@ def judge_for(options: Options, device: Device, tuned: Tuned) -> Judge | None:
     import jax
 
     if jax.process_count() > 1:
-        return recorded(options, tuned, {})
+        return recorded(options, tuned, Evidence())
 
     def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
         live = Live(work, options, device, _compare_on(device), _database())
-        guard = Guard(*doubts_of(options, tuned), live.known, live.measure)
+        guard = Guard(*doubts_of(options, tuned, tried), live.known, live.measure)
         guard.settle(planners)
-        return Evidence(guard.used, live.whole)
+        return Evidence(guard.used, live.whole, tried)
 
     return judge
 
 
-def recorded(options: Options, tuned: Tuned, evidence: Mapping[str, Comparison]) -> Judge | None:
+def recorded(options: Options, tuned: Tuned, evidence: Evidence) -> Judge | None:
     """Judges by `evidence`, and measures nothing."""
     if options.scorer not in _DOUBTS:
         return None
 
     def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
-        guard = Guard(
-            *doubts_of(options, tuned), lambda group: evidence.get(group.key), lambda groups: {}
-        )
+        doubts = doubts_of(options, tuned, evidence.tried)
+        known = evidence.comparisons
+        guard = Guard(*doubts, lambda group: known.get(group.key), lambda groups: {})
         guard.settle(planners)
-        return Evidence(guard.used)
+        return Evidence(guard.used, tried=evidence.tried)
 
     return judge
 
 
-def doubts_of(options: Options, tuned: Tuned) -> tuple[Doubts, Doubts]:
+def doubts_of(options: Options, tuned: Tuned, tried: bool) -> tuple[Doubts, Doubts]:
     """What is to be measured, and what of that is not taken unmeasured; what tuning measured is
     not in doubt. Loops have to win far more than the model's error, so that they may stay
-    unmeasured."""
+    unmeasured; but of those that their data ends, which say nothing on drawn data, only the sure
+    ones, unless the program is `tried`."""
+
+    def loop_in_doubt(pattern: Pattern, score: Score) -> bool:
+        return _loop_in_doubt(pattern, score) and not (tried and is_ended_by_data(pattern))
+
+    def loop_unproven(pattern: Pattern, score: Score) -> bool:
+        return loop_in_doubt(pattern, score) and is_ended_by_data(pattern)
 
     def open_to(doubts: Doubts, of_loops: Doubts) -> Doubts:
         return lambda pattern, score: (
@@ -118,7 +124,7 @@ def doubts_of(options: Options, tuned: Tuned) -> tuple[Doubts, Doubts]:
         )
 
     measured, left = _DOUBTS[options.scorer]
-    return open_to(measured, _loop_in_doubt), open_to(left, lambda pattern, score: False)
+    return open_to(measured, loop_in_doubt), open_to(left, loop_unproven)
 
 
 def _compare_on(device: Device) -> Compare:
@@ -136,14 +142,6 @@ def _meter(device: Device) -> GpuMeter:
 @functools.cache
 def _database() -> Database:
     return Database()
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """Two sides, and what XLA's takes more than they show."""
-
-    sides: Sides
-    waits_us: float
 
 
 class Live:
@@ -175,45 +173,36 @@ class Live:
 
     def measure(self, groups: Sequence[Group]) -> Mapping[str, Comparison]:
         """Runs both sides of each, and keeps the times."""
-        counted = [group for group in groups if not is_ended_by_data(group)]
-        patterns = list(dict.fromkeys(one.pattern for group in counted for one in group.chosen))
+        groups = [group for group in groups if not is_ended_by_data(group.near)]
+        patterns = list(dict.fromkeys(one.pattern for group in groups for one in group.chosen))
         made = dict(zip(patterns, self.work.make(self.work.module, patterns), strict=True))
         found = [(group, one) for group in groups if (one := self._asked(group, made)) is not None]
         if not found:
             return {}
         try:
-            times = self.compare([one.sides for _, one in found])
+            times = self.compare([sides for _, sides in found])
         except MeasureError as error:
             logger.info("patterns are modelled, not measured: %s", error)
             self.whole = False
             return {}
         comparisons = {}
-        for (group, one), (ours, theirs) in zip(found, times, strict=True):
-            us = ours, theirs + one.waits_us
+        for (group, _), us in zip(found, times, strict=True):
             comparisons[group.key] = Comparison(*us, len(group.chosen))
             self.database.put_timing(self._key(group), self.device.name, us[0], {"xla_us": us[1]})
         return comparisons
 
     def _asked(
         self, group: Group, made: Mapping[Pattern, tuple[Kernel, Artifact] | None]
-    ) -> _Asked | None:
-        """What is run for a group. `made` are the program's kernels; where the data ends a loop,
-        what is measured has others."""
-        work = self.work
+    ) -> Sides | None:
+        """What is run for a group; `made` are the program's kernels."""
+        patterns = [one.pattern for one in group.chosen]
+        built = [(pattern, *one) for pattern in patterns if (one := made[pattern]) is not None]
+        if len(built) < len(patterns):
+            self.whole = False
+            return None
         try:
-            if is_ended_by_data(group):
-                part = ended(work, group, self.device)
-                module, patterns, waits_us = part.module, part.patterns, part.waits_us
-                made = dict(zip(patterns, work.make(module, patterns), strict=True))
-            else:
-                module, waits_us = taken_out(work, group), 0.0
-                patterns = tuple(one.pattern for one in group.chosen)
-            built = [(pattern, *one) for pattern in patterns if (one := made[pattern]) is not None]
-            if len(built) < len(patterns):
-                self.whole = False
-                return None
-            stitches = in_part(group, module, built)
-            return _Asked(sides(work, group, module, stitches), waits_us)
+            module = taken_out(self.work, group)
+            return sides(self.work, group, module, in_part(group, module, built))
         except FusionStitchError as error:
             logger.info("a pattern is modelled, not measured: %s", error)
             return None

@@ -36,10 +36,12 @@ class Comparison:
 @dataclass(frozen=True)
 class Evidence:
     """What plans rest on besides the model: comparisons by what was compared. It is not `whole`
-    where something could not be measured just then, because the GPU was busy, say."""
+    where something could not be measured just then, because the GPU was busy, say. Of a program
+    that is `tried` as a whole less need be proven before."""
 
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     whole: bool = True
+    tried: bool = False
 
 
 @dataclass(frozen=True)

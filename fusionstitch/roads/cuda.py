@@ -216,7 +216,7 @@ def _planned(module: bytes, mark: str, name: str) -> Stitched:
             aliasing=True,
             step=step,
             tuned=tuned,
-            judge=judge_for(options, device, tuned),
+            judge=judge_for(options, device, tuned, tried=bool(mark[_TOKEN:])),
             ahead=ahead,
         )
     if (why := left(result)) is not None:

@@ -66,6 +66,7 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
         "evidence": {
             key: dataclasses.asdict(found) for key, found in result.evidence.comparisons.items()
         },
+        "tried": result.evidence.tried,
         "left_out": [one.ops for one in result.fallbacks if one.reason == LEFT],
     }
     read, _ = detach(module)  # what planning does not look at would take most of the time and space
@@ -149,11 +150,12 @@ def _read(facts: bytes, module: bytes) -> Stitched | None:
 def _planned(facts: Any, module: bytes) -> Stitched:
     from fusionstitch.compiler import core
     from fusionstitch.guard import live
-    from fusionstitch.plan.findings import Comparison
+    from fusionstitch.plan.findings import Comparison, Evidence
 
     device = devices.from_fields(facts["profile"])
     options = Options(**facts["options"])
-    evidence = {key: Comparison(**found) for key, found in facts["evidence"].items()}
+    known = {key: Comparison(**found) for key, found in facts["evidence"].items()}
+    evidence = Evidence(known, tried=facts["tried"])
     results = tuned.load(device)
     judge = live.recorded(options, results, evidence)
     found = core.stitch(module, options, device, None, tuned=results, judge=judge)

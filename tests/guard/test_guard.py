@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS
 from fusionstitch.compiler import core
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.compiler.workpiece import Workpiece
@@ -184,7 +183,7 @@ LONG_RING = jax.ShapeDtypeStruct((1 << 20,), jnp.float32)
 def test_a_loop_that_ends_by_its_count_is_measured(ours_us: float, database: Database) -> None:
     """Its kernel is modelled to be three times as fast as XLA's."""
     both = Both(lambda n: (ours_us, 50.0), runs=False)
-    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
+    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING, False)
     data = lowered(counted_ring, LONG_RING)
     found = guarded(data, both, database, doubts=measured, strong_doubts=left)
     assert both.count == 1
@@ -194,7 +193,7 @@ def test_a_loop_that_ends_by_its_count_is_measured(ours_us: float, database: Dat
 
 def test_a_loop_whose_kernel_is_surely_faster_is_not_measured(database: Database) -> None:
     short = jax.ShapeDtypeStruct((1024,), jnp.float32)
-    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
+    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING, False)
     both = Both(lambda n: (60.0, 50.0), runs=False)
     data = lowered(counted_ring, short)
     found = guarded(data, both, database, doubts=measured, strong_doubts=left)
@@ -202,29 +201,29 @@ def test_a_loop_whose_kernel_is_surely_faster_is_not_measured(database: Database
     assert len(chosen(found)) == 1
 
 
-@pytest.mark.parametrize("ours_us", [600.0, 760.0])
-def test_a_loop_that_its_data_ends_is_measured(ours_us: float, database: Database) -> None:
-    """Ended by a count, on both sides. What XLA takes then, it takes beside what its host waits to
-    hear whether there is another iteration."""
+@pytest.mark.parametrize("tried", [True, False])
+@pytest.mark.parametrize("sure", [True, False])
+def test_a_loop_that_its_data_ends_is_left_to_the_trial(
+    tried: bool, sure: bool, database: Database
+) -> None:
+    """Drawn data would end it at once, or never. Where there is no trial it has to be sure."""
 
     def until(u: jax.Array) -> jax.Array:
         return jax.lax.while_loop(lambda u: u.sum() < 9.0, ring, u)
 
-    both = Both(lambda n: (ours_us, 50.0), runs=False)
-    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
-    data = lowered(until, LONG_RING)
+    both = Both(lambda n: (1.0, 50.0), runs=False)
+    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING, tried)
+    data = lowered(until, jax.ShapeDtypeStruct((1024,), jnp.float32) if sure else LONG_RING)
     found = guarded(data, both, database, doubts=measured, strong_doubts=left)
-    assert both.count == 1
-    [compared] = found.evidence.comparisons.values()
-    assert compared.xla_us == 50.0 + UNKNOWN_TRIPS * H200.loop_wait_us == 750.0
-    assert len(chosen(found)) == (ours_us < 750)
+    assert both.count == 0
+    assert len(chosen(found)) == (tried or sure)
 
 
 def test_the_model_s_proof_is_the_table_s(monkeypatch: pytest.MonkeyPatch) -> None:
     [one] = chosen(by_the_model(MIXED))
     score = findings.Score(one.score_us, one.modelled_us, one.xla_us)
     share = one.score_us / one.xla_us
-    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING)
+    measured, left = live.doubts_of(Options(scorer="guarded"), NOTHING, False)
     within, beyond = share + 0.01, share - 0.01
     for error, doubted in (
         (ModelError(beyond, beyond), (False, False)),
@@ -258,7 +257,7 @@ def test_any_verdicts_give_a_plan_that_evidence_alone_gives_again(
         assert one.measured is not None
         assert one.measured.ours_us < one.measured.xla_us
     options = Options(scorer="measured", fallback="error")
-    judge = live.recorded(options, NOTHING, found.evidence.comparisons)
+    judge = live.recorded(options, NOTHING, found.evidence)
     again = core.stitch(data, options, H200, None, judge=judge)
     assert [k.source for k in again.kernels] == [k.source for k in found.kernels]
     assert [c.measured for c in chosen(again)] == [c.measured for c in chosen(found)]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fusionstitch.hlo.fixed_turns import uncounted
-from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.importer import parse
 from fusionstitch.runtime.cache import Database
 from tests.guard.both import Both, guarded, lowered
 from tests.patterns.test_recompute import loss
@@ -98,50 +95,3 @@ def test_indices_are_spread_over_what_they_index_on_both_sides(
     guarded(data, both, database, scorer="paper")
     [[pair]] = both.seen
     assert sorted(pair.below) == [2, 301]
-
-
-def newton(x: jax.Array) -> jax.Array:
-    """Rows that stop on their own, under vmap."""
-
-    def until(x: jax.Array) -> jax.Array:
-        def going(s: Any) -> jax.Array:
-            return (jnp.abs(s[0] ** 2 - 2.0) > 1e-6) & (s[1] < 40)
-
-        def step(s: Any) -> Any:
-            return 0.5 * (s[0] + 2.0 / s[0]), s[1] + 1
-
-        return jax.lax.while_loop(going, step, (x, jnp.int32(0)))[0]
-
-    return jnp.tanh(jax.vmap(until)(1.0 + x.ravel() ** 2))
-
-
-def nested(x: jax.Array, steps: jax.Array) -> jax.Array:
-    """A loop that the data ends, in one that counts, beside one whose bound is an argument."""
-
-    def settle(x: jax.Array) -> jax.Array:
-        return jax.lax.while_loop(lambda s: s.max() > 0.1, lambda s: 0.95 * s, x)
-
-    x = jax.lax.fori_loop(0, 3, lambda n, s: settle(s + 0.1 * n), x)
-    return jax.lax.fori_loop(0, steps[0], lambda _, s: 0.5 * s + 0.1, x).sum(0)
-
-
-def alone(x: jax.Array) -> jax.Array:
-    """A loop that carries one array."""
-    return jax.lax.while_loop(lambda s: s.sum() > 1.0, lambda s: 0.9 * s, jnp.abs(x))
-
-
-@pytest.mark.parametrize("fun", [newton, nested, alone])
-def test_loops_that_their_data_ends_turn_equally_often_on_both_sides(
-    fun: Any, database: Database, host_compiler: str
-) -> None:
-    arguments: list[Any] = [np.ones((8, 16), np.float32), np.ones(1, np.int32)]
-    both = Both()
-    found = guarded(lowered(fun, *arguments[: 2 if fun is nested else 1]), both, database)
-    [pairs] = both.seen
-    for pair in pairs:
-        for side in (pair.theirs, pair.ours):
-            module = from_proto(side)
-            assert not uncounted(module.entry)
-            loops = [op for op in module.entry if op.opcode == "while"]
-            assert (side is pair.ours) == (not loops)
-    assert all(one.measured for plan in found.plans for one in plan.chosen)
