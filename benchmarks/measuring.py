@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -64,15 +65,30 @@ def wall_times(
     for one in contestants.values():
         one.reset()
         one.calls(WARM_UP)
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+
+    def taken(one: Contestant) -> float:
+        start = time.perf_counter()
+        one.calls(in_flight)
+        return (time.perf_counter() - start) / in_flight * 1e6
+
+    takers = {name: functools.partial(taken, one) for name, one in contestants.items()}
+    return in_turns(takers, rounds, seconds)
+
+
+def in_turns(
+    takers: Mapping[str, Callable[[], float]], rounds: int, seconds: float
+) -> dict[str, list[float]]:
+    """What each of `takers` measures, one number per round; the order turns each round.
+
+    There are as many rounds as asked for at least, and more while `seconds` are not over.
+    """
+    times: dict[str, list[float]] = {name: [] for name in takers}
     begun, number = time.perf_counter(), 0
     while number < rounds or time.perf_counter() - begun < seconds:
-        names = list(contestants)
+        names = list(takers)
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
-            start = time.perf_counter()
-            contestants[name].calls(in_flight)
-            times[name].append((time.perf_counter() - start) / in_flight * 1e6)
+            times[name].append(takers[name]())
         number += 1
     return times
 

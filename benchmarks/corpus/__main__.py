@@ -1,0 +1,141 @@
+"""The corpus under jax.jit and fs.jit: python -m benchmarks.corpus --seed S --json FILE.
+
+Each program runs in a process of its own, one after the other. --prepare only compiles, several
+side by side with --jobs, and fills the caches in --cache, which later runs with it find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks import environment
+from benchmarks.corpus.summary import line, text
+from benchmarks.corpus.table import Template, find
+
+#: Every so many programs one is also timed against a second jax.jit of itself.
+PAIR_EVERY = 8
+
+
+def environment_of(cache: Path) -> dict[str, str]:
+    """What the processes run in: caches of their own, and memory taken as it is needed."""
+    return {
+        **os.environ,
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "FUSIONSTITCH_CACHE_DIR": str(cache / "fusionstitch"),
+    }
+
+
+def measured(
+    template: Template, folder: Path, flags: Sequence[str], env: Mapping[str, str], limit: float
+) -> dict[str, Any]:
+    """The row of one program, from a process that is ended after `limit` seconds."""
+    folder.mkdir()
+    module = [sys.executable, "-m", "benchmarks.corpus.worker", template.name, str(folder)]
+    how = ""
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen([*module, *flags], stdout=output, stderr=output, env={**env})
+        try:
+            if code := process.wait(limit):
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            how = f"stopped after {limit:g} s"
+    path = folder / "row.json"
+    row: dict[str, Any] = {"target": template.name, "kind": template.kind}
+    if path.exists():
+        row |= json.loads(path.read_text())
+    if how:
+        row["failure"] = f"{how} in step '{row.get('step', 'start')}'"
+        row["output"] = (folder / "output").read_text(errors="replace")[-1500:]
+    return row
+
+
+def rows(
+    templates: Sequence[Template], asked: argparse.Namespace, folder: Path
+) -> Iterator[dict[str, Any]]:
+    """One row per program in the table's order; `asked.jobs` processes run side by side."""
+    env = environment_of(asked.cache or folder)
+    if asked.cache:
+        env["JAX_COMPILATION_CACHE_DIR"] = str(asked.cache / "jax")
+        env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    flags = ["--seed", str(asked.seed), "--rounds", str(asked.rounds)]
+    flags += [f"--{flag}" for flag in ("prepare", "small") if getattr(asked, flag)]
+
+    def one(numbered: tuple[int, Template]) -> dict[str, Any]:
+        number, template = numbered
+        pair = ["--pair"] if number % PAIR_EVERY == 0 and not asked.prepare else []
+        own = folder / template.name
+        return measured(template, own, flags + pair, env, asked.seconds_per_program)
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        yield from pool.map(one, enumerate(templates))
+
+
+def share(value: str) -> tuple[int, int]:
+    """1/4 is the first of every four programs."""
+    part, parts = map(int, value.split("/"))
+    if not 1 <= part <= parts:
+        raise argparse.ArgumentTypeError(f"{value} is no share such as 1/4")
+    return part, parts
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=__doc__)
+    parser.add_argument("--seed", type=int, required=True, help="what sizes and types are drawn by")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these programs")
+    parser.add_argument("--kinds", nargs="+", default=[], metavar="KIND", help="those of kinds")
+    parser.add_argument("--share", type=share, default=(1, 1), metavar="I/N")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the results go")
+    parser.add_argument("--rounds", type=int, default=30, help="at least so many of each side")
+    parser.add_argument("--seconds-per-program", type=float, default=180.0)
+    parser.add_argument("--prepare", action="store_true", help="compile, measure nothing")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time, with --prepare")
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="caches to fill and to use")
+    parser.add_argument("--small", action="store_true", help="sizes of tests, for a CPU")
+    parser.add_argument("--commit", help="the commit, where the checkout has no git")
+    asked = parser.parse_args(given)
+    if asked.jobs != 1 and not asked.prepare:
+        parser.error("--jobs is for --prepare: what is measured runs alone.")
+    if asked.prepare and not asked.cache:
+        parser.error("--prepare fills caches: say where with --cache.")
+    try:
+        asked.templates = find(asked.only, asked.kinds)[asked.share[0] - 1 :: asked.share[1]]
+    except ValueError as error:
+        parser.error(str(error))
+    return asked
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    asked = arguments(given)
+    words = sys.argv[1:] if given is None else given
+    results: dict[str, Any] = {
+        "command": " ".join(["python -m benchmarks.corpus", *words]),
+        "environment": environment.describe(asked.commit),
+        "seed": asked.seed,
+        "rows": [],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows(asked.templates, asked, Path(folder)):
+            results["rows"].append(row)
+            print(line(row), flush=True)
+            if asked.json:  # after every program: what ends the run costs only the rest
+                asked.json.parent.mkdir(parents=True, exist_ok=True)
+                asked.json.write_text(json.dumps(results, indent=1) + "\n")
+    if not asked.prepare:
+        print(text(results))
+    bad = [r for r in results["rows"] if "failure" in r or r.get("check", {}).get("wrong")]
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Results of the corpus as Markdown: python -m benchmarks.corpus.summary FILE..."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.readings import fixed, mean, percent, read, scientific, seconds, table, us
+
+#: A program is slower where even the upper end of its interval is below this.
+SLOWER = 0.98
+#: The bar of first calls: so many times jax.jit's, and so many seconds.
+FIRST_TIMES, FIRST_SECONDS = 2.3, 0.3
+MEASURES = {"span": "GPU time", "wall": "wall time"}
+XLA, OURS = "xla", "fusionstitch"
+Row = dict[str, Any]
+
+
+def ratio(row: Row, what: str) -> float | None:
+    """XLA over ours, the median of the paired rounds; None where it was not measured."""
+    found = row.get(f"{what}_ratio")
+    return found["median"] if found else None
+
+
+def is_slower(row: Row, what: str) -> bool:
+    return row.get(f"{what}_ratio", {}).get("high", SLOWER) < SLOWER
+
+
+def is_unchanged(row: Row) -> bool:
+    """Whether nothing was stitched."""
+    return "stitched" in row and not row["stitched"]["patterns"]
+
+
+def late(row: Row) -> float | None:
+    """The first call over the most it may take; None where it was not measured."""
+    found = row.get("first_call_s")
+    return found[OURS] / (FIRST_TIMES * found[XLA] + FIRST_SECONDS) if found else None
+
+
+def overall(rows: Sequence[Row]) -> list[str]:
+    """A line per measure: how the ratios of all programs are spread."""
+    head = ["XLA / ours", "n", "mean", "lowest", "quarter", "median", "three quarters", "highest"]
+    lines = []
+    for what, name in MEASURES.items():
+        found = sorted(value for row in rows if (value := ratio(row, what)))
+        if len(found) < 2:
+            continue
+        quarters = statistics.quantiles(found, n=4, method="inclusive")
+        cells = map(fixed, [mean(found), found[0], *quarters, found[-1]])
+        lines.append([name, str(len(found)), *cells, str(sum(is_slower(r, what) for r in rows))])
+    return table([*head, "slower"], lines)
+
+
+def pairs(rows: Sequence[Row]) -> list[str]:
+    """How far two equal jax.jit lie apart."""
+    lines = []
+    for what, name in MEASURES.items():
+        found = [row[f"{what}_same"]["median"] for row in rows if f"{what}_same" in row]
+        if found:
+            cells = map(fixed, [mean(found), min(found), max(found)])
+            lines.append([name, str(len(found)), *cells])
+    return table(["jax.jit / jax.jit", "n", "mean", "lowest", "highest"], lines)
+
+
+def by_kind(rows: Sequence[Row]) -> list[str]:
+    """Geometric means of each kind of program, and how many are unchanged."""
+    lines = []
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        own = [row for row in rows if row["kind"] == kind]
+        cells = [fixed(mean([ratio(row, what) for row in own])) for what in MEASURES]
+        lines.append([kind, str(len(own)), *cells, str(sum(map(is_unchanged, own)))])
+    return table(["kind", "n", *MEASURES.values(), "nothing stitched"], lines)
+
+
+HEAD = (
+    *("program", "kind", "kernels", "span us: XLA", "ours", "ratio", "95%"),
+    *("wall us: XLA", "ours", "ratio", "95%", "first call s: XLA", "ours", "error", "right"),
+)
+
+
+def cells(row: Row) -> list[str]:
+    """A program's line; what failed says why at its end."""
+    found = [row["target"], row["kind"]]
+    found.append(str(len(row["stitched"]["kernels"])) if "stitched" in row else "-")
+    for what in MEASURES:
+        times, paired = row.get(f"{what}_us"), row.get(f"{what}_ratio")
+        found += [us(times[side]["median"]) if times else "-" for side in (XLA, OURS)]
+        found.append(fixed(paired["median"]) if paired else "-")
+        found.append(f"{paired['low']:.2f} to {paired['high']:.2f}" if paired else "-")
+    first, check = row.get("first_call_s", {}), row.get("check")
+    found += [seconds(first.get(XLA)), seconds(first.get(OURS))]
+    found.append(scientific(check["error"]) if check else "-")
+    right = "-" if not check else "no" if check["wrong"] else "yes"
+    return [*found, row.get("failure", right)]
+
+
+def line(row: Row) -> str:
+    return f"| {' | '.join(cells(row))} |"
+
+
+def text(results: dict[str, Any]) -> str:
+    """The whole page: what was measured, on what, the spread, losses, and a line per program."""
+    rows, where = results["rows"], results["environment"]
+    known = [row for row in rows if "stitched" in row]
+    unchanged = sum(map(is_unchanged, known)) / len(known) if known else None
+    tardy = sorted(
+        ((value, row["target"]) for row in rows if (value := late(row)) and value > 1), reverse=True
+    )
+    parts = [
+        [f"`{results['command']}`", f"{where['gpu']}, commit {where['commit']}, {where['date']}"],
+        overall(rows),
+        [f"Nothing was stitched in {percent(unchanged)} of {len(known)} programs."],
+        pairs(rows),
+        by_kind(rows),
+    ]
+    for what, name in MEASURES.items():
+        losses = [f"{r['target']} ({fixed(ratio(r, what))})" for r in rows if is_slower(r, what)]
+        parts.append([f"Slower in {name}: {', '.join(losses) or 'none'}."])
+    said = ", ".join(f"{name} ({value:.2f})" for value, name in tardy)
+    bar = f"{FIRST_TIMES:g} times jax.jit's and {FIRST_SECONDS:g} s"
+    parts.append([f"First calls over {bar}, as a multiple of it: {said or 'none'}."])
+    wrong = [row["target"] for row in rows if row.get("check", {}).get("wrong")]
+    failed = [f"{row['target']} ({row['failure']})" for row in rows if "failure" in row]
+    parts += [
+        [f"Wrong: {', '.join(wrong) or 'none'}."],
+        [f"Failed: {', '.join(failed) or 'none'}."],
+    ]
+    parts.append(table(HEAD, [cells(row) for row in rows], words=2))
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+if __name__ == "__main__":
+    print(text(read(sys.argv[1:])))

@@ -1,0 +1,190 @@
+"""One program under jax.jit and fs.jit: python -m benchmarks.corpus.worker NAME FOLDER --seed S.
+
+It writes FOLDER/row.json after every step; `benchmarks.corpus` starts it and collects the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus.table import Program, find
+from benchmarks.measuring import Contestant, in_turns, summary, wall_times
+from benchmarks.paired import ratios
+from benchmarks.row import Row
+from benchmarks.workloads import Workload
+
+XLA, OURS, AGAIN = "xla", "fusionstitch", "xla again"
+#: Calls in flight per time taken: at most so many, as many as about fit into the seconds.
+IN_FLIGHT, ROUND_S = 25, 0.01
+#: Runs between two readings of the GPU's clock.
+SPAN_RUNS = 8
+#: Arguments of more bytes have no run in float64: it takes minutes on the host.
+MOST_CHECKED = 64_000_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of a program is measured: at least `rounds` in `seconds`; `pair` adds a second jax.jit,
+    `prepare` only compiles, `small` takes the size of tests."""
+
+    seed: int
+    rounds: int = 30
+    seconds: float = 2.0
+    pair: bool = False
+    prepare: bool = False
+    small: bool = False
+
+
+def work(program: Program, row: Row, asked: Asked) -> None:
+    """Measures a program and puts what it finds into the row, step by step."""
+    row.step("import")
+    import jax
+    import jax.numpy as jnp
+
+    import fusionstitch as fs
+    from fusionstitch import accuracy
+
+    row.step("arguments")
+    host = program.args()
+    args = jax.block_until_ready(jax.device_put(host))
+    shapes = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(args)]
+    row.put(argument_bytes=program.nbytes, arguments=shapes)
+    # what a process compiles first pays for XLA's start, and a machine once for the launcher
+    start = jnp.ones((64, 64))
+    for jit in (jax.jit, fs.jit):
+        jax.block_until_ready(jit(lambda x: x / jnp.exp(x).sum(1, keepdims=True))(start))
+
+    runs: dict[str, Callable[..., Any]] = {XLA: jax.jit(program.fun), OURS: fs.jit(program.fun)}
+    if asked.pair:  # a function of its own: JAX would find the executable of the first
+        runs[AGAIN] = jax.jit(lambda *given: program.fun(*given))
+    results, first, peaks = {}, {}, {}
+    for name, run in runs.items():
+        row.step(f"first call {name}")
+        since = time.perf_counter()
+        out = jax.block_until_ready(run(*args))
+        first[name] = round(time.perf_counter() - since, 3)
+        results[name] = [accuracy.host(leaf) for leaf in jax.tree.leaves(out)]
+        peaks[name] = peak_bytes()
+        del out
+    row.put(first_call_s=first, peak_bytes=peaks)
+    pairs = zip(results[OURS], results[XLA], strict=True)
+    row.put(apart=[accuracy.relative_error(ours, theirs) for ours, theirs in pairs])
+    if asked.prepare:
+        return
+
+    row.step("wall")
+    sides = {name: Contestant(run, args, Workload(program.name)) for name, run in runs.items()}
+    in_flight = calls_in_flight(sides)
+    times = wall_times(sides, asked.rounds, asked.seconds, in_flight)
+    row.put(in_flight=in_flight, **compared("wall", times))
+    row.step("span")
+    if jax.default_backend() == "gpu":
+        row.put(**compared("span", spans(sides, asked)))
+
+    row.step("plan")
+    row.put(**planned(fs.jit(program.fun).lower(*args).compile()))
+    row.step("check")
+    row.put(check=checked(program, host, results))
+
+
+def peak_bytes() -> int | None:
+    """The most that was allocated on the device until now; None where it does not say."""
+    import jax
+
+    found = jax.local_devices()[0].memory_stats()
+    return found.get("peak_bytes_in_use") if found else None
+
+
+def calls_in_flight(sides: Mapping[str, Contestant]) -> int:
+    """The same number for all sides, by the time of a warm call of the slowest."""
+    slowest = 0.0
+    for side in sides.values():
+        side.calls(1)
+        since = time.perf_counter()
+        side.calls(1)
+        slowest = max(slowest, time.perf_counter() - since)
+    return max(1, min(IN_FLIGHT, int(ROUND_S / slowest)))
+
+
+def spans(sides: Mapping[str, Contestant], asked: Asked) -> dict[str, list[float]]:
+    """Microseconds that the device is at one run, one number per side and round."""
+    from fusionstitch.measure.spans import span_us
+
+    takers = {
+        name: lambda side=side: span_us(lambda: side.run(*side.args), SPAN_RUNS)
+        for name, side in sides.items()
+    }
+    return in_turns(takers, asked.rounds, asked.seconds)
+
+
+def compared(what: str, times: Mapping[str, list[float]]) -> dict[str, Any]:
+    """Times in microseconds, the ratio of XLA over ours, and of XLA over itself where measured."""
+    found: dict[str, Any] = {
+        f"{what}_us": {name: summary(values) for name, values in times.items()},
+        f"{what}_ratio": ratios(times[XLA], times[OURS]).data(),
+    }
+    if AGAIN in times:
+        found[f"{what}_same"] = ratios(times[XLA], times[AGAIN]).data()
+    return found
+
+
+def planned(compiled: Any) -> dict[str, Any]:
+    """What was stitched, and how many candidates each rule had that are not in the plan."""
+    from benchmarks import modelled
+
+    found = compiled.stitched
+    rejected = collections.Counter(one.rule for one in found.rejected) if found else {}
+    return {"stitched": modelled.stitched(compiled), "rejected": dict(rejected)}
+
+
+def checked(program: Program, host: Any, results: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Errors of all outputs against a run in float64 on the CPU, or XLA's where that is out of
+    reach: see `benchmarks.checking`."""
+    import jax
+
+    from benchmarks.checking import check, wanted_by
+
+    xla = results[XLA]
+    if program.nbytes > MOST_CHECKED:
+        return check(results[OURS], xla, xla, "XLA")
+    lowered: Any = jax.jit(program.fun, keep_unused=True).lower(*host)
+    module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        wanted = wanted_by(program.fun, host, module, xla)
+    return check(results[OURS], xla, *wanted)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    for flag in ("pair", "prepare", "small"):
+        parser.add_argument(f"--{flag}", action="store_true")
+    given = vars(parser.parse_args())
+    [template] = find([given.pop("name")])
+    row = Row(template.name, given.pop("folder"))
+    asked = Asked(**given)
+    row.put(kind=template.kind, seed=asked.seed)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work(template.program(asked.seed, asked.small), row, asked)
+    row.put(warnings=sorted({f"{w.category.__name__}: {w.message}"[:300] for w in caught}))
+    row.step("done")
+    sys.stdout.flush()
+    os._exit(0)  # what is measured is written: a slow or failing shutdown is not a result
+
+
+if __name__ == "__main__":
+    main()
