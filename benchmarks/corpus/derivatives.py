@@ -19,7 +19,7 @@ def _dense(layers, x, act=jnp.tanh):
 @template
 def hessians_of_energies(draw: Draw):
     """Values, gradients and full Hessians of a small formula at many points."""
-    n, d, axis = draw.size(5000, 200000), draw.size(2, 8), draw.choice(0, 1)
+    n, d, axis = draw.size(40000, 1600000), draw.size(2, 8), draw.choice(0, 1)
     kind = draw.choice("valley", "waves", "springs")
 
     def energy(x, a):
@@ -41,7 +41,7 @@ def hessians_of_energies(draw: Draw):
 @template
 def laplacian_of_network(draw: Draw):
     """A network that solves an equation: its Laplacian point by point, and the loss's gradient."""
-    n, d, width = draw.size(500, 8000), draw.choice(2, 3), draw.choice(16, 32, 64)
+    n, d, width = draw.size(8000, 128000), draw.choice(2, 3), draw.choice(16, 32, 64)
     form, act = draw.choice("forward", "hessian"), draw.choice(jnp.tanh, jnp.sin)
 
     def loss(layers, x, source, weight):
@@ -67,7 +67,7 @@ def laplacian_of_network(draw: Draw):
 @template
 def exact_divergence(draw: Draw):
     """A field of a network with its exact divergence and the size of its Jacobian, for flows."""
-    n, d, width = draw.size(1000, 16000), draw.size(2, 8), draw.choice(16, 32, 64)
+    n, d, width = draw.size(16000, 256000), draw.size(2, 8), draw.choice(16, 32, 64)
     forward, act = draw.choice(True, False), draw.choice(jnp.tanh, jax.nn.softplus, jax.nn.silu)
 
     def fun(layers, x, t):
@@ -86,7 +86,7 @@ def exact_divergence(draw: Draw):
 @template
 def curvature_along_a_direction(draw: Draw):
     """The Hessian of a regularised loss times vectors, and the quotient with the vector."""
-    rows, c, classes = draw.size(500, 8000), draw.size(16, 200), draw.size(3, 12)
+    rows, c, classes = draw.size(4000, 64000), draw.size(16, 200), draw.size(3, 12)
     vectors, smooth = draw.choice(1, 4), draw.number(0.0, 0.2)
 
     def loss(params, x, y):
@@ -121,7 +121,7 @@ def curvature_along_a_direction(draw: Draw):
 @template
 def damped_least_squares(draw: Draw):
     """Curves fitted to many series: residuals, Jacobians, one damped step, kept if better."""
-    n, points = draw.size(2000, 60000), draw.odd_size(9, 65)
+    n, points = draw.size(8000, 240000), draw.odd_size(9, 65)
     model = draw.choice("decay", "peak", "logistic")
 
     def curve(p, t):
@@ -160,7 +160,7 @@ def damped_least_squares(draw: Draw):
 @template
 def local_energies(draw: Draw):
     """Electrons around nuclei: the kinetic energy from second derivatives of a wave function."""
-    walkers, electrons, atoms = draw.size(500, 12000), draw.size(2, 5), draw.size(1, 4)
+    walkers, electrons, atoms = draw.size(2000, 48000), draw.size(2, 5), draw.size(1, 4)
 
     def log_psi(r, params, nuclei):
         alpha, beta, gamma = params
@@ -202,7 +202,7 @@ def local_energies(draw: Draw):
 @template
 def gradient_through_steps(draw: Draw):
     """Tasks adapt shared weights by a few inner steps; the gradient goes through these steps."""
-    tasks, shots, c = draw.size(8, 64), draw.odd_size(5, 33), draw.size(2, 40)
+    tasks, shots, c = draw.size(128, 1024), draw.odd_size(5, 33), draw.size(2, 40)
     width, steps, first_order = draw.choice(32, 64), draw.choice(1, 2, 3), draw.choice(True, False)
 
     def loss(layers, x, y):
@@ -230,7 +230,7 @@ def gradient_through_steps(draw: Draw):
 @template
 def derivatives_up_to_the_fourth(draw: Draw):
     """A function of one variable and its derivatives by nesting, compared with a series."""
-    n, most = draw.size(100000, 3000000), draw.choice(2, 3, 4)
+    n, most = draw.size(200000, 6000000), draw.choice(2, 3, 4)
     kind = draw.choice("bell", "mixed", "rational")
 
     def f(x, a, b):
@@ -260,7 +260,7 @@ def derivatives_up_to_the_fourth(draw: Draw):
 @template
 def curvatures_of_surfaces(draw: Draw):
     """Normals and curvatures of implicit surfaces at many points, from gradients and Hessians."""
-    n, shape = draw.size(5000, 150000), draw.choice("torus", "gyroid", "blend")
+    n, shape = draw.size(40000, 1200000), draw.choice("torus", "gyroid", "blend")
     smooth = draw.number(2, 10)
 
     def field(p, a):
@@ -294,7 +294,7 @@ def curvatures_of_surfaces(draw: Draw):
 @template
 def bent_space(draw: Draw):
     """Paths in a bent space: the metric's derivatives, its inverse, accelerations and energies."""
-    n, metric = draw.size(5000, 100000), draw.choice("hole", "sphere", "learned")
+    n, metric = draw.size(10000, 200000), draw.choice("hole", "sphere", "learned")
 
     def g(x, w):
         if metric == "hole":
@@ -329,7 +329,7 @@ def bent_space(draw: Draw):
 def norms_of_each_gradient(draw: Draw):
     """The gradient of every example alone: norms, a clipped sum, the diagonal of their products."""
     rows, c, width, classes = (
-        *(draw.size(64, 512), draw.size(16, 96)),
+        *(draw.size(256, 2048), draw.size(16, 96)),
         *(draw.choice(32, 64), draw.size(3, 20)),
     )
     limit, weighted = draw.number(0.1, 2), draw.choice(True, False)
@@ -353,7 +353,7 @@ def norms_of_each_gradient(draw: Draw):
 @template
 def learned_hamiltonians(draw: Draw):
     """Motions from the gradient of a learned energy; the loss is differentiated once more."""
-    n, d, width = draw.size(500, 10000), draw.choice(1, 2, 6), draw.choice(32, 64, 128)
+    n, d, width = draw.size(2000, 40000), draw.choice(1, 2, 6), draw.choice(32, 64, 128)
     split, friction = draw.choice(True, False), draw.number(0, 0.2)
 
     def loss(layers, state, velocity):

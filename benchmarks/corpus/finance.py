@@ -38,7 +38,7 @@ def option_greeks(draw: Draw):
 @template
 def average_price_option(draw: Draw):
     """Mirrored paths, arithmetic averages, the geometric one as a control; errors of the mean."""
-    paths, steps, axis = draw.size(4000, 60000), draw.size(12, 252), draw.choice(0, 1)
+    paths, steps, axis = draw.size(8000, 120000), draw.size(12, 252), draw.choice(0, 1)
     dtype = draw.dtype("float32")
 
     def fun(spot, strike, rate, vol, key):
@@ -66,7 +66,7 @@ def average_price_option(draw: Draw):
 @template
 def copula_of_defaults(draw: Draw):
     """Defaults of names that hang on common factors, losses of tranches, by normals or not."""
-    scenarios, names, factors = draw.size(2000, 20000), draw.odd_size(51, 251), draw.choice(1, 3)
+    scenarios, names, factors = draw.size(8000, 80000), draw.odd_size(51, 251), draw.choice(1, 3)
     heavy, tranches = draw.choice(True, False), ((0.0, 0.03), (0.03, 0.07), (0.07, 0.15))
 
     def fun(load, p, exposure, recovery, key):
@@ -90,7 +90,7 @@ def copula_of_defaults(draw: Draw):
 @template
 def value_at_risk(draw: Draw):
     """Profits of portfolios over scenarios, second-order terms too; quantiles and tail means."""
-    scenarios, assets, books = draw.size(1000, 12000), draw.size(50, 500), draw.size(4, 64)
+    scenarios, assets, books = draw.size(8000, 96000), draw.size(50, 500), draw.size(4, 64)
     share, dtype = draw.number(0.01, 0.05), draw.dtype("float32", "bfloat16")
 
     def fun(returns, delta, gamma, weight):
@@ -113,7 +113,11 @@ def value_at_risk(draw: Draw):
 @template
 def smile_calibration(draw: Draw):
     """A formula of implied volatilities for many smiles: squared errors, gradient and curvature."""
-    smiles, strikes, beta = draw.size(2000, 60000), draw.odd_size(5, 21), draw.choice(0.5, 0.7, 1.0)
+    smiles, strikes, beta = (
+        draw.size(32000, 960000),
+        draw.odd_size(5, 21),
+        draw.choice(0.5, 0.7, 1.0),
+    )
 
     def implied(params, f, k, t):
         alpha, rho, nu = jnp.exp(params[0]), jnp.tanh(params[1]), jnp.exp(params[2])
@@ -150,7 +154,7 @@ def smile_calibration(draw: Draw):
 def market_indicators(draw: Draw):
     """Bands, strength, channels and crossings of many series from running sums and averages."""
     days, assets, minor = (
-        draw.size(250, 2500, 1, 40),
+        draw.size(500, 5000, 1, 40),
         draw.size(100, 3000),
         draw.choice(True, False),
     )
@@ -197,7 +201,7 @@ def _walk(random, shape, axis):
 @template
 def curve_of_bonds(draw: Draw):
     """Bonds on a curve of rates: prices, durations, convexities and sensitivities to its knots."""
-    bonds, coupons, knots = draw.size(2000, 60000), draw.size(8, 60), draw.choice(6, 9, 12)
+    bonds, coupons, knots = draw.size(8000, 240000), draw.size(8, 60), draw.choice(6, 9, 12)
 
     def fun(rate, knot, coupon, time, valid):
         def price(rates, shift, coupon, time, valid):
@@ -236,7 +240,7 @@ def _first(random, shape):
 @template
 def barrier_option(draw: Draw):
     """Paths that must not touch a barrier, with the chance of touching between the dates."""
-    paths, steps = draw.size(4000, 80000), draw.size(10, 120)
+    paths, steps = draw.size(64000, 640000), draw.size(10, 120)
     down, minor = draw.choice(True, False), draw.choice(True, False)
 
     def price(spot, vol, rate, strike, barrier, z):
@@ -268,7 +272,7 @@ def barrier_option(draw: Draw):
 @template
 def cosine_prices(draw: Draw):
     """Prices by cosines from a characteristic function with stochastic volatility."""
-    options, terms = draw.size(1000, 20000), draw.choice(64, 128, 160)
+    options, terms = draw.size(2000, 40000), draw.choice(64, 128, 160)
     model = draw.choice("heston", "jumps")
 
     def characteristic(u, t, v):
@@ -311,7 +315,7 @@ def cosine_prices(draw: Draw):
 @template
 def order_books(draw: Draw):
     """Books of bids and asks: imbalances, average prices, flows between times, z-scores."""
-    times, levels, assets = draw.size(500, 20000), draw.choice(5, 10), draw.size(4, 24)
+    times, levels, assets = draw.size(1000, 40000), draw.choice(5, 10), draw.size(4, 24)
     dtype, depth_first = draw.dtype("float32", "int32"), draw.choice(True, False)
     axis = 1 if depth_first else 2
 
@@ -342,7 +346,7 @@ def order_books(draw: Draw):
 @template
 def early_exercise(draw: Draw):
     """One step back of an American option: a regression on polynomials decides who exercises."""
-    paths, books, degree = draw.size(10000, 200000), draw.size(1, 12), draw.choice(2, 3, 4)
+    paths, books, degree = draw.size(40000, 800000), draw.size(1, 12), draw.choice(2, 3, 4)
 
     def fun(spot, cash, strike, discount):
         x = spot / strike[:, None]
@@ -368,7 +372,7 @@ def early_exercise(draw: Draw):
 @template
 def changing_variances(draw: Draw):
     """Variances that follow squared returns by a linear recurrence: likelihood and gradient."""
-    series, days, minor = draw.size(100, 4000), draw.size(250, 2000), draw.choice(True, False)
+    series, days, minor = draw.size(400, 16000), draw.size(250, 2000), draw.choice(True, False)
     heavy = draw.choice(True, False)
     axis = 1 if minor else 0
 

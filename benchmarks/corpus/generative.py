@@ -20,7 +20,7 @@ def _dense(layers, x, act=jax.nn.silu):
 @template
 def evidence_bound(draw: Draw):
     """A variational autoencoder of binary images: the bound's gradient, noise drawn inside."""
-    rows, pixels, z = draw.size(256, 4096), draw.size(200, 1024), draw.choice(8, 16, 32)
+    rows, pixels, z = draw.size(2048, 32768), draw.size(200, 1024), draw.choice(8, 16, 32)
     hidden, beta = draw.choice(128, 256, 400), draw.number(0.2, 4)
     dtype = draw.dtype("float32", "bfloat16")
 
@@ -44,7 +44,7 @@ def evidence_bound(draw: Draw):
 def noise_prediction_loss(draw: Draw):
     """Images get noise of a drawn step; the loss of its prediction, weighed by step."""
     layout = draw.layout()
-    n, c, h, w = draw.size(16, 128), draw.choice(3, 4), draw.size(24, 96), draw.odd_size(25, 95)
+    n, c, h, w = draw.size(32, 256), draw.choice(3, 4), draw.size(24, 96), draw.odd_size(25, 95)
     steps, kind = draw.choice(100, 1000), draw.choice("noise", "velocity")
 
     def fun(x, predict, scale, key):
@@ -73,7 +73,7 @@ def noise_prediction_loss(draw: Draw):
 @template
 def guided_step(draw: Draw):
     """One deterministic step with guidance; the predicted image is held by its own quantile."""
-    n, c, h, w = draw.size(4, 32), draw.choice(3, 4), draw.size(24, 128), draw.odd_size(25, 127)
+    n, c, h, w = draw.size(64, 512), draw.choice(3, 4), draw.size(24, 128), draw.odd_size(25, 127)
     guide, share = draw.number(1.5, 9), draw.number(0.95, 0.999)
     dtype = draw.dtype("float32", "float16", "bfloat16")
 
@@ -98,7 +98,7 @@ def guided_step(draw: Draw):
 @template
 def coupling_layers(draw: Draw):
     """Affine couplings, halves in turn: the likelihood and the gradients of its networks."""
-    rows, c, hidden = draw.size(1024, 16384), draw.size(8, 64, 2), draw.choice(32, 64, 128)
+    rows, c, hidden = draw.size(16384, 262144), draw.size(8, 64, 2), draw.choice(32, 64, 128)
     depth, swap = draw.choice(2, 3, 4), draw.choice("halves", "evens")
 
     def loss(params, x):
@@ -126,7 +126,7 @@ def coupling_layers(draw: Draw):
 @template
 def spline_flow(draw: Draw):
     """Monotonic rational quadratic splines, one for each number, with the log of the slope."""
-    rows, c, bins = draw.size(2000, 30000), draw.size(2, 12), draw.choice(6, 8, 12)
+    rows, c, bins = draw.size(8000, 120000), draw.size(2, 12), draw.choice(6, 8, 12)
     bound = draw.number(2, 5)
 
     def knots(raw):
@@ -163,7 +163,7 @@ def spline_flow(draw: Draw):
 @template
 def critic_with_penalty(draw: Draw):
     """A critic's loss with a penalty on its gradient at drawn mixtures: second derivatives."""
-    rows, c, hidden = draw.size(256, 4096), draw.size(16, 256), draw.choice(64, 128)
+    rows, c, hidden = draw.size(4096, 65536), draw.size(16, 256), draw.choice(64, 128)
     kind = draw.choice("hinge", "wasserstein", "softplus")
 
     def loss(layers, real, made, key):
@@ -188,7 +188,7 @@ def critic_with_penalty(draw: Draw):
 @template
 def flow_matching(draw: Draw):
     """Straight paths from noise to data: the velocity's loss with sinusoids of the time."""
-    rows, c, hidden = draw.size(512, 8192), draw.size(8, 128), draw.choice(64, 128, 256)
+    rows, c, hidden = draw.size(8192, 131072), draw.size(8, 128), draw.choice(64, 128, 256)
     frequencies, skew = draw.choice(8, 16), draw.choice(True, False)
 
     def loss(layers, data, key):
@@ -235,7 +235,7 @@ def code_book(draw: Draw):
 @template
 def mixture_of_logistics(draw: Draw):
     """Bytes under mixtures of discretised logistics, with the edges' cases, and the gradient."""
-    n, h, w = draw.size(4, 32), draw.size(16, 48), draw.odd_size(17, 47)
+    n, h, w = draw.size(32, 256), draw.size(16, 48), draw.odd_size(17, 47)
     c, parts = draw.choice(1, 3), draw.choice(5, 10)
 
     def loss(raw, image):
@@ -259,7 +259,7 @@ def mixture_of_logistics(draw: Draw):
 @template
 def sliced_scores(draw: Draw):
     """The score's loss along random directions: a derivative along one inside a gradient."""
-    rows, c, hidden = draw.size(512, 8192), draw.size(4, 64), draw.choice(32, 64, 128)
+    rows, c, hidden = draw.size(4096, 65536), draw.size(4, 64), draw.choice(32, 64, 128)
     act = draw.choice(jnp.tanh, jax.nn.softplus, jax.nn.silu)
 
     def loss(layers, x, key):

@@ -26,7 +26,7 @@ def _edges(draw: Draw, nodes: int, degree: int, sort: bool):
 @template
 def dynamic_attention(draw: Draw):
     """Attention over the edges whose score has its activation first."""
-    nodes, degree = draw.size(2000, 20000), draw.size(4, 16)
+    nodes, degree = draw.size(4000, 40000), draw.size(4, 16)
     heads, c = draw.choice(1, 4, 8), draw.choice(8, 16, 32)
 
     def fun(x, left, right, a, source, target):
@@ -45,7 +45,7 @@ def dynamic_attention(draw: Draw):
 @template
 def two_convolutions_gradient(draw: Draw):
     """Two layers normalised by degrees, dropout by a mask, a loss on the labelled nodes."""
-    nodes, degree, c = draw.size(2000, 30000), draw.size(3, 12), draw.size(32, 256, 8)
+    nodes, degree, c = draw.size(4000, 60000), draw.size(3, 12), draw.size(32, 256, 8)
     classes, hidden = draw.odd_size(5, 47), draw.choice(16, 64)
     sort = draw.choice(True, False)
 
@@ -74,7 +74,7 @@ def two_convolutions_gradient(draw: Draw):
 @template
 def principal_aggregation(draw: Draw):
     """Mean, deviation, least and greatest of the neighbours, each scaled by degree."""
-    nodes, degree, c = draw.size(1000, 12000), draw.size(4, 12), draw.size(16, 96, 4)
+    nodes, degree, c = draw.size(2000, 24000), draw.size(4, 12), draw.size(16, 96, 4)
     dtype = draw.dtype("float32", "bfloat16")
 
     def fun(x, edge, source, target, w):
@@ -100,7 +100,7 @@ def principal_aggregation(draw: Draw):
 @template
 def continuous_filters(draw: Draw):
     """Distances of atoms in a basis, filters from them with a cutoff: the energy's forces."""
-    atoms, degree, c = draw.size(500, 6000), draw.size(8, 32), draw.choice(32, 64, 128)
+    atoms, degree, c = draw.size(1000, 16000), draw.size(8, 32), draw.choice(32, 64, 128)
     basis, cutoff = draw.choice(20, 50), draw.number(4, 8)
 
     def energy(place, params, h, source, target):
@@ -123,7 +123,7 @@ def continuous_filters(draw: Draw):
 @template
 def nearest_points(draw: Draw):
     """The nearest points of each, features of the edges to them, the greatest over these."""
-    n, points, c = draw.size(2, 8), draw.size(256, 1536, 1, 20), draw.choice(3, 16, 64)
+    n, points, c = draw.size(4, 16), draw.size(256, 1536, 1, 20), draw.choice(3, 16, 64)
     near, wide, dtype = draw.choice(8, 16, 20), draw.choice(32, 64), draw.dtype("float32")
 
     def one(x, w, scale):
@@ -141,7 +141,7 @@ def nearest_points(draw: Draw):
 @template
 def link_prediction(draw: Draw):
     """Triples of a knowledge graph against drawn ones: gradients of both tables."""
-    entities, relations = draw.size(5000, 80000), draw.size(10, 400)
+    entities, relations = draw.size(10000, 160000), draw.size(10, 400)
     rows, wrong, c = draw.size(256, 2048), draw.choice(4, 16, 32), draw.choice(32, 64, 100)
     form = draw.choice("translation", "rotation", "bilinear")
 
@@ -172,7 +172,7 @@ def link_prediction(draw: Draw):
 @template
 def dense_graph_attention(draw: Draw):
     """Attention over all pairs with biases by distance in the graph and by kinds of edges."""
-    n, nodes, heads = draw.size(4, 32), draw.odd_size(17, 129), draw.choice(4, 8)
+    n, nodes, heads = draw.size(64, 512), draw.odd_size(17, 129), draw.choice(4, 8)
     depth, kinds, dtype = draw.choice(16, 32), draw.size(4, 26), draw.dtype("float32", "bfloat16")
 
     def fun(q, k, v, far, kind, by_distance, by_kind, count):
@@ -215,7 +215,7 @@ def spread_labels(draw: Draw):
 @template
 def gated_update(draw: Draw):
     """Messages by kind of edge, then a gated recurrent cell updates every node."""
-    nodes, degree, c = draw.size(2000, 16000), draw.size(2, 8), draw.choice(32, 64, 96)
+    nodes, degree, c = draw.size(4000, 32000), draw.size(2, 8), draw.choice(32, 64, 96)
     kinds, dtype = draw.choice(2, 3, 4), draw.dtype("float32", "bfloat16")
 
     def fun(h, kind, source, target, w, cell_in, cell_own):
@@ -235,7 +235,7 @@ def gated_update(draw: Draw):
 @template
 def shared_neighbours(draw: Draw):
     """Neighbourhoods as bits: common ones, Jaccard and Adamic scores of pairs of nodes."""
-    nodes, words, pairs = draw.size(1000, 8000), draw.size(16, 250), draw.size(4000, 40000)
+    nodes, words, pairs = draw.size(8000, 64000), draw.size(16, 250), draw.size(4000, 40000)
 
     def fun(bits, one, other):
         a, b = bits[one], bits[other]
@@ -253,7 +253,7 @@ def shared_neighbours(draw: Draw):
 @template
 def pooled_graphs(draw: Draw):
     """The best scored nodes of each graph, gated by their score, and the edges between them."""
-    n, nodes, c = draw.size(8, 64), draw.size(40, 200), draw.choice(32, 64, 128)
+    n, nodes, c = draw.size(32, 256), draw.size(40, 200), draw.choice(32, 64, 128)
     kept, axis = draw.size(10, 32), draw.choice(1, 2)
     kept = min(kept, nodes)
 

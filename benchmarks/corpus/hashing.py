@@ -48,7 +48,7 @@ def hashed_rows(draw: Draw):
 @template
 def lanes_of_bytes(draw: Draw):
     """Records of bytes in four lanes of words, rotated and multiplied, then joined."""
-    records, stripes = draw.size(10000, 500000), draw.size(2, 8)
+    records, stripes = draw.size(40000, 2000000), draw.size(2, 8)
     length = 16 * stripes
     p1, p2, p3, p4 = 2654435761, 2246822519, 3266489917, 668265263
 
@@ -72,7 +72,7 @@ def lanes_of_bytes(draw: Draw):
 @template
 def bloom_filter(draw: Draw):
     """Keys set bits of a filter, other keys are looked up, and how full it is."""
-    keys, asked, hashes = draw.size(20000, 500000), draw.size(20000, 500000), draw.size(2, 6)
+    keys, asked, hashes = draw.size(80000, 2000000), draw.size(20000, 500000), draw.size(2, 6)
     bits = 32 * draw.size(5000, 100000)
 
     def places(x):
@@ -94,7 +94,7 @@ def bloom_filter(draw: Draw):
 @template
 def counting_sketch(draw: Draw):
     """Counts of a stream in several hashed rows, least or median estimates of some keys."""
-    stream, asked = draw.size(50000, 1000000), draw.size(1000, 50000)
+    stream, asked = draw.size(200000, 4000000), draw.size(1000, 50000)
     depth, width = draw.choice(3, 4, 5), draw.choice(1024, 4096, 16384)
     signed = draw.choice(True, False)
 
@@ -177,7 +177,7 @@ def sign_codes(draw: Draw):
 @template
 def check_sums(draw: Draw):
     """Checks of packets through a table, byte after byte, and two other running sums."""
-    packets, length = draw.size(10000, 400000), draw.size(8, 40)
+    packets, length = draw.size(80000, 3200000), draw.size(8, 40)
     packets_last = draw.choice(True, False)
 
     def fun(data, table):
@@ -205,7 +205,7 @@ def _crc_table():
 @template
 def distinct_values(draw: Draw):
     """How many distinct values each group has, from leading zeros kept in registers."""
-    rows, groups, bits = draw.size(100000, 2000000), draw.size(4, 64), draw.choice(6, 8, 10)
+    rows, groups, bits = draw.size(200000, 4000000), draw.size(4, 64), draw.choice(6, 8, 10)
     dtype = draw.dtype("int32", "uint8")
     registers = 2**bits
 
@@ -262,7 +262,7 @@ def counters_to_normals(draw: Draw):
 @template
 def ordered_codes(draw: Draw):
     """Points get interleaved bits as codes, are sorted by them, and common prefixes counted."""
-    n, d, axis = draw.size(20000, 600000), draw.choice(2, 3), draw.choice(0, 1)
+    n, d, axis = draw.size(80000, 2400000), draw.choice(2, 3), draw.choice(0, 1)
 
     def spread(x):
         if d == 2:
@@ -293,7 +293,7 @@ def ordered_codes(draw: Draw):
 @template
 def packed_integers(draw: Draw):
     """Differences of sorted numbers, folded to be positive, packed by few bits, and unpacked."""
-    blocks, length, bits = draw.size(500, 20000), 128, draw.choice(4, 8, 16)
+    blocks, length, bits = draw.size(2000, 80000), 128, draw.choice(4, 8, 16)
     per_word = 32 // bits
     sorted_ = draw.choice(True, False)
 
@@ -321,7 +321,7 @@ def packed_integers(draw: Draw):
 @template
 def stream_cipher(draw: Draw):
     """Blocks of a cipher from sums, exclusive ors and turns; text is combined with them."""
-    blocks, double_rounds = draw.size(5000, 300000), draw.choice(2, 4)
+    blocks, double_rounds = draw.size(10000, 600000), draw.choice(2, 4)
 
     def fun(key, nonce, text):
         constants = jnp.array([0x61707865, 0x3320646E, 0x79622D32, 0x6B206574], jnp.uint32)

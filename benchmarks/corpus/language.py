@@ -19,7 +19,7 @@ def _rms(x, scale, eps=1e-6):
 def rotary_into_cache(draw: Draw):
     """Packed queries, keys and values are split and turned; keys and values go into a cache."""
     n, t, heads, depth = (
-        draw.size(2, 16),
+        draw.size(4, 32),
         draw.size(32, 512),
         draw.size(4, 24),
         draw.choice(64, 128),
@@ -70,7 +70,7 @@ def capped_attention(draw: Draw):
 @template
 def vocabulary_loss(draw: Draw):
     """Cross-entropy with a penalty of the normaliser, padding left out, and its gradient."""
-    rows, words = draw.size(256, 4096), draw.odd_size(4001, 32003)
+    rows, words = draw.size(256, 3072), draw.odd_size(4001, 32003)
     dtype, factor = draw.dtype("float32", "bfloat16"), draw.number(1e-5, 1e-3)
 
     def loss(logits, target):
@@ -90,7 +90,7 @@ def vocabulary_loss(draw: Draw):
 @template
 def gated_feed_forward_gradient(draw: Draw):
     """A norm, a gated layer and a residual: the gradients of all of its weights."""
-    rows, c, wide = draw.size(512, 4096), draw.size(128, 640, 8), draw.size(256, 1536, 8)
+    rows, c, wide = draw.size(1024, 8192), draw.size(128, 640, 8), draw.size(256, 1536, 8)
     dtype = draw.dtype("float32", "bfloat16")
     act = draw.choice(jax.nn.silu, jax.nn.gelu, jax.nn.relu)
 
@@ -111,7 +111,7 @@ def gated_feed_forward_gradient(draw: Draw):
 @template
 def expert_gates(draw: Draw):
     """The best experts of each token, their room by running counts, and the balancing losses."""
-    groups, tokens, experts = draw.size(2, 16), draw.size(256, 2048), draw.choice(8, 12, 16, 64)
+    groups, tokens, experts = draw.size(16, 128), draw.size(256, 2048), draw.choice(8, 12, 16, 64)
     best, room, noisy = draw.choice(1, 2, 4), draw.number(1, 2), draw.choice(True, False)
 
     def fun(logits, key):
@@ -138,7 +138,7 @@ def expert_gates(draw: Draw):
 @template
 def four_bit_product(draw: Draw):
     """Weights of four bits, two a byte, with a scale and a zero per group, times a few rows."""
-    rows, k, n = draw.size(1, 16), draw.size(512, 4096, 128), draw.size(512, 4096, 8)
+    rows, k, n = draw.size(1, 16), draw.size(1024, 8192, 128), draw.size(1024, 8192, 8)
     group, dtype = draw.choice(32, 64, 128), draw.dtype("float16", "bfloat16")
 
     def fun(x, packed, scale, zero):
@@ -157,7 +157,7 @@ def four_bit_product(draw: Draw):
 @template
 def bucketed_positions(draw: Draw):
     """Attention with a learned bias by the logarithm of the distance, as T5 has it."""
-    n, t, s = draw.size(2, 8), draw.odd_size(65, 512), draw.size(64, 512)
+    n, t, s = draw.size(8, 32), draw.odd_size(65, 512), draw.size(64, 512)
     heads, depth, buckets = draw.choice(4, 6, 8), draw.choice(32, 64), 32
     dtype = draw.dtype("float32", "bfloat16")
 
@@ -181,7 +181,7 @@ def bucketed_positions(draw: Draw):
 @template
 def gated_recurrence(draw: Draw):
     """A linear recurrence with gates by an associative scan, behind a norm, times a gate."""
-    n, t, c = draw.size(2, 8), draw.size(128, 2048), draw.size(64, 512)
+    n, t, c = draw.size(4, 16), draw.size(128, 2048), draw.size(64, 512)
     dtype, backward = draw.dtype("float32", "bfloat16"), draw.choice(True, False)
 
     def fun(x, gate, decay, rate, scale):

@@ -14,7 +14,7 @@ from benchmarks.corpus.table import template
 
 def _shapes(draw: Draw):
     """The shapes of a small model's parameters: matrices, a table, vectors, perhaps kernels."""
-    c, depth = draw.size(96, 768, 8), draw.size(1, 4)
+    c, depth = draw.size(96, 640, 8), draw.size(1, 4)
     found = {"table": (draw.size(500, 8000), c), "norm": (c,)}
     for i in range(depth):
         wide = c * draw.choice(2, 3, 4)
@@ -260,7 +260,7 @@ def limited_memory(draw: Draw):
 def clipped_curvature(draw: Draw):
     """A curvature by a random direction, now and then, bounds each step of a moment."""
     rows, c, hidden, classes = (
-        *(draw.size(256, 4096), draw.size(32, 256)),
+        *(draw.size(4096, 65536), draw.size(32, 256)),
         *(draw.choice(64, 128, 256), draw.odd_size(5, 101)),
     )
     rho = draw.number(0.01, 0.1)

@@ -43,7 +43,7 @@ def smoothed_particles(draw: Draw):
 @template
 def lennard_jones_gradient(draw: Draw):
     """Forces by the gradient of the energy over a list of neighbours in a periodic box."""
-    n, near, side = draw.size(2000, 40000), draw.size(16, 64), draw.number(5, 20)
+    n, near, side = draw.size(8000, 160000), draw.size(16, 64), draw.number(5, 20)
     cutoff, shifted = draw.number(2.2, 3), draw.choice(True, False)
 
     def energy(x, neighbour):
@@ -94,7 +94,7 @@ def lattice_of_nineteen(draw: Draw):
 @template
 def gas_dynamics(draw: Draw):
     """A compressible gas in the plane: limited slopes, two waves at each border, one step."""
-    h, w = draw.size(128, 1400), draw.odd_size(129, 1399)
+    h, w = draw.size(256, 2800), draw.odd_size(129, 1399)
     gamma, limiter = draw.choice(1.4, 5 / 3), draw.choice("minmod", "van leer")
 
     def primitive(u):
@@ -166,7 +166,7 @@ def maxwell_step(draw: Draw):
 @template
 def phase_separation(draw: Draw):
     """A mixture that separates: a step in Fourier space, and its free energy."""
-    n, side, dt = draw.size(1, 16), draw.size(64, 768, 2), draw.number(0.01, 0.1)
+    n, side, dt = draw.size(2, 32), draw.size(64, 768, 2), draw.number(0.01, 0.1)
     other = draw.odd_size(65, 700)
 
     def fun(c, mobility):
@@ -189,7 +189,7 @@ def phase_separation(draw: Draw):
 def vorticity_step(draw: Draw):
     """Turbulence in the plane: products in space, derivatives in Fourier space, a filter."""
     n, side, form = (
-        draw.size(1, 12),
+        draw.size(8, 96),
         draw.choice(64, 128, 192, 256),
         draw.choice("advective", "flux"),
     )
@@ -223,7 +223,7 @@ def vorticity_step(draw: Draw):
 @template
 def hanging_cloth(draw: Draw):
     """Springs along a sheet by shifts or by lists of ends, gravity, a ball, a Verlet step."""
-    h, w, lists = draw.size(40, 700), draw.odd_size(41, 699), draw.choice(True, False)
+    h, w, lists = draw.size(80, 1400), draw.odd_size(81, 1399), draw.choice(True, False)
     stiff, dt = draw.number(50, 500), draw.number(0.001, 0.01)
 
     def pull(a, b, rest):
@@ -267,7 +267,7 @@ def _sheet(shape):
 @template
 def pressure_sweeps(draw: Draw):
     """A few weighted sweeps of a Poisson equation with obstacles, and the residual."""
-    n, h, w = draw.size(1, 8), draw.size(128, 1024), draw.odd_size(129, 1023)
+    n, h, w = draw.size(2, 16), draw.size(128, 1024), draw.odd_size(129, 1023)
     sweeps, omega = draw.choice(2, 3, 4), draw.number(0.6, 1)
     order = draw.choice("all", "red and black")
 

@@ -59,7 +59,7 @@ def block_compression(draw: Draw):
 @template
 def bilateral_filter(draw: Draw):
     """Averages over a window, weighed by distance and by likeness of colours."""
-    n, h, w = draw.size(1, 8), draw.size(96, 720), draw.odd_size(97, 721)
+    n, h, w = draw.size(8, 48), draw.size(96, 720), draw.odd_size(97, 721)
     radius, colours, dtype = (
         draw.choice(1, 2),
         draw.choice(1, 3),
@@ -90,7 +90,7 @@ def bilateral_filter(draw: Draw):
 @template
 def equalised_tiles(draw: Draw):
     """Histograms of tiles, clipped and summed up, become curves that every pixel goes through."""
-    n, tiles, side = draw.size(2, 32), draw.choice(2, 4, 8), draw.odd_size(17, 65)
+    n, tiles, side = draw.size(32, 256), draw.choice(2, 4, 8), draw.odd_size(17, 65)
     limit, bins = draw.number(1.5, 4), 256
     whole = tiles * side
 
@@ -118,7 +118,7 @@ def equalised_tiles(draw: Draw):
 @template
 def turned_hues(draw: Draw):
     """Colours to hue, saturation and value; hues turn, saturations scale; and the way back."""
-    n, h, w, layout = draw.size(2, 32), draw.size(64, 640), draw.odd_size(65, 641), draw.layout()
+    n, h, w, layout = draw.size(8, 64), draw.size(64, 640), draw.odd_size(65, 641), draw.layout()
     dtype = draw.dtype("uint8", "float32", "float16")
 
     def fun(image, turn, factor):
@@ -152,7 +152,7 @@ def turned_hues(draw: Draw):
 @template
 def resized_and_sharpened(draw: Draw):
     """Images of another size, less a blur of themselves, held between local extremes."""
-    n, h, w = draw.size(1, 12), draw.odd_size(61, 401), draw.size(60, 400)
+    n, h, w = draw.size(8, 96), draw.odd_size(61, 401), draw.size(60, 400)
     new_h, new_w = draw.size(48, 600), draw.odd_size(49, 601)
     how, amount, layout = (
         draw.choice("lanczos3", "cubic", "linear"),
@@ -184,7 +184,7 @@ def resized_and_sharpened(draw: Draw):
 @template
 def deblurred(draw: Draw):
     """A known blur is undone in Fourier space, regularised by a Laplacian, borders tapered."""
-    n, h, w = draw.size(1, 12), draw.size(64, 700, 2), draw.size(64, 700, 2)
+    n, h, w = draw.size(8, 96), draw.size(64, 700, 2), draw.size(64, 700, 2)
     strength = draw.number(1e-3, 1e-1)
 
     def fun(image, kernel):
@@ -215,7 +215,7 @@ def deblurred(draw: Draw):
 @template
 def filter_bank(draw: Draw):
     """A prototype filter in branches, a transform across them, power in bands over time."""
-    n, branches, taps = draw.size(2, 16), draw.choice(16, 32, 64), draw.choice(4, 8)
+    n, branches, taps = draw.size(32, 256), draw.choice(16, 32, 64), draw.choice(4, 8)
     frames, dtype = draw.size(200, 4000), draw.dtype("float32", "int16")
     average = draw.choice(4, 8)
     frames = -(-frames // average) * average
@@ -242,7 +242,7 @@ def filter_bank(draw: Draw):
 @template
 def envelopes(draw: Draw):
     """Analytic signals: envelopes, unwrapped phases, frequencies, locked phases of channels."""
-    channels, t, axis = draw.size(16, 256), draw.size(512, 8192, 2), draw.choice(0, 1)
+    channels, t, axis = draw.size(128, 2048), draw.size(512, 8192, 2), draw.choice(0, 1)
     low, high = draw.number(0.02, 0.1), draw.number(0.15, 0.4)
 
     def fun(x):
@@ -265,7 +265,7 @@ def envelopes(draw: Draw):
 @template
 def raw_camera(draw: Draw):
     """A sensor's mosaic of sixteen bits: black level, missing colours, balance, a curve, bytes."""
-    n, h, w = draw.size(1, 8), draw.size(64, 1000, 2), draw.size(64, 1000, 2)
+    n, h, w = draw.size(8, 48), draw.size(64, 1000, 2), draw.size(64, 1000, 2)
     first, black, top = draw.choice("rggb", "bggr"), draw.size(64, 1024), 16383
 
     def fun(raw, balance, matrix):
@@ -298,7 +298,7 @@ def raw_camera(draw: Draw):
 @template
 def wavelet_denoising(draw: Draw):
     """Two levels of a wavelet over both axes, thresholds from medians, and the way back."""
-    n, tall, wide = draw.size(1, 12), draw.size(16, 200), draw.size(16, 200)
+    n, tall, wide = draw.size(16, 96), draw.size(16, 200), draw.size(16, 200)
     soft, dtype = draw.choice(True, False), draw.dtype("float32", "float16")
     h, w = 4 * tall, 4 * wide
 
@@ -337,7 +337,7 @@ def wavelet_denoising(draw: Draw):
 @template
 def corners(draw: Draw):
     """Corners from products of gradients, the largest of their surroundings, the best of each."""
-    n, h, w = draw.size(1, 12), draw.size(64, 640), draw.odd_size(65, 641)
+    n, h, w = draw.size(8, 96), draw.size(64, 640), draw.odd_size(65, 641)
     best, kind, window = draw.choice(50, 200), draw.choice("harris", "least"), draw.choice(3, 5)
 
     def fun(image):
@@ -366,7 +366,7 @@ def corners(draw: Draw):
 @template
 def lens_and_colours(draw: Draw):
     """A lens undone by sampling between pixels, then differences in a uniform colour space."""
-    n, h, w = draw.size(1, 8), draw.size(48, 400), draw.odd_size(49, 401)
+    n, h, w = draw.size(16, 128), draw.size(48, 400), draw.odd_size(49, 401)
     strength, order = draw.number(-0.3, 0.3), draw.choice(0, 1)
 
     def lab(rgb):

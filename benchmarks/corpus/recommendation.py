@@ -84,7 +84,7 @@ def interest_in_history(draw: Draw):
 @template
 def field_aware_factors(draw: Draw):
     """Each feature has a vector for each other field: the sum over pairs, and the loss."""
-    rows, fields, c = draw.size(512, 4096), draw.size(6, 20), draw.choice(4, 8, 10)
+    rows, fields, c = draw.size(2048, 16384), draw.size(6, 20), draw.choice(4, 8, 10)
     features = draw.size(2000, 30000)
 
     def loss(linear, factor, index, value, clicked):
@@ -104,7 +104,7 @@ def field_aware_factors(draw: Draw):
 @template
 def hardest_negatives(draw: Draw):
     """A hinge against the hardest of several drawn items; both tables take a step."""
-    users, items = draw.size(5000, 60000), draw.size(5000, 100000)
+    users, items = draw.size(10000, 120000), draw.size(5000, 100000)
     rows, wrong, c = draw.size(1024, 8192), draw.choice(5, 10, 20), draw.choice(32, 50, 64)
     margin, rate = draw.number(0.2, 1), draw.number(0.01, 0.1)
 
@@ -160,7 +160,7 @@ def corrected_sampled_softmax(draw: Draw):
 @template
 def hashed_embeddings(draw: Draw):
     """Two small tables by quotient and remainder, or by several hashes with weights."""
-    rows, fields, c = draw.size(1000, 16000), draw.size(4, 26), draw.choice(8, 16, 32)
+    rows, fields, c = draw.size(4000, 64000), draw.size(4, 26), draw.choice(8, 16, 32)
     buckets, by_hash = draw.odd_size(1009, 20011), draw.choice(True, False)
     op = draw.choice("sum", "product")
 
@@ -183,7 +183,7 @@ def hashed_embeddings(draw: Draw):
 @template
 def gated_experts(draw: Draw):
     """Experts shared by several tasks, mixed by a gate per task, and the tasks' losses."""
-    rows, c, experts = draw.size(512, 8192), draw.size(64, 384, 8), draw.choice(4, 6, 8)
+    rows, c, experts = draw.size(4096, 65536), draw.size(64, 384, 8), draw.choice(4, 6, 8)
     tasks, hidden = draw.choice(2, 3), draw.choice(32, 64, 128)
 
     def loss(params, x, label, weight):
@@ -209,7 +209,7 @@ def gated_experts(draw: Draw):
 @template
 def ranking_metrics(draw: Draw):
     """Lists are sorted by score: gain, precision, reciprocal rank, and a listwise loss."""
-    lists, length, best = draw.size(256, 4096), draw.odd_size(21, 301), draw.choice(5, 10, 20)
+    lists, length, best = draw.size(4096, 65536), draw.odd_size(21, 301), draw.choice(5, 10, 20)
     dtype = draw.dtype("float32", "bfloat16")
 
     def fun(score, grade, size):
@@ -237,7 +237,7 @@ def ranking_metrics(draw: Draw):
 @template
 def implicit_factors(draw: Draw):
     """The factors of users by least squares with confidences, all small systems at once."""
-    users, seen, items = draw.size(256, 3000), draw.size(10, 60), draw.size(2000, 40000)
+    users, seen, items = draw.size(1024, 12000), draw.size(10, 60), draw.size(2000, 40000)
     c, alpha, ridge = draw.choice(8, 16, 32), draw.number(1, 40), draw.number(0.01, 1)
 
     def fun(factor, item, count, length):

@@ -52,7 +52,7 @@ def normalised_advantages(draw: Draw):
 @template
 def importance_corrected_targets(draw: Draw):
     """Clipped ratios of two policies over actions, corrected targets and policy gradients."""
-    t, n, actions = draw.size(20, 160), draw.size(32, 512), draw.odd_size(5, 19)
+    t, n, actions = draw.size(20, 160), draw.size(256, 4096), draw.odd_size(5, 19)
     rho_limit, c_limit = draw.number(0.8, 2), draw.number(0.8, 1.2)
     dtype = draw.dtype("float32", "bfloat16")
 
@@ -81,7 +81,7 @@ def importance_corrected_targets(draw: Draw):
 @template
 def clipped_gaussian_policy(draw: Draw):
     """The clipped loss of a Gaussian policy and its value over two small networks."""
-    rows, seen, actions = draw.size(2048, 32768), draw.size(8, 128), draw.odd_size(3, 21)
+    rows, seen, actions = draw.size(8192, 131072), draw.size(8, 128), draw.odd_size(3, 21)
     hidden, clip, act = (
         draw.choice(64, 128, 256),
         draw.number(0.1, 0.3),
@@ -117,7 +117,7 @@ def clipped_gaussian_policy(draw: Draw):
 @template
 def squashed_actor(draw: Draw):
     """A squashed Gaussian's actions, the lesser of several critics, a temperature: gradients."""
-    rows, seen, actions = draw.size(256, 4096), draw.size(8, 100), draw.size(2, 17)
+    rows, seen, actions = draw.size(4096, 65536), draw.size(8, 100), draw.size(2, 17)
     hidden, critics, wanted = draw.choice(128, 256), draw.choice(2, 5), draw.number(0.5, 4)
 
     def loss(params, critic, x, key):
@@ -145,7 +145,7 @@ def squashed_actor(draw: Draw):
 @template
 def implicit_quantiles(draw: Draw):
     """Huber losses between all pairs of two sets of quantiles, and new priorities."""
-    rows, actions = draw.size(256, 4096), draw.size(4, 18)
+    rows, actions = draw.size(512, 8192), draw.size(4, 18)
     mine, theirs, kappa = draw.choice(8, 32, 64), draw.choice(8, 32, 51), draw.number(0.5, 2)
 
     def loss(q, tau, following, action, reward, discount, weight):
@@ -169,7 +169,7 @@ def implicit_quantiles(draw: Draw):
 @template
 def duelling_values(draw: Draw):
     """Values of several steps from duelling heads, with a double target and noisy weights."""
-    rows, c, actions = draw.size(512, 8192), draw.choice(128, 256, 512), draw.size(4, 18)
+    rows, c, actions = draw.size(2048, 32768), draw.choice(128, 256, 512), draw.size(4, 18)
     steps, gamma = draw.choice(3, 5), draw.number(0.95, 0.995)
 
     def heads(params, h):
@@ -271,7 +271,7 @@ def double_pendulums(draw: Draw):
 @template
 def categorical_scalars(draw: Draw):
     """Scalars as two neighbouring weights of a grid, losses of three heads unrolled in time."""
-    n, t, half = draw.size(128, 2048), draw.choice(5, 6), draw.choice(20, 100, 300)
+    n, t, half = draw.size(512, 8192), draw.choice(5, 6), draw.choice(20, 100, 300)
     actions, dtype = draw.size(4, 82), draw.dtype("float32", "bfloat16")
     bins = 2 * half + 1
 
@@ -326,7 +326,7 @@ def stacked_frames(draw: Draw):
 @template
 def novelty_bonus(draw: Draw):
     """The error of a network that follows a random one, scaled by running moments, and its step."""
-    rows, seen, c = draw.size(512, 8192), draw.size(16, 256), draw.choice(64, 128)
+    rows, seen, c = draw.size(1024, 16384), draw.size(16, 256), draw.choice(64, 128)
     share = draw.number(0.1, 1)
 
     def fun(params, fixed, x, mean, var, count, key):

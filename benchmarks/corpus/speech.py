@@ -19,7 +19,7 @@ def _frames(wave, length, hop):
 @template
 def mel_features(draw: Draw):
     """Emphasis, frames, a window, power, mel bands, normalised over the valid frames."""
-    n, rate = draw.size(4, 32), draw.choice(160, 200, 256)
+    n, rate = draw.size(8, 64), draw.choice(160, 200, 256)
     length, bands = draw.choice(400, 512, 640), draw.choice(40, 80, 128)
     samples = length + rate * draw.size(100, 800) + draw.size(1, 90)
     whole, dtype = draw.choice(True, False), draw.dtype("float32", "int16")
@@ -52,7 +52,7 @@ def mel_features(draw: Draw):
 def energy_normalisation(draw: Draw):
     """Energies over their running average, compressed with an exponent per channel."""
     layout_first = draw.choice(True, False)
-    n, t, c = draw.size(4, 32), draw.size(128, 1500), draw.choice(40, 64, 80, 128)
+    n, t, c = draw.size(16, 128), draw.size(128, 1500), draw.choice(40, 64, 80, 128)
     axis = 2 if layout_first else 1
 
     def fun(energy, smooth, alpha, delta, root):
@@ -82,7 +82,7 @@ def energy_normalisation(draw: Draw):
 @template
 def relative_attention(draw: Draw):
     """Attention with terms by content and by relative position, which is shifted into place."""
-    n, t, heads = draw.size(2, 8), draw.odd_size(65, 512), draw.choice(4, 8)
+    n, t, heads = draw.size(8, 32), draw.odd_size(65, 512), draw.choice(4, 8)
     depth, dtype = draw.choice(32, 64), draw.dtype("float32", "bfloat16")
 
     def fun(q, k, v, places, u, w, lengths):
@@ -149,7 +149,7 @@ def collapsed_labels(draw: Draw):
 @template
 def transducer_joint(draw: Draw):
     """Every frame with every label: a hidden layer, log-probabilities of blanks and labels."""
-    n, t, u = draw.size(1, 4), draw.size(40, 160), draw.odd_size(11, 61)
+    n, t, u = draw.size(4, 16), draw.size(40, 160), draw.odd_size(11, 61)
     c, labels = draw.choice(128, 256, 320), draw.odd_size(101, 513)
     dtype = draw.dtype("float32", "bfloat16")
 
@@ -169,7 +169,7 @@ def transducer_joint(draw: Draw):
 @template
 def spectral_losses(draw: Draw):
     """Magnitudes at several resolutions: convergence, differences of logarithms, the gradient."""
-    n, samples = draw.size(2, 16), draw.size(8192, 65536, 1, 1200)
+    n, samples = draw.size(16, 128), draw.size(8192, 65536, 1, 1200)
     sizes = draw.choice((512, 1024), (256, 600, 1024), (480,))
 
     def loss(made, real):
@@ -269,7 +269,7 @@ def speakers(draw: Draw):
 @template
 def noise_suppression(draw: Draw):
     """Spectra with complex masks, back to overlapping frames that are added, and their level."""
-    n, frames, size = draw.size(2, 16), draw.size(100, 600), draw.choice(320, 512)
+    n, frames, size = draw.size(4, 32), draw.size(100, 600), draw.choice(320, 512)
     mode = draw.choice("bounded", "polar")
     hop = size // 2
 

@@ -42,7 +42,7 @@ def generalised_linear_step(draw: Draw):
 @template
 def ordered_answers(draw: Draw):
     """Ordered categories behind thresholds of a normal or logistic: the likelihood's gradient."""
-    rows, c, levels = draw.size(20000, 500000), draw.size(4, 40), draw.size(3, 9)
+    rows, c, levels = draw.size(80000, 2000000), draw.size(4, 40), draw.size(3, 9)
     cdf = draw.choice(ndtr, jax.nn.sigmoid)
 
     def loss(params, x, y):
@@ -61,7 +61,7 @@ def ordered_answers(draw: Draw):
 @template
 def full_mixture_step(draw: Draw):
     """A step of expectation maximisation for Gaussians with full or tied covariances."""
-    rows, d, parts = draw.size(5000, 60000), draw.size(2, 24), draw.size(4, 32)
+    rows, d, parts = draw.size(20000, 240000), draw.size(2, 24), draw.size(4, 32)
     tied, dtype = draw.choice(True, False), draw.dtype("float32")
 
     def fun(x, log_weight, mean, covariance):
@@ -129,7 +129,7 @@ def mean_discrepancy(draw: Draw):
 @template
 def langevin_proposal(draw: Draw):
     """Chains take an adjusted Langevin step on a hierarchical regression: accept or stay."""
-    chains, rows, groups = draw.size(16, 256), draw.size(500, 4000), draw.size(5, 40)
+    chains, rows, groups = draw.size(256, 4096), draw.size(500, 4000), draw.size(5, 40)
     step = draw.number(0.001, 0.01)
 
     def log_p(state, x, y, group):
@@ -172,7 +172,7 @@ def langevin_proposal(draw: Draw):
 @template
 def exchanged_temperatures(draw: Draw):
     """Chains at several temperatures walk at random, and neighbours swap places."""
-    n, ladder, d = draw.size(500, 20000), draw.choice(4, 8, 16), draw.size(2, 16)
+    n, ladder, d = draw.size(8000, 320000), draw.choice(4, 8, 16), draw.size(2, 16)
     even, hottest = draw.choice(0, 1), draw.number(5, 50)
 
     def energy(x):
@@ -206,7 +206,7 @@ def exchanged_temperatures(draw: Draw):
 @template
 def resampled_particles(draw: Draw):
     """Particles move, are weighed by what is seen, and are resampled at even distances."""
-    n, filters = draw.size(1000, 60000), draw.size(4, 64)
+    n, filters = draw.size(16000, 480000), draw.size(4, 64)
     scheme = draw.choice("systematic", "stratified")
 
     def fun(x, log_w, seen, key):
@@ -232,7 +232,7 @@ def resampled_particles(draw: Draw):
 @template
 def counts_of_topics(draw: Draw):
     """Counts under a Dirichlet multinomial: gradient and the diagonal of second derivatives."""
-    rows, c = draw.size(500, 10000), draw.odd_size(21, 301)
+    rows, c = draw.size(8000, 160000), draw.odd_size(21, 301)
     dtype = draw.dtype("int32", "uint16", "uint8")
 
     def loss(log_alpha, counts):
@@ -256,7 +256,7 @@ def counts_of_topics(draw: Draw):
 @template
 def survival_times(draw: Draw):
     """The partial likelihood of sorted durations, its gradient and the base hazard."""
-    rows, c = draw.size(10000, 200000), draw.size(4, 48)
+    rows, c = draw.size(40000, 800000), draw.size(4, 48)
     strata, ties = draw.choice(1, 4), draw.choice("breslow", "sorted inside")
 
     def loss(beta, x, event):
@@ -283,7 +283,7 @@ def survival_times(draw: Draw):
 @template
 def rank_correlations(draw: Draw):
     """Columns become ranks by sorting; correlations of all pairs, and their test values."""
-    rows, c, axis = draw.odd_size(201, 4001), draw.size(16, 256), draw.choice(0, 1)
+    rows, c, axis = draw.odd_size(3001, 64001), draw.size(16, 256), draw.choice(0, 1)
     kind = draw.choice("spearman", "quadrant", "normal scores")
 
     def fun(x, weight):
@@ -307,7 +307,7 @@ def rank_correlations(draw: Draw):
 @template
 def permuted_groups(draw: Draw):
     """Labels are permuted at random many times: how often a difference is as large as the seen."""
-    n, genes, times = draw.size(40, 400), draw.size(200, 4000), draw.choice(64, 128, 256)
+    n, genes, times = draw.size(640, 6400), draw.size(200, 4000), draw.choice(64, 128, 256)
     robust = draw.choice(True, False)
 
     def fun(x, group, key):

@@ -87,7 +87,7 @@ def depthwise_block(draw: Draw):
 @template
 def squeeze_and_excite(draw: Draw):
     layout, dtype = draw.layout(), draw.dtype()
-    n, c, h, w = draw.size(8, 64), draw.size(32, 320), draw.odd_size(7, 65), draw.size(7, 64)
+    n, c, h, w = draw.size(16, 64), draw.size(32, 320), draw.odd_size(7, 65), draw.size(7, 64)
     low = max(4, c // draw.choice(4, 16))
 
     def fun(x, squeeze, excite):
@@ -104,7 +104,7 @@ def squeeze_and_excite(draw: Draw):
 def bytes_to_patches(draw: Draw):
     """Bytes are normalised, cut into patches, embedded, and get a class token and positions."""
     patch, tall, wide = draw.choice(8, 14, 16), draw.size(6, 16), draw.size(6, 16)
-    n, c = draw.size(4, 64), draw.size(96, 512, 8)
+    n, c = draw.size(16, 256), draw.size(96, 512, 8)
     dtype = draw.dtype("float32", "bfloat16")
 
     def fun(image, w, token, places):
@@ -124,7 +124,7 @@ def bytes_to_patches(draw: Draw):
 @template
 def decoded_boxes(draw: Draw):
     """Offsets to anchors become clipped boxes; the best of each image are picked."""
-    n, anchors, classes = draw.size(2, 16), draw.odd_size(3000, 60000), draw.size(3, 91)
+    n, anchors, classes = draw.size(4, 32), draw.odd_size(3000, 60000), draw.size(3, 91)
     best, side = min(100, anchors), draw.number(300, 1000)
     least = draw.number(0.01, 0.2)
 
@@ -170,7 +170,7 @@ def generalized_iou_gradient(draw: Draw):
 def key_points(draw: Draw):
     """Expected places under heat maps, and their distances to the seen points."""
     layout, dtype = draw.layout(), draw.dtype("float32", "bfloat16")
-    n, k, h, w = draw.size(8, 64), draw.size(5, 34), draw.odd_size(31, 97), draw.size(32, 96)
+    n, k, h, w = draw.size(32, 256), draw.size(5, 34), draw.odd_size(31, 97), draw.size(32, 96)
     rows, columns = layout.height_and_width
 
     def loss(heat, points, seen):
@@ -216,7 +216,7 @@ def mixed_images(draw: Draw):
 def style_transfer(draw: Draw):
     """Features get the means and deviations of others, and a loss between their Gram matrices."""
     layout, dtype = draw.layout(), draw.dtype("float32", "bfloat16")
-    n, c, h, w = draw.size(2, 16), draw.size(32, 256), draw.odd_size(15, 65), draw.size(16, 64)
+    n, c, h, w = draw.size(4, 32), draw.size(32, 256), draw.odd_size(15, 65), draw.size(16, 64)
     mix, axes = draw.number(0.2, 1), layout.height_and_width
 
     def gram(x):
@@ -238,7 +238,7 @@ def style_transfer(draw: Draw):
 @template
 def upsampled_segmentation(draw: Draw):
     """Coarse logits are resized; cross-entropy per pixel with class weights and unlabelled ones."""
-    n, classes, times = draw.size(2, 8), draw.size(5, 40), draw.choice(2, 4)
+    n, classes, times = draw.size(8, 32), draw.size(5, 40), draw.choice(2, 4)
     h, w, unlabelled = draw.size(16, 64), draw.odd_size(16, 64), 255
 
     def loss(logits, label, weight):
