@@ -303,6 +303,7 @@ def stacked_frames(draw: Draw):
     """New screens of bytes become grey, small and stacked; others start anew; rewards by sign."""
     n, old = draw.size(16, 256), draw.choice(3, 4)
     tall, times, last = draw.choice(40, 84), draw.choice(2, 3), draw.choice(True, False)
+    tall = 12 if draw.small else tall
 
     def fun(screen, before, stack, reward, done):
         both = jnp.maximum(screen, before).astype(jnp.float32)

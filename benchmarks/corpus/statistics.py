@@ -292,7 +292,7 @@ def rank_correlations(draw: Draw):
         if kind == "quadrant":
             ranks = jnp.sign(ranks - (rows - 1) / 2)
         elif kind == "normal scores":
-            ranks = jax.scipy.special.ndtri((ranks + 0.5) / rows)
+            ranks = jnp.sqrt(2.0) * lax.erf_inv((2 * ranks + 1) / rows - 1)
         w = (weight / weight.sum())[:, None]
         z = ranks - (w * ranks).sum(0)
         z = z * lax.rsqrt((w * z**2).sum(0) + 1e-12)

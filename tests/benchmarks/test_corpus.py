@@ -1,0 +1,113 @@
+"""The corpus: what its templates draw, and that each is a program without loops that runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.extend.core as jax_core
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from benchmarks.checking import check, wanted_by
+from benchmarks.corpus.drawing import Draw
+from benchmarks.corpus.table import KINDS, Program, find, templates
+from fusionstitch import accuracy
+
+TEMPLATES = templates()
+#: Primitives that repeat a body.
+LOOPS = {"scan", "while", "custom_root", "custom_linear_solve"}
+
+
+def primitives(jaxpr: Any) -> Iterator[str]:
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for inner in jax_core.jaxprs_in_params(equation.params):
+            yield from primitives(inner)
+
+
+def signature(program: Program) -> list[tuple[tuple[int, ...], Any]]:
+    return [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(program.leaves)]
+
+
+def test_there_are_enough_of_each_kind() -> None:
+    assert len(TEMPLATES) >= 120
+    kinds = Counter(one.kind for one in TEMPLATES.values())
+    assert set(kinds) == set(KINDS)
+    assert min(kinds.values()) >= 8
+    assert list(TEMPLATES) == [one.name for one in TEMPLATES.values()]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_small_program_lowers_and_has_no_loop(name: str, seed: int) -> None:
+    program = TEMPLATES[name].program(seed, small=True)
+    assert program.nbytes < 3_000_000
+    assert all(leaf.dtype not in (np.float64, np.int64) for leaf in jax.tree.leaves(program.leaves))
+    traced = jax.jit(program.fun).trace(*program.shapes())
+    assert not LOOPS & set(primitives(traced.jaxpr.jaxpr))
+    assert jax.tree.leaves(traced.lower().out_info)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_arguments_have_the_shapes_that_were_drawn(name: str) -> None:
+    program = TEMPLATES[name].program(0, small=True)
+    arrays = jax.tree.leaves(program.args())
+    assert [(a.shape, a.dtype) for a in arrays] == signature(program)
+    assert all(np.isfinite(a.astype(np.complex64)).all() for a in arrays) or "scaled" in name
+
+
+def test_equal_seeds_draw_equal_programs_and_others_draw_others() -> None:
+    drawn = {s: {n: one.program(s) for n, one in TEMPLATES.items()} for s in (3, 4)}
+    for name, one in TEMPLATES.items():
+        assert signature(one.program(3)) == signature(drawn[3][name])
+    other = sum(signature(drawn[3][n]) != signature(drawn[4][n]) for n in TEMPLATES)
+    assert other > 0.9 * len(TEMPLATES)
+    one, again = (TEMPLATES["embedding_bags"].program(3, small=True).args() for _ in range(2))
+    jax.tree.map(np.testing.assert_array_equal, one, again)
+
+
+def test_programs_for_a_gpu_are_neither_tiny_nor_too_large() -> None:
+    sizes = np.array([one.program(s).nbytes for one in TEMPLATES.values() for s in range(5)])
+    assert np.median(sizes) > 2e6
+    assert sizes.max() < 7e8
+
+
+def test_what_is_drawn_keeps_to_its_bounds() -> None:
+    for small in (False, True):
+        draw = Draw(7, "bounds", small)
+        for _ in range(50):
+            assert draw.size(96, 640, 32) in range(32 if small else 96, 641, 32)
+            assert draw.odd_size(3, 900) % 2 == 1
+            assert draw.size(100, 900, least=30) >= 30
+            assert 0 <= draw.axis(3) < 3
+    assert {Draw(s, "x").choice("a", "b") for s in range(20)} == {"a", "b"}
+    assert Draw(0, "x").size(2, 10**9) != Draw(0, "y").size(2, 10**9)
+
+
+def test_names_and_kinds_are_found() -> None:
+    assert [one.name for one in find(["shifted_windows"])] == ["shifted_windows"]
+    assert {one.kind for one in find(kinds=["hashing"])} == {"hashing"}
+    assert len(find(["shifted_windows"], ["hashing"])) == len(find(kinds=["hashing"])) + 1
+    assert find() == list(TEMPLATES.values())
+    with pytest.raises(ValueError, match=r"No template is called windows\. There are: batch_norm"):
+        find(["windows"])
+    with pytest.raises(ValueError, match=r"No kind is called sport\. There are: vision"):
+        find(kinds=["sport"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.usefixtures("host_compiler")
+def test_a_small_program_is_right_under_the_emulator(name: str) -> None:
+    program = TEMPLATES[name].program(2026, small=True)
+    args = program.args()
+    lowered: Any = jax.jit(program.fun, keep_unused=True).lower(*args)
+    module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    options = fs.Options(backend="emulate")
+    sides = jax.jit(program.fun), fs.jit(program.fun, options=options)
+    xla, ours = ([accuracy.host(x) for x in jax.tree.leaves(run(*args))] for run in sides)
+    assert not check(ours, xla, *wanted_by(program.fun, args, module, xla))["wrong"]
