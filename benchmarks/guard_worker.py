@@ -27,9 +27,6 @@ RUNS, ROUNDS, ROUND_S = 2, 7, 0.006
 #: last one's were, which is up to the room it finds. So each run finds other arrays there, so many
 #: of up to so many elements.
 WALL_RUNS, BALLAST, BALLAST_SIZE = 6, 8, 1 << 20
-#: Of the integers that a program rounds to, the part that may be others than in float64: in f32 so
-#: many values below 128 are so close to the middle between two integers.
-FLIPS = 1e-5
 PROFILED_CALLS = 3
 #: Between what is profiled of the sides nothing runs for so long, which tells them apart.
 PAUSE_S, GAP_NS = 0.03, 15_000_000
@@ -123,11 +120,11 @@ def checked(program: Program, sides: Mapping[str, Any], args: Any) -> dict[str, 
     `wrong`: further from a float64 run than they may be (`benchmarks.checking`). That run is made
     only where a difference is larger than the usual error of its type.
 
-    Integers that a program rounds to are equal on no two machines: where XLA's differ from those of
-    the float64 run, twice as many of ours may, or `FLIPS` of all.
+    For integers that a program rounds to see `check_rounded`.
     """
     import jax
 
+    from benchmarks.checking import check_rounded
     from fusionstitch import accuracy
 
     results = {
@@ -141,7 +138,7 @@ def checked(program: Program, sides: Mapping[str, Any], args: Any) -> dict[str, 
         apart = [float(accuracy.relative_error(a, b)) for a, b in zip(ours, xla, strict=True)]
         found[name] = {"difference": max(apart, default=0.0), "wrong": []}
         if any(off > accuracy.limit(one.dtype, 0.0) for off, one in zip(apart, ours, strict=True)):
-            found[name] |= _against(ours, xla, *wanted())
+            found[name] |= check_rounded(ours, xla, *wanted())
     return found
 
 
@@ -155,23 +152,6 @@ def _wanted(
     fun = program[0]
     lowered: Any = jax.jit(fun, keep_unused=True).lower(*args).compiler_ir("hlo")
     return wanted_by(fun, args, lowered.as_serialized_hlo_module_proto(), xla)
-
-
-def _against(
-    ours: Sequence[np.ndarray], xla: Sequence[np.ndarray], wanted: Sequence[np.ndarray], source: str
-) -> dict[str, Any]:
-    from benchmarks.checking import check
-    from fusionstitch.accuracy import XLA_FACTOR
-
-    found = check(ours, xla, wanted, source)
-
-    def rounded(wrong: Mapping[str, Any]) -> bool:
-        mine, theirs, right = (side[wrong["output"]] for side in (ours, xla, wanted))
-        off, off_xla = ((side != right).sum() for side in (mine, theirs))
-        few = max(XLA_FACTOR * off_xla, FLIPS * mine.size)
-        return bool(mine.dtype.kind in "biu" and off_xla and off <= few)
-
-    return {**found, "wrong": [one for one in found["wrong"] if not rounded(one)]}
 
 
 def one_after_the_other(side: Any, args: Any) -> Callable[[int], None]:

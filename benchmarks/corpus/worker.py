@@ -151,16 +151,16 @@ def checked(program: Program, host: Any, results: Mapping[str, list[Any]]) -> di
     reach: see `benchmarks.checking`."""
     import jax
 
-    from benchmarks.checking import check, wanted_by
+    from benchmarks.checking import check_rounded, wanted_by
 
     xla = results[XLA]
     if program.nbytes > MOST_CHECKED:
-        return check(results[OURS], xla, xla, "XLA")
+        return check_rounded(results[OURS], xla, xla, "XLA")
     lowered: Any = jax.jit(program.fun, keep_unused=True).lower(*host)
     module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         wanted = wanted_by(program.fun, host, module, xla)
-    return check(results[OURS], xla, *wanted)
+    return check_rounded(results[OURS], xla, *wanted)
 
 
 def main() -> None:
