@@ -39,12 +39,11 @@ def option_greeks(draw: Draw):
 def average_price_option(draw: Draw):
     """Mirrored paths, arithmetic averages, the geometric one as a control; errors of the mean."""
     paths, steps, axis = draw.size(8000, 120000), draw.size(12, 252), draw.choice(0, 1)
-    dtype = draw.dtype("float32")
 
     def fun(spot, strike, rate, vol, key):
         dt = 1 / steps
         shape = (paths, steps) if axis else (steps, paths)
-        z = jax.random.normal(key, shape, dtype)
+        z = jax.random.normal(key, shape)
         z = jnp.concatenate([z, -z], 1 - axis)
         log_s = jnp.cumsum((rate - vol**2 / 2) * dt + vol * jnp.sqrt(dt) * z, axis)
         s = spot * jnp.exp(log_s)

@@ -124,7 +124,7 @@ def continuous_filters(draw: Draw):
 def nearest_points(draw: Draw):
     """The nearest points of each, features of the edges to them, the greatest over these."""
     n, points, c = draw.size(4, 16), draw.size(256, 1536, 1, 20), draw.choice(3, 16, 64)
-    near, wide, dtype = draw.choice(8, 16, 20), draw.choice(32, 64), draw.dtype("float32")
+    near, wide = draw.choice(8, 16, 20), draw.choice(32, 64)
 
     def one(x, w, scale):
         square = (x**2).sum(-1)
@@ -134,7 +134,7 @@ def nearest_points(draw: Draw):
         y = (y - y.mean((0, 1))) / jnp.sqrt(y.var((0, 1)) + 1e-5) * scale
         return jax.nn.leaky_relu(y, 0.2).max(1)
 
-    args = (draw.normal(n, points, c, dtype=dtype), draw.weight(2 * c, wide), draw.normal(wide))
+    args = (draw.normal(n, points, c), draw.weight(2 * c, wide), draw.normal(wide))
     return jax.vmap(one, in_axes=(0, None, None)), args
 
 

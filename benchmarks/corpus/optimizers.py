@@ -6,6 +6,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from benchmarks.corpus.drawing import Draw
@@ -227,11 +228,13 @@ def scaled_loss_step(draw: Draw):
 @template
 def limited_memory(draw: Draw):
     """Two passes over a short history of steps and slopes, the direction of descent and a step."""
-    n, memory, dtype = draw.size(100000, 3000000), draw.choice(3, 5, 8), draw.dtype("float32")
+    n, memory = draw.size(100000, 3000000), draw.choice(3, 5, 8)
+    dtype = draw.dtype("float32", "bfloat16")
     order = draw.choice("first", "last")
 
     def fun(x, g, steps, slopes):
-        s, y = (steps, slopes) if order == "first" else (steps.T, slopes.T)
+        s, y = steps.astype(jnp.float32), slopes.astype(jnp.float32)
+        s, y = (s, y) if order == "first" else (s.T, y.T)
         rho = 1 / (jnp.einsum("mn,mn->m", s, y) + 1e-8)
         q, alphas = g, []
         for i in reversed(range(memory)):
@@ -247,13 +250,14 @@ def limited_memory(draw: Draw):
         direction = jnp.where(down > 0, -r, -g)
         return x + 0.5 * direction, direction, down / (jnp.linalg.norm(g) * jnp.linalg.norm(r))
 
-    def positive(r, s):
-        return r.standard_normal(s)
-
     shape = (memory, n) if order == "first" else (n, memory)
-    steps = draw.leaf(shape, dtype, positive)
-    slopes = draw.uniform(*shape, low=0.5, high=1.5)
-    return fun, (draw.normal(n), draw.normal(n), steps, slopes)
+    # slopes change mostly along the steps, as near a minimum
+    history = tuple(draw.leaf(shape, dtype, _near_the_same) for _ in range(2))
+    return fun, (draw.normal(n), draw.normal(n), *history)
+
+
+def _near_the_same(random, shape):
+    return np.random.default_rng(0).standard_normal(shape) + 0.3 * random.standard_normal(shape)
 
 
 @template

@@ -177,8 +177,8 @@ def duelling_values(draw: Draw):
         return value + advantage - advantage.mean(-1, keepdims=True)
 
     def loss(params, target, h, later, action, rewards, done, key):
-        e_in, e_out = jax.random.normal(key, (2, c + actions))[0], 0.1
-        noise = jnp.sign(e_in) * jnp.sqrt(jnp.abs(e_in)) * e_out
+        e = jax.random.normal(key, (c + actions,))
+        noise = 0.1 * jnp.sign(e) * jnp.sqrt(jnp.abs(e))
         noisy = {**params, "advantage": params["advantage"] + noise[:c, None] * noise[None, c:]}
         q = jnp.take_along_axis(heads(noisy, h), action[:, None], 1)[:, 0]
         best = heads(params, later).argmax(-1)
@@ -230,7 +230,7 @@ def imagined_returns(draw: Draw):
 @template
 def double_pendulums(draw: Draw):
     """Many double pendulums by one step of fourth order, rewards, resets of those at an end."""
-    n, dtype = draw.size(50000, 2000000), draw.dtype("float32")
+    n = draw.size(50000, 2000000)
     fields_first, dt = draw.choice(True, False), draw.number(0.01, 0.1)
     axis = 0 if fields_first else -1
 
@@ -245,7 +245,7 @@ def double_pendulums(draw: Draw):
         return jnp.stack([da, db, dda, ddb], axis)
 
     def fun(state, action, steps, key):
-        torque = action.astype(dtype) - 1
+        torque = action.astype(jnp.float32) - 1
         k1 = slope(state, torque)
         k2 = slope(state + dt / 2 * k1, torque)
         k3 = slope(state + dt / 2 * k2, torque)
@@ -256,7 +256,7 @@ def double_pendulums(draw: Draw):
         b = jnp.mod(b + jnp.pi, 2 * jnp.pi) - jnp.pi
         new = jnp.stack([a, b, jnp.clip(da, -12.6, 12.6), jnp.clip(db, -28.3, 28.3)], axis)
         done = (-jnp.cos(a) - jnp.cos(a + b) > 1) | (steps >= 500)
-        fresh = jax.random.uniform(key, new.shape, dtype, -0.1, 0.1)
+        fresh = jax.random.uniform(key, new.shape, jnp.float32, -0.1, 0.1)
         seen = jnp.stack(
             [jnp.cos(a), jnp.sin(a), jnp.cos(b), jnp.sin(b), da / 12.6, db / 28.3], axis
         )
@@ -264,7 +264,7 @@ def double_pendulums(draw: Draw):
         return jnp.where(kept, fresh, new), seen, done, jnp.where(done, 0, steps + 1)
 
     shape = (4, n) if fields_first else (n, 4)
-    args = (draw.normal(*shape, dtype=dtype), draw.integers(n, high=3, dtype="int8"))
+    args = (draw.normal(*shape), draw.integers(n, high=3, dtype="int8"))
     return fun, (*args, draw.integers(n, high=501), draw.key())
 
 

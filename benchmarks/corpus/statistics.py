@@ -62,7 +62,7 @@ def ordered_answers(draw: Draw):
 def full_mixture_step(draw: Draw):
     """A step of expectation maximisation for Gaussians with full or tied covariances."""
     rows, d, parts = draw.size(20000, 240000), draw.size(2, 24), draw.size(4, 32)
-    tied, dtype = draw.choice(True, False), draw.dtype("float32")
+    tied = draw.choice(True, False)
 
     def fun(x, log_weight, mean, covariance):
         root = jnp.linalg.cholesky(covariance)
@@ -86,8 +86,8 @@ def full_mixture_step(draw: Draw):
         a = r.standard_normal(s) * 0.2
         return a @ a.swapaxes(-1, -2) + 0.5 * _eye(s[-1])
 
-    args = (draw.normal(rows, d, dtype=dtype, scale=2), draw.normal(parts), draw.normal(parts, d))
-    return fun, (*args, draw.leaf((parts, d, d), dtype, spd))
+    args = (draw.normal(rows, d, scale=2), draw.normal(parts), draw.normal(parts, d))
+    return fun, (*args, draw.leaf((parts, d, d), "float32", spd))
 
 
 def _eye(n):
