@@ -45,9 +45,10 @@ def overall(rows: Sequence[Row]) -> list[str]:
     lines = []
     for what, name in MEASURES.items():
         found = sorted(value for row in rows if (value := ratio(row, what)))
-        if len(found) < 2:
+        if not found:
             continue
-        quarters = statistics.quantiles(found, n=4, method="inclusive")
+        many = len(found) > 1
+        quarters = statistics.quantiles(found, n=4, method="inclusive") if many else found * 3
         cells = map(fixed, [mean(found), found[0], *quarters, found[-1]])
         lines.append([name, str(len(found)), *cells, str(sum(is_slower(r, what) for r in rows))])
     return table([*head, "slower"], lines)

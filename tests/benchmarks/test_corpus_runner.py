@@ -34,7 +34,9 @@ def test_a_program_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert not any(row["apart"])
     assert row["check"]["outputs"] == len(row["apart"]) == 2
     assert not row["check"]["wrong"]
-    assert "| hashed_rows | hashing |" in summary.text(summary.read([str(path)]))
+    text = summary.text(summary.read([str(path)]))
+    assert "| hashed_rows | hashing |" in text
+    assert "| wall time | 1 | " in text
 
 
 def test_a_process_that_fails_or_takes_too_long_leaves_a_row(tmp_path: Path) -> None:
