@@ -133,7 +133,7 @@ def collapsed_labels(draw: Draw):
 
     def fun(logits, lengths):
         log_p = jax.nn.log_softmax(logits.astype(jnp.float32))
-        best, score = log_p.argmax(-1), log_p.max(-1)
+        best, score = log_p.argmax(-1).astype(jnp.int32), log_p.max(-1)
         before = jnp.pad(best[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
         valid = jnp.arange(t) < lengths[:, None]
         kept = valid & (best != before) & (best != 0)
