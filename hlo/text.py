@@ -25,12 +25,17 @@ _IGNORED_IN_MODULE = frozenset(
         *("allow_spmd_sharding_propagation_to_output", "is_scheduled", "buffer_donor"),
     }
 )
+#: Characters from which on a constant of a compiled module is not read.
+_LONG_CONSTANT = 4096
 #: What reading a malformed part raises.
 _MALFORMED = (ValueError, LookupError, TypeError, ArithmeticError)
 
 
-def text_to_proto(text: str) -> bytes:
+def text_to_proto(text: str, compiled: bool = False) -> bytes:
     """The module as a serialized HloModuleProto.
+
+    Of one that was `compiled`, to be looked at and not to be run, attributes that are not known
+    and the elements of long constants are passed over.
 
     Reads the opcodes of the semantics table and control flow, gathers, scatters, sorts, windows,
     convolutions, solvers, random bits, custom calls and collectives without attributes of their
@@ -39,7 +44,8 @@ def text_to_proto(text: str) -> bytes:
     Raises ImportModuleError that names the line and what on it cannot be read.
     """
     try:
-        data: bytes = _Builder(split_text(text)).module.SerializeToString(deterministic=True)
+        module = _Builder(split_text(text), compiled).module
+        data: bytes = module.SerializeToString(deterministic=True)
     except _MALFORMED as error:
         raise ImportModuleError(
             f"HLO text: the module contradicts itself ({type(error).__name__}: {error})."
@@ -76,8 +82,14 @@ def _unique_names(document: Document, entry: Block) -> dict[tuple[str, str], str
     return found
 
 
+def _is_long(constant: str) -> bool:
+    """Whether the elements of a constant are left out, or too many to be looked at."""
+    return len(constant) > _LONG_CONSTANT or "..." in constant
+
+
 class _Builder:
-    def __init__(self, document: Document):
+    def __init__(self, document: Document, compiled: bool):
+        self.compiled = compiled
         self.module = schema.HloModule(name=document.name, id=1)
         self.computations = {block.name: n for n, block in enumerate(document.blocks, 1)}
         _once("a computation", document.blocks)
@@ -111,7 +123,7 @@ class _Builder:
             self.read_alias(value)
         elif key == "frontend_attributes":
             read_frontend(self.module, value)
-        elif key not in _IGNORED_IN_MODULE:
+        elif key not in _IGNORED_IN_MODULE and not self.compiled:
             raise ValueError("it is not known")
 
     def read_block(self, block: Block) -> None:
@@ -146,7 +158,9 @@ class _Builder:
 
     def read_line(self, instruction: Any, line: Line) -> None:
         instruction.shape.CopyFrom(read_shape(line.shape))
-        if line.opcode == "constant":
+        if line.opcode == "constant" and self.compiled and _is_long(line.operands):
+            instruction.literal.detached = 1
+        elif line.opcode == "constant":
             read_literal(line.operands, instruction.shape, instruction.literal)
         elif line.opcode == "parameter":
             instruction.parameter_number = int(line.operands)
@@ -167,7 +181,7 @@ class _Builder:
                 )
             elif key in READERS:
                 READERS[key](instruction, value)
-            else:
+            elif not self.compiled:
                 raise ValueError(
                     f"attribute {key}={value} is not known; pass the module as an HloModuleProto "
                     "or StableHLO instead"

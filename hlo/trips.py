@@ -12,6 +12,9 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.tuples import resolved
 
+#: Iterations of a loop whose number the data decides, as priced on both sides.
+UNKNOWN_TRIPS = 100
+
 
 @dataclass(frozen=True)
 class Count:

@@ -31,12 +31,13 @@ from fusionstitch.codegen.whiles.phased import (
 )
 from fusionstitch.codegen.whiles.sizes import WORTH, fastest, near, read_tuning
 from fusionstitch.codegen.whiles.told import facts
-from fusionstitch.codegen.whiles.trips import UNKNOWN_TRIPS, turns
+from fusionstitch.codegen.whiles.trips import turns
 from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.trips import UNKNOWN_TRIPS
 
 Form = InRows | Phased
 

@@ -8,10 +8,7 @@ from functools import partial
 
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, conjuncts
 from fusionstitch.hlo.graph import Op
-from fusionstitch.hlo.trips import Count, count
-
-#: Iterations of a loop whose number the data decides, as priced on both sides.
-UNKNOWN_TRIPS = 100
+from fusionstitch.hlo.trips import UNKNOWN_TRIPS, Count, count
 
 
 @dataclass(frozen=True)

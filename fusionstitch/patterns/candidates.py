@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
@@ -17,7 +18,6 @@ from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import (
     Pattern,
-    free_bits,
     spread_bits,
     spread_values,
     spreads,

@@ -14,10 +14,10 @@ from fusionstitch.codegen.rewrite.windows import walkable
 from fusionstitch.codegen.text.expressions import supported
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.work import dot_flops
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
-from fusionstitch.patterns.pattern import free_bits
 
 #: Element types that generated kernels compute with and store.
 DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}

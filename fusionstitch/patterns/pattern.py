@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from fusionstitch.hlo.brief import brief, count
+from fusionstitch.hlo.free import FREE_KINDS, free_bits
 from fusionstitch.hlo.graph import INTEGERS, Graph, Op, ids, of_graph
 from fusionstitch.hlo.rewrite import splat
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import kind_of
 from fusionstitch.patterns.canonical import Order, canonical_order, order_key
 
 
@@ -153,7 +154,7 @@ def _is_position(op: Op) -> bool:
     stack = [] if op in known else [op]
     while stack:
         each = stack[-1]
-        follows = each.operands if kind_of(each.opcode) in _FREE_KINDS else ()
+        follows = each.operands if kind_of(each.opcode) in FREE_KINDS else ()
         waiting = [o for o in follows if o not in known]
         if waiting:
             stack += waiting
@@ -163,20 +164,3 @@ def _is_position(op: Op) -> bool:
             and all(known[o] or o.opcode == "constant" or splat(o) is not None for o in follows)
         )
     return known[op]
-
-
-_FREE_KINDS = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
-
-
-@of_graph
-def free_bits(graph: Graph) -> int:
-    """Bitset of the ops that depend on no parameter and cost no traffic: constants, iotas, and
-    elementwise or index-map ops of them that are not left to XLA. They are duplicated into every
-    pattern that reads them."""
-    bits = 0
-    for op in graph:
-        kind = kind_of(op.opcode)
-        follows = kind in _FREE_KINDS and not op.source.left
-        if kind is Kind.SOURCE or (follows and all(bits >> o.id & 1 for o in op.operands)):
-            bits |= 1 << op.id
-    return bits

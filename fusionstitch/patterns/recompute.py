@@ -17,9 +17,9 @@ from fusionstitch.codegen.dots.chains import Chain, find_chains
 from fusionstitch.codegen.loops.stages import closure, new_stage
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
-from fusionstitch.patterns.pattern import free_bits
 
 #: What is followed from a sum to the elements that it sums.
 _TRACED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.SOURCE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.convex import components, predecessors
-from fusionstitch.patterns.pattern import free_bits
 
 
 class Class(enum.Enum):

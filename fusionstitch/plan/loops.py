@@ -13,12 +13,13 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, inside, loops_of
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES
 from fusionstitch.patterns.fusible import DTYPES, fusible_ops, multiplied_as_asked
-from fusionstitch.patterns.pattern import Pattern, free_bits, loop_bits, spread_bits
+from fusionstitch.patterns.pattern import Pattern, loop_bits, spread_bits
 
 #: How often a loop and those in its body turn: (turns, those of each inner loop in order, whether
 #: XLA knows how often).

@@ -17,13 +17,14 @@ from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
 from fusionstitch.costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, Candidates, candidates, collect
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
-from fusionstitch.patterns.pattern import Pattern, free_bits, spread_bits
+from fusionstitch.patterns.pattern import Pattern, spread_bits
 from fusionstitch.plan.checker import verify_plan, verify_times
 from fusionstitch.plan.findings import Findings
 from fusionstitch.plan.ilp import Program, Solution, SolverLimits

@@ -11,10 +11,10 @@ from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.frames import Frame
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.fusible import fusible_ops
-from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.reports import called
 

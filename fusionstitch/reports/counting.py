@@ -13,13 +13,13 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import op_work
 from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.trips import counted
 from fusionstitch.patterns.fusible import fusible_ops
-from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.plan.plan import Chosen, Plan
 from fusionstitch.runtime.artifact import LOAD_TARGET
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work
 from fusionstitch.costmodel.xla_fusions import XlaPlan, xla_fusions
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
-from fusionstitch.patterns.pattern import free_bits
 from fusionstitch.reports.counting import fusable, is_kernel
 
 if TYPE_CHECKING:

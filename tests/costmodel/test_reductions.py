@@ -14,7 +14,7 @@ from fusionstitch.costmodel import xla_kernels
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import XlaPlan, xla_fusions
-from fusionstitch.patterns.pattern import free_bits
+from fusionstitch.hlo.free import free_bits
 from tests.graphs import Builder
 
 H200 = device("h200")

@@ -18,9 +18,10 @@ from fusionstitch.costmodel.work import (
     op_work,
     touched_bytes,
 )
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.semantics import Kind
 from fusionstitch.patterns.fusible import fusible_ops
-from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.patterns.pattern import Pattern
 from tests.graphs import Builder, layernorm
 
 

@@ -17,9 +17,9 @@ from fusionstitch.costmodel.xla_saved import (
     saved_together,
     saved_us,
 )
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.patterns.fusible import fusible_ops
-from fusionstitch.patterns.pattern import free_bits
 from tests.graphs import (
     Builder,
     adam,

@@ -16,9 +16,9 @@ import fusionstitch as fs
 from fusionstitch import accuracy
 from fusionstitch.accuracy import relative_error
 from fusionstitch.compiler import builders, core
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of
-from fusionstitch.patterns.pattern import free_bits
 from tests.coverage.table import Case, groups, large_cases
 
 #: The paper's scorer takes every pattern that saves a kernel, so what is left is left for a reason.

@@ -15,10 +15,11 @@ from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region, rewrite
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import Kind, kind_of
-from fusionstitch.patterns.pattern import free_bits, spreads
+from fusionstitch.patterns.pattern import spreads
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
 from tests.codegen.regions import launched

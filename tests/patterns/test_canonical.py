@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 
 from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.patterns.fusible import fusible_ops
-from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.substitution import substitution
 from tests.graphs import Builder, layernorm, random_graphs, softmax
 

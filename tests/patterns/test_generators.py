@@ -9,6 +9,7 @@ from hypothesis import given
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import xla_fusions
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import Candidates, candidates
@@ -17,7 +18,7 @@ from fusionstitch.patterns.convex import components, is_convex
 from fusionstitch.patterns.exploratory import MAX_PER_SEED, exploratory
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
-from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.windows import unit_windows
 from tests.graphs import Builder, random_graphs
 

@@ -14,11 +14,12 @@ from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
 from fusionstitch.costmodel.xla_saved import saved_by_fusing_again
+from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.fusible import fusible_ops
-from fusionstitch.patterns.pattern import Pattern, free_bits
+from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.planner import Inspect, Planner, make_scorer, plan
 from fusionstitch.plan.scores import (
