@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.scale import Scale
 from fusionstitch.costmodel.work import (
     L2_SHARE,
     READS_PART,
@@ -35,6 +36,8 @@ class GraphWork:
         self.device = device
         #: microseconds that XLA takes for each loop, by the bitset of its ops
         self.loops: dict[int, float] = {}
+        #: by what the times of XLA's kernels are off, where the program was measured
+        self.scale: Scale | None = None
         limit = int(device.l2_bytes * L2_SHARE)
         results = {op.id for op in (graph.root, *graph.root.operands) if _is_result(graph, op)}
         self._bytes = [op.shape.bytes for op in graph]

@@ -43,10 +43,15 @@ CONTENDED_NS, CONTENDED_PLACES, CONTENDED_POWER, MOST_CONTENDED_NS = 0.115, 256,
 
 
 def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
-    """Microseconds of one XLA kernel that computes `bits` and writes `written`, launch included;
-    0 for an empty one."""
+    """Microseconds of one XLA kernel that computes `bits` and writes `written`, launch included,
+    scaled as `works` says; 0 for an empty one."""
     if not bits:
         return 0.0
+    us = _modelled_us(works, bits, written)
+    return us if works.scale is None else us * works.scale.of(bits)
+
+
+def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
     device, ops = works.device, works.graph.ops
     work = works.fused(bits, written)
     if gemms := bits & works.dots:
@@ -151,7 +156,7 @@ def _gemm_us(op: Op, work: Work, works: GraphWork, written: int) -> float:
     batch = math.prod(lhs.dims[d] for d in op.attrs["lhs_batch"])
     m = lhs.shape.size // max(1, k * batch)
     n = rhs.shape.size // max(1, k * batch)
-    unit = _gemm_unit(op, device)
+    unit = product_flops_per_s(op, device)
     # the kernel that reads a result element by element also adds up its parts
     users = works.graph.users[op.id]
     joined = written >> op.id & 1 and any(kind_of(u.opcode) is Kind.ELEMENTWISE for u in users)
@@ -159,7 +164,7 @@ def _gemm_us(op: Op, work: Work, works: GraphWork, written: int) -> float:
     return library_gemm_us(work, device, flops, (batch, m, n), k, unit, joined=bool(joined))
 
 
-def _gemm_unit(op: Op, device: Device) -> float:
+def product_flops_per_s(op: Op, device: Device) -> float:
     """FLOP/s of the unit a library runs this dot on: by default f32 goes through TF32 from sm_80,
     at half the bf16 rate; "high" takes three such products, "highest" the FMA units, as f32 and
     bf16 do on older devices."""

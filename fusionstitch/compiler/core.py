@@ -22,6 +22,7 @@ from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
 from fusionstitch.compiler.summary import Summary, log_summary
 from fusionstitch.compiler.workpiece import Judge, Workpiece
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.errors import reason
 from fusionstitch.hlo.detached import attach, detach
 from fusionstitch.hlo.errors import StitchError, VerifyError
@@ -61,6 +62,7 @@ def stitch(
     measure: Measure | None = None,
     judge: Judge | None = None,
     ahead: Callable[[], object] = lambda: None,
+    truth: XlaTruth | None = None,
 ) -> Stitched:
     """Plans `data` (HloModuleProto bytes) for `device` and replaces each pattern by a custom call.
 
@@ -68,13 +70,14 @@ def stitch(
     `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
     `tuned` are the results of tuning to follow; `measure`, by default their times, is asked for
     measured times of patterns. `judge` revises the plans by what it measures. `ahead` is called
-    before each kernel whose text is to be built.
+    before each kernel whose text is to be built. To the `truth` about the program under XLA, if it
+    was measured, XLA's modelled times are scaled.
     Under fallback="xla" nothing of ours is raised: what fails is left to XLA with the reason kept
     in `fallbacks`. Under "error" a StitchError says what failed. What the caller's signal handlers
     raise meanwhile is raised at once.
     """
     measure = measure or tuned.times(options)
-    run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge, ahead)
+    run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge, ahead, truth)
     found = apart(run.stitch)
     if not isinstance(found, Failed):
         log(found)
@@ -120,6 +123,7 @@ class _Run:
     measure: Measure | None
     judge: Judge | None
     ahead: Callable[[], object]
+    truth: XlaTruth | None
     name: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
@@ -160,6 +164,7 @@ class _Run:
             self.timings,
             self.data,
             self.evidence,
+            self.truth,
             rewrite,
         )
 
@@ -211,7 +216,14 @@ class _Run:
 
     def planner(self, graph: Graph, in_loop: bool) -> GraphPlanner:
         return GraphPlanner(
-            graph, self.device, self.options, in_loop, self.tuned, self.measure, self.kernels.drafts
+            graph,
+            self.device,
+            self.options,
+            in_loop,
+            self.tuned,
+            self.measure,
+            self.kernels.drafts,
+            self.truth,
         )
 
     def make(

@@ -15,6 +15,7 @@ from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import SCOPES, KernelFacts
+from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.errors import reason
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Module
@@ -38,7 +39,8 @@ class GraphPlanner:
 
     It is that of the graph, with what code generation says about each pattern asked for; or that of
     the graph with copies of what lies between dots, where the copies are worth it. `tuned` are
-    known schedules, `measure` gives known times. The kernels of what is chosen are left in `drafts`
+    known schedules, `measure` gives known times, `truth` says how long XLA takes for the program
+    that the graph is of. The kernels of what is chosen are left in `drafts`
     as far as they are.
     """
 
@@ -51,6 +53,7 @@ class GraphPlanner:
         tuned: Tuned = NOTHING,
         measure: Measure | None = None,
         drafts: dict[Pattern, Draft | LoopDraft] | None = None,
+        truth: XlaTruth | None = None,
     ):
         self._drafts = {} if drafts is None else drafts
         #: by `Pattern.key`, with the pattern that it is of: its names are in the text
@@ -63,6 +66,7 @@ class GraphPlanner:
             inspect=self._inspect,
             in_loop=in_loop,
             compare=self._compare,
+            truth=truth,
         )
         self._planners = [plan(graph, measure=measure)]
         self._plans = [self._planners[0].plan()]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.compiler.built import Built
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.hlo.brief import Listed, brief, count, listed
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
@@ -68,6 +69,7 @@ class Stitched:
         timings: seconds of each pass
         given: the HloModuleProto that came in
         evidence: what was measured for the plans
+        truth: the program under XLA alone, as measured before; None where it was modelled
         rewrite: gives the module with some of the stitches alone; None where nothing was built
         program: what it is kept under for later processes; "" where it is not
         trial: what its trial has shown, as a sentence; "" where there was none
@@ -82,6 +84,7 @@ class Stitched:
     timings: dict[str, float] = field(default_factory=dict)
     given: bytes = b""
     evidence: Evidence = field(default_factory=Evidence)
+    truth: XlaTruth | None = None
     rewrite: Callable[[Sequence[Stitch]], bytes] | None = None
     program: str = ""
     trial: str = ""

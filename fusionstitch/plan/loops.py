@@ -13,6 +13,8 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
+from fusionstitch.costmodel.xla_scale import overhead_share, scaled_plan
+from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, inside, loops_of
 from fusionstitch.hlo.verdict import Verdict, forbid
@@ -46,8 +48,10 @@ def stitchable_loops(
     works: GraphWork,
     options: Options,
     inspect: Callable[[Pattern], KernelFacts | Verdict],
+    truth: XlaTruth | None = None,
 ) -> Loops:
-    """The loops of `graph`, outermost ones, of which code generation makes kernels."""
+    """The loops of `graph`, outermost ones, of which code generation makes kernels. Their times
+    under XLA are scaled to `truth`."""
     if not become_kernels(options):
         return Loops()
     priced, refused = [], []
@@ -69,25 +73,27 @@ def stitchable_loops(
             continue
         turns = dict(found.facts)["turns"]
         assert isinstance(turns, tuple)
-        priced.append((verdict, xla_loop_us(op, turns, works.device)))
+        priced.append((verdict, xla_loop_us(op, turns, works.device, truth)))
     return Loops(tuple(priced), known, tuple(refused))
 
 
-def xla_loop_us(loop: Op, turns: Turns, device: Device) -> float:
+def xla_loop_us(loop: Op, turns: Turns, device: Device, truth: XlaTruth | None = None) -> float:
     """Microseconds of a loop under XLA."""
     condition, body = loop.called
-    kernels = _graph_us(condition, (), device) + _graph_us(body, turns[1], device)
+    kernels = _graph_us(condition, (), device, truth) + _graph_us(body, turns[1], device, truth)
     beside = device.loop_turn_us + (0.0 if turns[2] else device.loop_wait_us)
-    return turns[0] * (beside + kernels)
+    return turns[0] * (beside * overhead_share(loop, truth) + kernels)
 
 
-def _graph_us(graph: Graph, inner: tuple[Turns, ...], device: Device) -> float:
+def _graph_us(
+    graph: Graph, inner: tuple[Turns, ...], device: Device, truth: XlaTruth | None
+) -> float:
     fusible = fusible_ops(graph, device)
     works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
     hosts = fused_into(op for op, _ in fusible.refused)
     pairs = zip(loops_of(graph), inner, strict=True)
-    nested = sum(xla_loop_us(op, turns, device) for op, turns in pairs)
-    return xla_fusions(works, fusible.bits | hosts).us + nested
+    nested = sum(xla_loop_us(op, turns, device, truth) for op, turns in pairs)
+    return scaled_plan(xla_fusions(works, fusible.bits | hosts), truth).us + nested
 
 
 def _legal(

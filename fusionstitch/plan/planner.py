@@ -17,6 +17,8 @@ from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
 from fusionstitch.costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
+from fusionstitch.costmodel.xla_scale import scaled_plan
+from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verdict import Verdict
@@ -72,6 +74,7 @@ def plan(
     scorer: Scorer | None = None,
     in_loop: bool = False,
     offered: Sequence[int] = (),
+    truth: XlaTruth | None = None,
 ) -> Plan:
     """The fusion plan of `graph` on `device`, see `Planner`."""
     return Planner(
@@ -83,6 +86,7 @@ def plan(
         scorer=scorer,
         in_loop=in_loop,
         offered=offered,
+        truth=truth,
     ).plan()
 
 
@@ -90,10 +94,11 @@ class Planner:
     """The fusion plan of `graph` on `device`; `offered` are candidates that no generator makes.
 
     `inspect` is asked once per distinct structure, and `compare`, which looks for a faster kernel
-    of the same and takes longer, once per structure that would be chosen. `measure`
-    gives the measured times of a pattern, None where there are none (paper 4.3). `scorer` replaces
-    what options.scorer names. `in_loop` says that the graph is the body of a while loop. Its
-    methods raise PlanError if cycle cuts do not end, VerifyError if the plan fails its check.
+    of the same and takes longer, once per structure that would be chosen. `measure` gives the
+    measured times of a pattern, None where there are none (paper 4.3). `scorer` replaces what
+    options.scorer names. `in_loop` says that the graph is the body of a while loop. XLA's times are
+    scaled to the `truth` about the program, if it was measured. Its methods raise PlanError if
+    cycle cuts do not end, VerifyError if the plan fails its check.
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class Planner:
         in_loop: bool = False,
         offered: Sequence[int] = (),
         compare: Inspect | None = None,
+        truth: XlaTruth | None = None,
     ):
         self.graph, self.device, self.options = graph, device, options
         self.in_loop = in_loop
@@ -115,10 +121,10 @@ class Planner:
         works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
         hosts = fused_into(op for op, _ in fusible.refused)
         self.fusible = fusible.bits
-        loops = stitchable_loops(graph, works, options, inspect)
+        loops = stitchable_loops(graph, works, options, inspect, truth)
         works.loops.update((pattern.bits, us) for pattern, us in loops.priced)
         whole = _union([pattern.bits for pattern, _ in loops.priced])
-        self.xla = xla_fusions(works, fusible.bits | hosts | whole)
+        self.xla = scaled_plan(xla_fusions(works, fusible.bits | hosts | whole), truth)
         # what is measured anyway need not win by more than the model is off
         margin = 0.0 if options.scorer == "guarded" else MARGIN_SHARE
         model = ModelScorer(works, self.xla, in_loop, margin)
