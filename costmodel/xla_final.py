@@ -109,6 +109,11 @@ class FinalKernel:
     us: float
     source: str = "modelled"
 
+    @property
+    def launches(self) -> bool:
+        """Whether it is a kernel or a copy, not what the host does between."""
+        return self.emitter is not Emitter.WHILE
+
     def __repr__(self) -> str:
         return brief(
             f"FinalKernel {self.name}: {self.emitter}, {count(self.ops, 'op')}, {self.us:.2f} us "

@@ -7,12 +7,14 @@ what all kernels take beyond their floors.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.xla_final import FinalKernel, final_kernels
+from fusionstitch.costmodel.xla_final import Emitter, FinalKernel, FinalOp, final_kernels
 from fusionstitch.hlo.brief import brief, count, listed
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.text import text_to_proto
@@ -55,6 +57,21 @@ class XlaTruth:
             for one in self.kernels
         )
         return XlaTruth(self.span_us, scaled(known, self.span_us))
+
+
+def to_plain(truth: XlaTruth) -> dict[str, Any]:
+    """A truth as JSON knows it, for who keeps it with a program."""
+    return dataclasses.asdict(truth)
+
+
+def from_plain(plain: Mapping[str, Any]) -> XlaTruth:
+    """What `to_plain` was given; raises KeyError, TypeError or ValueError for anything else."""
+
+    def kernel(row: Mapping[str, Any]) -> FinalKernel:
+        ops = tuple(FinalOp(**{**op, "dims": tuple(op["dims"])}) for op in row["ops"])
+        return FinalKernel(**{**row, "emitter": Emitter(row["emitter"]), "ops": ops})
+
+    return XlaTruth(float(plain["span_us"]), tuple(map(kernel, plain["kernels"])))
 
 
 def truth_of(compiled_text: str, span_us: float, device: Device) -> XlaTruth:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.xla_truth import MODELLED
 from fusionstitch.hlo import cards
 from fusionstitch.hlo.brief import Listed, brief, count, listed
 from fusionstitch.hlo.graph import Graph, Op, ids
@@ -30,6 +31,8 @@ class Chosen:
         spared_us: what XLA is spared by this pattern beside the others of the plan, of which none
             claims what another one does: these add up, unlike `xla_us`
         measured: what was measured to judge it, if anything was
+        xla_source: where `xla_us` is from: "modelled", "scaled" to what the program was measured to
+            take under XLA, or "measured"
     """
 
     pattern: Pattern
@@ -39,6 +42,7 @@ class Chosen:
     facts: KernelFacts
     spared_us: float
     measured: Comparison | None = None
+    xla_source: str = MODELLED
 
     @property
     def wins_us(self) -> float:
@@ -117,6 +121,7 @@ class Plan:
         stats: how the plan came about
         given: the graph that was to be planned, where `graph` holds copies of some of its ops
             (`fusionstitch/patterns/recompute.py`)
+        xla_source: where `xla_us` is from: "modelled", or "scaled" to what was measured
     """
 
     graph: Graph
@@ -127,6 +132,7 @@ class Plan:
     modelled_us: float = 0.0
     stats: Stats = field(default_factory=Stats)
     given: Graph | None = None
+    xla_source: str = MODELLED
 
     def __post_init__(self) -> None:
         listed(self, "chosen", "rejected")

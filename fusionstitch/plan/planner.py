@@ -18,7 +18,7 @@ from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
 from fusionstitch.costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
 from fusionstitch.costmodel.xla_scale import scaled_plan
-from fusionstitch.costmodel.xla_truth import XlaTruth
+from fusionstitch.costmodel.xla_truth import MODELLED, SCALED, XlaTruth
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verdict import Verdict
@@ -416,6 +416,7 @@ class _Search:
             cuts=solution.cuts,
             xla_us=left + sum(c.spared_us for c in chosen),
             modelled_us=left + sum(c.modelled_us for c in chosen),
+            xla_source=MODELLED if xla.works.scale is None else SCALED,
             stats=Stats(
                 candidates=len(self.patterns),
                 inspected=self.inspected,
@@ -437,5 +438,12 @@ class _Search:
             spared_us *= score.xla_us / modelled  # 1 unless XLA's time was measured
         measured = self.findings.measured.get(pattern.bits)
         return Chosen(
-            pattern, score.gain_us, score.ours_us, score.xla_us, facts, spared_us, measured
+            pattern,
+            score.gain_us,
+            score.ours_us,
+            score.xla_us,
+            facts,
+            spared_us,
+            measured,
+            score.source,
         )

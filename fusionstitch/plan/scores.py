@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fusionstitch.costmodel.account_time import account_us, least_us
@@ -15,6 +15,7 @@ from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import op_work
 from fusionstitch.costmodel.xla_fusions import XlaPlan
 from fusionstitch.costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
+from fusionstitch.costmodel.xla_truth import MEASURED, MODELLED, SCALED
 from fusionstitch.hlo.graph import Graph, Op, ids, of_graph
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.patterns.substitution import Class, partition_class
@@ -33,12 +34,14 @@ CONFIRMED_OPS = 500
 @dataclass(frozen=True)
 class Score:
     """`gain_us` is what the planner maximises; `ours_us` and `xla_us` are the two sides where the
-    scorer knows them; `reason` says why a gain is not enough."""
+    scorer knows them; `reason` says why a gain is not enough; `source` where XLA's side is from:
+    "modelled", "scaled" to what the program was measured to take, "measured"."""
 
     gain_us: float
     ours_us: float
     xla_us: float
     reason: str = ""
+    source: str = MODELLED
 
     @property
     def wins(self) -> bool:
@@ -83,6 +86,11 @@ class ModelScorer:
         """What a custom call costs more than a kernel of XLA's where the graph runs."""
         return self.device.loop_call_us if self.in_loop else 0.0
 
+    @property
+    def source(self) -> str:
+        """Where XLA's times are from."""
+        return MODELLED if self.works.scale is None else SCALED
+
     def saved_us(self, bits: int) -> float:
         """What XLA saves without the ops `bits`."""
         if bits not in self._saved:
@@ -121,10 +129,11 @@ class ModelScorer:
             ours = account_us(facts.account, self.device) + self.call_us
             fast = "nearly as fast" if ours < xla else "faster"
             reason = f"XLA's loop is estimated to be {fast}."
-            return _against(ours, xla, LOOP_SHARE, reason)
+            return _against(ours, xla, LOOP_SHARE, reason, self.source)
         missed = self.works.missed(pattern.ops, pattern.inputs, pattern.outputs)
         ours = account_us(facts.account, self.device, missed) + self.call_us
-        return _against(ours, xla, self.margin, "XLA's own kernels are estimated to be as fast.")
+        reason = "XLA's own kernels are estimated to be as fast."
+        return _against(ours, xla, self.margin, reason, self.source)
 
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
         """By the kernels that XLA would make around all of them: neither their time nor their
@@ -152,9 +161,9 @@ class PaperScorer:
         modelled = self.model.score(pattern, facts)
         gain = self._gain(pattern)
         if facts.account.shared_bytes > device.shared_per_block:
-            return Score(-1.0, modelled.ours_us, modelled.xla_us, "It needs more shared memory.")
+            return replace(modelled, gain_us=-1.0, reason="It needs more shared memory.")
         reason = "" if gain > 0 else "It saves neither traffic nor a launch."
-        return Score(gain, modelled.ours_us, modelled.xla_us, reason)
+        return replace(modelled, gain_us=gain, reason=reason)
 
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
         return True
@@ -199,17 +208,17 @@ class MeasuredScorer:
             return self.otherwise.score(pattern, facts)
         ours, xla = times[0] + self.extra_us, times[1]
         reason = "XLA's own kernels were measured to be as fast."
-        return _against(ours, xla, MEASURED_SHARE, reason)
+        return _against(ours, xla, MEASURED_SHARE, reason, MEASURED)
 
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
         known = self.measure(pattern) is not None
         return known or self.otherwise.confirms(pattern, score, others)
 
 
-def _against(ours: float, xla: float, share: float, reason: str) -> Score:
+def _against(ours: float, xla: float, share: float, reason: str, source: str) -> Score:
     gain = xla - ours
     wins = gain > max(MARGIN_US, share * xla)
-    return Score(gain, ours, xla, "" if wins else reason)
+    return Score(gain, ours, xla, "" if wins else reason, source)
 
 
 def is_loop(pattern: Pattern) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fusionstitch.codegen.drafts import COMPARED
 from fusionstitch.compiler.stitched import Stitch, Stitched
+from fusionstitch.costmodel.xla_truth import MODELLED
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
 from fusionstitch.plan.scores import kind_of_pattern
@@ -82,7 +83,8 @@ def _costs(answer: Answer) -> Iterator[str]:
         yield facts_text(answer.facts.items())
     if answer.xla is not None:
         beside = f" with {count(answer.xla.ops - 1, 'more op')}" if answer.xla.ops > 1 else ""
-        yield f"XLA's kernel{beside} is modelled to take {answer.xla.us:.2f} us"
+        how = "modelled" if answer.xla.source == MODELLED else "modelled and scaled"
+        yield f"XLA's kernel{beside} is {how} to take {answer.xla.us:.2f} us"
     groups: dict[str, list[Candidate]] = {}
     for candidate in answer.candidates:
         groups.setdefault(candidate.reason, []).append(candidate)
@@ -136,7 +138,7 @@ def _op(answer: Answer) -> dict[str, Any]:
             {"rule": c.rule, "ops": c.ops, "reason": c.reason, "facts": plain(c.facts)}
             for c in answer.candidates
         ],
-        "xla": {"ops": answer.xla.ops, "us": answer.xla.us} if answer.xla else None,
+        "xla": dataclasses.asdict(answer.xla) if answer.xla else None,
         "equal": answer.equal or None,
     }
 
@@ -152,6 +154,7 @@ def _kernel(one: Stitch, runs: int) -> dict[str, Any]:
         "source": source_lines(chosen.pattern.ops),
         "modelled_us": chosen.modelled_us,
         "xla_us": chosen.xla_us,
+        "xla_source": chosen.xla_source,
         "wins_us": chosen.wins_us,
         "measured_us": chosen.measured and dataclasses.asdict(chosen.measured),
         "compared_us": plain(dict(one.kernel.facts).get(COMPARED)),

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fusionstitch.compiler.stitched import Stitch, Stitched
-from fusionstitch.costmodel.graph_work import GraphWork
-from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
+from fusionstitch.costmodel.xla_fusions import xla_fusions
+from fusionstitch.costmodel.xla_truth import MODELLED, SCALED
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.frames import Frame
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
-from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.reports import called
+from fusionstitch.reports.counting import fusable
 
 SIMPLIFIED = "It was simplified away: what it computes is computed otherwise, or nobody reads it."
 FREE = "It costs nothing: whoever reads it computes it for itself."
@@ -38,10 +38,11 @@ class Candidate:
 @dataclass(frozen=True)
 class XlaKernel:
     """The kernel that XLA is estimated to make of an op that is left to it: how many ops it has
-    and the microseconds of one run."""
+    and the microseconds of one run, "modelled" or "scaled" to what the program took."""
 
     ops: int
     us: float
+    source: str = MODELLED
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class _Told:
     """What one plan tells of its ops."""
 
     def __init__(self, plan: Plan, stitched: Stitched, stitches: Mapping[int, Stitch]):
-        self.plan, self.device = plan, stitched.device
+        self.plan, self.device, self.truth = plan, stitched.device, stitched.truth
         self.free = free_bits(plan.graph)
         self.holders: dict[int, list[Chosen]] = {}
         for chosen in plan.chosen:
@@ -203,17 +204,15 @@ class _Told:
     @functools.cached_property
     def xla(self) -> dict[int, XlaKernel]:
         """By op the kernel of XLA's that the plan leaves it to."""
-        graph = self.plan.graph
-        fusible = fusible_ops(graph, self.device)
-        works = GraphWork(graph, self.free, self.device)
+        works, fused = fusable(self.plan.graph, self.device, self.truth)
         covered = 0
         for chosen in self.plan.chosen:
             covered |= chosen.pattern.bits if id(chosen) in self.stitches else 0
-        left = (fusible.bits | fused_into(op for op, _ in fusible.refused)) & ~covered
+        source = MODELLED if works.scale is None else SCALED
         found: dict[int, XlaKernel] = {}
-        for kernel in xla_fusions(works, left).kernels:
+        for kernel in xla_fusions(works, fused & ~covered).kernels:
             members = list(ids(kernel.bits))
-            found |= dict.fromkeys(members, XlaKernel(len(members), kernel.us))
+            found |= dict.fromkeys(members, XlaKernel(len(members), kernel.us, source))
         return found
 
     def left_out(self, chosen: Chosen) -> str:

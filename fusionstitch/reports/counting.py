@@ -13,6 +13,8 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import op_work
 from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
+from fusionstitch.costmodel.xla_scale import scaled_plan
+from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.importer import from_proto
@@ -123,11 +125,15 @@ def compiled(module: bytes) -> int:
     return sum(n * sum(map(is_kernel, graph)) for graph, n in repeats(program).items())
 
 
-def fusable(graph: Graph, device: Device) -> tuple[GraphWork, int]:
-    """The works of a graph, and the ops that XLA fuses, as a bitset."""
+def fusable(graph: Graph, device: Device, truth: XlaTruth | None = None) -> tuple[GraphWork, int]:
+    """The works of a graph, by which times are scaled to `truth`, and the ops that XLA fuses, as a
+    bitset."""
     fusible = fusible_ops(graph, device)
     hosts = fused_into(op for op, _ in fusible.refused)
-    return GraphWork(graph, free_bits(graph), device), fusible.bits | hosts
+    works, bits = GraphWork(graph, free_bits(graph), device), fusible.bits | hosts
+    if truth is not None:
+        scaled_plan(xla_fusions(works, bits), truth)
+    return works, bits
 
 
 def _estimate(plan: XlaPlan) -> Count:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from fusionstitch.codegen.drafts import COMPARED
 from fusionstitch.compiler import override
 from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
+from fusionstitch.costmodel.xla_truth import MODELLED
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
 from fusionstitch.hlo.graph import Op
@@ -15,6 +16,7 @@ from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
 from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.looped import loop_lines, loops_of
+from fusionstitch.reports.seen import dearest, told_of
 from fusionstitch.supported import jax_version
 
 #: Ops, source lines and lines of the template shown per pattern; the rest is counted.
@@ -41,6 +43,8 @@ def explain(stitched: Stitched | None) -> str:
     ]
     if stitched.trial:
         lines.append(f"tried beside XLA's program: {stitched.trial}")
+    lines += told_of(stitched.truth)
+    lines += (f"  {line}" for line in dearest(stitched.truth))
     carried = {id(one.chosen): one for one in stitched.stitches}
     repeats = counting.runs_of(stitched.plans)
     for plan in stitched.plans:
@@ -56,7 +60,7 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
     times = "" if runs == 1 else f", in each of {runs} runs a call"
     yield (
         f"{plan.graph.name}: {len(plan.graph)} ops once simplified, modelled {plan.xla_us:.1f} us "
-        f"under XLA, {plan.modelled_us:.1f} us stitched{times}"
+        f"under XLA{_as(plan.xla_source)}, {plan.modelled_us:.1f} us stitched{times}"
     )
     yield (
         f"  {stats.candidates} candidates, {stats.inspected} inspected, {stats.solves} programs "
@@ -92,7 +96,7 @@ def chosen_lines(
     )
     yield (
         f"    wins {chosen.wins_us:.2f} us: modelled {chosen.modelled_us:.2f} us against "
-        f"{chosen.spared_us:.2f} us of XLA; found by {pattern.rule}"
+        f"{chosen.spared_us:.2f} us of XLA{_as(chosen.xla_source)}; found by {pattern.rule}"
     )
     if (found := chosen.measured) is not None:
         beside = f", with {found.patterns - 1} more" if found.patterns > 1 else ""
@@ -117,6 +121,11 @@ def chosen_lines(
         yield f"    and {more} more lines of the template: ask for the kernel by its name"
     if stitch and (loops := loops_of(stitch.kernel)) is not None:
         yield from (f"    {line}" for line in loop_lines(loops))
+
+
+def _as(source: str) -> str:
+    """Where a time of XLA's is from, unless it is what all are."""
+    return "" if source == MODELLED else f" ({source})"
 
 
 def _rejected(rejected: Rejected) -> str:

@@ -135,6 +135,7 @@ def report_trial(trial: Trial) -> Report:
     from fusionstitch.reports import counting
     from fusionstitch.reports.lines import source_lines
     from fusionstitch.reports.modelled import modelled_counts, modelled_times
+    from fusionstitch.reports.seen import told_of
 
     stitched, program = trial.stitched, counting.entry(trial.module)
     unfused = counting.unfused(program)
@@ -184,7 +185,7 @@ def report_trial(trial: Trial) -> Report:
         fallbacks=tuple({"ops": list(f.ops), "reason": f.reason} for f in stitched.fallbacks),
         modelled_xla_us=xla_us,
         max_rel_error_xla=trial.error_xla,
-        notes=trial.notes,
+        notes=(*trial.notes, *told_of(stitched.truth)),
         trial=trial,
     )
 
@@ -223,6 +224,7 @@ def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
             "wins_us": runs[id(one.chosen)] * one.chosen.wins_us,
             "modelled_us": runs[id(one.chosen)] * one.chosen.modelled_us,
             "xla_us": runs[id(one.chosen)] * one.chosen.xla_us,
+            "xla_source": one.chosen.xla_source,
             "measured_us": one.chosen.measured and dataclasses.asdict(one.chosen.measured),
             "kernel": one.kernel.name,
             "source": source_lines(one.chosen.pattern.ops),

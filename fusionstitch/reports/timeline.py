@@ -67,7 +67,7 @@ def kernels(spans: Sequence[Span]) -> Iterator[Span]:
 def _xla(graph: Graph, stitched: Stitched, whole: Mapping[int | None, Any]) -> Iterator[Span]:
     """`whole` says how often loops turn that became kernels: what the host adds is in their price,
     as it is in the plan's."""
-    for unit in units.under_xla(graph, stitched.device):
+    for unit in units.under_xla(graph, stitched):
         if unit.kind == units.CONTROL:
             [op] = units.members(graph, unit)
             inside = [s for called in op.called for s in _xla(called, stitched, whole)]

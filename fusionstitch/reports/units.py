@@ -17,7 +17,6 @@ from fusionstitch.reports.counting import fusable, is_kernel
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Stitch, Stitched
-    from fusionstitch.costmodel.devices import Device
     from fusionstitch.plan.plan import Plan
 
 #: Kinds of units that are kernels.
@@ -30,7 +29,8 @@ INPUT, PLAIN, CONTROL = "input", "plain", "control"
 class Unit:
     """Some ops of a graph, as a bitset, each of which is in one unit.
 
-    `us` is modelled, for one run; None for what the model has no time for. `hero` says what
+    `us` is modelled (XLA's: scaled to what the program took, where that was measured), for one run;
+    None for what the model has no time for. `hero` says what
     decides the schedule of a kernel of XLA's. `work` is the work of a kernel.
     """
 
@@ -47,16 +47,16 @@ class Unit:
         return self.kind in (STITCHED, XLA, OTHER)
 
 
-def under_xla(graph: Graph, device: Device) -> list[Unit]:
+def under_xla(graph: Graph, found: Stitched) -> list[Unit]:
     """What XLA is estimated to make of a graph, in an order in which it can run."""
-    works, bits = fusable(graph, device)
+    works, bits = fusable(graph, found.device, found.truth)
     return _ordered(graph, [*_of_xla(works, xla_fusions(works, bits)), *_rest(graph, bits)])
 
 
 def stitched(plan: Plan, found: Stitched) -> list[Unit]:
     """The kernels of a plan that were carried out, and XLA's for what remains."""
     graph = plan.graph
-    works, bits = fusable(graph, found.device)
+    works, bits = fusable(graph, found.device, found.truth)
     carried = {id(one.chosen): one for one in found.stitches}
     units, covered = [], 0
     for chosen in plan.chosen:

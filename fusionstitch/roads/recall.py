@@ -59,6 +59,8 @@ class Kept:
 def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
     """Remembers what `result` was made from; what it became, too, unless that may be another thing
     the next time. Returns what it is kept under."""
+    from fusionstitch.costmodel.xla_truth import to_plain
+
     store = builders.store()
     head = {
         "options": dataclasses.asdict(options),
@@ -69,6 +71,8 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
         "tried": result.evidence.tried,
         "left_out": [one.ops for one in result.fallbacks if one.reason == LEFT],
     }
+    if result.truth is not None:
+        head["truth"] = to_plain(result.truth)
     read, _ = detach(module)  # what planning does not look at would take most of the time and space
     data = json.dumps(head, sort_keys=True).encode() + b"\n" + zlib.compress(read)
     program = hashlib.sha256(data).hexdigest()
@@ -149,6 +153,7 @@ def _read(facts: bytes, module: bytes) -> Stitched | None:
 
 def _planned(facts: Any, module: bytes) -> Stitched:
     from fusionstitch.compiler import core
+    from fusionstitch.costmodel.xla_truth import from_plain
     from fusionstitch.guard import live
     from fusionstitch.plan.findings import Comparison, Evidence
 
@@ -158,7 +163,8 @@ def _planned(facts: Any, module: bytes) -> Stitched:
     evidence = Evidence(known, tried=facts["tried"])
     results = tuned.load(device)
     judge = live.recorded(options, results, evidence)
-    found = core.stitch(module, options, device, None, tuned=results, judge=judge)
+    truth = from_plain(facts["truth"]) if "truth" in facts else None
+    found = core.stitch(module, options, device, None, tuned=results, judge=judge, truth=truth)
     left_out = set(map(tuple, facts["left_out"]))
     names = {id(one): tuple(op.name for op in one.chosen.pattern.ops) for one in found.stitches}
     stayed = [one for one in found.stitches if names[id(one)] not in left_out]

@@ -67,7 +67,8 @@ KEYS = {
     "traffic_bytes": ["unfused", "fusionstitch"],
     "patterns": [
         *("id", "kind", "ops", "scope", "runs", "score_us", "wins_us", "modelled_us", "xla_us"),
-        *("measured_us", "kernel", "source", "template", "shared_bytes", "registers"),
+        *("xla_source", "measured_us", "kernel", "source", "template", "shared_bytes"),
+        "registers",
     ],
     "rejected": ["ops", "source", "reason"],
     "max_rel_error": None,

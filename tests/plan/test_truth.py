@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections import Counter
 
 import jax
@@ -12,7 +14,7 @@ from fusionstitch.compiler import core
 from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
-from fusionstitch.costmodel.xla_truth import XlaTruth, truth_of
+from fusionstitch.costmodel.xla_truth import XlaTruth, to_plain, truth_of
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
@@ -20,6 +22,7 @@ from fusionstitch.hlo.simplify import simplify
 from fusionstitch.options import Options
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.scores import is_loop
+from fusionstitch.roads import recall
 from tests.costmodel.final_modules import as_seen
 
 H200 = device("h200")
@@ -120,6 +123,23 @@ def test_a_loop_is_scaled_to_what_its_iterations_took() -> None:
         found = core.stitch(proto, MODEL, H200, None, truth=truth)
         [loop] = [one for one in found.plans[-1].chosen if is_loop(one.pattern)]
         assert loop.xla_us == pytest.approx(span, rel=0.05)
+
+
+def test_a_kept_program_is_planned_again_by_what_was_measured() -> None:
+    proto, text = _lowered(_pairs)
+    truth = truth_of(text, 500.0, H200)
+    found = core.stitch(proto, MODEL, H200, None, truth=truth)
+    facts = {
+        "options": dataclasses.asdict(MODEL),
+        "profile": dataclasses.asdict(H200),
+        "evidence": {},
+        "truth": to_plain(truth),
+    }
+    again = recall._planned(json.loads(json.dumps(facts)), proto)
+    assert again.truth == truth
+    assert all(_same(*pair) for pair in zip(again.plans, found.plans, strict=True))
+    del facts["truth"]
+    assert recall._planned(json.loads(json.dumps(facts)), proto).truth is None
 
 
 def test_a_span_alone_changes_nothing() -> None:

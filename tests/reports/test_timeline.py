@@ -17,7 +17,7 @@ from fusionstitch.reports.timeline import Span
 def test_each_op_is_in_one_unit(report: Report) -> None:
     stitched = report.trial.stitched
     for plan in stitched.plans:
-        for own in (units.stitched(plan, stitched), units.under_xla(plan.program, stitched.device)):
+        for own in (units.stitched(plan, stitched), units.under_xla(plan.program, stitched)):
             members = [i for unit in own for i in ids(unit.bits)]
             assert len(members) == len(set(members))
             place = {i: n for n, unit in enumerate(own) for i in ids(unit.bits)}

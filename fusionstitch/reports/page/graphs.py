@@ -42,7 +42,7 @@ def _units(graph: Graph, plan: Plan | None, stitched: Stitched) -> list[Unit]:
     """A graph without a plan runs inside a kernel, as part of a whole loop."""
     if plan is not None:
         return units.stitched(plan, stitched)
-    return units.under_xla(graph, stitched.device)
+    return units.under_xla(graph, stitched)
 
 
 class _Drawn:

@@ -60,7 +60,7 @@ def roofline(stitched: Stitched) -> Roofline | None:
         for unit in units.stitched(plan, stitched):
             if unit.stitch is not None:
                 found.append((unit, unit.stitch.chosen.facts.scope, unit.stitch.kernel.name))
-        xla = [u for u in units.under_xla(plan.program, stitched.device) if u.kind == units.XLA]
+        xla = [u for u in units.under_xla(plan.program, stitched) if u.kind == units.XLA]
         xla.sort(key=lambda u: -(u.us or 0))
         found += [(unit, "", f"XLA: {unit.hero}") for unit in xla[:MOST]]
     seen = [one for one in found if one[0].us and one[0].work and _operations(one[0].work)]
