@@ -6,13 +6,27 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _STREAM = re.compile(r"Stream\b")
 #: Uploads and downloads are not a program's own work.
 _TRANSFER = re.compile(r"Memcpy(H2D|D2H|H2H)", re.IGNORECASE)
+#: What a trace calls the instruction that launched something.
+_INSTRUCTION = "hlo_op"
 #: JAX's profiler records one session at a time.
 _lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A kernel, copy or memset: what it is called, how long it took (us), and the instruction of
+    XLA's that launched it, where the trace says."""
+
+    name: str
+    us: float
+    instruction: str = ""
 
 
 def recorded(run: Callable[[], None], ordinal: int = 0) -> list[tuple[str, float]]:
@@ -21,6 +35,11 @@ def recorded(run: Callable[[], None], ordinal: int = 0) -> list[tuple[str, float
 
     `run` must wait for what it starts.
     """
+    return [(one.name, one.us) for one in seen(run, ordinal)]
+
+
+def seen(run: Callable[[], None], ordinal: int = 0) -> list[Activity]:
+    """As `recorded`, with what launched each."""
     import jax
 
     options = jax.profiler.ProfileOptions()
@@ -31,11 +50,21 @@ def recorded(run: Callable[[], None], ordinal: int = 0) -> list[tuple[str, float
         with jax.profiler.trace(folder, profiler_options=options):
             run()
         [path] = Path(folder).glob("**/*.xplane.pb")
-        data = jax.profiler.ProfileData.from_file(str(path))
-    found: list[tuple[float, str, float]] = []
+        return activities(jax.profiler.ProfileData.from_file(str(path)), ordinal)
+
+
+def activities(data: Any, ordinal: int) -> list[Activity]:
+    """What a `jax.profiler.ProfileData` holds of GPU `ordinal`."""
+    found: list[tuple[float, Activity]] = []
     for plane in data.planes:
         if plane.name.endswith(f"/device:GPU:{ordinal}"):
             for line in plane.lines:
                 if _STREAM.match(line.name):
-                    found += [(e.start_ns, e.name, e.duration_ns / 1e3) for e in line.events]
-    return [(name, us) for _, name, us in sorted(found) if not _TRANSFER.match(name)]
+                    found += [(event.start_ns, _activity(event)) for event in line.events]
+    found.sort(key=lambda one: (one[0], one[1].name, one[1].us))
+    return [one for _, one in found if not _TRANSFER.match(one.name)]
+
+
+def _activity(event: Any) -> Activity:
+    said = {name: value for name, value in event.stats if name == _INSTRUCTION}
+    return Activity(event.name, event.duration_ns / 1e3, str(said.get(_INSTRUCTION, "")))

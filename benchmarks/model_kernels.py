@@ -1,0 +1,217 @@
+"""What XLA's kernels take in whole programs, beside what the model says of each.
+
+python -m benchmarks.model_kernels [PROGRAM...] --json FILE [--each S] [--total S]
+python -m benchmarks.model_kernels --list [PROGRAM...]
+
+On a GPU. Each program (an example, everyday/NAME, unseen/FIELD/NAME, loops/NAME or FILE.py:NAME;
+all for none) is compiled by jax.jit in a process of its own, which has S seconds; its kernels are
+those of its executable, their times those of JAX's profiler. The file, written after each program,
+holds a row for each kernel; `python -m benchmarks.fit_xla FILE...` says how far off the model is.
+A program that fails or takes too long is a row of `failed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.environment import describe
+from benchmarks.kernel_times import times_of
+from benchmarks.model_error import programs as known_programs
+from fusionstitch.commands.targets import load
+from fusionstitch.costmodel.xla_final import FinalKernel
+from fusionstitch.measure.activity import Activity
+
+#: Calls before the trace: the first ones record CUDA graphs; and those in it.
+WARM, CALLS = 3, 10
+#: A trace of more activities is cut short: fewer calls.
+MOST_ACTIVITIES = 200_000
+#: Characters of what a child said before it failed.
+SAID = 400
+
+Program = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+#: The activities of what a function runs and waits for.
+Trace = Callable[[Callable[[], None]], list[Activity]]
+
+
+def programs(names: Sequence[str]) -> dict[str, Callable[[], Program]]:
+    """Those whose names begin as one of `names`, all for none. Raises SystemExit for a name that
+    is none."""
+    from benchmarks.loops.table import find
+    from benchmarks.unseen.table import PROGRAMS
+
+    def unseen(make: Callable[[], Any]) -> Program:
+        return (*make(), {})
+
+    def loop(one: Any) -> Program:
+        return (*one.program(one.xla), one.jit_keywords)
+
+    def target(name: str) -> Program:
+        return (*load(name), {})
+
+    known: dict[str, Callable[[], Program]] = dict(known_programs(()))
+    known |= {f"unseen/{name}": partial(unseen, make) for name, make in PROGRAMS.items()}
+    known |= {f"loops/{one.name}": partial(loop, one) for one in find(())}
+    found: dict[str, Callable[[], Program]] = {}
+    for name in names:
+        chosen = {key: make for key, make in known.items() if key.startswith(name)}
+        if not chosen and ":" not in name:
+            raise SystemExit(f"No program is called {name}: --list names them.")
+        found |= chosen or {name: partial(target, name)}
+    return found if names else known
+
+
+def record(program: Program, trace: Trace) -> dict[str, Any]:
+    """The kernels of a program with their times."""
+    import jax
+
+    from fusionstitch.compiler import builders, core
+    from fusionstitch.costmodel.xla_truth import truth_of
+    from fusionstitch.options import Options
+    from fusionstitch.reports.modelled import modelled_times
+
+    fun, args, keywords = program
+    # arguments are used again, so none is donated
+    kept = {name: value for name, value in keywords.items() if not name.startswith("donate")}
+    fixed = _numbers(kept.get("static_argnums", ()))
+    lowered = jax.jit(fun, **kept).lower(*args)
+    compiled = lowered.compile()
+    given = jax.device_put([x for n, x in enumerate(args) if n not in fixed])
+    options = Options(scorer="model")
+    device = builders.profile(options)
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            result = compiled(*given)
+        jax.block_until_ready(result)
+
+    run(WARM)
+    once = trace(lambda: run(1))
+    calls = max(1, min(CALLS, MOST_ACTIVITIES // max(1, len(once))))
+    activities = trace(lambda: run(calls))
+    us = sum(one.us for one in activities) / calls
+    truth = truth_of(compiled.as_text() or "", us, device)
+    times = times_of(truth.kernels, activities, calls)
+    proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    planned = core.stitch(proto, options, device, None)
+    return {
+        "us": us,
+        "unknown_us": times.unknown_us,
+        "modelled_us": truth.modelled_us,
+        "unfused_us": modelled_times(planned)[0],
+        "kernels": [row_of(one, times.us.get(n)) for n, one in enumerate(truth.kernels)],
+    }
+
+
+def row_of(kernel: FinalKernel, measured_us: float | None) -> dict[str, Any]:
+    """A kernel as plain data; `us` are microseconds of one run, as scaled to the program's."""
+    root = next((op for op in kernel.ops if op.written), None)
+    return {
+        "name": kernel.name,
+        "emitter": str(kernel.emitter),
+        "runs": kernel.runs,
+        "opcodes": dict(sorted(Counter(op.opcode for op in kernel.ops).items())),
+        "root": None if root is None else [root.opcode, list(root.dims)],
+        "largest": max((list(op.dims) for op in kernel.ops), key=_elements, default=[]),
+        "bytes": kernel.bytes,
+        "floor_us": round(kernel.floor_us, 4),
+        "modelled_us": round(kernel.modelled_us, 4),
+        "scaled_us": round(kernel.us, 4),
+        "measured_us": None if measured_us is None else round(measured_us, 4),
+    }
+
+
+def _elements(dims: Sequence[int]) -> int:
+    size = 1
+    for n in dims:
+        size *= n
+    return size
+
+
+def _numbers(fixed: int | Sequence[int]) -> frozenset[int]:
+    return frozenset((fixed,) if isinstance(fixed, int) else fixed)
+
+
+def _child(name: str) -> None:
+    """Records one program and prints it."""
+    from fusionstitch.measure.activity import seen
+
+    [make] = programs([name]).values() if ":" in name else [programs([name])[name]]
+    print(json.dumps(record(make(), seen)))
+
+
+def recorded(name: str, seconds: float) -> dict[str, Any]:
+    """A program's record by a process of its own; `failed` says why there is none."""
+    command = [sys.executable, "-m", "benchmarks.model_kernels", "--one", name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"more than {seconds:.0f} s"}
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        return {"failed": f"exit {done.returncode}: {done.stderr.strip()[-SAID:]}"}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def _line(name: str, found: Mapping[str, Any]) -> str:
+    if "failed" in found:
+        return f"{name:45} {found['failed'].splitlines()[-1]}"
+    kernels = [one for one in found["kernels"] if one["measured_us"] is not None]
+    return (
+        f"{name:45} {found['us']:10.2f} us, {found['modelled_us']:10.2f} modelled "
+        f"({found['unfused_us']:10.2f} unfused), {len(kernels):4} of {len(found['kernels']):4} "
+        f"kernels, {found['unknown_us']:8.2f} us unknown"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.model_kernels",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="PROGRAM")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--each", type=float, default=120.0, help="seconds of a program")
+    parser.add_argument("--total", type=float, default=1e9, help="begin nothing after S seconds")
+    parser.add_argument("--commit", help="the commit, where git is not at hand")
+    parser.add_argument("--list", action="store_true", help="name the programs")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        _child(asked.one)
+        return
+    found = programs(asked.names)
+    if asked.list or asked.json is None:
+        print("\n".join(found))
+        return
+    end = time.monotonic() + asked.total
+    content: dict[str, Any] = {
+        "command": f"python -m benchmarks.model_kernels {' '.join(sys.argv[1:])}",
+        "environment": describe(asked.commit),
+        "programs": {},
+        "failed": {},
+    }
+    for name in found:
+        if time.monotonic() > end:
+            break
+        one = recorded(name, asked.each)
+        if "failed" in one:
+            content["failed"][name] = one["failed"]
+        else:
+            content["programs"][name] = one
+        print(_line(name, one), flush=True)
+        asked.json.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
