@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 _SUFFIX = re.compile(r"\.(\d+|clone|remat\d*)$")
 #: Opcodes that take the place of others: a library's call, a transposition.
 _STAND_INS = frozenset({"custom-call", "convolution", "copy", "transpose", "bitcast"})
+#: What an op counts at least, in microseconds, where a kernel's time is dealt to its ops.
+LEAST_US = 1e-9
 #: Share of the kernels of a computation that have to be known again for the others to be its
 #: graph's, too.
 _KNOWN_SHARE = 0.5
@@ -62,28 +65,28 @@ def scale_of(plan: XlaPlan, truth: XlaTruth) -> Scale | None:
     names = Names(plan.graph)
     found = [names.bits(one.ops) for one in finals]
     weights, own = _weights(plan)
-    copies = [sum(bits >> i & 1 for bits in found) for i in range(len(plan.graph))]
+    copies = Counter(i for bits in found for i in ids(bits))
+    homes: dict[int, list[int]] = {}
+    for n, kernel in enumerate(kernels):
+        for i in ids(kernel.bits):
+            homes.setdefault(i, []).append(n)
     real = dict.fromkeys(range(len(kernels)), 0.0)
     for final, bits in zip(finals, found, strict=True):
         computed = bits & plan.bits
         told = computed & own or computed
-        parts = {
-            n: sum(max(weights[i], 1e-9) / copies[i] for i in ids(told & kernel.bits))
-            for n, kernel in enumerate(kernels)
-            if told & kernel.bits
-        }
+        parts: dict[int, float] = {}
+        for i in ids(told):
+            for n in homes.get(i, ()):
+                parts[n] = parts.get(n, 0.0) + max(weights[i], LEAST_US) / copies[i]
         total = sum(parts.values())
         for n, part in parts.items():
             real[n] += final.us * part / total
     factors = _factors([k.us for k in kernels], real, _unknown_us(finals, found), truth)
-    per_op = [0.0] * len(plan.graph)
-    homes = [0] * len(plan.graph)
-    for factor, kernel in zip(factors, kernels, strict=True):
-        for i in ids(kernel.bits):
-            per_op[i] += factor
-            homes[i] += 1
     common = truth.span_us / truth.modelled_us
-    each = (us / n if n else common for us, n in zip(per_op, homes, strict=True))
+    each = (
+        sum(factors[n] for n in homes[i]) / len(homes[i]) if i in homes else common
+        for i in range(len(plan.graph))
+    )
     return Scale(tuple(each), tuple(weights), tuple(_written(finals, names)))
 
 
