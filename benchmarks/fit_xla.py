@@ -1,12 +1,13 @@
 """How far off the model of XLA's kernels is, by what `benchmarks/model_kernels.py` recorded.
 
-    python -m benchmarks.fit_xla FILE... [--worst N] [--json FILE]
+    python -m benchmarks.fit_xla FILE... [--worst N] [--json FILE] [--write]
 
 For each emitter: its kernels and their share of all time, the median error factor and the share of
 kernels within 1.25 and 1.5, as modelled and with the factor that the other programs give: a fifth
 of the programs at a time is held out. Kernels count by their time, programs alike. Then whole
 programs, from their final kernels and from the unfused module, and the kernels by which most is
-lost. It needs no GPU.
+lost. --write puts the factors of emitters with kernels of enough programs into the table by which
+what a program was measured to take is dealt to its kernels. It needs no GPU.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ PARTS = 5
 #: The bars: the median error factor, and the factor that 80% of kernels are to be within.
 CLOSE, NEAR = 1.25, 1.5
 ALL = "all"
+#: Programs that an emitter must have kernels in for its factor to be kept.
+ENOUGH = 10
+TABLE = Path(__file__).parents[1] / "costmodel" / "emitters.json"
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,19 @@ def factors_of(kernels: Sequence[Kernel]) -> dict[str, float]:
     return {emitter: quantile(pairs) for emitter, pairs in ratios.items()}
 
 
+def kept_of(kernels: Sequence[Kernel]) -> dict[str, float]:
+    """The factors that are kept: those that enough programs give."""
+    programs: dict[str, set[str]] = {}
+    for one in kernels:
+        programs.setdefault(one.emitter, set()).add(one.program)
+    found = factors_of(kernels)
+    return {
+        emitter: round(factor, 2)
+        for emitter, factor in sorted(found.items())
+        if len(programs[emitter]) >= ENOUGH and factor > 0
+    }
+
+
 def held_out(kernels: Sequence[Kernel]) -> dict[Kernel, float]:
     """What each kernel is modelled to take with the factors of the programs of the other parts."""
     names = sorted({one.program for one in kernels})
@@ -193,6 +210,7 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--worst", type=int, default=20, help="kernels that are listed")
     parser.add_argument("--json", type=Path, help="the table as data")
+    parser.add_argument("--write", action="store_true", help="replace the table of factors")
     asked = parser.parse_args()
     contents = [json.loads(file.read_text()) for file in asked.files]
     kernels = kernels_of(contents)
@@ -214,6 +232,13 @@ def main() -> None:
             name: dict(zip(sides, map(asdict, pair), strict=True)) for name, pair in found.items()
         }
         asked.json.write_text(json.dumps(data, indent=1) + "\n")
+    if asked.write:
+        source = [
+            {"file": file.name, "environment": content["environment"]}
+            for file, content in zip(asked.files, contents, strict=True)
+        ]
+        kept = {"factors": kept_of(kernels), "from": source}
+        TABLE.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ what all kernels take beyond their floors.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any
 
 from fusionstitch.costmodel.devices import Device
@@ -92,10 +95,10 @@ def truth_of(compiled_text: str, span_us: float, device: Device) -> XlaTruth:
 def scaled(kernels: Sequence[FinalKernel], span_us: float) -> tuple[FinalKernel, ...]:
     """The kernels with times that add up to `span_us`; those measured stay.
 
-    Each takes its floor, and of what the model says beyond that the share that all have in common:
-    a launch is known to take what it takes, so a program that is slower than modelled is slow where
-    there is work. Where even the floors, or the measured ones, take longer than the span (kernels
-    run side by side), they are shortened alike.
+    Each takes its floor, and of what the model says beyond that, by the factor of its emitter, the
+    share that all have in common: a launch is known to take what it takes, so a program that is
+    slower than modelled is slow where there is work. Where even the floors, or the measured ones,
+    take longer than the span (kernels run side by side), they are shortened alike.
     """
     free = [one for one in kernels if one.source != MEASURED]
     left = span_us - sum(one.runs * one.us for one in kernels if one.source == MEASURED)
@@ -112,5 +115,17 @@ def scaled(kernels: Sequence[FinalKernel], span_us: float) -> tuple[FinalKernel,
 
 
 def _beyond(kernel: FinalKernel) -> float:
-    """What a kernel is modelled to take beyond its floor."""
-    return max(0.0, kernel.modelled_us - kernel.floor_us)
+    """What a kernel is modelled to take beyond its floor, as other programs' kernels did."""
+    return factors().get(kernel.emitter, 1.0) * max(0.0, kernel.modelled_us - kernel.floor_us)
+
+
+@functools.cache
+def factors() -> Mapping[str, float]:
+    """By emitter, how many times as long as modelled its kernels take beyond their floors; none
+    where none were measured.
+
+    The file says on what, how and when (`benchmarks/fit_xla.py` writes it).
+    """
+    file = resources.files("fusionstitch.costmodel") / "emitters.json"
+    found: dict[str, float] = json.loads(file.read_text("utf-8"))["factors"]
+    return found

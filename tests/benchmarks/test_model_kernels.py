@@ -20,6 +20,7 @@ from benchmarks.fit_xla import (
     by_emitter,
     factors_of,
     held_out,
+    kept_of,
     kernels_of,
     quantile,
     table,
@@ -176,6 +177,12 @@ def test_the_factor_of_other_programs_meets_a_program() -> None:
     assert (plain.near, fitted.near, fitted.median) == (0.0, 1.0, 1.0)
     assert found["loop"][0].near == found["loop"][1].near == 1.0
     assert found["all"][0].near == pytest.approx(0.5)
+
+
+def test_a_factor_is_kept_that_enough_programs_give() -> None:
+    kernels = [_kernel(f"p{n}", "transpose", 4.0) for n in range(10)]
+    kernels += [_kernel(f"p{n}", "sort", 2.0) for n in range(9)] * 2
+    assert kept_of(kernels) == {"transpose": 4.0}
 
 
 def test_no_program_is_met_by_what_it_gave_itself() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.fit_xla import kept_of, kernels_of
+from fusionstitch.costmodel import xla_truth
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import dot_flops
@@ -28,6 +33,7 @@ from fusionstitch.patterns.fusible import fusible_ops
 from tests.costmodel.final_modules import GPU, as_seen
 
 H200 = device("h200")
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def _program(x: jax.Array, w: jax.Array) -> tuple[jax.Array, ...]:
@@ -120,6 +126,26 @@ def test_times_add_up_and_none_is_below_its_floor(span: float, times: list[float
 
 def test_launches_alone_share_what_was_measured() -> None:
     assert [one.us for one in scaled([_kernel(1.0, 1.0), _kernel(1.0, 2.0)], 9.0)] == [3.0, 6.0]
+
+
+def test_the_factor_of_an_emitter_decides_who_takes_how_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(xla_truth, "factors", lambda: {"scatter": 3.0})
+    slow = replace(_kernel(5.0, 1.0), emitter=Emitter.SCATTER)
+    assert [one.us for one in scaled([_kernel(5.0, 1.0), slow], 34.0)] == [9.0, 25.0]
+
+
+def test_the_factors_are_those_of_committed_measurements() -> None:
+    file = resources.files("fusionstitch.costmodel") / "emitters.json"
+    kept = json.loads(file.read_text("utf-8"))
+    contents = []
+    for source in kept["from"]:
+        measured = json.loads((RESULTS / source["file"]).read_text())
+        assert source["environment"] == measured["environment"]
+        contents.append(measured)
+    assert kept["factors"] == kept_of(kernels_of(contents)) == dict(xla_truth.factors())
+    assert kept["factors"].keys() <= set(Emitter)
 
 
 def test_what_repeats_counts_as_often() -> None:
