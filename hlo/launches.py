@@ -21,8 +21,6 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 INLINED = frozenset({"call", "async-start"})
 #: Views and marks, which launch nothing.
 SILENT = frozenset({"bitcast", "layout-bitcast", "after-all", "partition-id", "replica-id"})
-#: Ends of what another instruction has started: they stand for what that gives.
-_DONE = frozenset({"async-done", "async-update", "copy-done"})
 _UNLAUNCHED = frozenset({Kind.STRUCTURE, Kind.SOURCE})
 #: What the config of a library's product calls the dims of a dot.
 _DOT_DIMS = {
@@ -104,8 +102,8 @@ class _Opener:
 
     def put(self, op: Op, operands: Sequence[Op]) -> Op:
         """The value of an instruction that may launch something."""
-        if op.opcode in _DONE:
-            return operands[0]
+        if op.opcode.endswith("-done") or op.opcode == "async-update":
+            return operands[0]  # the end of what another instruction has started
         if op.opcode in INLINED and len(op.called) == 1:
             return self.walk(op.called[0], _given(op.called[0], operands))
         if op.opcode == "copy-start":

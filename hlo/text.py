@@ -34,8 +34,8 @@ _MALFORMED = (ValueError, LookupError, TypeError, ArithmeticError)
 def text_to_proto(text: str, compiled: bool = False) -> bytes:
     """The module as a serialized HloModuleProto.
 
-    Of one that was `compiled`, to be looked at and not to be run, attributes that are not known
-    and the elements of long constants are passed over.
+    Of one that was `compiled`, to be looked at and not to be run, attributes and constants that
+    cannot be read, and the elements of long ones, are passed over.
 
     Reads the opcodes of the semantics table and control flow, gathers, scatters, sorts, windows,
     convolutions, solvers, random bits, custom calls and collectives without attributes of their
@@ -158,10 +158,8 @@ class _Builder:
 
     def read_line(self, instruction: Any, line: Line) -> None:
         instruction.shape.CopyFrom(read_shape(line.shape))
-        if line.opcode == "constant" and self.compiled and _is_long(line.operands):
-            instruction.literal.detached = 1
-        elif line.opcode == "constant":
-            read_literal(line.operands, instruction.shape, instruction.literal)
+        if line.opcode == "constant":
+            self.read_constant(instruction, line)
         elif line.opcode == "parameter":
             instruction.parameter_number = int(line.operands)
         else:
@@ -179,15 +177,33 @@ class _Builder:
                 instruction.control_predecessor_ids.extend(
                     self.id_of(n.lstrip("%")) for n in before
                 )
-            elif key in READERS:
-                READERS[key](instruction, value)
-            elif not self.compiled:
+            else:
+                self.read_other(instruction, key, value)
+        for key in CALLED:
+            instruction.called_computation_ids.extend(called.get(key, ()))
+
+    def read_constant(self, instruction: Any, line: Line) -> None:
+        try:
+            if self.compiled and _is_long(line.operands):
+                raise ValueError("a long constant")
+            read_literal(line.operands, instruction.shape, instruction.literal)
+        except _MALFORMED:
+            if not self.compiled:
+                raise
+            instruction.literal.detached = 1
+
+    def read_other(self, instruction: Any, key: str, value: str) -> None:
+        """An attribute that names no other instruction or computation."""
+        try:
+            if key not in READERS:
                 raise ValueError(
                     f"attribute {key}={value} is not known; pass the module as an HloModuleProto "
                     "or StableHLO instead"
                 )
-        for key in CALLED:
-            instruction.called_computation_ids.extend(called.get(key, ()))
+            READERS[key](instruction, value)
+        except _MALFORMED:
+            if not self.compiled:
+                raise
 
     def operand(self, text: str) -> int:
         """An operand's id; its shape may be printed in front of its name."""

@@ -72,6 +72,7 @@ ENTRY %main.7 (x: f32[2304,768], w: f32[768,768]) -> (f32[2304], f32[64]) {
   %x = f32[2304,768]{1,0} parameter(0), metadata={op_name="x"}
   %table = f32[64]{0} constant({...})
   %zero = s32[] constant(0)
+  %small = s4[2]{0} constant({1, 2}), sharding={devices=[2,1]<=[2]}
   %copy-start.1 = (f32[64]{0}, f32[64]{0}, u32[]) copy-start(%table), cross_program_prefetch=1
   %copy-done.1 = f32[64]{0} copy-done(%copy-start.1)
   %start = (s32[], f32[64]{0}) tuple(%zero, %copy-done.1)

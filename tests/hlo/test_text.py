@@ -17,6 +17,19 @@ def lower(program):
     return jax.jit(program.fun, donate_argnums=program.donate).lower(*program.args)
 
 
+def test_a_compiled_module_is_read_past_what_is_not_known() -> None:
+    text = (
+        "HloModule m, news={1}\n\nENTRY e {\n  p = f32[8192] parameter(0)\n"
+        "  long = f32[8192] constant({...}), novelty=7\n"
+        "  odd = s4[2] constant({1, 2}), sharding={devices=[2,1]<=[2]}\n"
+        "  ROOT r = (f32[8192], s4[2], f32[8192]) tuple(p, odd, long)\n}\n"
+    )
+    with pytest.raises(ImportModuleError):
+        text_to_proto(text)
+    graph = from_proto(text_to_proto(text, compiled=True)).entry
+    assert sorted(op.opcode for op in graph) == ["opaque-constant"] * 2 + ["parameter", "tuple"]
+
+
 def test_text_gives_the_same_graphs(program):
     hlo = lower(program).compiler_ir("hlo")
     data = text_to_proto(hlo.as_hlo_text())
