@@ -11,12 +11,10 @@ from fusionstitch.hlo.graph import ids
 class Scale:
     """Factors for the ops of a graph, by their ids: real time over modelled time of the kernels
     that compute them. An op counts in a set of ops by its weight (modelled microseconds); those
-    that several kernels compute again have none. `written` are the sets of values that XLA's real
-    kernels write, as far as each is known whole."""
+    that several kernels compute again have none."""
 
     factors: tuple[float, ...]
     weights: tuple[float, ...]
-    written: tuple[int, ...]
 
     def of(self, bits: int) -> float:
         """The factor of a kernel of the ops `bits`, of which there is at least one."""
@@ -25,7 +23,3 @@ class Scale:
         if weight > 0:
             return sum(self.weights[i] * self.factors[i] for i in members) / weight
         return sum(self.factors[i] for i in members) / len(members)
-
-    def covers_kernel(self, bits: int) -> bool:
-        """Whether `bits` hold all that one of XLA's real kernels writes."""
-        return any(not written & ~bits for written in self.written)

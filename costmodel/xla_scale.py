@@ -8,8 +8,6 @@ model fuses them, stay what they are: each gets the time of the final kernels th
 
 from __future__ import annotations
 
-import functools
-import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -87,7 +85,7 @@ def scale_of(plan: XlaPlan, truth: XlaTruth) -> Scale | None:
         sum(factors[n] for n in homes[i]) / len(homes[i]) if i in homes else common
         for i in range(len(plan.graph))
     )
-    return Scale(tuple(each), tuple(weights), tuple(_written(finals, names)))
+    return Scale(tuple(each), tuple(weights))
 
 
 def _weights(plan: XlaPlan) -> tuple[list[float], int]:
@@ -128,14 +126,6 @@ def _unknown_us(finals: Sequence[FinalKernel], found: Sequence[int]) -> float:
     mine = {name for name, each in known.items() if sum(each) >= _KNOWN_SHARE * len(each)}
     pairs = zip(finals, found, strict=True)
     return sum(final.us for final, bits in pairs if not bits and final.graph in mine)
-
-
-def _written(finals: Iterable[FinalKernel], names: Names) -> Iterator[int]:
-    """What each final kernel writes, where all of it is known again."""
-    for final in finals:
-        each = [names.bits((op,)) for op in final.ops if op.written]
-        if each and all(each):
-            yield functools.reduce(operator.or_, each)
 
 
 class Names:

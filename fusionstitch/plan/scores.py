@@ -97,18 +97,11 @@ class ModelScorer:
             self._saved[bits] = saved_us(self.xla, bits)
         return self._saved[bits]
 
-    def covers_kernel(self, bits: int) -> bool:
-        """Whether XLA would have a kernel less without the ops `bits`: one of those it is estimated
-        to make, or that it was seen to make."""
-        scale = self.works.scale
-        seen = scale is not None and scale.covers_kernel(bits)
-        return seen or covers_kernel(self.xla, bits)
-
     def bound(self, pattern: Pattern) -> float:
         bits = pattern.bits
         if is_loop(pattern):
             return self.saved_us(bits)
-        if not self.covers_kernel(bits):
+        if not covers_kernel(self.xla, bits):
             # XLA still needs every kernel it had: there is nothing to win
             return 0.0
         work = self.works.fused(bits, self.works.outputs(bits))
@@ -119,7 +112,7 @@ class ModelScorer:
     def ties(self, pattern: Pattern) -> bool:
         """Whether XLA's kernels for the pattern are estimated to be as fast as ours could be, so
         that only measuring can tell who wins."""
-        if is_loop(pattern) or not self.covers_kernel(pattern.bits):
+        if is_loop(pattern) or not covers_kernel(self.xla, pattern.bits):
             return False
         return self.bound(pattern) >= -MARGIN_SHARE * self.saved_us(pattern.bits)
 

@@ -227,15 +227,6 @@ def test_what_is_not_known_again_is_spread_over_all(lowered: tuple[str, Graph]) 
     np.testing.assert_allclose([scale.of(k.bits) for k in plan.kernels], 2.0)
 
 
-def test_a_kernel_that_was_seen_can_be_covered(lowered: tuple[str, Graph]) -> None:
-    plan = _plan(lowered[1])
-    scaled_plan(plan, as_seen(plan, [1.0] * len(plan.kernels)))
-    scale = plan.works.scale
-    assert scale is not None
-    assert all(scale.covers_kernel(kernel.written) for kernel in plan.kernels)
-    assert not scale.covers_kernel(0)
-
-
 def test_what_the_host_adds_to_a_loop_is_scaled(lowered: tuple[str, Graph]) -> None:
     [loop] = [op for op in lowered[1] if op.opcode == "while"]
     truth = truth_of(lowered[0], 1000.0, H200)
