@@ -163,6 +163,8 @@ def _inside_xla(module: bytes, mark: str) -> bytes | None:
     except StitchError as error:
         behind.leave_error(name, token, error)
         raise
+    except xla_pass.GivenUp:
+        raise
     except Exception as error:  # XLA's threads are no place for it: the caller hears of it
         why = reason(error)
         if _marked[token][0].fallback == "error":
@@ -179,12 +181,22 @@ def _stitched(module: bytes, mark: str, name: str) -> bytes | None:
     if (kept := _kept(module, mark)) is not None:
         logger.info("%s is known: what became of it is taken from the cache", name)
         xla_pass.publish(kept)
-        return kept.module
+        return _compiled(kept.module, mark)
     options = _marked[mark[:_TOKEN]][0]
     result = _asked_for(module, mark) or _planned(module, mark, name)
     result = dataclasses.replace(result, program=_keep(module, mark, options, result))
     xla_pass.publish(result)
-    return result.module if result.stitches else None
+    return _compiled(result.module if result.stitches else None, mark)
+
+
+def _compiled(module: bytes | None, mark: str) -> bytes | None:
+    """What XLA goes on with. An attempt of a trial without a kernel is XLA's own program, of which
+    there is an executable: nothing is compiled once more."""
+    from fusionstitch.runtime import xla_pass
+
+    if module is None and mark[_TOKEN:]:
+        raise xla_pass.GivenUp("Nothing is stitched in it: XLA's executable serves.")
+    return module
 
 
 def _asked_for(module: bytes, mark: str) -> Stitched | None:
@@ -202,6 +214,7 @@ def _planned(module: bytes, mark: str, name: str) -> Stitched:
     from fusionstitch.runtime import nvrtc
 
     options, device, tuned = _marked[mark[:_TOKEN]]
+    asked = asked_of(mark[:_TOKEN])
 
     def ahead() -> None:
         if nvrtc.remembered(builders.store()) is None:
@@ -218,6 +231,7 @@ def _planned(module: bytes, mark: str, name: str) -> Stitched:
             tuned=tuned,
             judge=judge_for(options, device, tuned, tried=bool(mark[_TOKEN:])),
             ahead=ahead,
+            truth=asked.truth() if asked is not None else None,
         )
     if (why := left(result)) is not None:
         behind.leave_reason(name, *why)

@@ -170,9 +170,11 @@ class CudaTried(Cuda):
 
         def stitched() -> tuple[Any, Find]:
             attempt = program.attempt(kind)
+            if kind != DIRECT and not attempt.stitched:
+                return compile(XLA), attempt.find
             if found is not None:
                 return attempt.call, lambda: told(attempt.find(), found)
-            if not tried or not attempt.stitched:
+            if not tried:
                 return attempt.call, attempt.find
             contest = Contest(program, attempt, self.variants.donates, text)
             return contest, contest.find

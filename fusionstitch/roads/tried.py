@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fusionstitch.errors import MeasureError
 from fusionstitch.hlo.brief import brief
 from fusionstitch.roads import recall
+from fusionstitch.roads.recovery import jax_runtime_error
 from fusionstitch.roads.variants import tracing
 from fusionstitch.runtime import xla_pass
 from fusionstitch.trial import outcome, triable
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.costmodel.devices import Device
     from fusionstitch.trial.sides import Clock
-    from fusionstitch.trial.trial import Attempt
+    from fusionstitch.trial.trial import Attempt, Baseline
 
 logger = logging.getLogger(__name__)
 
 #: What is said where a trial would wait for itself.
 BUSY = "A program that calls back is on trial, and this one may be part of it."
+#: Characters of a compiled text up to which its kernels are told apart; of a longer one the span
+#: alone is known, as reading it would take seconds.
+MOST_TEXT = 300_000
 
 
 @dataclass(eq=False)
@@ -88,11 +92,19 @@ class Program:
             logger.info("%s: %s (%.2f s)", self.name, found.reason, time.perf_counter() - began)
             return found
 
-    def _xla(self) -> tuple[Callable[..., Any], int]:
+    def _xla(self) -> Baseline:
+        from fusionstitch.costmodel.xla_truth import XlaTruth, truth_of
+        from fusionstitch.trial.trial import Baseline
+
         compiled = self.compile(XLA)
         memory = compiled.memory_analysis()
         size = 0 if memory is None else memory.output_size_in_bytes + memory.temp_size_in_bytes
-        return self.run(XLA, compiled), size
+
+        def truth(span_us: float) -> XlaTruth | None:
+            text = compiled.as_text()
+            return truth_of(text if len(text) <= MOST_TEXT else "", span_us, self.device)
+
+        return Baseline(self.run(XLA, compiled), size, truth)
 
     def _attempt(self, kind: str) -> Attempt:
         from fusionstitch.trial.trial import Attempt
@@ -100,15 +112,21 @@ class Program:
         with xla_pass.collect(self.token + ("" if kind == DIRECT else kind)) as events:
             try:
                 compiled = self.compile(kind)
+            except jax_runtime_error():
+                if not (events and events[-1].given_up):
+                    raise
+                compiled = None
             finally:
                 planned, program = planned_in(events)
                 self.planned = self.planned or planned
         self.settle()
-        keys = events[-1].keys if events else xla_pass.keys_in(compiled.as_text())
 
         def find() -> Stitched | None:
-            return planned or recall.find(compiled.as_text(), events)
+            return planned or recall.find("" if compiled is None else compiled.as_text(), events)
 
+        if compiled is None:
+            return Attempt(_not_there, False, planned, program, find)
+        keys = events[-1].keys if events else xla_pass.keys_in(compiled.as_text())
         return Attempt(self.run(kind, compiled), bool(keys), planned, program, find)
 
     def _clock(self, runs: Runs) -> Clock | None:
@@ -134,6 +152,10 @@ def planned_in(events: Sequence[xla_pass.Event]) -> tuple[Stitched | None, str]:
         if isinstance(event.result, recall.Kept):
             return None, event.result.program
     return None, ""
+
+
+def _not_there(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("a compile that was given up is not called")
 
 
 class Contest:

@@ -22,15 +22,18 @@ _raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
 
 
 class Entry(deque[Any]):
-    """What XLA is given to call: `work`, which gets and gives bytes, and raises nothing of ours.
+    """What XLA is given to call: `work`, which gets and gives bytes, and raises nothing of ours but
+    `fails`, by which XLA is to fail.
 
     It holds calls that wait to be made, the `send` of generators. So no step in Python comes before
     that of the generator, which is inside its `try`, as the first one of a function is not.
     """
 
-    def __init__(self, work: Callable[[bytes], bytes | None]):
+    def __init__(
+        self, work: Callable[[bytes], bytes | None], fails: tuple[type[Exception], ...] = ()
+    ):
         super().__init__()
-        self.work = work
+        self.work, self.fails = work, fails
         self.refill()
 
     __call__ = property(deque.pop)
@@ -69,6 +72,8 @@ def _call(entry: Entry) -> Generator[bytes | None, bytes, None]:
         reply = entry.work(module)
     except GeneratorExit:  # never called
         return
+    except entry.fails:
+        raise
     except BaseException as error:
         Again.error = error
         if error.__traceback__ is not None:  # as if it had not come by here

@@ -27,6 +27,11 @@ logger = logging.getLogger(__name__)
 
 _PASS_NAME = "fusionstitch"
 
+
+class GivenUp(Exception):
+    """Raised by the stitch callback: nobody wants what would be compiled. XLA's compile fails."""
+
+
 #: HLO module bytes and the token of the mark in, the stitched module or None (leave it) out.
 StitchCallback = Callable[[bytes, str], bytes | None]
 
@@ -134,6 +139,11 @@ class Event:
     error: BaseException | None
 
     @property
+    def given_up(self) -> bool:
+        """Whether the compile was made to fail, as nobody wants what it would give."""
+        return isinstance(self.error, GivenUp)
+
+    @property
     def replaced(self) -> bool:
         """Whether XLA got another module back."""
         return bool(self.keys)
@@ -200,11 +210,14 @@ def _results() -> list[object]:
 
 def transform(module: bytes) -> bytes | None:
     """What XLA calls, through an `Entry`. Nothing of ours is raised here, since that would fail the
-    user's compile; what is raised is the user's (see `apart`)."""
+    user's compile, but where just that is wanted; all else that is raised is the user's (see
+    `apart`)."""
     if _SIGN not in module:
         return None
     found = apart(lambda: _transformed(module))
     if isinstance(found, Failed):
+        if isinstance(found.error, GivenUp):
+            raise found.error
         logger.error(
             "fusionstitch could not handle a module; XLA compiles it as it is.",
             exc_info=found.error,
@@ -288,7 +301,7 @@ def register(callback: StitchCallback, platform: str = "cuda") -> Verdict:
             if not (verdict := available(platform)):
                 return verdict
             _door().register_hlo_module_transformation(
-                Entry(transform), name=_PASS_NAME, platforms=platform
+                Entry(transform, (GivenUp,)), name=_PASS_NAME, platforms=platform
             )
             _state.platforms.add(platform)
         _state.callback = callback

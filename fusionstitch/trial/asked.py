@@ -6,11 +6,12 @@ One program of a process is on trial at a time: what is timed has the GPU for it
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.costmodel.xla_truth import XlaTruth
 
 
 @dataclass(eq=False)
@@ -20,11 +21,13 @@ class Asked:
     Attributes:
         token: of the marks of its attempts, without what tells these apart
         runs_python: whether the program calls back: a callback may need another program's trial
+        truth: gives what XLA's executable takes, once it was timed
         instead: what an attempt compiles instead of planning anew
     """
 
     token: str
     runs_python: bool
+    truth: Callable[[], XlaTruth | None] = lambda: None
     instead: Stitched | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.hlo import foreign
 from fusionstitch.trial.asked import Asked
 from fusionstitch.trial.fewer import halved
@@ -32,8 +34,23 @@ class AttemptFailed(Exception):
 
 
 @dataclass(frozen=True, eq=False)
+class Baseline:
+    """The program as XLA compiles it.
+
+    Attributes:
+        call: how it is called
+        size: bytes of its results and of what it computes on the way
+        truth: what its kernels take, from the span of a run in microseconds
+    """
+
+    call: Callable[..., Any]
+    size: int
+    truth: Callable[[float], XlaTruth | None]
+
+
+@dataclass(frozen=True, eq=False)
 class Attempt:
-    """A compiled program.
+    """A stitched program that was compiled.
 
     Attributes:
         call: how it is called
@@ -55,14 +72,13 @@ class Trial:
     """What a trial needs of the program that it is of.
 
     Attributes:
-        xla: compiles the program as XLA has it: how that is called, and the bytes of its results
-            and of what it computes on the way
+        xla: compiles the program as XLA has it
         attempt: compiles a stitched one under the mark of an attempt
         runs: the user's arguments
         span: reads spans on the device; None where nothing can
     """
 
-    xla: Callable[[], tuple[Callable[..., Any], int]]
+    xla: Callable[[], Baseline]
     attempt: Callable[[str], Attempt]
     runs: Runs
     span: Clock | None
@@ -71,13 +87,15 @@ class Trial:
         """Who serves the program. Raises what XLA's side raises, and AttemptFailed where that of an
         attempt fails and XLA's did not."""
         began = time.perf_counter()
-        theirs, bytes_ = self.xla()
-        compile_s = time.perf_counter() - began
-        if not (verdict := self.runs.fit(2 * bytes_)):
+        baseline = self.xla()
+        compile_s, theirs = time.perf_counter() - began, baseline.call
+        if not (verdict := self.runs.fit(2 * baseline.size)):
             return Outcome(DIRECT, verdict.reason)
         most_s = max(LEAST_S, COMPILE_SHARE * compile_s)
         each_s = warmed(theirs, self.runs, most_s)
         alone_us = self._alone_us(theirs, each_s)
+        if alone_us is not None:
+            asked.truth = functools.partial(baseline.truth, alone_us)
         heard: list[Times] = []
         program = ""
         for kind in ATTEMPTS:

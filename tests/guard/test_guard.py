@@ -19,7 +19,6 @@ from fusionstitch.guard.groups import grouped
 from fusionstitch.guard.guard import PATTERNS, ROUNDS
 from fusionstitch.hlo.errors import VerifyError
 from fusionstitch.hlo.graph import ids
-from fusionstitch.hlo.trips import UNKNOWN_TRIPS
 from fusionstitch.options import Options
 from fusionstitch.plan import findings
 from fusionstitch.runtime.cache import Database

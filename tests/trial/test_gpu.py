@@ -41,7 +41,7 @@ def norm(x: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def served(fun: Callable[..., Any], *args: Any, **keywords: Any) -> set[str]:
     """Who serves it, after its results were seen to be those of jax.jit, from call to call."""
-    jitted = fs.jit(fun, **keywords)
+    jitted = fs.jit(fun, **{"options": fs.Options(scorer="guarded"), **keywords})
     wanted = jax.jit(fun)(*args)
     found = jitted(*args)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-3, 2e-3), found, wanted)
@@ -56,7 +56,12 @@ def test_a_winner_serves() -> None:
 
 def test_a_slow_schedule_loses() -> None:
     args = drawn(8192, 1024), drawn(1024)
-    [kernel] = fs.jit(norm, options=fs.Options(trial="off")).lower(*args).compile().kernels
+    [kernel] = (
+        fs.jit(norm, options=fs.Options(scorer="guarded", trial="off"))
+        .lower(*args)
+        .compile()
+        .kernels
+    )
     slow = {kernel.name: "loop grid; launch blocks=1 block=32;"}
     options = fs.Options(templates=slow, scorer="guarded")
     compiled = fs.jit(norm, options=options).lower(*args).compile()
@@ -144,7 +149,7 @@ def test_both_sides_get_equal_configurations_of_products() -> None:
         return norm(x @ w, g)
 
     args = drawn(8192, 1024), drawn(1024, 1024), drawn(1024)
-    ours = fs.jit(layer).lower(*args).compile()
+    ours = fs.jit(layer, options=fs.Options(scorer="guarded")).lower(*args).compile()
     ours(*args)
     text = ours.as_text()
     assert text is not None
