@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.hlo.as_xla import as_xla
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.importer import from_proto
@@ -17,6 +18,7 @@ from fusionstitch.hlo.simplify import simplify_module
 from fusionstitch.reports.counting import repeats
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
+from fusionstitch.supported import xla_version
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,8 @@ def reference(module: bytes, leaves: Sequence[Any]) -> list[np.ndarray] | None:
     where the interpreter lacks an op or the program is too large for it.
     """
     try:
-        entry = simplify_module(from_proto(inline_calls(module))).entry
+        lowered = from_proto(inline_calls(module))
+        entry = simplify_module(as_xla(lowered, xla_version())).entry
         if len(entry.parameters) != len(leaves):
             return None
         size = sum(n * sum(op.shape.size for op in g) for g, n in repeats(entry).items())

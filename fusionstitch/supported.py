@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from collections.abc import Mapping
 
@@ -45,6 +46,11 @@ def jax_version() -> Verdict:
         f"JAX {found} is not supported: fusionstitch works with JAX {_dotted(SINCE)} and newer, "
         f"below {_dotted(BEFORE)}."
     )
+
+
+def xla_version() -> tuple[int, ...]:
+    """That of jaxlib, which XLA comes with."""
+    return numbers(importlib.metadata.version("jaxlib"))
 
 
 def numbers(version: str) -> tuple[int, ...]:

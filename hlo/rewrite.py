@@ -8,20 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.graph import Op, Shape
 
 
 @dataclass(frozen=True, slots=True)
 class Make:
     """What an op becomes: same value and shape, so it keeps the op's origin, name and source.
 
-    Every operand is one the op depended on; what is no longer depended on may only be constants,
-    because the proto, where the op keeps its old operands, must not gain a cycle.
+    Every operand is one the op depended on, or is made of such; what is no longer depended on may
+    only be constants, because the proto, where the op keeps its old operands, must not gain a
+    cycle.
     """
 
     opcode: str
-    operands: tuple[Op, ...]
+    operands: tuple[Op | Make, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    #: of an operand that is made, too, where it is not that of what reads it
+    shape: Shape | None = None
 
 
 #: None: no match; an Op of equal value and shape: read that instead; a Make: become that.

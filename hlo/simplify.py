@@ -31,15 +31,8 @@ def simplify(graph: Graph, called: Mapping[Graph, Graph] | None = None) -> Graph
     replaces called graphs. The same graph comes back when nothing changes.
     Raises VerifyError when the rules do not come to an end or break the graph.
     """
-    rewriter = _Rewriter(graph, called or {})
-    for _ in range(_MAX_SWEEPS):
-        if not rewriter.sweep():
-            break
-    else:
-        raise VerifyError(
-            f"{graph.name}: simplification did not end after {_MAX_SWEEPS} sweeps. This is a "
-            "defect of fusionstitch."
-        )
+    rewriter = Rewriter(graph, called or {})
+    rewriter.run()
     result = rewriter.result()
     if result is not graph:
         verify(result)
@@ -55,7 +48,7 @@ def simplify_module(module: Module) -> Module:
     return Module(module.name, graphs, done[module.entry], module.proto)
 
 
-class _Rewriter:
+class Rewriter:
     """Rewrites copies of a graph's ops in place, operands before users."""
 
     def __init__(self, graph: Graph, called: Mapping[Graph, Graph]):
@@ -76,6 +69,18 @@ class _Rewriter:
         self.root = copies[graph.root]
         #: removed op -> the op that stands for it
         self.instead: dict[Op, Op] = {}
+        #: the operands that were made for the op which is rewritten
+        self.made: list[Op] = []
+
+    def run(self) -> None:
+        """Sweeps until nothing changes; raises VerifyError where that does not come about."""
+        for _ in range(_MAX_SWEEPS):
+            if not self.sweep():
+                return
+        raise VerifyError(
+            f"{self.graph.name}: simplification did not end after {_MAX_SWEEPS} sweeps. This is a "
+            "defect of fusionstitch."
+        )
 
     def sweep(self) -> bool:
         """Rewrites every op once; returns whether anything changed."""
@@ -91,6 +96,8 @@ class _Rewriter:
                 continue
             other, rewritten = self.rewrite(op)
             changed |= rewritten
+            kept += self.made
+            self.made = []
             if other is None:
                 other = self.merge(op, seen)
             if other is None:
@@ -109,19 +116,32 @@ class _Rewriter:
         """Applies rules to `op` until none matches: what stands for it, and if it changed."""
         rewritten = False
         for _ in range(_MAX_STEPS):
-            result: Op | Make | None = None
-            for rule in RULES.get(op.opcode, ()):
-                result = rule(op)
-                if result is not None:
-                    break
-            else:
-                result = fold(op)
+            result = self.match(op)
             if not isinstance(result, Make):
                 return result, rewritten
-            op.opcode, op.operands, op.attrs = result.opcode, result.operands, result.attrs
+            operands = tuple([self.operand(one, op) for one in result.operands])
+            op.opcode, op.operands, op.attrs = result.opcode, operands, result.attrs
             op.called = ()
             rewritten = True
         raise VerifyError(f"{op!r}: its rules did not end. This is a defect of fusionstitch.")
+
+    def match(self, op: Op) -> Op | Make | None:
+        """What the first rule that applies makes of an op."""
+        for rule in RULES.get(op.opcode, ()):
+            result = rule(op)
+            if result is not None:
+                return result
+        return fold(op)
+
+    def operand(self, one: Op | Make, reader: Op) -> Op:
+        """An operand of `reader`, which stands before it where it has to be made."""
+        if isinstance(one, Op):
+            return one
+        shape = one.shape or reader.shape
+        made = Op(one.opcode, shape, attrs=one.attrs, source=reader.source)
+        made.operands = tuple([self.operand(o, made) for o in one.operands])
+        self.made.append(made)
+        return made
 
     def merge(self, op: Op, seen: dict[Hashable, Op]) -> Op | None:
         """The earlier op with the same opcode, attributes and operands, if there is one."""

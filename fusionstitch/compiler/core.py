@@ -24,6 +24,7 @@ from fusionstitch.compiler.workpiece import Judge, Workpiece
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.errors import reason
+from fusionstitch.hlo.as_xla import as_xla
 from fusionstitch.hlo.detached import attach, detach
 from fusionstitch.hlo.errors import StitchError, VerifyError
 from fusionstitch.hlo.exporter import Preparation, Replacement, export
@@ -45,6 +46,7 @@ from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import apart, check
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
 from fusionstitch.runtime.outcome import Failed
+from fusionstitch.supported import xla_version
 from fusionstitch.tuning.tuned import NOTHING, Tuned
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ def stitch(
     builder: Builder | None,
     *,
     aliasing: bool = False,
+    simplified: bool = False,
     step: Step = silent,
     tuned: Tuned = NOTHING,
     measure: Measure | None = None,
@@ -68,6 +71,7 @@ def stitch(
 
     Without a builder kernels are generated but not built, and the module stays as it is. With
     `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
+    A module that XLA has not `simplified` is brought to the values it would compute.
     `tuned` are the results of tuning to follow; `measure`, by default their times, is asked for
     measured times of patterns. `judge` revises the plans by what it measures. `ahead` is called
     before each kernel whose text is to be built. To the `truth` about the program under XLA, if it
@@ -77,7 +81,20 @@ def stitch(
     raise meanwhile is raised at once.
     """
     measure = measure or tuned.times(options)
-    run = _Run(data, options, device, builder, aliasing, step, tuned, measure, judge, ahead, truth)
+    run = _Run(
+        data,
+        options,
+        device,
+        builder,
+        aliasing,
+        simplified,
+        step,
+        tuned,
+        measure,
+        judge,
+        ahead,
+        truth,
+    )
     found = apart(run.stitch)
     if not isinstance(found, Failed):
         log(found)
@@ -118,6 +135,7 @@ class _Run:
     device: Device
     builder: Builder | None
     aliasing: bool
+    simplified: bool
     step: Step
     tuned: Tuned
     measure: Measure | None
@@ -145,7 +163,7 @@ class _Run:
             self.ahead()
 
     def stitch(self) -> Stitched:
-        module = self.join_sums(self.open_loops(self.read()))
+        module = self.join_sums(self.open_loops(self.as_xla(self.read())))
         module = self.simplify(module)
         plans = self.plan(module)
         written = self.generate(module, [c for plan in plans for c in plan.chosen])
@@ -176,6 +194,13 @@ class _Run:
             module = from_message(proto)
             self.name = module.name
             return module
+
+    def as_xla(self, module: Module) -> Module:
+        """The module that computes what XLA would."""
+        if self.simplified:
+            return module
+        with self.timed("simplify"):
+            return as_xla(module, xla_version())
 
     def open_loops(self, module: Module) -> Module:
         """The module whose loops have the form of kernels, without what they need not do

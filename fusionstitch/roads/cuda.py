@@ -227,6 +227,7 @@ def _planned(module: bytes, mark: str, name: str) -> Stitched:
             device,
             builders.cuda(device, options),
             aliasing=True,
+            simplified=True,
             step=step,
             tuned=tuned,
             judge=judge_for(options, device, tuned, tried=bool(mark[_TOKEN:])),

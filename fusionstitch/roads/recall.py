@@ -164,7 +164,9 @@ def _planned(facts: Any, module: bytes) -> Stitched:
     results = tuned.load(device)
     judge = live.recorded(options, results, evidence)
     truth = from_plain(facts["truth"]) if "truth" in facts else None
-    found = core.stitch(module, options, device, None, tuned=results, judge=judge, truth=truth)
+    found = core.stitch(
+        module, options, device, None, simplified=True, tuned=results, judge=judge, truth=truth
+    )
     left_out = set(map(tuple, facts["left_out"]))
     names = {id(one): tuple(op.name for op in one.chosen.pattern.ops) for one in found.stitches}
     stayed = [one for one in found.stitches if names[id(one)] not in left_out]

@@ -1,0 +1,107 @@
+"""What rules that change values are made of: rows of a table, and what they ask of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusionstitch.hlo.graph import Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES, only_element
+from fusionstitch.hlo.rewrite import Make, Rule, splat
+
+#: The numbers of a version of jaxlib, whose XLA it is.
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ValueRule:
+    """One row of a table.
+
+    Attributes:
+        name: the rule's
+        says: `before -> after`
+        opcode: of the op that it is asked about, whose first operand is of one of the `FLOATS`
+        apply: what it makes of an op
+        before: the first version of jaxlib whose XLA does not have it, None if each has
+        alone: the operands of the op, by number, that no other op may read
+    """
+
+    name: str
+    says: str
+    opcode: str
+    apply: Rule
+    before: Version | None = None
+    alone: tuple[int, ...] = ()
+
+
+class Table:
+    """Rows in the order of their declaration."""
+
+    def __init__(self) -> None:
+        self.rows: list[ValueRule] = []
+
+    def rule(
+        self, *opcodes: str, before: Version | None = None, alone: tuple[int, ...] = ()
+    ) -> Callable[[Rule], Rule]:
+        """Declares a rule for some opcodes; its docstring reads `before -> after`."""
+
+        def declare(function: Rule) -> Rule:
+            says = " ".join((function.__doc__ or "").split())
+            name = getattr(function, "__name__", "")
+            self.rows += [ValueRule(name, says, o, function, before, alone) for o in opcodes]
+            return function
+
+        return declare
+
+    def of(self, version: Version) -> dict[str, tuple[ValueRule, ...]]:
+        """The rules that XLA of a jaxlib has, by opcode."""
+        found: dict[str, tuple[ValueRule, ...]] = {}
+        for row in self.rows:
+            if row.before is None or version < row.before:
+                found[row.opcode] = (*found.get(row.opcode, ()), row)
+        return found
+
+
+def uniform(op: Op) -> Any | None:
+    """The one value that all elements of a constant expression have, else None."""
+    if op.opcode == "constant":
+        return only_element(op.attrs["value"])
+    return splat(op)
+
+
+def full(value: Any, shape: Shape) -> Make:
+    """A constant whose elements are all `value`."""
+    held = np.array(value, NUMPY_DTYPES[shape.dtype])
+    held.flags.writeable = False
+    scalar = Make("constant", (), {"value": held}, Shape(shape.dtype))
+    return Make("broadcast", (scalar,), {"dimensions": ()}, shape) if shape.dims else scalar
+
+
+def is_constant(op: Op) -> bool:
+    """Whether XLA sees a constant, of whatever elements."""
+    return op.opcode in ("constant", "opaque-constant")
+
+
+def is_nonnegative(op: Op) -> bool:
+    """Whether XLA takes values for 0 or more; it does not think of NaN."""
+    x = op.operands
+    match op.opcode:
+        case "multiply":
+            return x[0] is x[1]
+        case "exponential" | "iota" | "abs":
+            return True
+        case "broadcast" | "power":
+            return is_nonnegative(x[0])
+        case "constant":
+            value = uniform(op)
+            return bool(value is not None and not np.signbit(value) and not np.isnan(value))
+        case "minimum":
+            return is_nonnegative(x[0]) and is_nonnegative(x[1])
+        case "maximum":
+            return is_nonnegative(x[0]) or is_nonnegative(x[1])
+        case "select":
+            return is_nonnegative(x[1]) and is_nonnegative(x[2])
+    return False
