@@ -72,16 +72,27 @@ def uniform(op: Op) -> Any | None:
     return splat(op)
 
 
+def scalar(value: Any, dtype: str) -> Make:
+    """A constant of one element."""
+    held = np.array(value, NUMPY_DTYPES[dtype])
+    held.flags.writeable = False
+    return Make("constant", (), {"value": held}, Shape(dtype))
+
+
+def spread(one: Make, shape: Shape) -> Make:
+    """An array whose elements are all a scalar."""
+    return Make("broadcast", (one,), {"dimensions": ()}, shape) if shape.dims else one
+
+
 def full(value: Any, shape: Shape) -> Make:
     """A constant whose elements are all `value`."""
-    held = np.array(value, NUMPY_DTYPES[shape.dtype])
-    held.flags.writeable = False
-    scalar = Make("constant", (), {"value": held}, Shape(shape.dtype))
-    return Make("broadcast", (scalar,), {"dimensions": ()}, shape) if shape.dims else scalar
+    return spread(scalar(value, shape.dtype), shape)
 
 
 def is_constant(op: Op) -> bool:
     """Whether XLA sees a constant, of whatever elements."""
+    while op.opcode == "reshape":
+        op = op.operands[0]
     return op.opcode in ("constant", "opaque-constant")
 
 

@@ -16,9 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.hlo.algebra import Table, Version, full, is_constant, is_nonnegative, uniform
+from fusionstitch.hlo.algebra import (
+    Table,
+    Version,
+    full,
+    is_constant,
+    is_nonnegative,
+    scalar,
+    spread,
+    uniform,
+)
 from fusionstitch.hlo.graph import Op, Shape
-from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import Make
 
 XLA = Table()
@@ -164,7 +172,7 @@ def over_root(op: Op) -> Make | None:
 def over_constant(op: Op) -> Make | None:
     """x / c -> x * (1 / c)"""
     x, c = op.operands
-    inverse = None if is_constant(x) else _inverse(c, op.shape)
+    inverse = None if is_constant(x) or uniform(x) == 1 else _inverse(c, op.shape)
     return Make("multiply", (x, inverse)) if inverse else None
 
 
@@ -328,22 +336,33 @@ def _shifted(op: Op) -> Iterator[tuple[Op, bool, Op, bool]]:
 
 
 def _product(c: Op, d: Op, shape: Shape) -> Make:
-    a, b = uniform(c), uniform(d)
-    if a is None or b is None:
-        return Make("multiply", (c, d))
-    with np.errstate(all="ignore"):
-        return full(a * b, shape)
+    return _joined("multiply", (_part(c), _part(d)), shape)
 
 
 def _total(one: tuple[Op, bool], other: tuple[Op, bool], shape: Shape) -> Make | None:
-    """The sum of two constants, each with its sign, if both are of one value or arrays."""
-    (c, plus_c), (d, plus_d) = one, other
-    a, b = uniform(c), uniform(d)
-    if a is not None and b is not None:
-        with np.errstate(all="ignore"):
-            return full((a if plus_c else -a) + (b if plus_d else -b), shape)
-    signed = [o if plus else Make("negate", (o,)) for o, plus in (one, other)]
-    return Make("add", tuple(signed)) if is_constant(c) and is_constant(d) else None
+    """The sum of two constants, each with its sign, if they are alike."""
+    if not _are_alike(one[0], other[0]):
+        return None
+    parts = [_part(c) if plus else _negated(_part(c)) for c, plus in (one, other)]
+    return _joined("add", tuple(parts), shape)
+
+
+def _part(c: Op) -> Op | Make:
+    """What is computed with in place of a constant: its only element, if it has but one."""
+    value = uniform(c)
+    return c if value is None else scalar(value, c.dtype)
+
+
+def _negated(part: Op | Make) -> Make:
+    return Make("negate", (part,), shape=part.shape)
+
+
+def _joined(opcode: str, parts: tuple[Op | Make, ...], shape: Shape) -> Make:
+    """Constants taken together. The result is no constant before the next sweep, as in XLA, so that
+    ((x * a) * b) * c is (x * (a * b)) * c until then."""
+    if any(isinstance(part, Op) for part in parts):
+        return Make(opcode, parts)
+    return spread(Make(opcode, parts, shape=Shape(shape.dtype)), shape)
 
 
 def _inverse(c: Op, shape: Shape) -> Make | None:
@@ -351,7 +370,7 @@ def _inverse(c: Op, shape: Shape) -> Make | None:
     value = uniform(c)
     if value is not None:
         with np.errstate(all="ignore"):
-            return full(NUMPY_DTYPES[shape.dtype].type(1) / value, shape)
+            return full(np.ones_like(value) / value, shape)
     inner = c.operands[0] if c.opcode == "broadcast" else c
     if not is_constant(inner):
         return None
