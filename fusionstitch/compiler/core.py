@@ -16,6 +16,7 @@ from fusionstitch.compiler.garbage import collected_later
 from fusionstitch.compiler.kernels import Kernels
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.compiler.planning import GraphPlanner, moved, plan_graphs
+from fusionstitch.compiler.precision import agreed
 from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.compiler.reuse import in_place, overwrites
 from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
@@ -334,6 +335,7 @@ class _Run:
     def exported(self, module: Module, written: Sequence[tuple[Stitch, Replacement]]) -> bytes:
         loading = loading_config(_artifact(one) for one, _ in written)
         load = Preparation("fusionstitch_load", LOAD_TARGET, loading)
+        module = agreed(module, [one.chosen.pattern for one, _ in written])
         data = export(module, [call for _, call in written], load)
         verify_module(data)
         return attach(data, self.literals)

@@ -1,0 +1,150 @@
+"""Products that a program computes in several places: before a loop, in it, in its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from typing import Any
+
+from fusionstitch.hlo.edit import put
+from fusionstitch.hlo.graph import Graph, Module, Op
+from fusionstitch.hlo.literals import content
+from fusionstitch.hlo.semantics import has_effect
+from fusionstitch.hlo.tuples import resolved
+
+#: HIGHEST, for both operands, as a proto has it.
+_HIGHEST = (2, 2)
+
+
+def products(module: Module) -> Mapping[Op, Hashable]:
+    """What each dot of a module is a product of: equal for dots that are equal, whichever operand
+    comes first and however operands are transposed, and in loops and branches as around them."""
+    numbering = _Numbering()
+    numbering.graph(module.entry, {})
+    return numbering.products
+
+
+def ask_for_all_bits(module: Module, dots: Collection[Op]) -> None:
+    """Has XLA keep all bits of the operands of `dots` in the module's proto."""
+    computations = {c.id: c for c in module.proto.computations}
+    for graph in module.graphs:
+        asked = {op.origin for op in graph if op in dots}
+        for instruction in computations[graph.proto_id].instructions if asked else ():
+            if instruction.id in asked:
+                put(instruction.precision_config.operand_precision, _HIGHEST)
+
+
+class _Numbering:
+    """Numbers values, so that equal ones have one number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        self.values: dict[Op, int] = {}
+        self.products: dict[Op, Hashable] = {}
+
+    def number(self, key: Hashable) -> int:
+        return self.numbers.setdefault(key, len(self.numbers))
+
+    def graph(self, graph: Graph, given: Mapping[int | None, int]) -> None:
+        """Numbers the ops of a graph. `given` are the numbers of elements of its parameter, or of
+        the parameter itself for None, where they are known."""
+        for op in graph:
+            self.values[op] = self.of(op, given)
+
+    def of(self, op: Op, given: Mapping[int | None, int]) -> int:
+        plain = _seen_through(op)
+        if plain is not op:
+            return self.values[plain]
+        if op.opcode == "parameter" and None in given:
+            return given[None]
+        if op.opcode == "get-tuple-element":
+            [whole], index = op.operands, op.attrs["index"]
+            if whole.opcode == "parameter" and index in given:
+                return given[index]
+            if whole.opcode == "while" and index in (first := self.kept(whole)):
+                return first[index]
+        for number, called in enumerate(op.called):
+            if op.opcode in ("while", "conditional", "call"):
+                self.graph(called, self.arguments(op, number))
+        if op.opcode == "parameter" or op.called or has_effect(op):
+            return self.number(op)
+        if op.opcode == "dot":
+            self.products[op] = key = self.product(op)
+            return self.number(("dot", op.shape, key, self.values[op.operands[0]]))
+        attrs: Hashable = frozenset(op.attrs.items()) if op.opcode != "constant" else None
+        if op.opcode == "constant":
+            attrs = content(op.attrs["value"])
+        elif op.opcode == "opaque-constant":
+            attrs = op
+        return self.number((op.opcode, op.shape, attrs, *[self.values[o] for o in op.operands]))
+
+    def kept(self, loop: Op) -> dict[int | None, int]:
+        """The elements that a loop hands on as they are, with the numbers of what they begin as."""
+        [init], root = loop.operands, loop.called[1].root
+        if not init.opcode == root.opcode == "tuple":
+            return {}
+        return {
+            index: self.values[first]
+            for index, (first, last) in enumerate(zip(init.operands, root.operands, strict=True))
+            if _is_element(resolved(last), index)
+        }
+
+    def arguments(self, op: Op, number: int) -> dict[int | None, int]:
+        """What the graph that an op calls as the `number`-th is given."""
+        if op.opcode == "while":
+            return self.kept(op)
+        if op.opcode != "conditional":
+            return {}
+        given = op.operands[1 + number]
+        found: dict[int | None, int] = {None: self.values[given]}
+        if given.opcode == "tuple":
+            found |= {index: self.values[o] for index, o in enumerate(given.operands)}
+        return found
+
+    def product(self, dot: Op) -> Hashable:
+        sides = []
+        for side, name in enumerate(("lhs", "rhs")):
+            base, order = _untransposed(dot.operands[side])
+            dims = [
+                [order[d] for d in dot.attrs[f"{name}_{kind}"]] for kind in ("batch", "contract")
+            ]
+            sides.append((self.values[base], *dims))
+        ways = (_paired(*sides), _paired(*reversed(sides)))
+        return min(ways), dot.dtype
+
+
+def _paired(one: Any, other: Any) -> tuple[Any, ...]:
+    """Both operands, and which of their dims go together."""
+    pairs = [tuple(sorted(zip(a, b, strict=True))) for a, b in zip(one[1:], other[1:], strict=True)]
+    return one[0], other[0], *pairs
+
+
+def _untransposed(op: Op) -> tuple[Op, list[int]]:
+    """What an operand is before it was transposed, and which dim of that each of its own is."""
+    order = list(range(op.shape.rank))
+    op = _seen_through(op)
+    while op.opcode == "transpose":
+        order = [op.attrs["dimensions"][d] for d in order]
+        op = _seen_through(op.operands[0])
+    return op, order
+
+
+def _seen_through(op: Op) -> Op:
+    """What an op is before tuples and barriers, which keep values."""
+    while True:
+        before, op = op, resolved(op)
+        if op.opcode == "get-tuple-element" and op.operands[0].opcode == "opt-barrier":
+            [given] = op.operands[0].operands
+            if given.opcode == "tuple":
+                op = given.operands[op.attrs["index"]]
+        elif op.opcode in ("opt-barrier", "copy"):
+            op = op.operands[0]
+        if op is before:
+            return op
+
+
+def _is_element(op: Op, index: int) -> bool:
+    return (
+        op.opcode == "get-tuple-element"
+        and op.operands[0].opcode == "parameter"
+        and op.attrs["index"] == index
+    )

@@ -1,0 +1,115 @@
+"""A product is known again wherever a program computes it, and has one precision in all places."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import fusionstitch as fs
+from fusionstitch.compiler import core
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.equal_products import products
+from fusionstitch.hlo.importer import from_proto, parse
+from fusionstitch.hlo.inline import inline_calls
+from tests.behaviour.test_effects import fake
+
+X, Y = (np.full((64, 8), value, np.float32) for value in (1, 2))
+
+
+def lowered(fun, *args):
+    ir = jax.jit(fun, keep_unused=True).lower(*args).compiler_ir("hlo")
+    return inline_calls(ir.as_serialized_hlo_module_proto())
+
+
+def repeated(body):
+    return lambda x, y: lax.fori_loop(0, 5, body, (x, y, jnp.zeros((64, 64))))
+
+
+#: (number of dots, number of different products) of programs
+PROGRAMS = {
+    "twice": (lambda x, y: (x @ y.T, x @ y.T), (2, 1)),
+    "transposed": (lambda x, y: (x @ y.T, jnp.sin((y @ x.T).T)), (2, 1)),
+    "by other dims": (lambda x, y: (x.T @ y, jnp.tensordot(y, x, (0, 0))), (2, 1)),
+    "of other operands": (lambda x, y: (x @ y.T, x @ x.T, y @ y.T), (3, 3)),
+    "over other dims": (lambda x, y: (x[:8] @ y[:8].T, x[:8] @ y[:8]), (2, 2)),
+    "of other parts": (lambda x, y: (x[:8] @ y.T, x[8:16] @ y.T), (2, 2)),
+    "in a loop": (
+        lambda x, y: (x @ y.T, repeated(lambda i, c: (c[0], c[1], c[2] + c[0] @ c[1].T))(x, y)),
+        (2, 1),
+    ),
+    "behind a loop": (
+        lambda x, y: (lambda c: c[0] @ c[1].T + x @ y.T)(
+            repeated(lambda i, c: (c[0], c[1], c[2] + 1))(x, y)
+        ),
+        (2, 1),
+    ),
+    "in a loop that changes an operand": (
+        lambda x, y: (x @ y.T, repeated(lambda i, c: (c[0] + 1, c[1], c[2] + c[0] @ c[1].T))(x, y)),
+        (2, 2),
+    ),
+    "in a branch": (
+        lambda x, y: (
+            x @ y.T,
+            lax.cond(x[0, 0] > 0, lambda a, b: b @ a.T, lambda a, b: a @ a.T, x, y),
+        ),
+        (3, 2),
+    ),
+    "computed again": (
+        jax.grad(
+            lambda x, y: jnp.sin(jax.checkpoint(lambda x, y: jnp.sin(x @ y.T))(x, y)).sum(),
+            argnums=(0, 1),
+        ),
+        (4, 3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_products_are_known_again(name):
+    fun, counts = PROGRAMS[name]
+    found = products(from_proto(lowered(fun, X, Y)))
+    assert (len(found), len(set(found.values()))) == counts
+
+
+def sinkhorn(x, y):
+    """A loop that makes a product again, which XLA makes before it."""
+
+    def step(f, _):
+        return f + jax.nn.logsumexp(f[:, None] - x @ y.T / 0.1, axis=1), None
+
+    f, _ = lax.scan(step, jnp.zeros(64), length=20)
+    return fs.leave(lambda x, y: (x @ y.T, jnp.sin(y @ x.T), x @ x.T))(x, y), f
+
+
+def dots(module):
+    """The precisions that dots ask for."""
+    parsed = parse(module)
+    found = [i for c in parsed.computations for i in c.instructions if i.opcode == "dot"]
+    return sorted(max(i.precision_config.operand_precision, default=0) for i in found)
+
+
+def test_what_xla_is_left_with_agrees_with_kernels():
+    """Both of its dots that a kernel has, too, are asked for all bits; another one is not."""
+    data, target = lowered(sinkhorn, X, Y), device("h200")
+    assert dots(data) == [0, 0, 0, 0]
+    result = core.stitch(data, fs.Options(scorer="paper"), target, fake)
+    assert result.fallbacks == ()
+    assert dots(result.module) == [0, 2, 2]
+
+
+def test_a_precision_that_is_asked_for_stays():
+    with jax.default_matmul_precision("high"):
+        data = lowered(sinkhorn, X, Y)
+    assert dots(data) == [1, 1, 1, 1]
+    result = core.stitch(data, fs.Options(scorer="paper"), device("h200"), fake)
+    assert dots(result.module) == [1, 1, 1]
+
+
+def test_values_stay():
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((64, 8), np.float32) for _ in range(2))
+    ours = fs.jit(sinkhorn, options=fs.Options(backend="emulate", scorer="paper"))(x, y)
+    theirs = jax.jit(sinkhorn)(x, y)
+    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
