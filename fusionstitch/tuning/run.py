@@ -15,6 +15,7 @@ from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError, MeasureError
+from fusionstitch.hlo.as_xla import as_xla
 from fusionstitch.hlo.extract import extract
 from fusionstitch.hlo.graph import Module
 from fusionstitch.hlo.importer import from_proto
@@ -24,6 +25,7 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Chosen
 from fusionstitch.runtime.cache import Database
+from fusionstitch.supported import xla_version
 from fusionstitch.tuning import tuned
 from fusionstitch.tuning.outcome import Result, TuneReport
 from fusionstitch.tuning.record import Entry, Record, record_key, versions
@@ -98,7 +100,8 @@ class _Run:
     results: dict[str, Result] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.module: Module = from_proto(inline_calls(self.data))
+        # as it is planned
+        self.module: Module = as_xla(from_proto(inline_calls(self.data)), xla_version())
         self.name = self.module.name
         self.versions = versions()
 
