@@ -40,6 +40,8 @@ class _Numbering:
         self.numbers: dict[Hashable, int] = {}
         self.values: dict[Op, int] = {}
         self.products: dict[Op, Hashable] = {}
+        #: by loop the elements that it hands on as they are, with the numbers of what they are
+        self.kept: dict[Op, dict[int | None, int]] = {}
 
     def number(self, key: Hashable) -> int:
         return self.numbers.setdefault(key, len(self.numbers))
@@ -60,25 +62,25 @@ class _Numbering:
             [whole], index = op.operands, op.attrs["index"]
             if whole.opcode == "parameter" and index in given:
                 return given[index]
-            if whole.opcode == "while" and index in (first := self.kept(whole)):
-                return first[index]
-        for number, called in enumerate(op.called):
-            if op.opcode in ("while", "conditional", "call"):
+            if index in (kept := self.kept.get(whole, {})):
+                return kept[index]
+        if op.opcode in ("while", "conditional", "call"):
+            for number, called in enumerate(op.called):
                 self.graph(called, self.arguments(op, number))
-        if op.opcode == "parameter" or op.called or has_effect(op):
             return self.number(op)
+        if op.opcode in ("parameter", "opaque-constant") or has_effect(op):
+            return self.number(op)
+        operands = [self.values[o] for o in op.operands]
         if op.opcode == "dot":
             self.products[op] = key = self.product(op)
-            return self.number(("dot", op.shape, key, self.values[op.operands[0]]))
-        attrs: Hashable = frozenset(op.attrs.items()) if op.opcode != "constant" else None
+            return self.number(("dot", op.shape, key, operands[0]))
         if op.opcode == "constant":
-            attrs = content(op.attrs["value"])
-        elif op.opcode == "opaque-constant":
-            attrs = op
-        return self.number((op.opcode, op.shape, attrs, *[self.values[o] for o in op.operands]))
+            return self.number((op.shape, content(op.attrs["value"])))
+        bodies = () if op.attrs.get("reducer") else op.called
+        attrs = frozenset(op.attrs.items())
+        return self.number((op.opcode, op.shape, attrs, bodies, *operands))
 
-    def kept(self, loop: Op) -> dict[int | None, int]:
-        """The elements that a loop hands on as they are, with the numbers of what they begin as."""
+    def handed_on(self, loop: Op) -> dict[int | None, int]:
         [init], root = loop.operands, loop.called[1].root
         if not init.opcode == root.opcode == "tuple":
             return {}
@@ -91,7 +93,8 @@ class _Numbering:
     def arguments(self, op: Op, number: int) -> dict[int | None, int]:
         """What the graph that an op calls as the `number`-th is given."""
         if op.opcode == "while":
-            return self.kept(op)
+            self.kept[op] = self.handed_on(op)
+            return self.kept[op]
         if op.opcode != "conditional":
             return {}
         given = op.operands[1 + number]

@@ -48,6 +48,13 @@ PROGRAMS = {
         lambda x, y: (x @ y.T, repeated(lambda i, c: (c[0] + 1, c[1], c[2] + c[0] @ c[1].T))(x, y)),
         (2, 2),
     ),
+    "of what is computed again": (
+        lambda x, y: (
+            jnp.exp(x / x.sum()) @ y.T,
+            repeated(lambda i, c: (c[0], c[1], c[2] + c[1] @ jnp.exp(c[0] / c[0].sum()).T))(x, y),
+        ),
+        (2, 1),
+    ),
     "in a branch": (
         lambda x, y: (
             x @ y.T,
