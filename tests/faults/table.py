@@ -445,6 +445,7 @@ _PASSES = (
         "compiler.core.inline_calls",
         "compiler.core.from_message",
         "compiler.core.xla_pass.unmark",
+        "compiler.core.as_xla",
         "compiler.core.simplify_module",
     ),
     *(
@@ -456,6 +457,7 @@ _PASSES = (
     *(
         "compiler.kernels.region",
         "compiler.core.overwrites",
+        "compiler.core.agree",
         "compiler.core.export",
         "compiler.core.verify_module",
         "compiler.planning._repeated",
