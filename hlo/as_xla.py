@@ -16,6 +16,8 @@ from fusionstitch.hlo.literals import fill_literal
 from fusionstitch.hlo.rewrite import Make
 from fusionstitch.hlo.simplify import Rewriter
 
+_MAX_SWEEPS = 25
+
 
 def as_xla(module: Module, version: Version) -> Module:
     """The module with the values that XLA of a version of jaxlib makes of it: its proto is edited
@@ -46,6 +48,13 @@ class _Valued(Rewriter):
         #: the ops whose values are other than those of their instructions, in their order
         self.other: dict[Op, None] = {}
         self.readers: Counter[Op] = Counter()
+
+    def run(self) -> None:
+        """Sweeps until nothing changes, or as often as XLA does at most: a long chain of products
+        with constants is taken together by pairs."""
+        for _ in range(_MAX_SWEEPS):
+            if not self.sweep():
+                return
 
     def sweep(self) -> bool:
         live = topological(self.root, [op for op in self.ops if op in self.pinned])

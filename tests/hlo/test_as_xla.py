@@ -229,3 +229,16 @@ def test_versions(version):
 def test_what_xla_leaves_stays(name):
     module = lowered(LEFT[name], X, Y, Z)
     assert as_xla(module, HERE) is module
+
+
+def test_long_chains_come_to_an_end():
+    """Constants are taken together by pairs, once in each sweep."""
+
+    def chain(x, y, z):
+        for _ in range(1200):
+            x = x * 1.001
+        return x
+
+    module = as_xla(lowered(chain, X, Y, Z), HERE)
+    [got] = evaluate(module.entry, [X, Y, Z])
+    np.testing.assert_allclose(got, jax.jit(chain)(X, Y, Z), rtol=1e-4, atol=1.2e-38)
