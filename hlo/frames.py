@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sysconfig
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,17 @@ class Frame(NamedTuple):
     line: int
 
 
+class Span(NamedTuple):
+    """What part of a file's text a frame was at: columns are bytes of UTF-8 from 0, the last of
+    them excluded. The end is 0 where it is not known."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
 class Frames:
     """The stack frames of a module, by the 1-based ids that its instructions name."""
 
@@ -53,19 +65,35 @@ class Frames:
 
     def stack(self, ident: int) -> list[Frame]:
         """A frame and its callers, innermost first, as far as the tables go."""
-        index, frames = self.index, list[Frame]()
-        while ident > 0 and len(frames) < _DEEPEST:
+        functions = self.index.function_names
+        frames = []
+        for file, place in self._places(ident):
+            known = 0 < place.function_name_id <= len(functions)
+            name = functions[place.function_name_id - 1] if known else ""
+            frames.append(Frame(file, name, place.line))
+        return frames
+
+    def spans(self, ident: int) -> list[Span]:
+        """What a frame and its callers were at, innermost first."""
+        return [
+            Span(file, place.line, place.column, place.end_line, place.end_column)
+            for file, place in self._places(ident)
+        ]
+
+    def _places(self, ident: int) -> Iterator[tuple[str, Any]]:
+        """The file and the FileLocation of a frame and its callers."""
+        index = self.index
+        for _ in range(_DEEPEST):
+            if ident <= 0:
+                return
             try:
                 frame = index.stack_frames[ident - 1]
                 place = index.file_locations[frame.file_location_id - 1]
                 file = index.file_names[place.file_name_id - 1]
             except IndexError:
-                break
-            function = place.function_name_id - 1
-            known = 0 <= function < len(index.function_names)
-            frames.append(Frame(file, index.function_names[function] if known else "", place.line))
+                return
+            yield file, place
             ident = frame.parent_frame_id
-        return frames
 
 
 def users(stack: list[Frame]) -> Frame | None:
@@ -78,12 +106,17 @@ def users(stack: list[Frame]) -> Frame | None:
     for frame in stack:
         if is_users(frame):
             return frame
-    others = [frame for frame in stack if not _slashed(frame.file).startswith(_ours())]
+    others = [frame for frame in stack if not is_ours(frame.file)]
     packages = [_package(frame.file) for frame in others]
     program = next((package for package in reversed(packages) if package), None)
     if program is None and others != stack:
         return None  # a command of ours was given a function of JAX's
     return others[packages.index(program)] if others else None
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is this package's."""
+    return _slashed(file).startswith(_ours())
 
 
 def is_users(frame: Frame) -> bool:

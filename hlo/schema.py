@@ -92,7 +92,8 @@ _MESSAGES: Mapping[str, str] = {
     "parameter_shape_index 3 int64*, kind 4 int32",
     "HloInputOutputAlias": "entries 1 AliasEntry*",
     "Schedule": "sequences 1 bytes*",
-    "FileLocation": "file_name_id 1 int32, function_name_id 2 int32, line 3 int32, column 4 int32",
+    "FileLocation": "file_name_id 1 int32, function_name_id 2 int32, line 3 int32, column 4 int32, "
+    "end_line 5 int32, end_column 6 int32",
     "StackFrame": "file_location_id 1 int32, parent_frame_id 2 int32",
     "StackFrameIndex": "file_names 1 string*, function_names 2 string*, "
     "file_locations 3 FileLocation*, stack_frames 4 StackFrame*",

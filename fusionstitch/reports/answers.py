@@ -50,11 +50,12 @@ class Answer:
     """What became of one op.
 
     `name`, `opcode`, `shape` and `graph` are those of the HLO, `scope` is JAX's name with its
-    scopes, `frames` the user's lines that called it, innermost first. `kernels` are those that
-    compute it: more than one where each reader computes it for itself. Without one, `reason` says
-    why, and `xla` what XLA is estimated to make of it. `candidates` are patterns that would have
-    held it, the most promising first. `equal` names the op that stands for one that the simplifier
-    found to be equal to it.
+    scopes, `frames` the user's lines that called it, innermost first, `functions` the names of
+    those it was called through, JAX's and libraries' among them. `kernels` are those that compute
+    it: more than one where each reader computes it for itself. Without one, `reason` says why, and
+    `xla` what XLA is estimated to make of it. `candidates` are patterns that would have held it,
+    the most promising first. `equal` names the op that stands for one that the simplifier found to
+    be equal to it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Answer:
     graph: str
     scope: str
     frames: tuple[Frame, ...]
+    functions: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     reason: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -83,7 +85,7 @@ class Answer:
 #: Ops that run graphs.
 _RUN = ("while", "conditional", "call")
 #: What an op is, whatever became of it.
-_OWN = ("name", "opcode", "shape", "graph", "scope", "frames")
+_OWN = ("name", "opcode", "shape", "graph", "scope", "frames", "functions")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +107,7 @@ class Answers:
 
     def __init__(self, stitched: Stitched):
         self.stitched = stitched
-        self.given, self._frames = called.read(stitched.given)
+        self.given, self._called = called.read(stitched.given)
         self._stitch = {id(one.chosen): one for one in stitched.stitches}
         self._told: dict[int, _Told] = {}
         self.asked = tuple(self._all())
@@ -131,12 +133,18 @@ class Answers:
     def named(self, asked: _Asked) -> Answer:
         """An op without what became of it."""
         op, place = asked.op, (asked.graph.proto_id, asked.op.origin)
-        frames = self._frames.get(place, ())
+        frames, functions = self._called.get(place, called.Called())
         if not frames and op.source.file:
             frames = (Frame(op.source.file, "", op.source.line),)
         scope = op.source.op_name
         return Answer(
-            op.name or op.opcode, op.opcode, str(op.shape), asked.graph.name, scope, frames
+            op.name or op.opcode,
+            op.opcode,
+            str(op.shape),
+            asked.graph.name,
+            scope,
+            frames,
+            functions,
         )
 
     @property

@@ -21,10 +21,10 @@ _LINE = re.compile(r"(.+):(\d+)")
 @dataclass(frozen=True)
 class Question:
     """What is asked for, all of it at once: `op` is an HLO name with or without its number, an
-    opcode, a part of JAX's name (a scope, a function) or the name of a Python function of the
-    user's; `line` is "file:line", `kernel` the
-    name of a kernel or its beginning. `what` is any of them. `*` and `?` stand for other
-    characters."""
+    opcode, a part of JAX's name (a scope, a function) or the name of a Python function that it was
+    called through, the user's, a library's or JAX's, with or without what stands before it; `line`
+    is "file:line", `kernel` the name of a kernel or its beginning. `what` is any of them. `*` and
+    `?` stand for other characters."""
 
     op: str | None = None
     line: str | None = None
@@ -74,11 +74,11 @@ class Question:
 
 
 def of_op(text: str, answer: Answer) -> bool:
-    """By its name in the HLO, by a part of JAX's name, or by a function of the user's around it."""
+    """By its name in the HLO, by a part of JAX's name, or by a function it was called through."""
     plain = re.sub(r"\.\d+$", "", answer.name)
     names = [answer.name, plain, answer.opcode]
-    for frame in answer.frames:  # such as Model.norm, or program.<locals>.norm
-        names += [frame.function, *frame.function.split(".")]
+    for function in answer.functions:  # such as Model.norm, program.<locals>.norm, jax.nn.softmax
+        names += _endings(function)
     return any(fnmatch.fnmatchcase(name, text) for name in names) or _in_scope(text, answer.scope)
 
 
@@ -113,6 +113,12 @@ MATCHES: Mapping[str, Callable[[str, Answer], bool]] = {
 }
 
 
+def _endings(function: str) -> list[str]:
+    """A dotted name's parts, and what it ends with: "a.b.c" has a, b, c, b.c and itself."""
+    parts = function.split(".")
+    return [*parts, *(".".join(parts[n:]) for n in range(len(parts) - 1))]
+
+
 def scopes(name: str) -> list[str]:
     """The parts of JAX's name of an op, without what transformations add:
     "jit(f)/transpose(jvp(norm))/mul" has f, norm and mul."""
@@ -122,7 +128,9 @@ def scopes(name: str) -> list[str]:
 def _in_scope(text: str, name: str) -> bool:
     if "/" in text:
         return text in name
-    return any(fnmatch.fnmatchcase(part, text) for part in scopes(name))
+    # JAX's own jitted functions have names of their own: jnp.var is jit(_var)
+    named = [name for part in scopes(name) for name in (part, part.lstrip("_"))]
+    return any(fnmatch.fnmatchcase(part, text) for part in named)
 
 
 def _ends(path: str, file: str) -> bool:
@@ -139,7 +147,7 @@ def _nothing(question: Question, answers: Iterable[Answer]) -> str:
     known: dict[str, None] = {}
     for answer in answers:
         names = (answer.name, *scopes(answer.scope), *answer.lines, *answer.kernels)
-        functions = (part for frame in answer.frames for part in frame.function.split("."))
+        functions = (part for name in answer.functions for part in name.split("."))
         known |= dict.fromkeys(filter(None, (*names, *functions)))
     words = [text.rpartition(" ")[2] for text in asked]
     close = [near for word in words for near in difflib.get_close_matches(word, known, _CLOSE)]

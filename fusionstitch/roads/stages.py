@@ -140,8 +140,8 @@ class Compiled(_Program):
 
         Args:
             what: only the ops that it names, and what became of each: by the name of an HLO op, a
-                JAX name scope or function, a Python function of yours, a line ("model.py:12") or a
-                kernel; `*` and `?` stand for other characters
+                JAX name scope or function, a Python function that was called (yours or JAX's), a
+                line ("model.py:12") or a kernel; `*` and `?` stand for other characters
 
         Raises:
             TargetError: nothing matches.

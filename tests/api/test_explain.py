@@ -95,6 +95,35 @@ def test_what_matches(answers: Answers, question: Question, some: str, none: str
     assert none not in opcodes
 
 
+def activated(x: jax.Array) -> Any:
+    held = jnp.sin(jax.nn.softmax(x * 3.0)) + jnp.var(x, 1, keepdims=True)
+    return jnp.cumsum(
+        held,
+        axis=1,
+    ), jax.nn.standardize(held - 1.0)
+
+
+@pytest.mark.parametrize(
+    ("op", "some", "none"),
+    [
+        ("softmax", "exponential", "sine"),
+        ("nn.softmax", "exponential", "sine"),
+        ("jax.nn.soft*", "exponential", "rsqrt"),
+        ("sin", "sine", "exponential"),
+        ("standardize", "rsqrt", "sine"),
+        ("var", "divide", "exponential"),
+        ("cumsum", "reduce-window", "rsqrt"),
+    ],
+)
+def test_functions_of_jax_match_by_the_names_that_the_user_calls(
+    op: str, some: str, none: str
+) -> None:
+    plan = trial.plan(call_of(activated, (X,), {}, OPTIONS))
+    opcodes = {answer.opcode for answer in Question(op=op).chosen(Answers(plan))}
+    assert some in opcodes
+    assert none not in opcodes
+
+
 def test_kernels_match_by_their_names(stitched: Stitched, answers: Answers) -> None:
     name = stitched.kernels[0].name
     found = Question(kernel=name).chosen(answers)
