@@ -22,6 +22,7 @@ from fusionstitch.roads.original import jit_again, jit_for_us, plain_jit
 from fusionstitch.roads.original import replaced as _original
 from fusionstitch.roads.road import Road, name_of
 from fusionstitch.roads.stages import Lowered, Traced
+from fusionstitch.roads.tracebacks import hide_own_frames, without_own_frames
 from fusionstitch.supported import jax_version
 from fusionstitch.tuning.tune import BUDGET, tune_call
 
@@ -41,6 +42,7 @@ def jit(
 def jit(
     *, options: Options | None = None, **keywords: Any
 ) -> Callable[[Callable[..., Any]], Jitted]: ...
+@without_own_frames
 def jit(
     fun: Callable[..., Any] | None = None, /, *, options: Options | None = None, **keywords: Any
 ) -> Jitted | Callable[[Callable[..., Any]], Jitted]:
@@ -139,6 +141,7 @@ class Jitted:
         except Exception:  # as jax.jit's: an object need not have a text
             return "<fusionstitch.jit>"
 
+    @without_own_frames
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """As jax.jit's `trace`; `lower` of the result leads to the stitched program.
 
@@ -148,6 +151,7 @@ class Jitted:
         stage = own.road.own.trace(*args, **kwargs)
         return Traced(stage, name_of(own.fun), functools.partial(_lower, own, args, kwargs))
 
+    @without_own_frames
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """As jax.jit's `lower`; `compile()` of the result gives a `Compiled`.
 
@@ -155,6 +159,7 @@ class Jitted:
         """
         return _lower(self._fusionstitch, args, kwargs)
 
+    @without_own_frames
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """As jax.jit's `eval_shape`: the results as `jax.ShapeDtypeStruct`; nothing is compiled."""
         return self._fusionstitch.road.own.eval_shape(*args, **kwargs)
@@ -178,8 +183,12 @@ class _First:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         jitted = self._jitted()
         assert jitted is not None, "it is being called"
-        jitted._call = jitted._fusionstitch.road.call
-        return jitted._call(*args, **kwargs)
+        try:
+            jitted._call = jitted._fusionstitch.road.call
+            return jitted._call(*args, **kwargs)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
 
 
 # A slot's descriptor: what is called is what the slot holds, without a frame of Python's between.
@@ -222,6 +231,7 @@ def call_of(
     return Call(own.fun, args, kwargs, options, own.keywords, jit)
 
 
+@without_own_frames
 def report(
     fun: Any,
     /,
@@ -264,6 +274,7 @@ def report(
     return report_call(call)
 
 
+@without_own_frames
 def tune(
     fun: Any, /, *args: Any, budget: float = BUDGET, options: Options | None = None, **kwargs: Any
 ) -> TuneReport:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from fusionstitch.hlo.marks import LEAVE
 from fusionstitch.roads.original import plain_jit
+from fusionstitch.roads.tracebacks import without_own_frames
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +36,7 @@ def leave(fun: F, /) -> F:
     if not callable(fun):
         raise TypeError(f"fs.leave takes a function, not {type(fun).__name__}.")
 
+    @without_own_frames
     @functools.wraps(fun)
     def left(*args: Any, **kwargs: Any) -> Any:
         return _marked(fun, args, kwargs) if _is_traced() else fun(*args, **kwargs)

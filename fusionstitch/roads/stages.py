@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusionstitch.hlo.brief import brief
 from fusionstitch.roads.call import Call
+from fusionstitch.roads.tracebacks import hide_own_frames, without_own_frames
 
 if TYPE_CHECKING:
     from fusionstitch.codegen.kernel import Kernel
@@ -41,6 +42,7 @@ class Traced(_Delegate):
         self.fun_name = fun_name  # without a mark
         self._lower = lower
 
+    @without_own_frames
     def lower(self, **keywords: Any) -> Lowered:
         """As `jax.stages.Traced.lower`: the program before XLA, as a `Lowered`."""
         return self._lower(**keywords)
@@ -71,6 +73,7 @@ class Lowered(_Program):
         self._call = call
         self._compile_stage = compile_stage
 
+    @without_own_frames
     def compile(self, *args: Any, **keywords: Any) -> Compiled:
         """As `jax.stages.Lowered.compile`. Raises StitchError under `fallback="error"`."""
         stage, stitched = self._compile_stage(self._stage, *args, **keywords)
@@ -107,7 +110,11 @@ class Compiled(_Program):
         return super().__repr__() if found is None else brief(f"fusionstitch Compiled: {found!r}")
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._stage(*args, **kwargs)
+        try:
+            return self._stage(*args, **kwargs)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
 
     @property
     def stitched(self) -> Stitched | None:
@@ -152,6 +159,7 @@ class Compiled(_Program):
             return Explained(OFF)
         return explained(self.stitched, what)
 
+    @without_own_frames
     def report(self) -> Report:
         """Kernels, traffic, times and errors against XLA, for the arguments of `lower`: see
         `fs.report`."""
