@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -74,16 +76,50 @@ def static_of(
     given = [n for n, arg in enumerate(args) if _is_hashable(arg)]
     if not isinstance(fun, jax.stages.Wrapped) or not (given or kwargs):
         return {}
-    positional, named = fun.trace(*args, **kwargs).args_info
+    traced = fun.trace(*args, **kwargs)
+    told = caught(lambda: traced.args_info)
+    if isinstance(told, Failed):  # a class of the user's takes arrays alone
+        return _static_of_leaves(fun, args, kwargs, len(traced.jaxpr.in_avals))
+    positional, named = told
     names = [name for name in kwargs if name not in named]
     keywords: dict[str, Any] = {"static_argnames": names} if names else {}
     count = len(args) - len(positional)
     for chosen in itertools.combinations(given, count) if count else ():
         found = {**keywords, "static_argnums": chosen}
-        jitted = plain_jit()(fun, **found)
-        if not isinstance(caught(partial(jitted.trace, *args, **kwargs)), Failed):
+        if _is_traced(fun, args, kwargs, found):
             return found
     return keywords
+
+
+def _static_of_leaves(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], count: int
+) -> dict[str, Any]:
+    """As `static_of`, by the number of leaves that are traced: the fewest arguments without which
+    there are so many."""
+    import jax
+
+    every: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+    leaves = {key: len(jax.tree.leaves(value)) for key, value in every.items()}
+    may = [key for key, value in every.items() if leaves[key] and _is_hashable(value)]
+    lacking = sum(leaves.values()) - count
+    for number in range(len(may) + 1):
+        for chosen in itertools.combinations(may, number):
+            if sum(leaves[key] for key in chosen) != lacking:
+                continue
+            found = {
+                name: [key for key in chosen if isinstance(key, kind)]
+                for name, kind in zip(_STATIC, (int, str), strict=True)
+            }
+            if _is_traced(fun, args, kwargs, found):
+                return found if chosen else {}
+    return {}
+
+
+def _is_traced(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], keywords: Any
+) -> bool:
+    jitted = plain_jit()(fun, **keywords)
+    return not isinstance(caught(partial(jitted.trace, *args, **kwargs)), Failed)
 
 
 def _is_hashable(value: Any) -> bool:
@@ -98,6 +134,68 @@ def _as_list(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+class _Taken:
+    """An argument as a tree of JAX's that holds its leaves, under the names that they have in it:
+    JAX may put anything in their place."""
+
+    def __init__(self, leaves: Sequence[Any], tree: Any, names: tuple[_Name, ...]):
+        self.leaves, self.tree, self.names = tuple(leaves), tree, names
+
+    @property
+    def value(self) -> Any:
+        import jax
+
+        return jax.tree.unflatten(self.tree, self.leaves)
+
+
+@dataclass(frozen=True)
+class _Name:
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def takeable(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """`fun` and arguments that JAX can lower it for: it makes the user's classes anew of what
+    stands for their arrays (`jax.stages.ArgInfo`), which those that check their fields refuse. They
+    are made of arrays then, in the function."""
+    import jax
+
+    info = jax.stages.ArgInfo(jax.core.ShapedArray((), np.float32), False)
+    if not isinstance(caught(lambda: jax.tree.map(lambda _: info, (args, kwargs))), Failed):
+        return fun, tuple(args), kwargs
+
+    @functools.wraps(fun)
+    def taking(*args: Any, **kwargs: Any) -> Any:
+        return fun(*(one.value for one in args), **{k: one.value for k, one in kwargs.items()})
+
+    return taking, tuple(map(_taken, args)), {k: _taken(v) for k, v in kwargs.items()}
+
+
+def _taken(value: Any) -> _Taken:
+    import jax
+
+    _register_taken()
+    named, tree = jax.tree_util.tree_flatten_with_path(value)
+    names = tuple(_Name(jax.tree_util.keystr(path)) for path, _ in named)
+    return _Taken([leaf for _, leaf in named], tree, names)
+
+
+@functools.cache
+def _register_taken() -> None:
+    import jax
+
+    jax.tree_util.register_pytree_with_keys(
+        _Taken,
+        lambda one: (list(zip(one.names, one.leaves, strict=True)), (one.tree, one.names)),
+        lambda kept, leaves: _Taken(tuple(leaves), *kept),
+        lambda one: (one.leaves, (one.tree, one.names)),
+    )
 
 
 def concrete(tree: Any) -> Any:

@@ -83,6 +83,7 @@ def _program(call: Call, name: str = "") -> _Program:
     if not (version := jax_version()):
         raise StitchError(version.reason)
     fun, args, kwargs = arguments.bind_static(call.fun, call.args, call.kwargs, call.jit_keywords)
+    fun, args, kwargs = arguments.takeable(fun, args, kwargs)
     name = name or getattr(fun, "__name__", type(fun).__name__)
     return _Program(name, fun, args, kwargs, call.options, call.jit, _backend(call.options))
 

@@ -38,10 +38,19 @@ class _Nesting(threading.local):
 
 
 _nesting = _Nesting()
-#: JAX's flags under which functions run op by op, or run again so when a value is bad.
-_OP_BY_OP = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")
+#: JAX's flags under which it looks into what functions do: they run op by op, or run again so when
+#: a value is bad, or the program that runs tells which keys it used.
+_LOOKED_INTO = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_debug_key_reuse")
+_NO_ARRAY = (
+    "It takes or returns something other than arrays (a token, say), which JAX cannot export, so "
+    "the emulator leaves it to XLA."
+)
 #: Bytes from which on a constant travels as an argument.
 _LARGE = 1 << 20
+
+
+class _Theirs(Exception):
+    """Raised out of a trace: JAX itself does not lower the function, and is to say so."""
 
 
 class Emulated:
@@ -80,6 +89,8 @@ class Emulated:
             return self.plain(*args, **kwargs)
         try:
             results = self.recovery.call(self.jitted, args, kwargs)
+        except _Theirs:
+            results = self.plain(*args, **kwargs)
         except BaseException:
             self.reasons.found.clear()
             raise
@@ -98,7 +109,10 @@ class Emulated:
         shown = self.plain.trace(*args, **kwargs)
         if elsewhere or _composes(args, kwargs):
             return shown
-        return _AsWritten(shown, self.jitted.trace(*args, **kwargs))
+        try:
+            return _AsWritten(shown, self.jitted.trace(*args, **kwargs))
+        except _Theirs:
+            return shown
 
     def compile(
         self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
@@ -125,25 +139,28 @@ class Emulated:
         The nested function is named by content: so `compile` finds the plan of a cached trace.
         """
         import jax
-        from jax.extend.core import jaxpr_as_fun
 
         program = self.plain.trace(*args, **kwargs)  # errors in the user's function are the user's
-        if len(program.jaxpr.in_avals) > program.in_tree.num_leaves:
-            return self.inner(*args, **kwargs)  # it closes over tracers of something larger
         # what varies in the order of the trace: what is static is part of it
         values = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
-        outputs = jax.tree.structure(program.out_info)
-        traced = jaxpr_as_fun(program.jaxpr)
+        if len(program.jaxpr.in_avals) > len(values):
+            return self.inner(*args, **kwargs)  # it closes over tracers of something larger
+        # classes of the user's are made of the results alone: they may take arrays only
+        results = self.flat(program.jaxpr, values)
+        return jax.tree.unflatten(program.out_tree, results)
+
+    def flat(self, jaxpr: Any, values: list[Any]) -> list[Any]:
+        """What a traced function gives for `values`, both without the user's trees."""
+        from jax.extend.core import jaxpr_as_fun
 
         def flat(*values: Any) -> Any:
-            return jax.tree.unflatten(outputs, traced(*values))
+            return jaxpr_as_fun(jaxpr)(*values)
 
-        large = _large_constants(program.jaxpr)
-        if large and len(program.jaxpr.in_avals) == len(values):
-            flat, values = _with_arguments(program, large), [*large.values(), *values]
+        if large := _large_constants(jaxpr):
+            flat, values = _with_arguments(jaxpr, large), [*large.values(), *values]
         flat.__name__ = flat.__qualname__ = self.name
-        result, run = self.stitch(self.jit(flat), values, program.jaxpr)
-        if _has_tokens(program.jaxpr):  # JAX before 0.12 lowers no jit in a jit that returns one
+        result, run = self.stitch(self.jit(flat), values, jaxpr)
+        if not _is_of_arrays(jaxpr):  # JAX before 0.12 lowers no jit in a jit that returns a token
             return flat(*values)
         content = hashlib.sha256(
             result.module + repr([(*f.ops, f.reason) for f in result.fallbacks]).encode()
@@ -177,17 +194,17 @@ class Emulated:
         if _has_references(jaxpr):
             why = "It reads or writes arrays by reference (jax.new_ref), which JAX cannot export."
             return self.unstitched(device, why), flat
-        if _has_tokens(jaxpr):
-            why = "It has a token, which JAX cannot export, so the emulator leaves it to XLA."
-            return self.unstitched(device, why), flat
+        if not _is_of_arrays(jaxpr):
+            return self.unstitched(device, _NO_ARRAY), flat
         program = held(lambda: _lowered(flat, values))
         if isinstance(program, Failed) and not isinstance(program.error, StitchError):
             again = held(lambda: _lowered(flat, values))
             if not isinstance(again, Failed):  # another thread threw the error into this one
                 raise program.error
         if isinstance(program, Failed):
-            theirs = isinstance(held(lambda: _nested(flat.lower, values)), Failed)
-            return self.unstitched(device, reason(program.error), theirs), flat
+            if isinstance(held(lambda: _nested(flat.lower, values)), Failed):
+                raise _Theirs
+            return self.unstitched(device, reason(program.error)), flat
         found = apart(lambda: self.stitched(program, device))
         if isinstance(found, Failed):
             if isinstance(found.error, StitchError):
@@ -211,12 +228,11 @@ class Emulated:
         made = emulated_call.edited(program, result.module) if result.stitches else None
         return result, made
 
-    def unstitched(self, device: Device, why: str, theirs: bool = False) -> Stitched:
-        """A program that is left to XLA; `theirs`: jax.jit does not lower it either, and says so in
-        a moment."""
+    def unstitched(self, device: Device, why: str) -> Stitched:
+        """A program that is left to XLA."""
         from fusionstitch.compiler.stitched import Fallback, Stitched
 
-        if self.options.fallback == "error" and not theirs:
+        if self.options.fallback == "error":
             raise StitchError(f"{self.name} could not be stitched: {why}")
         self.reasons.found.append((why, ""))
         return Stitched(self.name, b"", device, fallbacks=(Fallback((), why),))
@@ -286,7 +302,7 @@ def _composes(args: Any, kwargs: Any) -> bool:
     from jax.extend.core import get_opaque_trace_state
 
     config: Any = jax.config  # its flags are attributes at run time, not for every checker
-    if _nesting.active or any(getattr(config, flag) for flag in _OP_BY_OP):
+    if _nesting.active or any(getattr(config, flag) for flag in _LOOKED_INTO):
         return True
     if get_opaque_trace_state() != _outermost():
         return True
@@ -323,19 +339,15 @@ def _large_constants(jaxpr: Any) -> dict[int, Any]:
     return {i: value for i, value in arrays.items() if value.nbytes >= _LARGE}
 
 
-def _with_arguments(program: Any, large: dict[int, Any]) -> Callable[..., Any]:
-    """The function of a JAX Traced with its constants `large` as its first arguments: on its way to
-    the kernels and back, a program is written and read several times."""
-    import jax
+def _with_arguments(jaxpr: Any, large: dict[int, Any]) -> Callable[..., Any]:
+    """A traced function with its constants `large` as its first arguments: on its way to the
+    kernels and back, a program is written and read several times."""
     from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-
-    tree = jax.tree.structure(program.out_info)
 
     def flat(*values: Any) -> Any:
         given = dict(zip(large, values, strict=False))
-        constants = [given.get(i, value) for i, value in enumerate(program.jaxpr.consts)]
-        function = jaxpr_as_fun(ClosedJaxpr(program.jaxpr.jaxpr, constants))
-        return jax.tree.unflatten(tree, function(*values[len(large) :]))
+        constants = [given.get(i, value) for i, value in enumerate(jaxpr.consts)]
+        return jaxpr_as_fun(ClosedJaxpr(jaxpr.jaxpr, constants))(*values[len(large) :])
 
     return flat
 
@@ -349,6 +361,9 @@ def _has_references(jaxpr: Any) -> bool:
     return taken or any(isinstance(value, jax.Ref) for value in jaxpr.consts)
 
 
-def _has_tokens(jaxpr: Any) -> bool:
-    """Whether a function takes or returns tokens, which have no shape."""
-    return not all(hasattr(aval, "shape") for aval in (*jaxpr.in_avals, *jaxpr.out_avals))
+def _is_of_arrays(jaxpr: Any) -> bool:
+    """Whether a function takes and returns arrays alone: no tokens, no values of a type of the
+    user's (`jax.experimental.hijax`)."""
+    import jax
+
+    return all(isinstance(a, jax.core.ShapedArray) for a in (*jaxpr.in_avals, *jaxpr.out_avals))

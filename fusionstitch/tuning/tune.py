@@ -16,6 +16,7 @@ BUDGET = 60.0
 
 def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
     """Tunes a call; `name` is the workload's, by default the function's."""
+    from fusionstitch.arguments import takeable
     from fusionstitch.compiler import builders, progress
     from fusionstitch.errors import MeasureError, StitchError
     from fusionstitch.measure import gpu
@@ -33,8 +34,9 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
         gpu.meters(builders.profile(options))
     device = builders.profile(options)
     meters = gpu.meters(device)
-    jitted = call.jit(call.fun, options=options, **call.jit_keywords)
-    stitched = jitted.lower(*call.args, **call.kwargs).compile().stitched
+    fun, args, kwargs = takeable(call.fun, call.args, call.kwargs)
+    jitted = call.jit(fun, options=options, **call.jit_keywords)
+    stitched = jitted.lower(*args, **kwargs).compile().stitched
     if stitched is None or not stitched.given:
         raise MeasureError(
             "The compiled program says nothing of how it was planned, so there is nothing to "
