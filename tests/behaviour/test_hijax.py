@@ -62,7 +62,11 @@ hijax.register_hitype(Pair, lambda pair: PairType(pair.one.shape))
 hijax.register_hitype(ShapedPair, lambda pair: ShapedPairType(pair.one.shape))
 
 
-class Total(hijax.VJPHiPrimitive):
+#: JAX 0.12 gave the class another name.
+Primitive: Any = getattr(hijax, "HiPrim", None) or hijax.VJPHiPrimitive
+
+
+class Total(Primitive):
     """The sum of a pair."""
 
     def __init__(self, kind: PairType):
