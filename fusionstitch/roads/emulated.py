@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusionstitch.compiler import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.options import Options
+from fusionstitch.roads.around import Around, calls_back
 from fusionstitch.roads.recovery import Recovery
 from fusionstitch.roads.road import Find, Jit, Lower, Once, left, name_of, warn
 from fusionstitch.runtime.apart import apart
@@ -21,11 +25,8 @@ from fusionstitch.runtime.signals import held
 from fusionstitch.runtime.threads import start
 
 if TYPE_CHECKING:
-    from jax.export import Exported
-
-    from fusionstitch.compiler.stitched import Stitched
+    from fusionstitch.compiler.stitched import Fallback, Stitched
     from fusionstitch.costmodel.devices import Device
-    from fusionstitch.runtime.emulated_call import Program
 
 
 T = TypeVar("T")
@@ -151,17 +152,19 @@ class Emulated:
 
     def flat(self, jaxpr: Any, values: list[Any]) -> list[Any]:
         """What a traced function gives for `values`, both without the user's trees."""
-        from jax.extend.core import jaxpr_as_fun
-
-        def flat(*values: Any) -> Any:
-            return jaxpr_as_fun(jaxpr)(*values)
-
-        if large := _large_constants(jaxpr):
-            flat, values = _with_arguments(jaxpr, large), [*large.values(), *values]
-        flat.__name__ = flat.__qualname__ = self.name
-        result, run = self.stitch(self.jit(flat), values, jaxpr)
+        large = _large_constants(jaxpr)
+        values = [*large.values(), *values]
+        function = self.with_arguments(jaxpr, large, partial(_evaluate, jaxpr))
+        flat = self.jit(function)
+        if calls_back(jaxpr):
+            around = Around(jaxpr)
+            cut = self.jit(self.with_arguments(jaxpr, large, around.evaluate), keep_unused=True)
+            lower = partial(_cut, around, cut, values)
+        else:
+            lower = partial(_exported, flat, values)
+        result, run = self.stitch(flat, values, lower, jaxpr)
         if not _is_of_arrays(jaxpr):  # JAX before 0.12 lowers no jit in a jit that returns a token
-            return flat(*values)
+            return function(*values)
         content = hashlib.sha256(
             result.module + repr([(*f.ops, f.reason) for f in result.fallbacks]).encode()
         ).hexdigest()
@@ -174,14 +177,27 @@ class Emulated:
         named.__name__ = named.__qualname__ = name
         return self.jit(named)(*values)
 
+    def with_arguments(
+        self, jaxpr: Any, large: dict[int, Any], evaluate: Callable[..., list[Any]]
+    ) -> Callable[..., list[Any]]:
+        """A traced function with its constants `large` as its first arguments: on its way to the
+        kernels and back, a program is written and read several times."""
+
+        def flat(*values: Any) -> list[Any]:
+            given = dict(zip(large, values, strict=False))
+            constants = [given.get(i, value) for i, value in enumerate(jaxpr.consts)]
+            return evaluate(constants, values[len(large) :])
+
+        flat.__name__ = flat.__qualname__ = self.name
+        return flat
+
     def stitch(
-        self, flat: Any, values: list[Any], jaxpr: Any
+        self, flat: Any, values: list[Any], lower: Callable[[], _Lowered], jaxpr: Any
     ) -> tuple[Stitched, Callable[..., Any]]:
         """What was stitched, and the function of `values` to run."""
         import jax
 
         from fusionstitch.compiler import builders
-        from fusionstitch.runtime import emulated_call
 
         device = builders.profile(self.options)
         if (platform := jax.default_backend()) != "cpu":
@@ -196,13 +212,13 @@ class Emulated:
             return self.unstitched(device, why), flat
         if not _is_of_arrays(jaxpr):
             return self.unstitched(device, _NO_ARRAY), flat
-        program = held(lambda: _lowered(flat, values))
+        program = held(lambda: _nested(lower))
         if isinstance(program, Failed) and not isinstance(program.error, StitchError):
-            again = held(lambda: _lowered(flat, values))
+            again = held(lambda: _nested(lower))
             if not isinstance(again, Failed):  # another thread threw the error into this one
                 raise program.error
         if isinstance(program, Failed):
-            if isinstance(held(lambda: _nested(flat.lower, values)), Failed):
+            if isinstance(held(lambda: _nested(lambda: flat.lower(*values))), Failed):
                 raise _Theirs
             return self.unstitched(device, reason(program.error)), flat
         found = apart(lambda: self.stitched(program, device))
@@ -210,23 +226,25 @@ class Emulated:
             if isinstance(found.error, StitchError):
                 raise found.error
             return self.unstitched(device, reason(found.error)), flat
-        result, made = found
-        run = flat if made is None else emulated_call.calling(made)
+        result, run = found
         if (said := left(result)) is not None:
             self.reasons.found.append(said)
-        return result, run
+        return result, flat if run is None else run
 
-    def stitched(self, program: Program, device: Device) -> tuple[Stitched, Exported | None]:
-        """What was stitched, and the program with it, if anything was."""
+    def stitched(
+        self, program: _Lowered, device: Device
+    ) -> tuple[Stitched, Callable[..., Any] | None]:
+        """What was stitched, and the function that runs it, if anything was."""
         from fusionstitch.compiler import builders, core
-        from fusionstitch.runtime import emulated_call
         from fusionstitch.tuning import tuned
 
         with progress.line(self.name) as step:
             known, build = tuned.load(device), builders.emulated(device)
             result = core.stitch(program.hlo, self.options, device, build, step=step, tuned=known)
-        made = emulated_call.edited(program, result.module) if result.stitches else None
-        return result, made
+        if program.left and self.options.fallback == "error":
+            raise StitchError(f"{self.name} could not be stitched: {program.left[0].reason}")
+        result = dataclasses.replace(result, fallbacks=(*result.fallbacks, *program.left))
+        return result, program.running(result.module) if result.stitches else None
 
     def unstitched(self, device: Device, why: str) -> Stitched:
         """A program that is left to XLA."""
@@ -245,17 +263,37 @@ class _Reasons(threading.local):
         self.found: list[tuple[str, str]] = []
 
 
-def _lowered(flat: Any, values: list[Any]) -> Program:
+@dataclass(frozen=True)
+class _Lowered:
+    """A program as HLO, what makes a function of the values of the edited one, and what of it is
+    left to XLA whatever is planned."""
+
+    hlo: bytes
+    running: Callable[[bytes], Callable[..., Any]]
+    left: tuple[Fallback, ...] = ()
+
+
+def _exported(flat: Any, values: list[Any]) -> _Lowered:
     from fusionstitch.runtime import emulated_call
 
-    return _nested(lambda *values: emulated_call.lower(flat, values), values)
+    program = emulated_call.lower(flat, values)
+    return _Lowered(program.hlo, partial(emulated_call.stitched, program))
 
 
-def _nested(lower: Callable[..., T], values: list[Any]) -> T:
+def _cut(around: Around, cut: Any, values: list[Any]) -> _Lowered:
+    """The same around host callbacks, which JAX cannot export."""
+    from fusionstitch.runtime import emulate
+
+    hlo = cut.lower(*values).compiler_ir("hlo").as_serialized_hlo_module_proto()
+    emulate.register()
+    return _Lowered(hlo, around.running, around.left)
+
+
+def _nested(lower: Callable[[], T]) -> T:
     """What `lower` makes of a program, whose inner functions are not stitched by themselves."""
     _nesting.active = True
     try:
-        return lower(*values)
+        return lower()
     finally:
         _nesting.active = False
 
@@ -339,17 +377,11 @@ def _large_constants(jaxpr: Any) -> dict[int, Any]:
     return {i: value for i, value in arrays.items() if value.nbytes >= _LARGE}
 
 
-def _with_arguments(jaxpr: Any, large: dict[int, Any]) -> Callable[..., Any]:
-    """A traced function with its constants `large` as its first arguments: on its way to the
-    kernels and back, a program is written and read several times."""
+def _evaluate(jaxpr: Any, constants: Any, values: Any) -> list[Any]:
     from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-    def flat(*values: Any) -> Any:
-        given = dict(zip(large, values, strict=False))
-        constants = [given.get(i, value) for i, value in enumerate(jaxpr.consts)]
-        return jaxpr_as_fun(ClosedJaxpr(jaxpr.jaxpr, constants))(*values[len(large) :])
-
-    return flat
+    results: list[Any] = jaxpr_as_fun(ClosedJaxpr(jaxpr.jaxpr, constants))(*values)
+    return results
 
 
 def _has_references(jaxpr: Any) -> bool:

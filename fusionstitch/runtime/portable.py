@@ -79,10 +79,11 @@ def _signature(given: tuple[Shape, ...], result: Shape) -> export.Exported:
         made = [jax.numpy.zeros(s.dims, NUMPY_DTYPES[s.dtype]) for s in shapes]
         return tuple(made) if result.is_tuple else made[0]
 
-    return export.export(
-        plain_jit()(zeros, keep_unused=True),
-        disabled_checks=[export.DisabledSafetyCheck.platform()],
-    )(*(jax.ShapeDtypeStruct(s.dims, NUMPY_DTYPES[s.dtype]) for s in given))
+    with jax.enable_x64(True):  # what JAX is configured for may be another thread's
+        return export.export(
+            plain_jit()(zeros, keep_unused=True),
+            disabled_checks=[export.DisabledSafetyCheck.platform()],
+        )(*(jax.ShapeDtypeStruct(s.dims, NUMPY_DTYPES[s.dtype]) for s in given))
 
 
 @functools.cache
