@@ -37,9 +37,12 @@ _CALLS = {
     "remat2": "jaxpr",
 }
 _LOOPS = ("scan", "while")
-_IN_A_LOOP = "A loop runs a host callback, so the emulator leaves the whole loop to XLA."
+_IN_A_LOOP = "A loop runs a host callback, so the emulator leaves it to XLA."
 
-_NO_ARRAY = "Around a host callback, the emulator takes and gives arrays alone."
+_NO_ARRAY = (
+    "It calls back to the host and works on something other than arrays, so the emulator leaves it "
+    "to XLA."
+)
 
 
 def calls_back(jaxpr: Any) -> bool:
