@@ -16,6 +16,7 @@ from fusionstitch.options import Options
 from fusionstitch.roads import behind, recall
 from fusionstitch.roads.recovery import Recovery, jax_runtime_error
 from fusionstitch.roads.road import Find, Jit, Lower, Once, left, name_of, warn
+from fusionstitch.roads.tracebacks import hide_own_frames
 from fusionstitch.roads.variants import variant
 from fusionstitch.trial.asked import asked_of
 from fusionstitch.trial.outcome import ATTEMPTS
@@ -103,13 +104,17 @@ class Cuda:
         if recovery.failed:
             return self.plain(*args, **kwargs)
         try:
-            results = self.jitted(*args, **kwargs)
-        except jax_runtime_error() as error:
-            results = recovery.instead(error, self.jitted, args, kwargs)
-        if recovery.thread.first:
-            results = recovery.waited(results, self.jitted, args, kwargs)
-        if behind.reasons or behind.errors:
-            behind.settle(self.whose, self.tell)
+            try:
+                results = self.jitted(*args, **kwargs)
+            except jax_runtime_error() as error:
+                results = recovery.instead(error, self.jitted, args, kwargs)
+            if recovery.thread.first:
+                results = recovery.waited(results, self.jitted, args, kwargs)
+            if behind.reasons or behind.errors:
+                behind.settle(self.whose, self.tell)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
         return results
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:

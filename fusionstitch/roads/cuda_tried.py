@@ -16,6 +16,7 @@ from fusionstitch.roads.marked_name import marked_name
 from fusionstitch.roads.recovery import jax_runtime_error
 from fusionstitch.roads.road import Find, Jit, Lower, name_of
 from fusionstitch.roads.served import Served
+from fusionstitch.roads.tracebacks import hide_own_frames
 from fusionstitch.roads.tried import Contest, Program, lost, told
 from fusionstitch.roads.variants import (
     NewProgram,
@@ -72,21 +73,24 @@ class CudaTried(Cuda):
         self.served = Served(variants.jit, Statics(fun, keywords))
 
     def call(self, /, *args: Any, **kwargs: Any) -> Any:
+        new = False
         try:
-            results = self.served.call(*args, **kwargs)
-        except NewProgram:
-            new = True
-        except jax_runtime_error() as error:
-            if self.served.kinds == {XLA}:
-                raise
-            new, results = False, self.recovery.instead(error, self.served.call, args, kwargs)
-            self._left()
-        else:
-            new = False
-        if new:  # not inside of `except`: the user's errors are to have no context of ours
-            results = self._new(args, kwargs)
-        if behind.reasons or behind.errors:
-            behind.settle(self.whose, self.tell)
+            try:
+                results = self.served.call(*args, **kwargs)
+            except NewProgram:
+                new = True
+            except jax_runtime_error() as error:
+                if self.served.kinds == {XLA}:
+                    raise
+                results = self.recovery.instead(error, self.served.call, args, kwargs)
+                self._left()
+            if new:  # not inside of `except`: the user's errors are to have no context of ours
+                results = self._new(args, kwargs)
+            if behind.reasons or behind.errors:
+                behind.settle(self.whose, self.tell)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
         return results
 
     def _left(self) -> None:

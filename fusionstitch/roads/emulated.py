@@ -19,6 +19,7 @@ from fusionstitch.options import Options
 from fusionstitch.roads.around import Around, calls_back
 from fusionstitch.roads.recovery import Recovery
 from fusionstitch.roads.road import Find, Jit, Lower, Once, left, name_of, warn
+from fusionstitch.roads.tracebacks import without_own_frames
 from fusionstitch.runtime.apart import apart
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
@@ -85,6 +86,7 @@ class Emulated:
 
         self.jitted = jit(stitched, **keywords)
 
+    @without_own_frames
     def call(self, /, *args: Any, **kwargs: Any) -> Any:
         if _composes(args, kwargs):
             return self.plain(*args, **kwargs)
