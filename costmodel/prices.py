@@ -46,3 +46,6 @@ INTEGER: Mapping[str, float] = {
     "shift-left": 0.25,
     "shift-right-logical": 0.25,
 }
+
+#: Cycles until a result is there: of an operation, a special function, a load of what is near.
+OPERATION, SPECIAL, NEAR = 4, 20, 24

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.expressions import Element, Expr, Integer, Name
 from fusionstitch.codegen.ir.walk import names
+from fusionstitch.costmodel.prices import OPERATION, SPECIAL
 from fusionstitch.costmodel.work import price
 
-#: Cycles until a result is there: of an operation, a special function, a load of what is near.
-OPERATION, SPECIAL, NEAR = 4, 20, 24
 #: A variable, a buffer of shared memory as a whole, or an element of an array by its place as the
 #: text says it.
 Key = tuple[str, Expr | None]

@@ -56,6 +56,7 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.ir.walk import every
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.account_time import path_cycles
+from fusionstitch.costmodel.prices import OPERATION
 
 _MEMORY = {
     Space.INPUT: Memory.INPUT,
@@ -178,7 +179,7 @@ class _Walk(Visits):
             rated = 2 if product and unit == "flops64" else 1
             self.now.compute(unit, rated * self.runs.total)
             self.path.ops += 1
-            time = self.chain.after([time, self.chain.read(key)], chains.OPERATION)
+            time = self.chain.after([time, self.chain.read(key)], OPERATION)
         self.chain.write(key, time)
 
     def fill(self, one: Fill) -> None:

@@ -38,6 +38,7 @@ from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import Scope
 from fusionstitch.codegen.text.expressions import is_approximate
 from fusionstitch.costmodel.account import Path
+from fusionstitch.costmodel.prices import NEAR, OPERATION
 from fusionstitch.costmodel.work import APPROXIMATE, SECTOR_BYTES, price
 from fusionstitch.hlo.graph import FLOATS
 
@@ -130,9 +131,7 @@ class Visits:
         if place:
             self.access(self.now.loads, place, self.address(place, one.at), place.item)
             if place.memory in _NEAR:
-                return self.chain.after(
-                    [time, self.chain.read(chains.key(one.buffer))], chains.NEAR
-                )
+                return self.chain.after([time, self.chain.read(chains.key(one.buffer))], NEAR)
         return time
 
     def load_vector(self, one: LoadVector) -> float:
@@ -141,7 +140,7 @@ class Visits:
             width = bytes_of(one.kind) * one.width
             self.access(self.now.loads, place, self.address(place, one.at), width)
             if place.memory in _NEAR:
-                return self.chain.after([self.chain.read(chains.key(one.buffer))], chains.NEAR)
+                return self.chain.after([self.chain.read(chains.key(one.buffer))], NEAR)
         return self.chain.settled
 
     def arithmetic(self, one: Arithmetic) -> float:
@@ -164,7 +163,7 @@ class Visits:
         if name.endswith("::apply"):
             kind = self.kind(one.arguments[0])
             self.joined(kind, kind.fields, self.runs.total)
-            return self.chain.after(times, chains.OPERATION * kind.fields)
+            return self.chain.after(times, OPERATION * kind.fields)
         if name in _FUNCTIONS:
             time = max(times, default=self.chain.settled)
             for opcode, dtype in _FUNCTIONS[name]:
@@ -185,7 +184,7 @@ class Visits:
             left = self.runs
         times.append(self.expr(one.otherwise))
         self.runs = outer
-        return self.chain.after(times, chains.OPERATION)
+        return self.chain.after(times, OPERATION)
 
     def infix(self, one: Infix) -> float:
         if one.operator == "&&":
@@ -196,7 +195,7 @@ class Visits:
         self.path.ops += len(one.operands) - 1
         self.now.compute("int_ops", (len(one.operands) - 1) * self.runs.total)
         times = [self.expr(operand) for operand in one.operands]
-        return self.chain.after(times, chains.OPERATION * (len(one.operands) - 1))
+        return self.chain.after(times, OPERATION * (len(one.operands) - 1))
 
     def element(self, one: Element) -> float:
         self.kept(1)
