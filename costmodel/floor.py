@@ -1,7 +1,8 @@
 """What a kernel, a component or a whole program cannot go below on a device, whoever compiles it.
 
 The largest of what each unit takes alone, at its peak: DRAM and L2 for the bytes that cross the
-border, each arithmetic unit for its operations, iterations that wait for each other; and a launch.
+border, each arithmetic unit for its operations, and the longest chain of operations that wait for
+each other, iterations of loops among them; and a launch.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from fusionstitch.costmodel.border import border, free_ops
+from fusionstitch.costmodel.chain import chain_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.least_work import iterations, least_units, live, results
-from fusionstitch.costmodel.loop_floor import wait_us
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.graph import Graph, Op, loops_of
 from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Units beside those that compute.
-DRAM, L2, ITERATIONS, LAUNCH = "DRAM", "L2", "iterations", "a launch"
+DRAM, L2, CHAIN, LAUNCH = "DRAM", "L2", "longest chain", "a launch"
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,7 +92,7 @@ def floor_of(
     units = least_units(graph, ops, outputs, device)
     units[DRAM] = (cold + max(0, warm - device.l2_bytes)) / device.dram_bytes_per_s * 1e6
     units[L2] = (cold + warm) / device.l2_bytes_per_s * 1e6
-    units[ITERATIONS] = _waits_us(graph, ops, device)
+    units[CHAIN] = chain_us(ops, device)
     open_ended = any(iterations(loop) is None for op in ops for loop in _loops(op))
     return Floor(device.launch_us, _sorted(units), open_ended)
 
@@ -146,15 +147,3 @@ def _loops(op: Op) -> Iterable[Op]:
     elif op.opcode in ("conditional", "call"):
         for called in op.called:
             yield from loops_of(called)
-
-
-def _waits_us(graph: Graph, ops: Iterable[Op], device: Device) -> float:
-    """The loops that wait for each other, one after the other."""
-    at: dict[Op, float] = {}
-    wanted = set(ops)
-    if not any(op.opcode == "while" for op in wanted):
-        return 0.0
-    for op in graph:
-        own = wait_us(op, device) if op.opcode == "while" and op in wanted else 0.0
-        at[op] = max((at[o] for o in op.operands), default=0.0) + own
-    return max((at[op] for op in wanted), default=0.0)

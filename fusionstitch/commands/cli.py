@@ -1,4 +1,4 @@
-"""The command `fusionstitch`: report, explain, diff, emit, tune, calibrate, doctor, cache."""
+"""The command `fusionstitch`: report, explain, gaps, diff, emit, tune, calibrate, doctor, cache."""
 
 from __future__ import annotations
 
@@ -131,6 +131,17 @@ def command_line() -> argparse.ArgumentParser:
     explain.add_argument("--kernel", metavar="NAME", help="the ops in this kernel")
     _as_json(explain)
     explain.set_defaults(run=_explain)
+
+    gaps = commands.add_parser(
+        "gaps", help="where programs lose most time above what the device could reach, and why"
+    )
+    gaps.add_argument("targets", metavar="TARGET", nargs="+", help=what)
+    gaps.add_argument(
+        "--limit", type=_count, default=20, metavar="N", help="gaps that are listed; default: 20"
+    )
+    _planning(gaps)
+    _as_json(gaps)
+    gaps.set_defaults(run=_gaps)
 
     diff = commands.add_parser("diff", help="what two plans differ in")
     for name in ("before", "after"):
@@ -314,6 +325,36 @@ def _explain(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _gaps(parsed: argparse.Namespace) -> int:
+    from fusionstitch.commands.targets import heard_on_stderr
+    from fusionstitch.reports import gaps, trial
+
+    check_place(parsed.json)
+    planned, failed = [], []
+    for target in parsed.targets:
+        try:
+            with heard_on_stderr():
+                plan = trial.plan(_call(argparse.Namespace(**{**vars(parsed), "target": target})))
+        except Exception as error:  # the other targets have gaps, too
+            logger.debug("planning %s failed", target, exc_info=True)
+            failed.append(error)
+            say(f"fusionstitch: {target}: {error}", "stderr")
+            continue
+        planned.append((_workload(target), plan))
+    found = gaps.gaps(planned)
+    if parsed.json is not None:
+        write_json(parsed.json, found.to_dict(parsed.limit))
+    elif planned:
+        say(found.text(parsed.limit))
+    return _exit_code(failed)
+
+
+def _exit_code(failed: Sequence[Exception]) -> int:
+    """That of a command some of whose targets failed."""
+    expected = all(isinstance(error, FusionStitchError) for error in failed)
+    return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
+
+
 def _diff(parsed: argparse.Namespace) -> int:
     from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports import differences, sides, trial
@@ -414,8 +455,7 @@ def _tune(parsed: argparse.Namespace) -> int:
         count = export_results(parsed.export, device)
         stream = "stderr" if parsed.json == STDOUT else "stdout"
         say(f"{count} results for {device} in {parsed.export}", stream)
-    expected = all(isinstance(error, FusionStitchError) for error in failed)
-    return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
+    return _exit_code(failed)
 
 
 def _calibrate(parsed: argparse.Namespace) -> int:

@@ -240,7 +240,7 @@ class _Told:
                 return replace(named, reason=why, xla=self.xla.get(op.id))
         if self.free >> op.id & 1:
             return replace(named, reason=FREE)
-        turned_down = sorted(self.rejected.get(op.id, ()), key=_promise, reverse=True)
+        turned_down = sorted(self.rejected.get(op.id, ()), key=promise, reverse=True)
         # what is said of a loop says more than that XLA keeps `while` for itself
         refused = [one for rule in ("loop", "op") for one in turned_down if one.rule == rule]
         if not turned_down:
@@ -265,7 +265,7 @@ def _candidate(one: Rejected) -> Candidate:
     return Candidate(one.rule, one.bits.bit_count(), one.reason, dict(one.facts))
 
 
-def _promise(one: Rejected) -> float:
+def promise(one: Rejected) -> float:
     """What a candidate would have won by the last that was found out about it, microseconds."""
     facts = dict(one.facts)
     for won, against in (

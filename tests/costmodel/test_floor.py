@@ -156,8 +156,8 @@ def test_iterations_wait_for_each_other() -> None:
     floor = program_floor(lowered(program, shaped(64)), H200)
     # a multiplication whose sum comes with it, and an exponential
     chain = 1000 * (OPERATION + SPECIAL) / H200.cycles_per_us
-    assert unit(floor, "iterations") == pytest.approx(chain, rel=0.01)
-    assert floor.bound_by == "iterations"
+    assert unit(floor, "longest chain") == pytest.approx(chain, rel=0.01)
+    assert floor.bound_by == "longest chain"
     assert not floor.at_least
 
 
@@ -169,9 +169,9 @@ def test_sums_of_all_values_wait_for_all() -> None:
     of_all = lowered(lambda x: program(x, jnp.sum), shaped(64, 4096))
     apart, together = (program_floor(graph, H200) for graph in (along_rows, of_all))
     barrier = 100 * PRICES.barriers / H200.cycles_per_us
-    assert unit(apart, "iterations") > barrier
+    assert unit(apart, "longest chain") > barrier
     # a block alone computes for too long: several meet
-    assert unit(together, "iterations") > unit(apart, "iterations") + barrier
+    assert unit(together, "longest chain") > unit(apart, "longest chain") + barrier
 
 
 def test_what_no_iteration_changes_is_computed_once() -> None:
@@ -192,6 +192,23 @@ def test_the_data_ends_a_loop() -> None:
         return lax.while_loop(lambda x: x.sum() < 100, lambda x: x * 2, x)
 
     assert program_floor(lowered(program, shaped(64)), H200).at_least
+
+
+def test_loops_in_and_after_each_other_add_up() -> None:
+    def halves(n: int, x: jax.Array) -> jax.Array:
+        return lax.fori_loop(0, n, lambda i, x: jnp.sin(x), x)
+
+    def nested(x: jax.Array) -> jax.Array:
+        return lax.fori_loop(0, 20, lambda i, x: halves(30, x), x)
+
+    programs = (lambda x: halves(600, x), lambda x: halves(400, jnp.exp(halves(200, x))), nested)
+    once, twice, inside = (
+        unit(program_floor(lowered(program, shaped(64)), H200), "longest chain")
+        for program in programs
+    )
+    assert once == pytest.approx(600 * SPECIAL / H200.cycles_per_us)
+    assert twice == pytest.approx(601 * SPECIAL / H200.cycles_per_us)
+    assert inside == pytest.approx(once, rel=0.01)
 
 
 def test_more_iterations_take_longer() -> None:

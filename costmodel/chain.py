@@ -1,11 +1,11 @@
-"""What the iterations of a loop cannot go below, however many threads there are: they wait for each
-other, along the longest chain of operations from a carried value to the next.
+"""What operations take that wait for each other, however many threads there are: the longest chain,
+in loops from a carried value to the next, iteration by iteration.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from fusionstitch.costmodel.account_time import PRICES
 from fusionstitch.costmodel.devices import Device
@@ -111,9 +111,9 @@ def _passed(
     return [at[op] for op in given]
 
 
-def _cycles(graph: Graph, device: Device) -> Weight:
-    """Cycles until the result of an op of `graph` is there, once that of an operand is."""
-    called = {op: _called_cycles(op, device) for op in graph if op.opcode in RUN}
+def _cycles(ops: Iterable[Op], device: Device) -> Weight:
+    """Cycles until the result of one of `ops` is there, once that of an operand is."""
+    called = {op: _called_cycles(op, device) for op in ops if op.opcode in RUN}
 
     def cycles(op: Op, behind: Op) -> float:
         if op in called:
@@ -139,6 +139,21 @@ def chain_cycles(graph: Graph, device: Device) -> float:
     """The longest chain of operations of a graph that runs once, with all iterations of loops."""
     start = [0.0] * max([1, *(len(op.shape.elements) for op in graph.parameters)])
     return max(_passed(live(graph), results(graph), start, _cycles(graph, device)), default=0.0)
+
+
+def chain_us(ops: Collection[Op], device: Device) -> float:
+    """Microseconds of the longest chain of `ops` (topological)."""
+    weight = _cycles(ops, device)
+    at: dict[Op, float] = {}
+    for op in ops:
+        at[op] = max((at.get(o, 0.0) + weight(op, o) for o in _behind(op)), default=0.0)
+    return max(at.values(), default=0.0) / device.cycles_per_us
+
+
+def _behind(op: Op) -> Iterable[Op]:
+    """What an op reads, through tuples."""
+    for operand in op.operands:
+        yield from _behind(operand) if operand.opcode == "tuple" else (operand,)
 
 
 def joined_values(op: Op) -> int:
