@@ -16,6 +16,7 @@ from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
 from fusionstitch.reports.answers import Answer, Answers, Candidate
 from fusionstitch.reports.explain import chosen_lines, number_text
+from fusionstitch.reports.floors import floors, pattern_floor
 from fusionstitch.reports.lines import shortened, source_lines
 from fusionstitch.reports.looped import loops_of
 from fusionstitch.reports.modelled import modelled_times
@@ -39,7 +40,8 @@ def answered(stitched: Stitched, question: Question) -> str:
         if held and name not in told and question.tells(name):
             told.add(name)
             whole = question.names(name)
-            lines += ["", *chosen_lines(numbers[id(one.chosen)], one.chosen, one, whole)]
+            floor = pattern_floor(one.chosen.pattern, stitched)
+            lines += ["", *chosen_lines(numbers[id(one.chosen)], one.chosen, one, floor, whole)]
             if (often := runs[id(one.chosen)]) != 1:
                 lines.append(f"    runs {often} times a call: times are those of one")
             lines += _listed(held)
@@ -116,8 +118,9 @@ def to_dict(stitched: Stitched, question: Question) -> dict[str, Any]:
         "device": stitched.device.name,
         "modelled_us": modelled_us,
         "modelled_xla_us": xla_us,
+        "floor_us": floors(stitched, stitched.given).to_dict(),
         "ops": [_op(answer) for answer in found],
-        "kernels": [_kernel(one, runs[id(one.chosen)]) for one in ours],
+        "kernels": [_kernel(one, runs[id(one.chosen)], stitched) for one in ours],
         "fallbacks": [{"ops": list(f.ops), "reason": f.reason} for f in stitched.fallbacks],
     }
 
@@ -143,7 +146,7 @@ def _op(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _kernel(one: Stitch, runs: int) -> dict[str, Any]:
+def _kernel(one: Stitch, runs: int, stitched: Stitched) -> dict[str, Any]:
     chosen, loops = one.chosen, loops_of(one.kernel)
     return {
         "name": one.kernel.name,
@@ -156,6 +159,7 @@ def _kernel(one: Stitch, runs: int) -> dict[str, Any]:
         "xla_us": chosen.xla_us,
         "xla_source": chosen.xla_source,
         "wins_us": chosen.wins_us,
+        "floor_us": pattern_floor(chosen.pattern, stitched).us,
         "measured_us": chosen.measured and dataclasses.asdict(chosen.measured),
         "compared_us": plain(dict(one.kernel.facts).get(COMPARED)),
         "template": one.kernel.template,

@@ -8,15 +8,19 @@ from fusionstitch.codegen.drafts import COMPARED
 from fusionstitch.compiler import override
 from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
 from fusionstitch.costmodel.xla_truth import MODELLED
+from fusionstitch.costmodel.floor import Floor
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
 from fusionstitch.hlo.graph import Op
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
+from fusionstitch.reports.floors import floors, parts, pattern_floor
+from fusionstitch.reports.gaps import LEAST_US, part_lines
 from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.looped import loop_lines, loops_of
 from fusionstitch.reports.seen import dearest, told_of
+from fusionstitch.reports.modelled import modelled_times
 from fusionstitch.supported import jax_version
 
 #: Ops, source lines and lines of the template shown per pattern; the rest is counted.
@@ -24,6 +28,8 @@ _SHOWN_OPS = 12
 _SHOWN_LINES = 4
 _SHOWN_TEMPLATE = 40
 _SHOWN_REJECTED = 40
+#: Parts of the program that lose most above their floors.
+_SHOWN_PARTS = 10
 
 NOTHING = (
     "Nothing was stitched: the program ran through jax.jit alone (no GPU in use).\n"
@@ -48,14 +54,36 @@ def explain(stitched: Stitched | None) -> str:
     carried = {id(one.chosen): one for one in stitched.stitches}
     repeats = counting.runs_of(stitched.plans)
     for plan in stitched.plans:
-        lines += ["", *_plan(plan, repeats.get(plan.program, 0), carried)]
+        lines += ["", *_plan(plan, repeats.get(plan.program, 0), carried, stitched)]
+    if lost := list(_lost(stitched)):
+        lines += ["", *lost]
     if stitched.fallbacks:
         lines += ["", "left to XLA although planned:"]
         lines += [f"  {_fallback(fallback)}" for fallback in stitched.fallbacks]
     return "\n".join(lines)
 
 
-def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
+def _lost(stitched: Stitched) -> Iterable[str]:
+    """What the program cannot go below, and the parts that are furthest above it."""
+    if not stitched.plans:
+        return
+    found = floors(stitched, stitched.given)
+    xla_us, ours_us = modelled_times(stitched)
+    over = [found.priced.over(us) for us in (xla_us, ours_us)]
+    if None in over:
+        return
+    yield (
+        f"floor {found.whole.us:.1f} us, bound by {found.whole.bound_by}: modelled at "
+        f"{over[0]:.2f} times that under XLA, {over[1]:.2f} times stitched"
+    )
+    lost = [part for part in parts(stitched) if part.lost_us > LEAST_US]
+    for part in lost[:_SHOWN_PARTS]:
+        yield from (f"  {line}" for line in part_lines(part))
+    if len(lost) > _SHOWN_PARTS:
+        yield f"  and {len(lost) - _SHOWN_PARTS} parts that lose less"
+
+
+def _plan(plan: Plan, runs: int, carried: dict[int, Stitch], stitched: Stitched) -> Iterable[str]:
     stats = plan.stats
     times = "" if runs == 1 else f", in each of {runs} runs a call"
     yield (
@@ -67,7 +95,8 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
         f"solved, {plan.cuts} cycle cuts{'' if stats.optimal else ', not proven optimal'}"
     )
     for number, chosen in enumerate(plan.chosen):
-        yield from chosen_lines(number, chosen, carried.get(id(chosen)))
+        floor = pattern_floor(chosen.pattern, stitched)
+        yield from chosen_lines(number, chosen, carried.get(id(chosen)), floor)
     reasons: dict[str, list[Rejected]] = {}
     covered = {op for chosen in plan.chosen for op in chosen.pattern.ops}
     for rejected in plan.rejected:
@@ -83,10 +112,10 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch]) -> Iterable[str]:
 
 
 def chosen_lines(
-    number: int, chosen: Chosen, stitch: Stitch | None, whole: bool = False
+    number: int, chosen: Chosen, stitch: Stitch | None, floor: Floor, whole: bool = False
 ) -> Iterable[str]:
-    """A chosen pattern: its kernel, what it wins, its ops, lines and template, of which the `whole`
-    may be asked for."""
+    """A chosen pattern: its kernel, what it wins, its floor, ops, lines and template, of which the
+    `whole` may be asked for."""
     pattern, facts = chosen.pattern, chosen.facts
     kernel = stitch.kernel.name if stitch else "not carried out, see below"
     threads, shared = facts.account.threads, facts.account.shared_bytes
@@ -98,6 +127,9 @@ def chosen_lines(
         f"    wins {chosen.wins_us:.2f} us: modelled {chosen.modelled_us:.2f} us against "
         f"{chosen.spared_us:.2f} us of XLA{_as(chosen.xla_source)}; found by {pattern.rule}"
     )
+    if (over := floor.over(chosen.modelled_us)) is not None:
+        least = f"floor {floor.us:.2f} us, bound by {floor.bound_by}"
+        yield f"    {least}: modelled at {over:.2f} times that"
     if (found := chosen.measured) is not None:
         beside = f", with {found.patterns - 1} more" if found.patterns > 1 else ""
         yield (

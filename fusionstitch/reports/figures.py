@@ -36,6 +36,12 @@ class Figures:
         fallbacks: what was left to XLA although planned, a dict for each: `ops`, `reason`
         modelled_xla_us: the model's time of XLA's program, in microseconds
         max_rel_error_xla: as `max_rel_error`, of XLA's own code
+        floor_us: what the program cannot go below on the device, whoever compiles it: "total", what
+            it is "bound_by", the time of each unit alone ("units"), "priced" for the ops that
+            modelled times are of, and whether it is "at_least" so much, as the data decides how
+            often a loop iterates
+        over_floor: how many times its floor a call takes by "xla", "fusionstitch": `time_us` over
+            "total" where it was `measured`, else the modelled times over "priced"
         notes: what to know when reading the rest
     """
 
@@ -57,6 +63,8 @@ class Figures:
     fallbacks: tuple[dict[str, Any], ...]
     modelled_xla_us: float = 0.0
     max_rel_error_xla: float | None = None
+    floor_us: dict[str, Any] | None = None
+    over_floor: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fusionstitch.costmodel.floor import Floor, floor_of, program_floor
 from fusionstitch.costmodel.least_work import iterations, live
@@ -87,6 +87,25 @@ class Floors:
     whole: Floor
     priced: Floor
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "total": self.whole.us,
+            "priced": self.priced.us,
+            "bound_by": self.whole.bound_by,
+            "units": dict(self.whole.units),
+            "at_least": self.whole.at_least,
+        }
+
+    def over(
+        self, measured: tuple[float | None, float | None], modelled: tuple[float, float]
+    ) -> dict[str, Any]:
+        """How many times the floor XLA and we take, by what was measured if both were."""
+        is_measured = None not in measured
+        floor, times = (self.whole, measured) if is_measured else (self.priced, modelled)
+        xla, ours = map(floor.over, times)
+        return {"xla": xla, "fusionstitch": ours, "measured": is_measured}
+
 
 def floors(stitched: Stitched, module: bytes) -> Floors:
     """Those of a stitched program; `module` is what was lowered, for one that was not planned."""
@@ -144,6 +163,11 @@ class _Parts:
         self.plan, self.stitched, self.runs = plan, stitched, runs
         self.graph, self.device = plan.program, stitched.device
         self.by_name = {op.name: op.id for op in self.graph}
+        #: candidates that were turned down, by the names of their ops
+        self.rejected: dict[str, list[Rejected]] = {}
+        for one in plan.rejected:
+            for i in ids(one.bits):
+                self.rejected.setdefault(plan.graph.ops[i].name, []).append(one)
 
     def all(self) -> Iterator[Part]:
         xla = [(unit, unit.bits) for unit in units.under_xla(self.graph, self.device)]
@@ -216,11 +240,7 @@ class _Parts:
         for fallback in self.stitched.fallbacks:
             if not fallback.ops or given & set(fallback.ops):
                 return fallback.reason
-        turned_down = [
-            one
-            for one in self.plan.rejected
-            if any(op.name in given for op in (self.plan.graph.ops[i] for i in ids(one.bits)))
-        ]
+        turned_down = [one for name in sorted(given) for one in self.rejected.get(name, ())]
         if not turned_down:
             return ALONE
         return max(turned_down, key=lambda one: _weight(one, len(given))).reason

@@ -133,6 +133,7 @@ def report_call(call: Call, name: str = "") -> Report:
 def report_trial(trial: Trial) -> Report:
     """The report of a trial."""
     from fusionstitch.reports import counting
+    from fusionstitch.reports.floors import floors
     from fusionstitch.reports.lines import source_lines
     from fusionstitch.reports.modelled import modelled_counts, modelled_times
     from fusionstitch.reports.seen import told_of
@@ -146,7 +147,7 @@ def report_trial(trial: Trial) -> Report:
         "fusionstitch": ours.kernels if trial.kernels is None else trial.kernels,
     }
     xla_us, modelled_us = modelled_times(stitched)
-    timings = stitched.timings
+    timings, found = stitched.timings, floors(stitched, trial.module)
     return Report(
         workload=trial.name,
         device=stitched.device.name,
@@ -185,6 +186,8 @@ def report_trial(trial: Trial) -> Report:
         fallbacks=tuple({"ops": list(f.ops), "reason": f.reason} for f in stitched.fallbacks),
         modelled_xla_us=xla_us,
         max_rel_error_xla=trial.error_xla,
+        floor_us=found.to_dict(),
+        over_floor=found.over((trial.xla_us, trial.stitched_us), (xla_us, modelled_us)),
         notes=(*trial.notes, *told_of(stitched.truth)),
         trial=trial,
     )
@@ -209,6 +212,7 @@ def _plain(value: Any) -> Any:
 def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
     from fusionstitch.plan.scores import kind_of_pattern
     from fusionstitch.reports import counting
+    from fusionstitch.reports.floors import pattern_floor
     from fusionstitch.reports.lines import source_lines
 
     repeats = counting.runs_of(stitched.plans)
@@ -224,6 +228,7 @@ def _patterns(stitched: Stitched) -> list[dict[str, Any]]:
             "wins_us": runs[id(one.chosen)] * one.chosen.wins_us,
             "modelled_us": runs[id(one.chosen)] * one.chosen.modelled_us,
             "xla_us": runs[id(one.chosen)] * one.chosen.xla_us,
+            "floor_us": runs[id(one.chosen)] * pattern_floor(one.chosen.pattern, stitched).us,
             "xla_source": one.chosen.xla_source,
             "measured_us": one.chosen.measured and dataclasses.asdict(one.chosen.measured),
             "kernel": one.kernel.name,

@@ -10,6 +10,8 @@ from fusionstitch.reports.figures import Figures
 from fusionstitch.reports.memory import TOLERANCE_BYTES
 
 _MAX_PATTERNS = 20
+#: Microseconds from which on a unit is named.
+_LEAST_US = 0.05
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 
 
@@ -26,6 +28,8 @@ def text(report: Figures) -> str:
     ]
     if report.speedup_vs_xla is not None:
         lines.append(f"faster              {report.speedup_vs_xla:.2f} times XLA")
+    if floor := floor_line(report):
+        lines.append(f"floor               {floor}")
     lines.append(f"error               {error_text(report)}")
     lines.append(f"compile time        {compile_text(report)}")
     lines += ["", *_patterns(report)]
@@ -73,6 +77,7 @@ def comparison(report: Figures) -> list[tuple[str, ...]]:
             *(str(kernels[side]) for side in _SIDES),
         ),
         ("modelled time", "", _us(report.modelled_xla_us), _us(report.modelled_us)),
+        *_over_floor(report),
         ("traffic", size(traffic["unfused"]), "", size(traffic["fusionstitch"])),
     ]
     if measured:
@@ -83,6 +88,26 @@ def comparison(report: Figures) -> list[tuple[str, ...]]:
     if memory["xla"] is not None and memory["fusionstitch"] is not None:
         rows.append(("device memory", "", size(memory["xla"]), size(memory["fusionstitch"])))
     return rows
+
+
+def _over_floor(report: Figures) -> list[tuple[str, ...]]:
+    """How far both sides are above what the device allows."""
+    found = report.over_floor
+    if found is None or found["xla"] is None:
+        return []
+    name = "time over the floor" if found["measured"] else "modelled over floor"
+    return [(name, "", *(f"{found[side]:.2f} times" for side in ("xla", "fusionstitch")))]
+
+
+def floor_line(report: Figures) -> str:
+    """The floor and what each unit takes alone; empty for a program that computes nothing."""
+    found = report.floor_us
+    if not found or not found["total"]:
+        return ""
+    shown = [f"{unit} {us:.1f}" for unit, us in found["units"].items() if us >= _LEAST_US]
+    least = "at least " if found["at_least"] else ""
+    units = f" ({', '.join(shown)} us alone)" if shown else ""
+    return f"{least}{found['total']:.1f} us, bound by {found['bound_by']}{units}"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

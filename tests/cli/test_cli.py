@@ -67,8 +67,8 @@ KEYS = {
     "traffic_bytes": ["unfused", "fusionstitch"],
     "patterns": [
         *("id", "kind", "ops", "scope", "runs", "score_us", "wins_us", "modelled_us", "xla_us"),
-        *("xla_source", "measured_us", "kernel", "source", "template", "shared_bytes"),
-        "registers",
+        *("xla_source", "floor_us", "measured_us", "kernel", "source", "template"),
+        *("shared_bytes", "registers"),
     ],
     "rejected": ["ops", "source", "reason"],
     "max_rel_error": None,
@@ -77,6 +77,8 @@ KEYS = {
     "fallbacks": ["ops", "reason"],
     "modelled_xla_us": None,
     "max_rel_error_xla": None,
+    "floor_us": ["total", "priced", "bound_by", "units", "at_least"],
+    "over_floor": ["xla", "fusionstitch", "measured"],
     "notes": None,
 }
 

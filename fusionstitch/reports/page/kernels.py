@@ -11,6 +11,7 @@ from fusionstitch.costmodel.occupancy import blocks_per_sm
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
+from fusionstitch.reports.floors import pattern_floor
 from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.page import assembly
 from fusionstitch.reports.page.highlight import coloured
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from fusionstitch.codegen.kernel import Kernel
     from fusionstitch.codegen.snapshots.snapshots import Drawn
-    from fusionstitch.compiler.stitched import Stitch
+    from fusionstitch.compiler.stitched import Stitch, Stitched
     from fusionstitch.costmodel.devices import Device
     from fusionstitch.reports.trial import Trial
 
@@ -48,7 +49,7 @@ def kernels(trial: Trial, step: Callable[[str], None]) -> list[dict[str, Any]]:
     for one in stitched.stitches:
         uses.setdefault(one.kernel.name, []).append(one)
     entries = {
-        name: _numbers(own, [runs[id(one.chosen)] for one in own], stitched.device)
+        name: _numbers(own, [runs[id(one.chosen)] for one in own], stitched)
         for name, own in uses.items()
     }
     longest = sorted(entries, key=lambda name: -entries[name]["modelled_us"])[:MOST_DRAWN]
@@ -59,7 +60,7 @@ def kernels(trial: Trial, step: Callable[[str], None]) -> list[dict[str, Any]]:
     return list(entries.values())
 
 
-def _numbers(uses: Sequence[Stitch], runs: Sequence[int], device: Device) -> dict[str, Any]:
+def _numbers(uses: Sequence[Stitch], runs: Sequence[int], stitched: Stitched) -> dict[str, Any]:
     """All uses of a kernel together; modelled times are those of a call."""
     first = uses[0]
     kernel, facts = first.kernel, first.chosen.facts
@@ -68,6 +69,7 @@ def _numbers(uses: Sequence[Stitch], runs: Sequence[int], device: Device) -> dic
     registers = resources.registers if resources else facts.account.registers
     chosen = [(one.chosen, n) for one, n in zip(uses, runs, strict=True)]
     measured = [c.measured for c, _ in chosen if c.measured is not None]
+    floors = [pattern_floor(c.pattern, stitched) for c, _ in chosen]
     return {
         "name": kernel.name,
         "kind": kind_of_pattern(first.chosen.pattern.ops),
@@ -84,9 +86,11 @@ def _numbers(uses: Sequence[Stitch], runs: Sequence[int], device: Device) -> dic
         "registers": registers,
         "registers_built": resources is not None,
         "spilled_bytes": resources.spill_store_bytes if resources else None,
-        "occupancy": occupancy(device, kernel, registers),
+        "occupancy": occupancy(stitched.device, kernel, registers),
         "modelled_us": sum(n * c.modelled_us for c, n in chosen),
         "xla_us": sum(n * c.spared_us for c, n in chosen),
+        "floor_us": sum(n * floor.us for floor, (_, n) in zip(floors, chosen, strict=True)),
+        "bound_by": floors[0].bound_by,
         "measured_us": [measured[0].ours_us, measured[0].xla_us] if measured else None,
         "bytes": work.bytes,
         "l2_bytes": work.l2_bytes,

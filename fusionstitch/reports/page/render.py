@@ -17,6 +17,7 @@ import jinja2
 
 from fusionstitch.compiler.progress import silent
 from fusionstitch.reports import timeline
+from fusionstitch.reports.gaps import gaps
 from fusionstitch.reports.modelled import modelled_counts, modelled_times
 from fusionstitch.reports.page import graphs, kernels, lanes, places, rejections, roofline
 from fusionstitch.reports.text import BACKENDS, all_notes, compile_text, error_text
@@ -32,6 +33,8 @@ SCRIPTS = (
     *("dom.js", "tabs.js", "arrange.js", "paint.js", "graph.js", "details.js", "search.js"),
     *("code.js", "memory.js", "kernels.js", "rejected.js", "timeline.js", "main.js"),
 )
+#: Parts of the program of which the summary says what they lose.
+MOST_LOST = 20
 STYLES = ("colours.css", "page.css", "graph.css", "tables.css")
 
 
@@ -54,6 +57,7 @@ def page(report: Figures, trial: Trial | None, step: Callable[[str], None] = sil
         "texts": [],
         "rejected": [],
         "roofline": None,
+        "lost": [],
         "lanes": [],
         "passes": [],
         "xla_bytes": None,
@@ -80,6 +84,7 @@ def _of_trial(trial: Trial, step: Callable[[str], None]) -> dict[str, Any]:
         "texts": texts,
         "rejected": turned_down,
         "roofline": roofline.roofline(stitched),
+        "lost": [gap.to_dict() for gap in gaps([("", stitched)]).gaps[:MOST_LOST]],
         "lanes": [
             lanes.lane("XLA alone", xla, whole, counts[0].kernels, times[0]),
             lanes.lane("fusionstitch", ours, whole, counts[1].kernels, times[1]),

@@ -80,6 +80,10 @@ function numbersOf(kernel, number) {
       `${micros(kernel.modelled_us)} against ${micros(kernel.xla_us)}, wins ${micros(saved)}`,
     ],
     [
+      "Floor, of a call",
+      `${micros(kernel.floor_us)}, bound by ${kernel.bound_by}`,
+    ],
+    [
       "Measured",
       kernel.measured_us
         ? `${micros(kernel.measured_us[0])} against ${micros(kernel.measured_us[1])}`
