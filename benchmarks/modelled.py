@@ -9,6 +9,7 @@ from fusionstitch.costmodel.work import op_work
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
+from fusionstitch.reports.floors import floors
 from fusionstitch.reports.modelled import modelled_counts
 
 
@@ -47,7 +48,8 @@ def _kernel(one: Stitch) -> dict[str, Any]:
 
 def counts(module: bytes, found: Stitched | None) -> dict[str, Any]:
     """Ops, FLOPs, and kernels and DRAM bytes per call by the model, of the lowered `module` (a
-    HloModuleProto) run op by op, under XLA, and as it was stitched."""
+    HloModuleProto) run op by op, under XLA, and as it was stitched; and the microseconds that a
+    call cannot go below on the device, None where nothing was planned for one."""
     program = counting.entry(module)
     unfused = counting.unfused(program)
     both = modelled_counts(found) if found else (None, None)
@@ -55,6 +57,7 @@ def counts(module: bytes, found: Stitched | None) -> dict[str, Any]:
     return {
         "ops": counting.ops(program),
         "flops": _flops(program),
+        "floor_us": floors(found, module).whole.us if found else None,
         "modelled": {
             name: {"kernels": count.kernels, "bytes": count.bytes}
             for name, count in sides.items()

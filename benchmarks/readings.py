@@ -115,6 +115,13 @@ def of_ceiling(row: Row, side: str, copy_bytes_per_s: float | None) -> float | N
     return size / (us * 1e-6) / copy_bytes_per_s if us and size and copy_bytes_per_s else None
 
 
+def over_floor(row: Row, side: str) -> float | None:
+    """How many times what the device allows a call takes on the GPU; None for a run of before rows
+    had their floors."""
+    us, floor = gpu(row, side), row.get("floor_us")
+    return us / floor if us and floor else None
+
+
 def mean(values: Sequence[float | None]) -> float | None:
     """The geometric mean of the values there are."""
     found = [value for value in values if value]

@@ -26,6 +26,7 @@ from benchmarks.readings import (
     mean,
     megabytes,
     of_ceiling,
+    over_floor,
     passes,
     percent,
     plain,
@@ -83,6 +84,38 @@ def times_table(rows: Sequence[Row]) -> list[str]:
     means = [_mean(rows, gpu, side) for side in sides]
     ratios = ["op by op / fs", "XLA / fs", "Inductor / fs"]
     return table([*head, *ratios], [*body, ["geometric mean", *4 * [""], *means]])
+
+
+def floors_table(rows: Sequence[Row]) -> list[str]:
+    """GPU time per call over what the device allows, and below it XLA's over ours."""
+    rows = [row for row in rows if row.get("floor_us")]
+    body = [
+        [
+            row["target"],
+            us(row["floor_us"]),
+            *(fixed(over_floor(row, side)) for side in ("xla", OURS)),
+            fixed(ratio(row, gpu)),
+        ]
+        for row in rows
+    ]
+    head = ["workload", "floor us", "GPU time over the floor: XLA", "fs", "XLA / fs"]
+    means = [mean([over_floor(row, side) for row in rows]) for side in ("xla", OURS)]
+    last = ["geometric mean", "", *map(fixed, means), _mean(rows, gpu, "xla")]
+    return table(head, [*body, last])
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """Ours over the floor beside XLA over ours, the geometric means of the programs of which both
+    are known; empty where none is."""
+    known = [row for row in rows if over_floor(row, OURS) and over_floor(row, "xla")]
+    if not known:
+        return ""
+    ours, xla = (fixed(mean([over_floor(row, side) for row in known])) for side in (OURS, "xla"))
+    programs = "1 program" if len(known) == 1 else f"{len(known)} programs"
+    return (
+        f"GPU time of {programs}: fusionstitch takes {ours} times the floor, XLA {xla} times; "
+        f"XLA / fusionstitch is {_mean(known, gpu, 'xla')} (geometric means)."
+    )
 
 
 def wall_table(rows: Sequence[Row]) -> list[str]:
@@ -255,7 +288,9 @@ def markdown(results: dict[str, Any]) -> str:
     copy = results["method"].get("copy_bytes_per_s")
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     copied = f"; a copy inside the GPU moves {copy / 1e12:.2f} TB/s" if copy else ""
+    above = headline(rows)
     sections = {
+        **({"Over the floor": floors_table(rows)} if above else {}),
         "Kernels per call": kernels_table(rows),
         "GPU time per call": times_table(rows),
         "Wall time per call": wall_table(rows),
@@ -270,6 +305,7 @@ def markdown(results: dict[str, Any]) -> str:
     parts = [
         f"{machine['gpu']}, driver {machine['driver']}, {packages}; {machine['date']}; "
         f"commit {machine['commit']}; `{results['command']}`{copied}.",
+        *([above] if above else []),
     ]
     for title, lines in sections.items():
         parts += [f"### {title}", "\n".join(lines)]

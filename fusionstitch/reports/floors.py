@@ -270,10 +270,14 @@ class _Parts:
         )
 
 
-def _weight(one: Rejected, size: int) -> tuple[bool, float, int]:
-    """What is said of loops and of ops says more than what is said of patterns; of these the most
-    promising says most."""
-    return one.rule in ("loop", "op"), promise(one), min(len(one.ops), size)
+#: What is said of a loop says more than what is said of an op, and that more than what is said of a
+#: pattern.
+_TELLING = {"loop": 2, "op": 1}
+
+
+def _weight(one: Rejected, size: int) -> tuple[int, float, int]:
+    """How much a reason tells; of patterns that of the most promising one tells most."""
+    return _TELLING.get(one.rule, 0), promise(one), min(len(one.ops), size)
 
 
 def _loop_us(loop: Op, stitched: Stitched) -> tuple[float, float]:

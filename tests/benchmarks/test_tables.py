@@ -195,3 +195,17 @@ def test_tables_of_an_earlier_commit_follow(tmp_path: Path) -> None:
     assert "lorenz" not in first
     tables.main([newest, str(page)])
     assert page.read_text() == f"{first}"
+
+
+def test_floors_where_rows_have_them() -> None:
+    win, loss = {**WIN, "floor_us": 8.0}, {**LOSS, "floor_us": 2.0}
+    results = {**RECORDED, "rows": [win, loss, FAILED]}
+    page = tables.markdown(results)
+    assert (
+        "GPU time of 2 programs: fusionstitch takes 7.91 times the floor, XLA 10.00 times; XLA / "
+        "fusionstitch is 1.26 (geometric means)." in page
+    )
+    assert "| softmax.py:rows | 8.0 | 5.00 | 1.25 | 4.00 |" in page
+    assert "| lorenz.py:scan | 2.0 | 20.00 | 50.00 | 0.40 |" in page
+    # an old run says nothing of floors
+    assert "floor" not in tables.markdown({**RECORDED, "rows": [WIN, LOSS, FAILED]})

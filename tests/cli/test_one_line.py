@@ -16,6 +16,7 @@ from fusionstitch.commands import cli
 COMMANDS = {
     "report": ["report", "TARGET"],
     "explain": ["explain", "TARGET"],
+    "gaps": ["gaps", "TARGET"],
     "diff": ["diff", "TARGET", "TARGET"],
     "emit": ["emit", "TARGET", "-o", "FOLDER"],
     "tune": ["tune", "TARGET"],
