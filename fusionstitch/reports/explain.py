@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from fusionstitch.codegen.drafts import COMPARED
 from fusionstitch.compiler import override
 from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
-from fusionstitch.costmodel.xla_truth import MODELLED
 from fusionstitch.costmodel.floor import Floor
+from fusionstitch.costmodel.xla_truth import MODELLED
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.brief import count
 from fusionstitch.hlo.graph import Op
@@ -19,8 +19,8 @@ from fusionstitch.reports.floors import floors, parts, pattern_floor
 from fusionstitch.reports.gaps import LEAST_US, part_lines
 from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.looped import loop_lines, loops_of
-from fusionstitch.reports.seen import dearest, told_of
 from fusionstitch.reports.modelled import modelled_times
+from fusionstitch.reports.seen import dearest, told_of
 from fusionstitch.supported import jax_version
 
 #: Ops, source lines and lines of the template shown per pattern; the rest is counted.
