@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusionstitch.costmodel.least_work import RUN, handed_on, iterations, live
+from fusionstitch.costmodel.least_work import RUN, handed_on, iterations, live, results
 from fusionstitch.costmodel.work import READS_PART, computed_elements, needed_bytes
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import ITEM_BYTES, Graph, Op, of_graph
@@ -129,9 +129,9 @@ def _read_inside(loop: Op, element: int, trips: int | None, same: bool) -> int:
 def _is_written_over(loop: Op, element: int, trips: int | None) -> bool:
     """Whether iterations write a whole element, part by part, and never read it."""
     body = loop.called[1]
-    if body.root.opcode != "tuple" or trips is None:
+    if trips is None:
         return False
-    made = body.root.operands[element]
+    made = results(body)[element]
     if made.opcode != "dynamic-update-slice" or carried(made.operands[0]) != element:
         return False
     alone = len(body.users[made.operands[0].id]) == 1

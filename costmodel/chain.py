@@ -23,11 +23,15 @@ from fusionstitch.costmodel.prices import OPERATION, SPECIAL
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 from fusionstitch.hlo.trips import carried
+from fusionstitch.hlo.tuples import resolved
 
 #: Iterations that are walked; the others are like the later half of these.
 WALKED = 8
 #: Values that a thread joins on its own, and a warp with the registers that its lanes have.
 OF_A_THREAD, OF_A_WARP = 8, 1024
+
+#: Ops whose results do not depend on the order in which values are joined, but for rounding.
+JOINED_IN_ANY_ORDER = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 
 #: What an op adds to the longest chain that ends in it, behind one of its operands.
 Weight = Callable[[Op, Op], float]
@@ -80,13 +84,20 @@ def _iteration_units(loop: Op, device: Device) -> dict[str, float]:
 
 
 def longest(loop: Op, trips: int, weight: Weight) -> float:
-    """The weight of the longest chain through `trips` iterations of a loop."""
+    """The weight of the longest chain through `trips` iterations of a loop. What is only added to,
+    or the like, waits for nothing: such parts can be joined in any order."""
     body = loop.called[1]
     ops, given = live(body), results(body)
+    sums = {op: i for i, op in enumerate(given) if op.opcode in JOINED_IN_ANY_ORDER}
+
+    def weigh(op: Op, behind: Op) -> float:
+        joined = op in sums and carried(behind) == sums[op]
+        return 0.0 if joined else weight(op, behind)
+
     state = [0.0] * len(given)
     lengths = [0.0]
     for _ in range(min(trips, WALKED)):
-        state = _passed(ops, given, state, weight)
+        state = _passed(ops, given, state, weigh)
         lengths.append(max(state, default=0.0))
     if trips <= WALKED:
         return lengths[-1]
@@ -107,7 +118,7 @@ def _passed(
         elif element is not None:
             at[op] = state[element]
         else:
-            at[op] = max((at[o] + weight(op, o) for o in op.operands), default=0.0)
+            at[op] = max((at[o] + weight(op, o) for o in _behind(op)), default=0.0)
     return [at[op] for op in given]
 
 
@@ -152,6 +163,9 @@ def chain_us(ops: Collection[Op], device: Device) -> float:
 
 def _behind(op: Op) -> Iterable[Op]:
     """What an op reads, through tuples."""
+    if (inside := resolved(op)) is not op:
+        yield inside
+        return
     for operand in op.operands:
         yield from _behind(operand) if operand.opcode == "tuple" else (operand,)
 

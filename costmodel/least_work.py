@@ -16,6 +16,7 @@ from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, Graph, Op, of_graph
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.trips import carried, counted
+from fusionstitch.hlo.tuples import resolved
 
 #: The units that compute, by the names that reports show.
 F32, F64, INTEGER, SPECIAL, TENSOR = "f32", "f64", "integers", "special functions", "tensor cores"
@@ -187,7 +188,8 @@ def live(graph: Graph) -> list[Op]:
 
 def results(graph: Graph) -> tuple[Op, ...]:
     """The values that a graph gives."""
-    return graph.root.operands if graph.root.opcode == "tuple" else (graph.root,)
+    given = graph.root.operands if graph.root.opcode == "tuple" else (graph.root,)
+    return tuple(map(resolved, given))
 
 
 def handed_on(loop: Op) -> frozenset[int]:

@@ -161,6 +161,15 @@ def test_iterations_wait_for_each_other() -> None:
     assert not floor.at_least
 
 
+def test_iterations_that_only_count_and_add_do_not_wait() -> None:
+    def program(xs: jax.Array) -> Any:
+        return lax.scan(lambda total, x: (total + jnp.exp(x), jnp.sin(x)), xs[0], xs)
+
+    floor = program_floor(lowered(program, shaped(10_000, 64)), H200)
+    assert unit(floor, "longest chain") < 0.1
+    assert floor.bound_by == "DRAM"
+
+
 def test_sums_of_all_values_wait_for_all() -> None:
     def program(x: jax.Array, scale: Any) -> jax.Array:
         return lax.fori_loop(0, 100, lambda i, x: x * scale(x), x)
