@@ -273,5 +273,5 @@ def test_a_page_of_a_program_with_nothing_to_stitch() -> None:
 def test_the_summary_says_how_far_above_the_floor(report: Report, page: str) -> None:
     assert report.over_floor is not None
     assert "Time over the floor, modelled" in page
-    assert f"{report.over_floor['xla']:.2f}× under XLA; floor" in page
+    assert f">{report.over_floor['fusionstitch']:.2f}" in page
     assert "What is lost above the floor" in page
