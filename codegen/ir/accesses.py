@@ -134,40 +134,9 @@ class Access:
         return Barrier(self.among, self.threads) if same else None
 
 
-@dataclass(frozen=True)
-class Past:
-    """An access, and the widest barrier behind it of those that do not settle it for good."""
-
-    access: Access
-    behind: Barrier | None = None
-
-    def __hash__(self) -> int:
-        return self._number
-
-    @cached_property
-    def _number(self) -> int:
-        return hash((self.access, self.behind))
-
-    def settles(self, needed: Barrier) -> bool:
-        """Whether the barrier that must lie behind it is there."""
-        return self.behind is not None and covers(self.behind, needed)
-
-    def met(self, barrier: Barrier) -> Past | None:
-        """The same behind a barrier; None if nothing can come too early any more."""
-        shared = not self.access.area.buffer
-        among = Scope.CLUSTER if shared else self.access.area.among
-        if _RANK[barrier.scope] >= _RANK[among]:
-            return None
-        if not shared or (self.behind is not None and covers(self.behind, barrier)):
-            return self
-        if barrier.scope is Scope.TEAM and barrier.threads != self.access.threads:
-            return self  # others than those that it is for
-        return Past(self.access, barrier)
-
-
-#: What was accessed since the last barriers, in that order: no text may depend on hashes.
-Pending = dict[Past, None]
-NOTHING: Pending = {}
+def spans(scope: Scope, other: Scope) -> bool:
+    """Whether all that meet in a scope do so in another."""
+    return _RANK[scope] >= _RANK[other]
 
 
 def covers(one: Barrier, other: Barrier) -> bool:
@@ -175,30 +144,6 @@ def covers(one: Barrier, other: Barrier) -> bool:
     if one.scope is other.scope:
         return one.threads == other.threads
     return _RANK[one.scope] > _RANK[other.scope]
-
-
-def behind(pending: Pending, barrier: Barrier, clustered: bool) -> Pending:
-    """What is pending behind a barrier. Only in a kernel of clusters can an access to shared memory
-    still be of interest that all threads of the block are done with."""
-    done = barrier.scope is Scope.BLOCK and not clustered
-    kept = (p for p in pending if not (done and not p.access.area.buffer))
-    return {met: None for p in kept if (met := p.met(barrier)) is not None}
-
-
-def conflict(pending: Pending, access: Access) -> tuple[Barrier, Access] | None:
-    """The widest barrier that is missing before an access, and what it has to wait for first."""
-    found: tuple[Barrier, Access] | None = None
-    writes, area = access.writes, access.area
-    for past in pending:
-        before = past.access
-        if not (writes or before.writes) or area.buffer != before.area.buffer:
-            continue  # as most of them are
-        barrier = access.needs(before)
-        if barrier is None or past.settles(barrier):
-            continue
-        if found is None or (covers(barrier, found[0]) and barrier != found[0]):
-            found = barrier, past.access
-    return found
 
 
 def is_pointer(one: Let) -> bool:

@@ -13,20 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from fusionstitch.codegen.ir.accesses import (
-    NOTHING,
     Access,
     Accesses,
     Area,
-    Past,
-    Pending,
-    behind,
-    conflict,
     is_pointer,
 )
 from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
 from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.ownership import Ownership
+from fusionstitch.codegen.ir.pending import NOTHING, Past, Pending
+from fusionstitch.codegen.ir.readers import read_in
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Branch,
@@ -137,8 +134,9 @@ class Hazards:
 
 def _global_areas(kernel: Lowered) -> dict[str, Area]:
     among = Scope.BLOCK if kernel.grid == 1 else Scope.GRID
+    read = read_in(kernel)
     buffers = (b.name for b in kernel.buffers if b.space in _SHARED_BY_THE_GRID)
-    found = {name: Area(buffer=name, among=among) for name in buffers}
+    found = {name: Area(buffer=name, among=among) for name in buffers if name in read}
     for one in kernel.buffers:
         if one.by is not None:
             found[one.name] = found[one.by.output] = Area(buffer=one.by.output, among=one.by.among)
@@ -188,7 +186,7 @@ class _Walk:
     #: whether barriers are added outside of what is walked through, if at all
     closed: bool = False
     #: what is pending where threads leave the innermost loop
-    left: Pending = field(default_factory=dict)
+    left: Pending = NOTHING
 
     def body(self, body: Body, pending: Pending, here: Alike) -> Pending:
         frame, way, place = self.frame, self.way, self.place
@@ -201,7 +199,7 @@ class _Walk:
             one = body[number]
             met = now.pending
             if number in added:
-                met = behind(met, added[number], self.clustered)
+                met = met.behind(added[number], self.clustered)
             if id(one) in self.quiet:
                 now = now if met is now.pending else Before(met, now.here)
                 number += 1
@@ -226,7 +224,7 @@ class _Walk:
             number, now = number + 1, Before(pending, here)
         self.frame, self.way, self.place = frame, way, place
         if number in added:
-            return behind(now.pending, added[number], self.clustered)
+            return now.pending.behind(added[number], self.clustered)
         return now.pending
 
     def statement(self, one: Statement, pending: Pending, here: Alike) -> Pending:
@@ -234,18 +232,18 @@ class _Walk:
         inside = _INSIDE.get(type(one))
         if inside is None:
             return self.within(one, pending, here)
-        before = self.frame, here, tuple(pending)
+        before = self.frame, here, pending
         known = self.known.ends.setdefault(id(one), {}).get(before)
         if known is not None:
             found, left = known
-            self.left = self.left | left
+            self.left = self.left.or_else(left)
             return found
         outer, others, faults = self.inside, self.left, len(self.found or ())
-        self.known.around[id(one)], self.inside, self.left = outer, id(one), {}
+        self.known.around[id(one)], self.inside, self.left = outer, id(one), NOTHING
         try:
             found = self.within(one, pending, here)
         finally:
-            left, self.inside, self.left = self.left, outer, others | self.left
+            left, self.inside, self.left = self.left, outer, others.or_else(self.left)
         if len(self.found or ()) == faults:
             self.known.ends.setdefault(id(one), {})[before] = found, left
         exprs, statements = inside(one)
@@ -282,31 +280,31 @@ class _Walk:
         for event in known:
             pending = self.event(event, pending, one)
         if isinstance(one, Leave):
-            self.left = self.left | pending
+            self.left = self.left.or_else(pending)
         return pending
 
     def swapped(self, one: Swap, pending: Pending) -> Pending:
         """What is pending where two buffers have changed names: it is known by the others now."""
-        found: Pending = {}
-        for past in pending:
+
+        def renamed(past: Past) -> Past:
             access = self.accesses.swapped(one, past.access)
             if self.placing is not None and access != past.access:
                 self.ways.setdefault(access, {}).update(self.ways.get(past.access, {}))
-            found[replace(past, access=access)] = None
-        return found
+            return replace(past, access=access)
+
+        return pending.changed(renamed)
 
     def event(self, event: Access | Barrier, pending: Pending, at: Statement) -> Pending:
         if isinstance(event, Barrier):
-            return behind(pending, event, self.clustered)
-        while (found := conflict(pending, event)) is not None:
+            return pending.behind(event, self.clustered)
+        while (found := pending.conflict(event)) is not None:
             if self.found is None:  # no variable holds it, or its traceback would hold itself
                 raise Missing(found[0], event, found[1], at)
             self.found.append(Missing(found[0], event, found[1], at))
-            pending = behind(pending, found[0], self.clustered)
+            pending = pending.behind(found[0], self.clustered)
         if self.placing is not None:
             self.note_way(event)
-        past = Past(event)
-        return pending if past in pending else {**pending, past: None}
+        return pending.and_then(event)
 
     def note_way(self, access: Access) -> None:
         self.ways.setdefault(access, {})[self.place] = self.way
@@ -331,11 +329,11 @@ class _Walk:
             here &= self.agreement.turns(one)
             if not closed:
                 self.carried(one.body, here)
-        self.closed, self.left = True, {}
+        self.closed, self.left = True, NOTHING
         try:
             once = self.body(one.body, pending, here)
-            again = once if once.keys() <= pending.keys() else self.body(one.body, once, here)
-            return pending | once | again | self.left
+            again = once if pending.holds(once) else self.body(one.body, once, here)
+            return functools.reduce(Pending.or_else, (pending, once, again, self.left))
         finally:
             self.closed, self.left = closed, outer
 
@@ -386,7 +384,7 @@ class _Walk:
             passed += [(condition, False) for condition, _ in asked]
         if not any(other.condition is None for other in one.others):
             ends.append(pending)
-        return functools.reduce(_either, ends)
+        return functools.reduce(Pending.or_else, ends)
 
     def call(self, one: Call, pending: Pending, here: Alike) -> Pending:
         """A function of the kernel's own: barriers inside of it are for all of its calls."""
@@ -403,11 +401,6 @@ class _Walk:
         for access in inner.ways:
             self.note_way(access)
         return pending
-
-
-def _either(one: Pending, other: Pending) -> Pending:
-    """What is pending behind one of two ways."""
-    return one if one is other else one | other
 
 
 _NO_BARRIERS: Mapping[int, Barrier] = {}
