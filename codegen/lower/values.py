@@ -50,6 +50,11 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: What gives a value after it has been sent each value that it asks for.
 Task = Generator[tuple[Op, Indices], Any, Placed]
+#: Values that are written for one at most, those included that it is made of. An op inlined at many
+#: places is written at each: a scan over 50 elements by halves has 90 ops and thousands of values,
+#: whose text takes compilers as long as that of as many ops (`MOST_OPS` of codegen/decisions.py).
+MOST_VALUES = 2000
+TOO_LONG = f"Its text of more than {MOST_VALUES} values would take too long to compile: split it."
 #: Starts of a sum that are more than nothing: zero and -0 add up to zero.
 _SIGNING = ("0.0f", "0.0")
 
@@ -63,6 +68,8 @@ class Values:
         self.numerics, self.tables = numerics, tables
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
+        #: how many values were computed so far
+        self.written = 0
 
     def value(self, op: Op, index: Indices) -> Expr:
         return self.placed(op, index)[0]
@@ -79,12 +86,15 @@ class Values:
         """What `task` gives, once what it waits for is done: a stack of our own, since chains of
         ops are longer than Python's."""
         waiting = [task]
+        most = self.written + MOST_VALUES
         given: Placed | None = None
         raised: Exception | None = None
         while True:
             try:
                 wanted = waiting[-1].throw(raised) if raised else waiting[-1].send(given)
                 waiting.append(self._placing(*wanted))
+                if self.written > most:
+                    raise CodegenError(TOO_LONG)
                 given = raised = None
             except StopIteration as end:
                 waiting.pop()
@@ -145,6 +155,7 @@ class Values:
         return replace(place, name=found[0].name)
 
     def _computing(self, op: Op, index: Indices) -> Task:
+        self.written += 1
         if op.opcode == "constant":
             return self._constant(op, index)
         if op.opcode == "iota":
