@@ -116,7 +116,7 @@ def floors(stitched: Stitched, module: bytes) -> Floors:
     graph, device = stitched.plans[-1].program, stitched.device
     given = donated(stitched.given or module)
     unpriced = 0
-    for unit in units.under_xla(graph, device):
+    for unit in units.under_xla(graph, stitched):
         unpriced |= unit.bits if unit.kind == units.OTHER and unit.us is None else 0
     bits = sum(1 << op.id for op in live(graph)) & ~unpriced
     return Floors(program_floor(graph, device, given), floor_of(graph, bits, device, donated=given))
@@ -170,7 +170,7 @@ class _Parts:
                 self.rejected.setdefault(plan.graph.ops[i].name, []).append(one)
 
     def all(self) -> Iterator[Part]:
-        xla = [(unit, unit.bits) for unit in units.under_xla(self.graph, self.device)]
+        xla = [(unit, unit.bits) for unit in units.under_xla(self.graph, self.stitched)]
         ours = [
             (unit, self.bits(units.members(self.plan.graph, unit)))
             for unit in units.stitched(self.plan, self.stitched)
