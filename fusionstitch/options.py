@@ -55,6 +55,12 @@ class Options:
         fallback: "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
         numerics: "default" may skip an intermediate rounding to bf16 or f16, as XLA does on
             GPUs; "strict" keeps each; "fast" allows approximate functions
+        trial: "copies" runs each new program on a GPU as XLA compiles it and stitched, in turns, on
+            copies of its arguments, before its first call returns, and has the faster one serve
+            this and every later call. Nothing is tried that has side effects, under other scorers
+            than "guarded" and "measured", in programs of several processes, while a profiler
+            records, or where the copies have no room. "calls" has the first 28 calls of a program
+            with side effects be its trial: the two take turns. "off" takes plans as they are
         templates: how to schedule patterns, instead of by default or as tuning found: texts of
             templates by the name of a pattern's kernel, as `fusionstitch emit` writes them
         device: profile to plan for, such as "h200", or the path of its JSON file; None: that of

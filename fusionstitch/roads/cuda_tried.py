@@ -69,7 +69,7 @@ class CudaTried(Cuda):
         variants = _Variants(fun, jit, keywords, prepared.token)
         own = variants.jit(XLA, free=True)
         super().__init__(fun, own, jit, keywords, options, prepared)
-        self.variants, self.own = variants, own
+        self.variants, self.own, self.options = variants, own, options
         self.served = Served(variants.jit, Statics(fun, keywords))
 
     def call(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -102,37 +102,43 @@ class CudaTried(Cuda):
         """The first run of a program, after it was decided who serves it."""
         if under_a_trace((args, kwargs)) or is_op_by_op():
             return self.jitted(*args, **kwargs)
-        kind = self._serving(args, kwargs)
-        self.served.add(args, kwargs, kind)
+        serving = self._serving(args, kwargs)
+        if isinstance(serving, str):
+            self.served.add(args, kwargs, serving)
+            run = self.served.jit(serving)
+        else:
+            with tracing():
+                run = self.served.take_turns(args, kwargs, serving.in_turns)
         self._left()
         self.served.forget_losers()
         with tracing():
-            jitted = self.served.jit(kind)
-            if kind == XLA:
-                return jitted(*args, **kwargs)
+            if serving == XLA:
+                return run(*args, **kwargs)
             self.recovery.tracing()
-            results = self.recovery.call(jitted, args, kwargs)
+            results = self.recovery.call(run, args, kwargs)
         self._left()
         return results
 
-    def _serving(self, args: Any, kwargs: Any) -> str:
-        """Who serves the program of a call: as is known, or as a trial shows."""
+    def _serving(self, args: Any, kwargs: Any) -> str | Program:
+        """Who serves the program of a call: as is known, or as a trial shows; the program itself
+        where its own calls are the trial."""
         jit = self.served.jit
         with tracing():
             traced = jit(XLA).trace(*args, **kwargs)
             text = traced.lower().as_text()
-        key = self._key(text, {})
-        if (found := outcome.known(key)) is not None:
-            return found.serves
-        if not (verdict := triable.program(traced.jaxpr.effects, text)):
-            logger.info("%s is not tried: %s", self.name, verdict.reason)
-            return DIRECT
         program = self._program(
             compile=lambda kind: jit(kind).trace(*args, **kwargs).lower().compile(),
             run=lambda kind, _: jit(kind),
-            key=key,
+            key=self._key(text, {}),
         )
-        return program.tried(args, kwargs, self.variants.donates, text).serves
+        if (found := outcome.known(program.key)) is not None:
+            return found.serves
+        if verdict := triable.program(traced.jaxpr.effects, text):
+            return program.tried(args, kwargs, self.variants.donates, text).serves
+        if self.options.trial == "calls":
+            return program
+        logger.info("%s is not tried: %s", self.name, verdict.reason)
+        return DIRECT
 
     def _program(
         self,

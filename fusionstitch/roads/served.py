@@ -22,6 +22,7 @@ class Served:
         self._make, self._statics = make, statics
         self._jits: dict[str, Any] = {}
         self._kinds: dict[Hashable, str] = {}
+        self._turns: dict[Hashable, Callable[..., Any]] = {}
         self.call: Callable[..., Any] = _nothing_yet
 
     def jit(self, kind: str) -> Any:
@@ -32,9 +33,25 @@ class Served:
 
     def add(self, args: Any, kwargs: Any, kind: str) -> None:
         """Has `kind` serve the program of these arguments."""
-        self._kinds[self._described(args, kwargs)] = kind
-        kinds = set(self._kinds.values())
-        self.call = self.jit(kind) if len(kinds) == 1 else self._dispatch
+        self._serve(self._described(args, kwargs), kind)
+
+    def take_turns(
+        self, args: Any, kwargs: Any, turns: Callable[[Callable[[str], None]], Any]
+    ) -> Any:
+        """Has `turns` serve that program until it tells what it is given who does; returns what
+        serves now."""
+        program = self._described(args, kwargs)
+        found = turns(lambda kind: self._serve(program, kind))
+        if program not in self._kinds:
+            self._turns[program] = found
+            self.call = self._dispatch
+        return found
+
+    def _serve(self, program: Hashable, kind: str) -> None:
+        self._kinds[program] = kind
+        self._turns.pop(program, None)
+        alone = len(self.kinds) == 1 and not self._turns
+        self.call = self.jit(kind) if alone else self._dispatch
 
     @property
     def kinds(self) -> set[str]:
@@ -42,7 +59,9 @@ class Served:
         return set(self._kinds.values())
 
     def forget_losers(self) -> None:
-        """Lets go of what serves nothing."""
+        """Lets go of what serves nothing, once nobody takes turns."""
+        if self._turns:
+            return
         for kind in self._jits.keys() - self.kinds:
             self._jits.pop(kind).clear_cache()
 
@@ -51,6 +70,7 @@ class Served:
         for jit in self._jits.values():
             jit.clear_cache()
         self._kinds.clear()
+        self._turns.clear()
         self.call = _nothing_yet
 
     def cache_size(self) -> int:
@@ -58,8 +78,10 @@ class Served:
         return sum(self._jits[kind]._cache_size() for kind in self.kinds)
 
     def _dispatch(self, /, *args: Any, **kwargs: Any) -> Any:
-        kind = self._kinds.get(self._described(args, kwargs))
-        if kind is None:
+        program = self._described(args, kwargs)
+        if (turns := self._turns.get(program)) is not None:
+            return turns(*args, **kwargs)
+        if (kind := self._kinds.get(program)) is None:
             raise NewProgram
         return self._jits[kind](*args, **kwargs)
 

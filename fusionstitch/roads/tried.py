@@ -17,13 +17,13 @@ from fusionstitch.roads.variants import tracing
 from fusionstitch.runtime import xla_pass
 from fusionstitch.trial import outcome, triable
 from fusionstitch.trial.asked import Asked, on_trial
-from fusionstitch.trial.outcome import DIRECT, XLA, Outcome
+from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA, Outcome
 from fusionstitch.trial.runs import Runs
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.costmodel.devices import Device
-    from fusionstitch.trial.sides import Clock
+    from fusionstitch.trial.sides import Clock, Times
     from fusionstitch.trial.trial import Attempt, Baseline
 
 logger = logging.getLogger(__name__)
@@ -91,6 +91,23 @@ class Program:
             outcome.keep(self.key, found)
             logger.info("%s: %s (%.2f s)", self.name, found.reason, time.perf_counter() - began)
             return found
+
+    def in_turns(self, serve: Callable[[str], None]) -> Callable[..., Any]:
+        """What serves it while its own calls are the trial; `serve` is told who does after that."""
+        from fusionstitch.trial.turns import Turns
+
+        attempt = self.attempt(ATTEMPTS[0])
+        theirs = self.run(XLA, self.compile(XLA))
+        if not attempt.stitched:
+            serve(XLA)
+            return theirs
+
+        def decided(times: Times) -> None:
+            kind = ATTEMPTS[0] if times.won else XLA
+            outcome.keep(self.key, Outcome.of(kind, (times,), attempt.program))
+            serve(kind)
+
+        return Turns(attempt.call, theirs, decided)
 
     def _xla(self) -> Baseline:
         from fusionstitch.costmodel.xla_truth import XlaTruth, truth_of

@@ -44,6 +44,17 @@ class Outcome:
     program: str = ""
     program_us: float | None = None
 
+    @classmethod
+    def of(
+        cls, serves: str, times: tuple[Times, ...], program: str, program_us: float | None = None
+    ) -> Outcome:
+        """That of attempts with these times: the last one won, or all have lost."""
+        if serves == XLA:
+            reason = f"Stitched it is no faster than XLA's: {times[0]}."
+        else:
+            reason = f"Stitched it is faster: {times[-1]}."
+        return cls(serves, reason, times, program, program_us)
+
     def __repr__(self) -> str:
         return brief(f"Outcome: {self.serves} serves. {self.reason}")
 

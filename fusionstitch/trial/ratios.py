@@ -7,10 +7,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Ours is better, or worse, where the interval of XLA's time over ours lies beyond these.
-BETTER, WORSE = 1.01, 0.98
-#: What a single pair of runs proves: each ratio may be off by so much.
-_SINGLE = 0.05
+#: Ours is better where XLA's time over ours is proven to be above 1 and likely to be above the
+#: first, and may be worse where it is likely to be below the second.
+BETTER, WORSE = 1.01, 0.99
+#: By how much the ratio of a single pair of runs may be off.
+SINGLE = 0.05
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,19 @@ class Ratio:
     high: float
 
     @property
+    def of_one(self) -> Ratio:
+        """The same where it is of a single pair, of which no interval follows."""
+        return Ratio(self.median, self.median * (1 - SINGLE), self.median * (1 + SINGLE))
+
+    @property
     def better(self) -> bool:
         """Whether ours is faster beyond noise."""
         return self.low > 1.0 and self.median > BETTER
 
     @property
     def worse(self) -> bool:
-        """Whether ours is slower beyond noise."""
-        return self.high < WORSE
+        """Whether ours may be slower: by the median, as a loss need not be proven."""
+        return self.median < WORSE
 
     def __str__(self) -> str:
         return f"{self.median:.3f} ({self.low:.3f} to {self.high:.3f})"
@@ -41,8 +47,6 @@ def ratio(theirs: Sequence[float], ours: Sequence[float]) -> Ratio:
     supposes nothing of how times scatter; below six pairs it spans all of them."""
     each = sorted(their / max(our, 1e-9) for their, our in zip(theirs, ours, strict=True))
     middle = statistics.median(each)
-    if len(each) == 1:
-        return Ratio(middle, middle * (1 - _SINGLE), middle * (1 + _SINGLE))
     skipped = _skipped(len(each))
     return Ratio(middle, each[skipped], each[-1 - skipped])
 

@@ -67,7 +67,7 @@ class Times:
 
     @property
     def won(self) -> bool:
-        """Whether ours is faster beyond noise by one clock, and slower by none."""
+        """Whether ours is faster beyond noise by one clock, and likely slower by none."""
         ratios = [one for one in (self.span, self.wall) if one is not None]
         return any(one.better for one in ratios) and not any(one.worse for one in ratios)
 
@@ -125,15 +125,28 @@ def timed(
             for side in order:
                 made = runs.calls((ours, theirs)[side], calls[which])
                 found[which][side].append(clock.us(made))
-    walls, spans = found[0], found.get(1)
+    times = wall_times(*found[0])
+    if span is None:
+        return times
+    ours_us, theirs_us = found[1]
+    return dataclasses.replace(
+        times,
+        span_us=statistics.median(ours_us),
+        xla_span_us=statistics.median(theirs_us),
+        span=_ratio(ours_us, theirs_us),
+    )
+
+
+def wall_times(ours: Sequence[float], theirs: Sequence[float]) -> Times:
+    """Times of which only the host's are known: microseconds of pairs of runs."""
     return Times(
-        span_us=statistics.median(spans[0]) if spans else None,
-        xla_span_us=statistics.median(spans[1]) if spans else None,
-        wall_us=statistics.median(walls[0]),
-        xla_wall_us=statistics.median(walls[1]),
-        span=ratio(spans[1], spans[0]) if spans else None,
-        wall=ratio(walls[1], walls[0]),
-        rounds=rounds,
+        span_us=None,
+        xla_span_us=None,
+        wall_us=statistics.median(ours),
+        xla_wall_us=statistics.median(theirs),
+        span=None,
+        wall=_ratio(ours, theirs),
+        rounds=len(ours),
     )
 
 
@@ -146,3 +159,8 @@ def _shared_out(each_s: float, most_s: float, most: Sequence[int]) -> tuple[int,
         return max(1, int(runs / len(most))), [1] * len(most)
     part = min(1.0, runs / ROUNDS / sum(most))
     return ROUNDS, [max(1, int(part * calls)) for calls in most]
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    found = ratio(theirs, ours)
+    return found if len(ours) > 1 else found.of_one

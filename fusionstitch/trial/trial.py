@@ -106,13 +106,11 @@ class Trial:
             heard.append(times)
             logger.info("%s: %s", kind, times)
             if times.won:
-                reason = f"Stitched it is faster: {times}."
-                return Outcome(kind, reason, tuple(heard), found.program, alone_us)
+                return Outcome.of(kind, tuple(heard), found.program, alone_us)
             asked.instead = halved(found.planned) if found.planned is not None else None
             if asked.instead is None:
                 break
-        reason = f"Stitched it is no faster than XLA's: {heard[0]}."
-        return Outcome(XLA, reason, tuple(heard), program, alone_us)
+        return Outcome.of(XLA, tuple(heard), program, alone_us)
 
     def _tried(
         self, kind: str, theirs: Callable[..., Any], each_s: float, most_s: float

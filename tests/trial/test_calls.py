@@ -15,7 +15,7 @@ import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.roads.cuda import Cuda
 from fusionstitch.roads.cuda_tried import CudaTried
-from fusionstitch.trial import fewer, outcome, trial
+from fusionstitch.trial import fewer, outcome, trial, turns
 from tests.trial.conftest import Stage, kinds, options
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((8, 12), np.float32))
@@ -152,6 +152,42 @@ def test_programs_with_effects_run_once_a_call(stage: Stage) -> None:
     assert len(seen) == 3
     assert not stage.timed
     assert kinds(jitted) == {"direct"}
+
+
+@pytest.mark.parametrize(("us", "kind"), [(5.0, "c0"), (20.0, "xla")])
+def test_programs_with_effects_take_turns_on_real_calls_if_that_is_asked_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, us: float, kind: str
+) -> None:
+    seen: list[float] = []
+    stage.us = {"xla": 10.0, "c0": us}
+
+    def told(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
+        return mixed(x)
+
+    jitted = fs.jit(told, options=options(trial="calls"))
+    monkeypatch.setattr(turns, "time", Ticking(stage))
+    for number in range(2 * turns.CALLS + 3):
+        assert (jitted(X) == jax.jit(mixed)(X)).all()
+        jax.effects_barrier()
+        assert len(seen) == number + 1
+    assert kinds(jitted) == {kind}
+    assert jitted(X[:4]).shape == (4, 12)  # another program takes turns of its own
+    assert jitted(X).shape == X.shape
+
+
+class Ticking:
+    """The host's clock, by which calls take what a stage says, in turns."""
+
+    def __init__(self, stage: Stage):
+        self.stage, self.now, self.readings = stage, 0.0, 0
+
+    def perf_counter(self) -> float:
+        self.readings += 1
+        if self.readings % 2 == 0:
+            kind = "c0" if self.readings % 4 == 2 else "xla"
+            self.now += self.stage.us[kind] / 1e6
+        return self.now
 
 
 def test_nothing_is_tried_inside_of_a_trace(stage: Stage) -> None:
