@@ -84,7 +84,7 @@ class Program:
             runs = Runs(args, kwargs, donates)
             began = time.perf_counter()
             try:
-                found = Trial(self._xla, self.attempt, runs, self._clock(runs)).hold(asked)
+                found = Trial(self._xla, self.attempt, runs).hold(asked)
             except AttemptFailed as failed:
                 self.refuse(failed.why, failed.error)
                 return Outcome(XLA, failed.why)
@@ -121,7 +121,7 @@ class Program:
             text = compiled.as_text()
             return truth_of(text if len(text) <= MOST_TEXT else "", span_us, self.device)
 
-        return Baseline(self.run(XLA, compiled), size, truth)
+        return Baseline(self.run(XLA, compiled), size, self._clock(compiled), truth)
 
     def _attempt(self, kind: str) -> Attempt:
         from fusionstitch.trial.trial import Attempt
@@ -146,14 +146,16 @@ class Program:
         keys = events[-1].keys if events else xla_pass.keys_in(compiled.as_text())
         return Attempt(self.run(kind, compiled), bool(keys), planned, program, find)
 
-    def _clock(self, runs: Runs) -> Clock | None:
-        """What reads spans, for programs of one device."""
+    def _clock(self, compiled: Any) -> Clock | None:
+        """What reads spans of an executable, if that runs on one device."""
         from fusionstitch.measure.spans import spans
 
-        if len(runs.devices) != 1:
+        # shardings would be put into the user's classes, which may take nothing but arrays
+        devices = compiled.runtime_executable().local_devices()
+        if len(devices) > 1:
             return None
         try:
-            return spans(self.device, runs.devices[0])
+            return spans(self.device, devices[0])
         except MeasureError as error:
             logger.info("%s is timed by the host alone: %s", self.name, error)
             return None

@@ -40,11 +40,13 @@ class Baseline:
     Attributes:
         call: how it is called
         size: bytes of its results and of what it computes on the way
+        span: reads spans on its device; None where nothing can, or it has several
         truth: what its kernels take, from the span of a run in microseconds
     """
 
     call: Callable[..., Any]
     size: int
+    span: Clock | None
     truth: Callable[[float], XlaTruth | None]
 
 
@@ -75,13 +77,11 @@ class Trial:
         xla: compiles the program as XLA has it
         attempt: compiles a stitched one under the mark of an attempt
         runs: the user's arguments
-        span: reads spans on the device; None where nothing can
     """
 
     xla: Callable[[], Baseline]
     attempt: Callable[[str], Attempt]
     runs: Runs
-    span: Clock | None
 
     def hold(self, asked: Asked) -> Outcome:
         """Who serves the program. Raises what XLA's side raises, and AttemptFailed where that of an
@@ -93,13 +93,13 @@ class Trial:
             return Outcome(DIRECT, verdict.reason)
         most_s = max(LEAST_S, COMPILE_SHARE * compile_s)
         each_s = warmed(theirs, self.runs, most_s)
-        alone_us = self._alone_us(theirs, each_s)
+        alone_us = self._alone_us(baseline, each_s)
         if alone_us is not None:
             asked.truth = functools.partial(baseline.truth, alone_us)
         heard: list[Times] = []
         program = ""
         for kind in ATTEMPTS:
-            found, times = self._tried(kind, theirs, each_s, most_s)
+            found, times = self._tried(kind, baseline, each_s, most_s)
             program = program or found.program
             if times is None:
                 return Outcome(XLA, NOTHING, (), program, alone_us)
@@ -113,7 +113,7 @@ class Trial:
         return Outcome.of(XLA, tuple(heard), program, alone_us)
 
     def _tried(
-        self, kind: str, theirs: Callable[..., Any], each_s: float, most_s: float
+        self, kind: str, baseline: Baseline, each_s: float, most_s: float
     ) -> tuple[Attempt, Times | None]:
         """An attempt, and its times beside XLA's where anything is stitched in it."""
         import jax
@@ -128,10 +128,11 @@ class Trial:
         except jax.errors.JaxRuntimeError as error:
             line = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise AttemptFailed(f"{what}: {foreign.line(line)}", error) from error
-        return found, timed(found.call, theirs, self.runs, self.span, took, most_s)
+        theirs, span = baseline.call, baseline.span
+        return found, timed(found.call, theirs, self.runs, span, took, most_s)
 
-    def _alone_us(self, theirs: Callable[..., Any], each_s: float) -> float | None:
+    def _alone_us(self, baseline: Baseline, each_s: float) -> float | None:
         """The span of XLA's executable."""
-        if self.span is None:
+        if baseline.span is None:
             return None
-        return self.span.us(self.runs.calls(theirs, 4 if each_s < 0.01 else 1))
+        return baseline.span.us(self.runs.calls(baseline.call, 4 if each_s < 0.01 else 1))

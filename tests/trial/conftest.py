@@ -16,6 +16,7 @@ from fusionstitch.compiler import builders
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel import devices
 from fusionstitch.hlo.verdict import allow
+from fusionstitch.measure import spans
 from fusionstitch.roads import behind, tried
 from fusionstitch.roads.cuda_tried import CudaTried
 from fusionstitch.runtime import cuda, xla_pass
@@ -71,7 +72,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
     monkeypatch.setattr(outcome, "_known", {})
     span = Told(told, lambda: told.us)
-    monkeypatch.setattr(tried.Program, "_clock", lambda self, runs: span)
+    monkeypatch.setattr(spans, "spans", lambda profile, device: span)
     wall = Told(told, lambda: {**told.us, **told.wall_us})
     monkeypatch.setattr(sides.Wall, "us", lambda self, calls: wall.us(calls))
     attempt, run = tried.Program._attempt, tried.Program.__init__
