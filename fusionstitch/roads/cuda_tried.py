@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch.arguments import Statics
+from fusionstitch.errors import reason
 from fusionstitch.options import Options
 from fusionstitch.roads import behind, recall
 from fusionstitch.roads.cuda import Cuda, Prepared
@@ -125,7 +126,13 @@ class CudaTried(Cuda):
         jit = self.served.jit
         with tracing():
             traced = jit(XLA).trace(*args, **kwargs)
-            text = traced.lower().as_text()
+            try:
+                text = traced.lower().as_text()
+            except Exception as error:
+                # a stage puts what is no array into the user's classes, which a call does not; and
+                # an error of lowering is the call's to raise
+                logger.info("%s is not tried: %s", self.name, reason(error))
+                return DIRECT
         program = self._program(
             compile=lambda kind: jit(kind).trace(*args, **kwargs).lower().compile(),
             run=lambda kind, _: jit(kind),
