@@ -19,27 +19,36 @@ from fusionstitch.roads.original import plain_jit
 from fusionstitch.runtime.outcome import Failed, caught
 
 _STATIC = ("static_argnums", "static_argnames")
+_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Statics:
-    """Which arguments of a function jax.jit's `keywords` call static: by their numbers, by their
-    names, and by the names that its signature has for numbers."""
+    """Which arguments of a function jax.jit's `keywords` call static: by their numbers and by their
+    names. Where only one of both is given, the signature tells the other, as to JAX."""
 
     def __init__(self, fun: Callable[..., Any], keywords: Mapping[str, Any]):
-        self._numbers, self._names = (_as_list(keywords.get(name)) for name in _STATIC)
-        self._parameters = list(inspect.signature(fun).parameters) if self else []
+        self._numbers, names = (_as_list(keywords.get(name)) for name in _STATIC)
+        self._names = {str(name) for name in names}
+        if not self or all(keywords.get(name) is not None for name in _STATIC):
+            return
+        try:
+            parameters = inspect.signature(fun).parameters.values()
+        except (TypeError, ValueError):  # not every function has one
+            return
+        either = [(n, one.name) for n, one in enumerate(parameters) if one.kind == _EITHER]
+        if self._numbers:
+            self._names = {name for n, name in either if n in self._numbers}
+        else:
+            self._numbers = [n for n, name in either if name in self._names]
 
     def __bool__(self) -> bool:
         return bool(self._numbers or self._names)
 
     def of(self, args: Sequence[Any]) -> tuple[set[int], set[str]]:
-        """The numbers and the names of those that are static in a call with so many `args`."""
-        parameters = self._parameters
-        numbers = {n % len(args) for n in self._numbers if args}
-        names = {str(name) for name in self._names}
-        names |= {parameters[n] for n in numbers if n < len(parameters)}
-        numbers |= {n for n, name in enumerate(parameters[: len(args)]) if name in names}
-        return numbers, names
+        """The numbers and the names of those that are static in a call with so many `args`, which
+        may be fewer than there are numbers."""
+        count = len(args)
+        return {n % count for n in self._numbers if -count <= n < count}, self._names
 
 
 def bind_static(

@@ -1,0 +1,83 @@
+"""Calls of functions whose programs have several winners: which one a call is of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from tests.trial.conftest import Stage, kinds, options
+
+X = jnp.asarray(np.random.default_rng(0).standard_normal((8, 12), np.float32))
+
+
+def scaled(x: jax.Array, n: Any = 3, m: Any = 1) -> jax.Array:
+    return jax.nn.softmax(x) * n * m
+
+
+def with_two_winners(stage: Stage, **keywords: Any) -> Any:
+    jitted = fs.jit(lambda x, n=3, m=1: scaled(x, n, m), options=options(), **keywords)
+    jitted(X)
+    stage.us = {"xla": 1.0, "c0": 5.0}
+    jitted(X[:4])
+    assert kinds(jitted) == {"c0", "xla"}
+    return jitted
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"static_argnums": 1},
+        {"static_argnums": (1, 2)},
+        {"static_argnums": 1, "static_argnames": "m"},
+        {"static_argnames": ["n", "m"]},
+    ],
+    ids=str,
+)
+def test_static_arguments_may_be_left_out(stage: Stage, keywords: dict[str, Any]) -> None:
+    jitted = with_two_winners(stage, **keywords)
+    plain = jax.jit(scaled, **keywords)
+    timed = stage.timed.copy()
+    for x in (X, X[:4]):
+        assert (jitted(x) == plain(x)).all()
+    assert stage.timed == timed
+    for given in ({"n": 2}, {"m": 2}, {"n": 2, "m": 3}):
+        assert (jitted(X, **given) == plain(X, **given)).all()
+    assert (jitted(X, 2) == plain(X, 2)).all()
+    assert (jitted(X, 2, 4) == plain(X, 2, 4)).all()
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [{"static_argnums": 1, "static_argnames": "m"}, {"static_argnums": 1, "static_argnames": ()}],
+    ids=str,
+)
+def test_an_argument_by_name_is_traced_where_jax_traces_it(
+    stage: Stage, keywords: dict[str, Any]
+) -> None:
+    """With both keywords given, JAX takes no name from a number."""
+    jitted = with_two_winners(stage, **keywords)
+    n = jnp.float32(2)
+    wanted = jax.jit(scaled)(X, n)
+    assert (jitted(X, n=n) == wanted).all()
+    timed = stage.timed.copy()
+    assert (jitted(X, n=n) == wanted).all()
+    assert stage.timed == timed
+
+
+def test_functions_without_a_signature_have_static_arguments(stage: Stage) -> None:
+    class Nameless:
+        """A function of which Python cannot tell the signature."""
+
+        __name__ = "nameless"
+        __signature__ = "none"
+
+        def __call__(self, x: jax.Array, n: int) -> jax.Array:
+            return scaled(x, n)
+
+    jitted = fs.jit(Nameless(), options=options(), static_argnums=1)
+    assert (jitted(X, 2) == jax.jit(Nameless(), static_argnums=1)(X, 2)).all()
