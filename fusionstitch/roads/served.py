@@ -79,9 +79,13 @@ class Served:
 
     def _dispatch(self, /, *args: Any, **kwargs: Any) -> Any:
         program = self._described(args, kwargs)
-        if (turns := self._turns.get(program)) is not None:
+        try:
+            turns, kind = self._turns.get(program), self._kinds.get(program)
+        except Exception:  # a static argument without a hash: JAX says so where it is traced
+            raise NewProgram from None
+        if turns is not None:
             return turns(*args, **kwargs)
-        if (kind := self._kinds.get(program)) is None:
+        if kind is None:
             raise NewProgram
         return self._jits[kind](*args, **kwargs)
 

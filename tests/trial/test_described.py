@@ -69,6 +69,12 @@ def test_an_argument_by_name_is_traced_where_jax_traces_it(
     assert stage.timed == timed
 
 
+def test_static_arguments_without_a_hash_are_jax_s_error(stage: Stage) -> None:
+    jitted = with_two_winners(stage, static_argnames="n")
+    with pytest.raises(ValueError, match="Non-hashable static arguments"):
+        jitted(X, n=[1])
+
+
 def test_functions_without_a_signature_have_static_arguments(stage: Stage) -> None:
     class Nameless:
         """A function of which Python cannot tell the signature."""
