@@ -78,7 +78,7 @@ class Variant:
         return fun
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if not self._free and not _thread.depth and _is_traced((args, kwargs)):
+        if not self._free and not _thread.depth and under_a_trace((args, kwargs)):
             raise NewProgram
         for recovery in self.recoveries:
             recovery.tracing()

@@ -87,3 +87,14 @@ def test_functions_without_a_signature_have_static_arguments(stage: Stage) -> No
 
     jitted = fs.jit(Nameless(), options=options(), static_argnums=1)
     assert (jitted(X, 2) == jax.jit(Nameless(), static_argnums=1)(X, 2)).all()
+
+
+def test_programs_of_static_arguments_alone_are_tried_each(stage: Stage) -> None:
+    def table(rows: int) -> jax.Array:
+        return scaled(jnp.arange(12.0).reshape(rows, -1))
+
+    jitted = fs.jit(table, options=options(), static_argnums=0)
+    for rows in (3, 4):
+        stage.timed.clear()
+        assert (jitted(rows) == jax.jit(table, static_argnums=0)(rows)).all()
+        assert stage.timed["c0"] > 0
