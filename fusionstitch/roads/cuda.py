@@ -196,10 +196,11 @@ def _stitched(module: bytes, mark: str, name: str) -> bytes | None:
 
 def _compiled(module: bytes | None, mark: str) -> bytes | None:
     """What XLA goes on with. An attempt of a trial without a kernel is XLA's own program, of which
-    there is an executable: nothing is compiled once more."""
+    there is an executable: nothing is compiled once more. What a call needs, as JAX compiles anew
+    for other devices or a kept plan is lost, is compiled: nobody gathers its events."""
     from fusionstitch.runtime import xla_pass
 
-    if module is None and mark[_TOKEN:]:
+    if module is None and mark[_TOKEN:] and xla_pass.is_collected(mark):
         raise xla_pass.GivenUp("Nothing is stitched in it: XLA's executable serves.")
     return module
 

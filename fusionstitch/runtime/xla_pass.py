@@ -186,6 +186,12 @@ def collect(token: str | None = None) -> Iterator[list[Event]]:
             _state.listeners = [other for other in _state.listeners if other is not listener]
 
 
+def is_collected(token: str) -> bool:
+    """Whether somebody gathers the events of modules marked with just this token."""
+    with _state.lock:
+        return any(other == token for other, _ in _state.listeners)
+
+
 def find(text: str, events: Sequence[Event]) -> Event | None:
     """The newest of `events` whose kernels are those in a compiled program's HLO text.
 
@@ -250,6 +256,8 @@ def _stitch(module: bytes, callback: StitchCallback, name: str, token: str) -> b
         _state.local.results = outer
     keys = _keys_of(stitched) if stitched else ()
     _emit(Event(name, token, keys, results[-1] if results else None, error))
+    if isinstance(error, GivenUp):
+        raise error
     return stitched
 
 

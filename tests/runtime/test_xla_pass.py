@@ -222,3 +222,17 @@ def test_without_the_pass_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) ->
     verdict = xla_pass.register(lambda module, token: None, "cpu")
     assert not verdict
     assert "install JAX 0.10.2 or newer" in verdict.reason
+
+
+def test_a_compile_that_nobody_wants_fails() -> None:
+    def callback(module: bytes, token: str) -> bytes | None:
+        xla_pass.publish("a plan")
+        raise xla_pass.GivenUp("nothing in it")
+
+    assert xla_pass.register(callback, "cpu")
+    with (
+        xla_pass.collect("12ab") as events,
+        pytest.raises(jax.errors.JaxRuntimeError, match="nothing in it"),
+    ):
+        compile_marked()
+    assert [(event.given_up, event.result) for event in events] == [(True, "a plan")]

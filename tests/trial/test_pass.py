@@ -1,0 +1,76 @@
+"""What the pass does for programs that were decided on, with XLA offering modules on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fusionstitch as fs
+from fusionstitch.roads import cuda
+from fusionstitch.runtime import xla_pass
+from fusionstitch.trial import outcome
+from tests.trial.conftest import Stage, kinds, options
+
+#: As it is before a stage replaces it.
+REGISTER = xla_pass.register
+X = jnp.asarray(np.random.default_rng(0).standard_normal((8, 12), np.float32))
+
+
+def mixed(x: jax.Array) -> jax.Array:
+    s = jax.nn.softmax(x)
+    return s * (s * x).sum(0)
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], list[str]]]:
+    """Has the pass stitch what it is offered, or nothing; gives the marks of what it is."""
+    monkeypatch.setattr(xla_pass, "_state", xla_pass._State())
+    marks: list[str] = []
+    stitches = True
+
+    def callback(module: bytes, mark: str) -> bytes | None:
+        marks.append(mark)
+        return cuda._compiled(module if stitches else None, mark)
+
+    def stitching(value: bool) -> list[str]:
+        nonlocal stitches
+        stitches = value
+        return marks
+
+    assert REGISTER(callback, "cpu")
+    yield stitching
+    xla_pass.unregister()
+
+
+def test_an_attempt_without_a_kernel_is_given_up(
+    stage: Stage, offered: Callable[[bool], list[str]]
+) -> None:
+    stage.patterns = 0
+    marks = offered(False)
+    jitted = fs.jit(mixed, options=options())
+    with xla_pass.collect() as events:
+        assert (jitted(X) == jax.jit(mixed)(X)).all()
+    assert [event.given_up for event in events] == [True]
+    assert len(marks) == 1
+    assert kinds(jitted) == {"xla"}
+    found = jitted.lower(X[:4]).compile()(X[:4])
+    assert (found == jax.jit(mixed)(X[:4])).all()
+
+
+def test_what_a_call_needs_is_not_given_up(
+    stage: Stage, offered: Callable[[bool], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kept outcome names an attempt whose plan is lost, and is another one now."""
+    offered(True)
+    wanted = fs.jit(mixed, options=options())(X)
+    marks = offered(False)
+    again = fs.jit(lambda x: mixed(x), options=options())
+    monkeypatch.setattr(outcome, "known", lambda key: next(iter(outcome._known.values())))
+    assert (again(X) == wanted).all()
+    assert len(marks) == 2
+    assert marks[0] == marks[1]
+    assert kinds(again) == {"c0"}
