@@ -47,17 +47,28 @@ class Runs:
 
     def fit(self, result_bytes: int) -> Verdict:
         """Whether one call more than the user's has room, beside what it returns."""
-        needed = self.copied_bytes + result_bytes
-        for device in self.devices:
-            stats = device.memory_stats() or {}
-            if "bytes_limit" not in stats:
-                continue
-            free = stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-            if needed > _MEMORY_SHARE * free:
-                return forbid(
-                    "Copies of its arguments do not fit beside them.", bytes=needed, free=free
-                )
+        needed, free = self.copied_bytes + result_bytes, self._free_bytes()
+        if free is not None and needed > _MEMORY_SHARE * free:
+            return forbid(
+                "Copies of its arguments do not fit beside them.", bytes=needed, free=free
+            )
         return allow()
+
+    def most_calls(self, number: int) -> int:
+        """How many of so many calls in a row have room for the copies that they take; one at
+        least."""
+        free, each = self._free_bytes(), self.copied_bytes
+        if free is None or not each:
+            return number
+        return max(1, min(number, int(_MEMORY_SHARE * free / each)))
+
+    def _free_bytes(self) -> int | None:
+        """What the fullest of the devices has left; None where none of them tells."""
+        told = [
+            stats for one in self.devices if "bytes_limit" in (stats := one.memory_stats() or {})
+        ]
+        left = (stats["bytes_limit"] - stats.get("bytes_in_use", 0) for stats in told)
+        return min(left, default=None)
 
 
 def _copied(arguments: Any) -> Any:

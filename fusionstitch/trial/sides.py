@@ -116,7 +116,8 @@ def timed(
     each side runs once at least."""
     wall = wall or Wall()
     clocks = [wall] if span is None else [wall, span]
-    rounds, calls = _shared_out(each_s, most_s, (WALL_CALLS, SPAN_CALLS)[: len(clocks)])
+    most = [runs.most_calls(calls) for calls in (WALL_CALLS, SPAN_CALLS)[: len(clocks)]]
+    rounds, calls = _shared_out(each_s, most_s, most)
     found: dict[int, tuple[list[float], list[float]]] = {n: ([], []) for n in range(len(clocks))}
     for number in range(rounds):
         for which, clock in enumerate(clocks):

@@ -1,0 +1,44 @@
+"""Copies of arguments that a trial makes: as many as there is room for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from fusionstitch.trial import runs, sides
+from fusionstitch.trial.runs import Runs
+
+X = jnp.ones(1000, jnp.float32)
+
+
+class Small:
+    """A device with room for a few arrays."""
+
+    id = 0
+
+    def memory_stats(self) -> dict[str, int]:
+        return {"bytes_limit": 20 * X.nbytes, "bytes_in_use": 0}
+
+
+@pytest.mark.parametrize("donates", [True, False])
+def test_calls_in_a_row_are_no_more_than_fit(
+    monkeypatch: pytest.MonkeyPatch, donates: bool
+) -> None:
+    made: list[int] = []
+    copied = runs._copied
+    monkeypatch.setattr(Runs, "devices", [Small()])
+    monkeypatch.setattr(runs, "_copied", lambda given: made.append(1) or copied(given))
+    given = Runs((X,), {}, donates)
+
+    def function(x: Any) -> Any:
+        most.append(len(made))
+        made.clear()
+        return x
+
+    most: list[int] = []
+    assert given.fit(X.nbytes)
+    sides.timed(function, function, given, None, 1e-6, 10.0)
+    assert max(most) * X.nbytes <= 10 * X.nbytes
+    assert len(most) == 2 * sides.ROUNDS * (sides.WALL_CALLS if not donates else max(most))
