@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: What is said where a trial would wait for itself.
 BUSY = "A program that calls back is on trial, and this one may be part of it."
+#: What is said where XLA's executable fails on trial, as without memory for runs in a row.
+CUT_SHORT = "It could not be run as often as a trial runs it."
 #: Characters of a compiled text up to which its kernels are told apart; of a longer one the span
 #: alone is known, as reading it would take seconds.
 MOST_TEXT = 300_000
@@ -88,6 +90,9 @@ class Program:
             except AttemptFailed as failed:
                 self.refuse(failed.why, failed.error)
                 return Outcome(XLA, failed.why)
+            except jax_runtime_error() as error:  # what is the user's is raised by the call itself
+                logger.info("%s was not tried to the end: %s", self.name, error)
+                return Outcome(XLA, CUT_SHORT)
             outcome.keep(self.key, found)
             logger.info("%s: %s (%.2f s)", self.name, found.reason, time.perf_counter() - began)
             return found

@@ -84,8 +84,8 @@ class Trial:
     runs: Runs
 
     def hold(self, asked: Asked) -> Outcome:
-        """Who serves the program. Raises what XLA's side raises, and AttemptFailed where that of an
-        attempt fails and XLA's did not."""
+        """Who serves the program. Raises what XLA's side and runs in turns raise, and AttemptFailed
+        where that of an attempt fails and XLA's did not."""
         began = time.perf_counter()
         baseline = self.xla()
         compile_s, theirs = time.perf_counter() - began, baseline.call

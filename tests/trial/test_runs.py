@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch.trial import runs, sides
+import fusionstitch as fs
+from fusionstitch.trial import outcome, runs, sides
 from fusionstitch.trial.runs import Runs
+from tests.trial.conftest import Stage, kinds, options
 
 X = jnp.ones(1000, jnp.float32)
 
@@ -42,3 +45,20 @@ def test_calls_in_a_row_are_no_more_than_fit(
     sides.timed(function, function, given, None, 1e-6, 10.0)
     assert max(most) * X.nbytes <= 10 * X.nbytes
     assert len(most) == 2 * sides.ROUNDS * (sides.WALL_CALLS if not donates else max(most))
+
+
+def test_a_trial_without_memory_is_no_error_of_the_call(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Runs.calls
+
+    def short(self: Runs, function: Any, number: int) -> Any:
+        if number > 1:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return calls(self, function, number)
+
+    monkeypatch.setattr(Runs, "calls", short)
+    jitted = fs.jit(lambda x: x + 1, options=options())
+    assert (jitted(X) == X + 1).all()
+    assert kinds(jitted) == {"xla"}
+    assert not outcome._known
