@@ -12,6 +12,9 @@ from fusionstitch.options import Options
 
 #: The scorers that ask for measuring; the others' plans stay as they are.
 SCORERS = ("guarded", "measured")
+#: JAX's settings by which a run may not be repeated, as with a key that it has used up, or is looked
+#: into on the host.
+_CHECKS = ("jax_debug_key_reuse", "jax_debug_nans", "jax_debug_infs")
 _SIDE_EFFECT = re.compile(r"has_side_effect = true")
 
 
@@ -40,9 +43,11 @@ def program(effects: Any, lowered: str) -> Verdict:
 
 
 def now() -> Verdict:
-    """Whether times mean anything just now."""
+    """Whether a program may be run more often just now, and times mean anything."""
     import jax
 
+    if any(getattr(jax.config, name, False) for name in _CHECKS):
+        return forbid("JAX checks what each run takes and gives.")
     if jax.profiler.TraceAnnotation.is_enabled():
         return forbid("A profiler records, under which XLA records no CUDA graphs.")
     return allow()

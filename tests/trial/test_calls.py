@@ -220,6 +220,20 @@ def test_nothing_is_tried_op_by_op(stage: Stage) -> None:
     assert not stage.timed
 
 
+def test_nothing_is_tried_while_jax_checks_each_run(stage: Stage) -> None:
+    drawn = lambda key: mixed(jax.random.normal(key, X.shape))  # noqa: E731
+    with jax.debug_key_reuse(True):
+        key = jax.random.key(0)
+        jitted = fs.jit(drawn, options=options())
+        jitted(key)
+        with pytest.raises(jax.errors.KeyReuseError):
+            jitted(key)
+    with jax.debug_nans(True):
+        fs.jit(mixed, options=options())(X)
+    assert not stage.timed
+    assert not outcome._known
+
+
 @pytest.mark.parametrize("changes", [{"trial": "off"}, {"scorer": "model"}, {"scorer": "paper"}])
 def test_options_leave_the_trial_out(stage: Stage, changes: dict[str, str]) -> None:
     asked = options().replace(**changes)
