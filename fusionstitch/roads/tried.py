@@ -93,16 +93,23 @@ class Program:
             except jax_runtime_error() as error:  # what is the user's is raised by the call itself
                 logger.info("%s was not tried to the end: %s", self.name, error)
                 return Outcome(XLA, CUT_SHORT)
-            outcome.keep(self.key, found)
+            if found.times or found.program:  # the pass has seen it: it is not of another platform
+                outcome.keep(self.key, found)
             logger.info("%s: %s (%.2f s)", self.name, found.reason, time.perf_counter() - began)
             return found
 
     def in_turns(self, serve: Callable[[str], None]) -> Callable[..., Any]:
         """What serves it while its own calls are the trial; `serve` is told who does after that."""
+        from fusionstitch.trial import trial
         from fusionstitch.trial.turns import Turns
 
-        attempt = self.attempt(ATTEMPTS[0])
         theirs = self.run(XLA, self.compile(XLA))
+        try:
+            attempt = self.attempt(ATTEMPTS[0])
+        except jax_runtime_error() as error:  # XLA's compile has not failed
+            self.refuse(trial.told(trial.REFUSED, error), error)
+            serve(XLA)
+            return theirs
         if not attempt.stitched:
             serve(XLA)
             return theirs

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 #: What all timed runs may take: so many seconds, or so much of the time that compiling took.
 LEAST_S, COMPILE_SHARE = 0.3, 0.1
 NOTHING = "Nothing in it is stitched."
+REFUSED = "XLA refused the stitched program"
 
 
 class AttemptFailed(Exception):
@@ -31,6 +32,12 @@ class AttemptFailed(Exception):
     def __init__(self, why: str, error: BaseException):
         super().__init__(why)
         self.why, self.error = why, error
+
+
+def told(what: str, error: BaseException) -> str:
+    """What failed in an attempt, with the first line of the error that says so."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return f"{what}: {foreign.line(line)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +125,7 @@ class Trial:
         """An attempt, and its times beside XLA's where anything is stitched in it."""
         import jax
 
-        what = "XLA refused the stitched program"
+        what = REFUSED
         try:
             found = self.attempt(kind)
             if not found.stitched:
@@ -126,8 +133,7 @@ class Trial:
             what = "Its kernels could not be run"
             took = max(each_s, warmed(found.call, self.runs, most_s))
         except jax.errors.JaxRuntimeError as error:
-            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise AttemptFailed(f"{what}: {foreign.line(line)}", error) from error
+            raise AttemptFailed(told(what, error), error) from error
         theirs, span = baseline.call, baseline.span
         return found, timed(found.call, theirs, self.runs, span, took, most_s)
 

@@ -177,6 +177,23 @@ def test_programs_with_effects_take_turns_on_real_calls_if_that_is_asked_for(
     assert jitted(X).shape == X.shape
 
 
+def test_turns_are_left_to_xla_where_the_stitched_program_cannot_be_compiled(stage: Stage) -> None:
+    seen: list[float] = []
+
+    def told(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
+        return mixed(x)
+
+    stage.broken = "c0"
+    jitted = fs.jit(told, options=options(trial="calls"))
+    with pytest.warns(FusionStitchWarning, match="XLA refused the stitched program: INTERNAL"):
+        found = jitted(X)
+    assert (found == jax.jit(mixed)(X)).all()
+    jitted(X)
+    jax.effects_barrier()
+    assert len(seen) == 2
+
+
 class Ticking:
     """The host's clock, by which calls take what a stage says, in turns."""
 

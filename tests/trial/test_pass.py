@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
+from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.costmodel import devices
 from fusionstitch.roads import cuda
 from fusionstitch.runtime import xla_pass
 from fusionstitch.trial import outcome
@@ -59,6 +61,34 @@ def test_an_attempt_without_a_kernel_is_given_up(
     assert kinds(jitted) == {"xla"}
     found = jitted.lower(X[:4]).compile()(X[:4])
     assert (found == jax.jit(mixed)(X[:4])).all()
+
+
+def test_what_the_pass_has_not_seen_is_not_kept(
+    stage: Stage, offered: Callable[[bool], list[str]]
+) -> None:
+    """As where a program runs on the CPU beside a GPU: its text may be the same there."""
+    stage.patterns = 0
+    xla_pass.unregister()
+    assert (fs.jit(mixed, options=options())(X) == jax.jit(mixed)(X)).all()
+    assert not outcome._known
+
+
+def test_that_nothing_is_stitched_is_kept(
+    stage: Stage, offered: Callable[[bool], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.patterns = 0
+    planned = Stitched("mixed", b"", devices.device("h200"), program="abc")
+    compiled = cuda._compiled
+
+    def seen(module: bytes | None, mark: str) -> bytes | None:
+        xla_pass.publish(planned)
+        return compiled(module, mark)
+
+    monkeypatch.setattr(cuda, "_compiled", seen)
+    offered(False)
+    fs.jit(mixed, options=options())(X)
+    [found] = outcome._known.values()
+    assert (found.serves, found.program) == ("xla", "abc")
 
 
 def test_what_a_call_needs_is_not_given_up(
