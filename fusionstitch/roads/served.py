@@ -48,6 +48,7 @@ class Served:
         return found
 
     def _serve(self, program: Hashable, kind: str) -> None:
+        self.jit(kind).__wrapped__.serves = True
         self._kinds[program] = kind
         self._turns.pop(program, None)
         alone = len(self.kinds) == 1 and not self._turns
@@ -59,11 +60,14 @@ class Served:
         return set(self._kinds.values())
 
     def forget_losers(self) -> None:
-        """Lets go of what serves nothing, once nobody takes turns."""
+        """Lets go of what serves nothing, here or in another jit of the function, once nobody takes
+        turns."""
         if self._turns:
             return
         for kind in self._jits.keys() - self.kinds:
-            self._jits.pop(kind).clear_cache()
+            jit = self._jits.pop(kind)
+            if not jit.__wrapped__.serves:
+                jit.clear_cache()
 
     def clear(self) -> None:
         """Forgets what was traced, compiled and decided."""

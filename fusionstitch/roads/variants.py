@@ -64,6 +64,8 @@ class Variant:
         inner: Callable[[Callable[..., Any]], Callable[..., Any]],
     ):
         self._held, self._free, self._inner = held, free, inner
+        #: whether what was compiled of it serves a call: jits of the function may share that
+        self.serves = False
         #: who wants to know that it is traced anew
         self.recoveries: WeakSet[Recovery] = WeakSet()
         self.__module__ = getattr(self.__wrapped__, "__module__", __name__)

@@ -12,8 +12,8 @@ from fusionstitch.options import Options
 
 #: The scorers that ask for measuring; the others' plans stay as they are.
 SCORERS = ("guarded", "measured")
-#: JAX's settings by which a run may not be repeated, as with a key that it has used up, or is looked
-#: into on the host.
+#: JAX's settings by which a run may not be repeated, as with a key that it has used up, or by which
+#: the host looks into each.
 _CHECKS = ("jax_debug_key_reuse", "jax_debug_nans", "jax_debug_infs")
 _SIDE_EFFECT = re.compile(r"has_side_effect = true")
 

@@ -99,6 +99,22 @@ def test_each_program_of_a_function_has_its_own_winner(stage: Stage) -> None:
     assert (stage.timed, fun.traces) == (timed, 3)
 
 
+def test_jits_of_one_function_leave_each_other_what_serves(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        return mixed(x)
+
+    fs.jit(fun, options=options())(X)
+    stage.us = {"xla": 1.0, "c0": 5.0}
+    fs.jit(fun, options=options())(X[:4])
+    with jax.log_compiles():
+        for x in (X, X[:4], X):
+            assert (fs.jit(fun, options=options())(x) == jax.jit(mixed)(x)).all()
+    compiled = [one for one in caplog.messages if "XLA compilation of jit(fun)" in one]
+    assert not compiled
+
+
 def test_a_later_process_takes_what_is_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for us, kind in ((5.0, "c0"), (20.0, "xla")):
         stage.us = {"xla": 10.0, "c0": us}
