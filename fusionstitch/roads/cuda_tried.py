@@ -104,6 +104,9 @@ class CudaTried(Cuda):
         """The first run of a program, after it was decided who serves it."""
         if under_a_trace((args, kwargs)) or is_op_by_op():
             return self.jitted(*args, **kwargs)
+        if self.recovery.failed:  # and the cache was cleared, or another thread has seen it fail
+            self._left()
+            return self.own(*args, **kwargs)
         serving = self._serving(args, kwargs)
         if isinstance(serving, str):
             self.served.add(args, kwargs, serving)

@@ -299,6 +299,8 @@ def test_an_attempt_that_cannot_be_compiled_is_left_to_xla_with_a_warning(stage:
         found = jitted(X)
     assert (found == jax.jit(mixed)(X)).all()
     assert (jitted(X[:4]) == jax.jit(mixed)(X[:4])).all()  # no second warning
+    jitted.clear_cache()
+    assert (jitted(X) == jax.jit(mixed)(X)).all()  # nor is it tried again
     strict = fs.jit(lambda x: mixed(x), options=options(fallback="error"))
     with pytest.raises(StitchError, match="XLA refused the stitched program"):
         strict(X)
