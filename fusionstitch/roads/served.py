@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from fusionstitch.arguments import Statics
-from fusionstitch.roads.variants import NewProgram
+from fusionstitch.roads.variants import NewProgram, under_a_trace
 
 
 class Served:
@@ -87,7 +87,7 @@ class Served:
             turns, kind = self._turns.get(program), self._kinds.get(program)
         except Exception:  # a static argument without a hash: JAX says so where it is traced
             raise NewProgram from None
-        if turns is not None:
+        if turns is not None and not under_a_trace((args, kwargs)):
             return turns(*args, **kwargs)
         if kind is None:
             raise NewProgram

@@ -193,6 +193,20 @@ def test_programs_with_effects_take_turns_on_real_calls_if_that_is_asked_for(
     assert jitted(X).shape == X.shape
 
 
+def test_a_call_inside_of_another_program_takes_no_turn(stage: Stage) -> None:
+    def told(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda s: None, x.sum())
+        return mixed(x)
+
+    jitted = fs.jit(told, options=options(trial="calls"))
+    jitted(X)
+    [taking] = jitted._fusionstitch.road.served._turns.values()
+    taken = str(taking._taken)
+    jax.jit(lambda x: jitted(x) + 1).lower(X)
+    jax.make_jaxpr(jitted)(X)
+    assert str(taking._taken) == taken
+
+
 def test_turns_are_left_to_xla_where_the_stitched_program_cannot_be_compiled(stage: Stage) -> None:
     seen: list[float] = []
 
