@@ -111,7 +111,7 @@ def activated(x: jax.Array) -> Any:
         ("jax.nn.soft*", "exponential", "rsqrt"),
         ("sin", "sine", "exponential"),
         ("standardize", "rsqrt", "sine"),
-        ("var", "divide", "exponential"),
+        ("var", "subtract", "exponential"),
         ("cumsum", "reduce-window", "rsqrt"),
     ],
 )

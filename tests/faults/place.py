@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -49,13 +50,14 @@ def no_hang() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def each_call(told: Callable[[int], object]) -> Iterator[None]:
+def each_call(told: Callable[[int], object], of: str = "") -> Iterator[None]:
     """Tells the number of each function in Python that is called, here and on threads that begin
-    meanwhile, when it is: a measure of work that is the same on any machine."""
+    meanwhile, when it is: a measure of work that is the same on any machine. Only functions in
+    files whose paths begin with `of` count."""
     numbers = itertools.count()
 
-    def call(frame: object, event: str, _: object) -> None:
-        if event == "call":
+    def call(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(of):
             told(next(numbers))
 
     before = sys.getprofile()

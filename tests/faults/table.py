@@ -457,7 +457,7 @@ _PASSES = (
     *(
         "compiler.kernels.region",
         "compiler.core.overwrites",
-        "compiler.core.agree",
+        "compiler.core.agreed",
         "compiler.core.export",
         "compiler.core.verify_module",
         "compiler.planning._repeated",

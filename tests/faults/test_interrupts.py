@@ -83,10 +83,15 @@ def send() -> None:
     signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
 
 
+#: What is interrupted: an exception amid the context managers of JAX leaves its traces open, under
+#: jax.jit as well.
+OURS = f"{PACKAGE}/"
+
+
 def calls_of(work: Callable[[], Any]) -> int:
-    """How many functions are called."""
+    """How many functions of this project are called."""
     found: list[int] = []
-    with each_call(found.append):
+    with each_call(found.append, OURS):
         work()
     return len(found)
 
@@ -104,13 +109,13 @@ def losing(error: BaseException) -> Iterator[None]:
 
 
 def interrupted(at: float, error: BaseException, work: Callable[[], Any]) -> bool:
-    """Whether `error` came out of `work`, where the signal is sent at a call of a function with
-    this number, and that nothing else did."""
+    """Whether `error` came out of `work`, where the signal is sent at the call with this number of
+    a function of ours, and that nothing else did."""
     with warnings.catch_warnings(), losing(error):
         warnings.simplefilter("error")
         gc.disable()  # JAX collects in a callback of its own, where an exception is lost
         try:
-            with raising(error), each_call(lambda number: send() if number == at else None):
+            with raising(error), each_call(lambda n: send() if n == at else None, OURS):
                 work()
         except BaseException as raised:
             if raised is not error:

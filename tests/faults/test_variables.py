@@ -19,6 +19,7 @@ WRONG = {
     "FUSIONSTITCH_SCORER": ["fast", "model;paper", "-1"],
     "FUSIONSTITCH_FALLBACK": ["none", "raise", "xla error"],
     "FUSIONSTITCH_NUMERICS": ["exact", "defaults", "\t"],
+    "FUSIONSTITCH_TRIAL": ["on", "copy", "\t"],
     "FUSIONSTITCH_LOG": ["verbose", "10", "DEBUGGING"],
     "FUSIONSTITCH_PROGRESS": ["yes", "2", "-1", "None"],
     "FUSIONSTITCH_CHECK": ["yes", "all"],

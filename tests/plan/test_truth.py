@@ -133,6 +133,8 @@ def test_a_kept_program_is_planned_again_by_what_was_measured() -> None:
         "options": dataclasses.asdict(MODEL),
         "profile": dataclasses.asdict(H200),
         "evidence": {},
+        "tried": False,
+        "left_out": [],
         "truth": to_plain(truth),
     }
     again = recall._planned(json.loads(json.dumps(facts)), proto)
