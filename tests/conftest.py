@@ -61,8 +61,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     import jax
 
     if jax.default_backend() == "gpu":
-        # what is measured scatters: tests of the guard ask for it
+        # what is measured scatters: tests of the guard and of the trial ask for it
         os.environ.setdefault("FUSIONSTITCH_SCORER", "model")
+        os.environ.setdefault("FUSIONSTITCH_TRIAL", "off")
         return
     for item in on_gpu:
         item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU (JAX_PLATFORMS=cuda,cpu asks)"))

@@ -35,11 +35,16 @@ def recorded(run: Callable[[], None], ordinal: int = 0) -> list[tuple[str, float
 
     `run` must wait for what it starts.
     """
-    return [(one.name, one.us) for one in seen(run, ordinal)]
+    return [(one.name, one.us) for one in _seen(run, ordinal, launched=False)]
 
 
 def seen(run: Callable[[], None], ordinal: int = 0) -> list[Activity]:
-    """As `recorded`, with what launched each."""
+    """As `recorded`, with what launched each: for programs of XLA's alone, as jaxlib 0.11.2 ends
+    the process where a trace of other launches is asked for it."""
+    return _seen(run, ordinal, launched=True)
+
+
+def _seen(run: Callable[[], None], ordinal: int, launched: bool) -> list[Activity]:
     import jax
 
     options = jax.profiler.ProfileOptions()
@@ -50,21 +55,23 @@ def seen(run: Callable[[], None], ordinal: int = 0) -> list[Activity]:
         with jax.profiler.trace(folder, profiler_options=options):
             run()
         [path] = Path(folder).glob("**/*.xplane.pb")
-        return activities(jax.profiler.ProfileData.from_file(str(path)), ordinal)
+        data = jax.profiler.ProfileData.from_file(str(path))
+        return activities(data, ordinal, launched)
 
 
-def activities(data: Any, ordinal: int) -> list[Activity]:
-    """What a `jax.profiler.ProfileData` holds of GPU `ordinal`."""
+def activities(data: Any, ordinal: int, launched: bool = True) -> list[Activity]:
+    """What a `jax.profiler.ProfileData` holds of GPU `ordinal`; what `launched` each, if that is
+    asked for."""
     found: list[tuple[float, Activity]] = []
     for plane in data.planes:
         if plane.name.endswith(f"/device:GPU:{ordinal}"):
             for line in plane.lines:
                 if _STREAM.match(line.name):
-                    found += [(event.start_ns, _activity(event)) for event in line.events]
+                    found += [(event.start_ns, _activity(event, launched)) for event in line.events]
     found.sort(key=lambda one: (one[0], one[1].name, one[1].us))
     return [one for _, one in found if not _TRANSFER.match(one.name)]
 
 
-def _activity(event: Any) -> Activity:
-    said = {name: value for name, value in event.stats if name == _INSTRUCTION}
+def _activity(event: Any, launched: bool) -> Activity:
+    said = dict(event.stats) if launched else {}
     return Activity(event.name, event.duration_ns / 1e3, str(said.get(_INSTRUCTION, "")))

@@ -115,4 +115,4 @@ def kinds(jitted: Any) -> set[str]:
 
 
 def options(**changes: Any) -> fs.Options:
-    return fs.Options(scorer="guarded", **changes)
+    return fs.Options(**{"scorer": "guarded", "trial": "copies", **changes})

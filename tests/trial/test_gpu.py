@@ -19,7 +19,7 @@ from fusionstitch.plan import findings
 from fusionstitch.roads import tried
 from fusionstitch.runtime.cache import Store
 from fusionstitch.trial import outcome
-from tests.trial.conftest import kinds
+from tests.trial.conftest import kinds, options
 
 pytestmark = pytest.mark.gpu
 DRAW = np.random.default_rng(0)
@@ -44,7 +44,7 @@ def norm(x: jax.Array, g: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def served(fun: Callable[..., Any], *args: Any, **keywords: Any) -> set[str]:
     """Who serves it, after its results were seen to be those of jax.jit, from call to call."""
-    jitted = fs.jit(fun, **{"options": fs.Options(scorer="guarded"), **keywords})
+    jitted = fs.jit(fun, **{"options": options(), **keywords})
     wanted = jax.jit(fun)(*args)
     found = jitted(*args)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 2e-3, 2e-3), found, wanted)
@@ -59,17 +59,12 @@ def test_a_winner_serves() -> None:
 
 def test_a_slow_schedule_loses() -> None:
     args = drawn(8192, 1024), drawn(1024)
-    [kernel] = (
-        fs.jit(norm, options=fs.Options(scorer="guarded", trial="off"))
-        .lower(*args)
-        .compile()
-        .kernels
-    )
+    [kernel] = fs.jit(norm, options=options(trial="off")).lower(*args).compile().kernels
     few = re.sub(r"cta_num=\d+", "cta_num=8", kernel.template)
     slow = re.sub(r"into \d+", "into 8", few)
     assert slow != kernel.template
-    options = fs.Options(templates={kernel.name: slow}, scorer="guarded", fallback="error")
-    assert served(norm, *args, options=options) == {"xla"}
+    asked = options(templates={kernel.name: slow}, fallback="error")
+    assert served(norm, *args, options=asked) == {"xla"}
 
 
 def test_slow_work_of_the_host_loses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,8 +127,7 @@ def test_an_update_that_is_not_in_place_loses(monkeypatch: pytest.MonkeyPatch) -
         row = jax.nn.softmax(x) * (x * x).sum()
         return jax.lax.dynamic_update_slice(state, row[None], (n, 0))
 
-    options = fs.Options(scorer="guarded")
-    jitted = fs.jit(step, donate_argnums=0, options=options)
+    jitted = fs.jit(step, donate_argnums=0, options=options())
     plain = jax.jit(step, donate_argnums=0)
     state, other, x = drawn(65536, 1024), jnp.zeros((65536, 1024)), drawn(1024)
     other = other + state
@@ -151,7 +145,7 @@ def test_both_sides_get_equal_configurations_of_products() -> None:
         return norm(x @ w, g)
 
     args = drawn(8192, 1024), drawn(1024, 1024), drawn(1024)
-    ours = fs.jit(layer, options=fs.Options(scorer="guarded")).lower(*args).compile()
+    ours = fs.jit(layer, options=options()).lower(*args).compile()
     ours(*args)
     text = ours.as_text()
     assert text is not None
