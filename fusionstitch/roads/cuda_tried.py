@@ -71,7 +71,6 @@ class CudaTried(Cuda):
         own = variants.jit(XLA, free=True)
         super().__init__(fun, own, jit, keywords, options, prepared)
         self.variants, self.own, self.options = variants, own, options
-        self.jitted = variants.jit(DIRECT, free=True)
         self.served = Served(variants.jit, Statics(fun, keywords))
 
     def call(self, /, *args: Any, **kwargs: Any) -> Any:

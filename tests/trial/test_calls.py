@@ -251,15 +251,6 @@ def test_nothing_is_tried_inside_of_a_trace(stage: Stage) -> None:
     assert kinds(jitted) == {"c0"}
 
 
-def test_a_call_shares_the_trace_of_one_inside_of_another_program(stage: Stage) -> None:
-    fun = Counted()
-    jitted = fs.jit(fun, options=options())
-    jax.jit(lambda x: jitted(x) + 1)(X)
-    jitted(X)
-    jax.jit(lambda x: jitted(x) - 1)(X)
-    assert fun.traces == 1
-
-
 def test_nothing_is_tried_op_by_op(stage: Stage) -> None:
     jitted = fs.jit(mixed, options=options())
     with jax.disable_jit():
