@@ -18,7 +18,8 @@ from fusionstitch.hlo.errors import OptionError
 from fusionstitch.roads.original import plain_jit
 from fusionstitch.runtime.outcome import Failed, caught
 
-_STATIC = ("static_argnums", "static_argnames")
+#: The keywords of jax.jit that say which arguments are static.
+STATIC = ("static_argnums", "static_argnames")
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -27,9 +28,9 @@ class Statics:
     names. Where only one of both is given, the signature tells the other, as to JAX."""
 
     def __init__(self, fun: Callable[..., Any], keywords: Mapping[str, Any]):
-        self._numbers, names = (_as_list(keywords.get(name)) for name in _STATIC)
+        self._numbers, names = (_as_list(keywords.get(name)) for name in STATIC)
         self._names = {str(name) for name in names}
-        if not self or all(keywords.get(name) is not None for name in _STATIC):
+        if not self or all(keywords.get(name) is not None for name in STATIC):
             return
         try:
             parameters = inspect.signature(fun).parameters.values()
@@ -117,7 +118,7 @@ def _static_of_leaves(
                 continue
             found = {
                 name: [key for key in chosen if isinstance(key, kind)]
-                for name, kind in zip(_STATIC, (int, str), strict=True)
+                for name, kind in zip(STATIC, (int, str), strict=True)
             }
             if _is_traced(fun, args, kwargs, found):
                 return found if chosen else {}

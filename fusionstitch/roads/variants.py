@@ -18,12 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from fusionstitch.arguments import STATIC
 from fusionstitch.roads.original import plain_jit
 from fusionstitch.roads.recovery import Recovery
 from fusionstitch.roads.road import name_of
-
-#: The keywords of jax.jit by which a trace is cached.
-_STATIC = ("static_argnums", "static_argnames")
 
 
 class NewProgram(BaseException):
@@ -108,7 +106,7 @@ def variant(
     With the `keywords` of its jit it shares traces with the function's other variants. One that is
     `free` lets every trace pass.
     """
-    static = {key: (keywords or {}).get(key) for key in _STATIC}
+    static = {key: (keywords or {}).get(key) for key in STATIC}
     inner = _itself if keywords is None else functools.partial(_inlined, static)
     key = f"{name}", free, "" if keywords is None else repr(static)
     try:
