@@ -32,7 +32,7 @@ nitpick_ignore_regex = [
     # Documented by Python, JAX and NumPy: their inventories would have to be downloaded.
     (r"py:.*", r"(collections\.abc|os|jax|numpy)\..*"),
     # Types behind the public ones, for who knows the sources.
-    (r"py:class", r"(.*\.)?(F|Built|Device|Evidence|KernelFacts|Trial|Tuning)"),
+    (r"py:class", r"(.*\.)?(F|Built|Device|Evidence|KernelFacts|Trial|Tuning|XlaTruth)"),
 ]
 
 smartquotes_action = "D"  # dashes

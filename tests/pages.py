@@ -2,7 +2,8 @@
 
 What a page shows in a block `text` is what was printed, line by line: blanks count as one blank,
 `...` stands for anything within its line, a line of nothing but `...` for any number of whole
-lines, a number with a decimal point for any within 5% of it, and all else for itself.
+lines, a number with a decimal point for any within 5% of it, a rule of dashes for one of any length,
+and all else for itself.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ NEAR = 0.05
 #: The first line of a block that is a file of its own.
 _FILE = re.compile(r"# (\w+\.py)\n")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: What a line shows that does not stand for itself: dots, blanks, a number.
-_LOOSE = re.compile(r"([ \t]*\.\.\.[ \t]*)|([ \t]+)|(\d+\.\d+)")
+#: What a line shows that does not stand for itself: dots, blanks, a number, a rule of a table.
+_LOOSE = re.compile(r"([ \t]*\.\.\.[ \t]*)|([ \t]+)|(\d+\.\d+)|(-{8,})")
+_STANDS_FOR = {1: r".*?", 2: r"[ \t]+", 3: r"(\d+(?:\.\d+)?)", 4: r"-{8,}"}
 _LEFT_OUT = "..."
 
 
@@ -89,7 +91,7 @@ def printed(shown: str, text: str) -> bool:
             parts.append(re.escape(one[at : found.start()]))
             if found[3]:
                 numbers.append(float(found[3]))
-            parts.append(r".*?" if found[1] else r"[ \t]+" if found[2] else r"(\d+(?:\.\d+)?)")
+            parts.append(_STANDS_FOR[found.lastindex or 0])
             at = found.end()
         return "".join([*parts, re.escape(one[at:]), r"\n"])
 

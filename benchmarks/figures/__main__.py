@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.figures import axes, flow, loops, planning, scopes, sharing, tables
+from benchmarks.figures import axes, flow, loops, planning, scopes, sharing, tables, trial
 from benchmarks.figures.cases import ROOT
 from benchmarks.figures.picture import Picture
 
@@ -17,6 +17,7 @@ FIGURES: Mapping[str, Callable[[], Picture]] = {
     "how-lives.svg": sharing.draw_lives,
     "how-cycle.svg": planning.draw,
     "how-loops.svg": loops.draw,
+    "how-trial.svg": trial.draw,
 }
 
 

@@ -89,6 +89,8 @@ def test_there_is_something_to_follow() -> None:
         ("2.00 us", "2.09 us", True),
         ("2.00 us", "2.2 us", False),
         ("7 ops", "8 ops", False),
+        ("a\n--------\nb", "a\n-----------\nb", True),
+        ("a --- b", "a ---- b", False),
         ("[GRID,CTA];", "[GRID,CTA];", True),
     ],
 )
