@@ -11,7 +11,7 @@ from fusionstitch.compiler import builders, core
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo import graph
 from fusionstitch.options import Options
-from fusionstitch.plan import planner
+from fusionstitch.plan import search
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Planned:
 def planned(data: bytes, options: Options) -> Planned:
     """Plans a module and generates its kernels, counting."""
     steps = 0
-    positions, add = graph._positions, planner._Search.add
+    positions, add = graph._positions, search.Search.add
 
     class Counted:
         def __call__(self, bits: int) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ def planned(data: bytes, options: Options) -> Planned:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(graph, "_positions", Counted())
-        patched.setattr(planner._Search, "add", added)
+        patched.setattr(search.Search, "add", added)
         result = core.stitch(data, options, builders.profile(options), None)
     assert not result.fallbacks
     return Planned(result, steps)

@@ -36,12 +36,12 @@ def found(name: str = "cycle") -> Found:
     cuts = [tuple(sorted(cut)) for cut in search.program.cuts]
     return Found(
         search.graph,
-        search.patterns,
+        [one.pattern for one in search.candidates],
         cuts[0],
         cuts,
         solution.chosen,
-        [search.scorer.bound(pattern) for pattern in search.patterns],
-        {number: score.gain_us for number, score in search.scores.items()},
+        [one.bound for one in search.candidates],
+        {n: one.value for n, one in enumerate(search.candidates) if one.score is not None},
     )
 
 

@@ -114,7 +114,7 @@ class _Judged:
         if found is None:
             return False
         planner = self.planner.planner
-        said = {bits: planner.search.told(bits) for bits in sorted(group.bits)}
+        said = {bits: planner.search.said(bits) for bits in sorted(group.bits)}
         rest = max(0.0, group.xla_us - sum(score.xla_us for score in said.values()))
         self.findings.add(found, said, rest, planner.call_us)
         self.compared.add(group.bits)

@@ -1,0 +1,307 @@
+"""The lazy search for the best plan over the candidates of one graph.
+
+Every candidate has an upper bound that costs little. The integer program is solved with the
+bounds, what it chose is inspected and scored, and it is solved again until everything chosen has
+its true score. Since bounds are never too low, the result is the plan that scoring every candidate
+would have given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.xla_fusions import XlaPlan, xla_fusions
+from fusionstitch.costmodel.xla_saved import saved_by_kernel, saved_together, saved_us
+from fusionstitch.costmodel.xla_truth import MODELLED, SCALED
+from fusionstitch.hlo.graph import Graph
+from fusionstitch.hlo.verdict import Verdict, forbid
+from fusionstitch.patterns.pattern import Pattern
+from fusionstitch.plan.candidate import Candidate
+from fusionstitch.plan.checker import verify_plan, verify_times
+from fusionstitch.plan.findings import Findings
+from fusionstitch.plan.ilp import Program, Solution, SolverLimits
+from fusionstitch.plan.plan import Chosen, Plan, Rejected, Stats
+from fusionstitch.plan.scores import Score, Scorer
+
+#: What code generation says about a pattern: the kernel it would make, or why it makes none.
+Inspect = Callable[[Pattern], KernelFacts | Verdict]
+
+#: Ops handed to code generation before planning gives up on the larger half of what it has not
+#: looked at yet, a bound of its cost that is a count: some and more per op of the graph, and for
+#: small graphs, which cost little, at least so many.
+INSPECTED_ANYWAY, INSPECTED_PER_OP = 200, 0.25
+LEAST_INSPECTED = 450
+
+#: A plan that wins less than this share of what its patterns claim is solved again, so often.
+TRUSTED_SHARE = 0.5
+TOGETHER_ROUNDS = 4
+
+#: What a pattern has to win, as a share of what chosen ones win in its place, to be their rival.
+RIVAL_SHARE = 0.5
+
+
+@dataclass
+class Search:
+    """The candidates of a graph, in the order in which they were offered.
+
+    `inspect` is asked once per distinct structure, and `compare`, which looks for a faster kernel
+    of the same and takes longer, once per structure that would be chosen.
+    """
+
+    graph: Graph
+    inspect: Inspect
+    scorer: Scorer
+    limits: SolverLimits
+    compare: Inspect | None = None
+    candidates: list[Candidate] = field(default_factory=list)
+    #: what was turned down, in the order in which it was
+    rejected: list[Rejected] = field(default_factory=list)
+    by_bits: dict[int, Candidate] = field(default_factory=dict)
+    #: by structure, what code generation said
+    facts: dict[str, KernelFacts | Verdict] = field(default_factory=dict)
+    #: structures of which `compare` was asked
+    compared: set[str] = field(default_factory=set)
+    findings: Findings = field(default_factory=Findings)
+    inspected: int = 0
+    inspected_ops: int = 0
+
+    def __post_init__(self) -> None:
+        self.program = Program(self.graph, [], self.limits)
+
+    def add(self, patterns: Sequence[Pattern], refused: Sequence[tuple[int, str, Verdict]]) -> None:
+        """Takes in what generators offer, and what they may not."""
+        self.rejected += [
+            Rejected(self.graph, b, rule, v.reason, v.facts) for b, rule, v in refused
+        ]
+        for pattern in patterns:
+            one = Candidate(pattern, self.scorer.bound(pattern))
+            self.candidates.append(one)
+            self.by_bits[pattern.bits] = one
+            if one.bound <= 0:
+                reason = "Even the best kernel would win nothing."
+                self._reject(one, forbid(reason, bound_us=one.bound))
+
+    def chosen(self, solution: Solution) -> list[Candidate]:
+        """The candidates of a solution."""
+        return [self.candidates[number] for number in solution.chosen]
+
+    def run(self) -> Solution:
+        """Solves until every chosen pattern has its true score, that of its fastest kernel, and is
+        confirmed."""
+        self.program.bits = [one.bits for one in self.candidates]
+        budget = max(LEAST_INSPECTED, INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph))
+        while True:
+            values = {n: one.value for n, one in enumerate(self.candidates) if one.is_open}
+            solution = self.program.solve(values)
+            chosen = self.chosen(solution)
+            unscored = [one for one in chosen if one.score is None]
+            if not unscored:
+                # all of them, before it is solved again
+                compared = [self._compare(one) for one in chosen]
+                if any(compared):
+                    continue
+                covered = union(one.bits for one in chosen)
+                wrong = [one for one in chosen if not self._confirm(one, covered)]
+                if not wrong:
+                    return solution
+            for one in unscored:
+                self._evaluate(one)
+            if self.inspected_ops > budget:
+                self.inspected_ops = 0
+                self._narrow()
+
+    def settle(self, solution: Solution, xla: XlaPlan) -> Solution:
+        """Solves again without the patterns that win nothing beside the others, if XLA's kernels
+        around the whole plan say that little of it is won: scores add up only as long as no two
+        patterns spare XLA the same work."""
+        for _ in range(TOGETHER_ROUNDS):
+            chosen = self.chosen(solution)
+            covered = union(one.bits for one in chosen)
+            ours = sum(one.known.ours_us for one in chosen)
+            won = xla.us - xla_fusions(xla.works, xla.bits & ~covered).us - ours
+            claimed = sum(one.value for one in chosen)
+            weak = _weak(chosen, xla) if won < TRUSTED_SHARE * claimed else []
+            if not weak:
+                break
+            for one in weak:
+                self._reject(one, forbid("Beside the other patterns it wins nothing."))
+            solution = self.run()
+        return solution
+
+    def judge_by(self, findings: Findings) -> None:
+        """Scores what has been scored anew, and from now on, as `findings` judge it."""
+        self.findings = findings
+        for one in self.candidates:
+            if one.score is not None and one.said is not None:
+                self._take(one, one.said)
+
+    def score(self, pattern: Pattern) -> Score:
+        """The score of a chosen pattern."""
+        return self.by_bits[pattern.bits].known
+
+    def said(self, bits: int) -> Score:
+        """What the scorer said of a pattern, before measurements judged it."""
+        score = self.by_bits[bits].said
+        assert score is not None
+        return score
+
+    def rivals(self, chosen: Sequence[Chosen], xla: XlaPlan) -> Iterator[Chosen]:
+        """Scored patterns that hold more than the chosen ones whose place they would take, and win
+        at least `RIVAL_SHARE` of what these do: the largest first, none over another's ops."""
+        taken = 0
+        gains = {one.pattern.bits: one.score_us for one in chosen}
+        scored = [one for one in self.candidates if one.score is not None]
+        for one in sorted(scored, key=lambda one: (-one.bits.bit_count(), -one.value)):
+            beaten = [other for other in gains if other & one.bits]
+            largest = max((other.bit_count() for other in beaten), default=0)
+            if not beaten or one.bits.bit_count() <= largest:
+                continue
+            least = RIVAL_SHARE * sum(map(gains.__getitem__, beaten))
+            if not one.bits & taken and one.value >= least:
+                taken |= one.bits
+                yield self._taken(one, saved_us(xla, one.bits), xla)
+
+    def result(self, solution: Solution, xla: XlaPlan) -> Plan:
+        """The plan of a solution, checked. Raises VerifyError if it fails."""
+        found = self.chosen(solution)
+        spared = saved_together(xla, [one.bits for one in found])
+        left = xla.us - sum(spared)
+        chosen = tuple(self._taken(one, us, xla) for one, us in zip(found, spared, strict=True))
+        verify_plan(self.graph, [c.pattern for c in chosen], [c.score_us for c in chosen])
+        plan = Plan(
+            graph=self.graph,
+            chosen=chosen,
+            rejected=(*self.rejected, *self._beaten(found)),
+            cuts=solution.cuts,
+            xla_us=left + sum(c.spared_us for c in chosen),
+            modelled_us=left + sum(c.modelled_us for c in chosen),
+            xla_source=MODELLED if xla.works.scale is None else SCALED,
+            stats=Stats(
+                candidates=len(self.candidates),
+                inspected=self.inspected,
+                distinct=len(self.facts),
+                solves=solution.solves,
+                optimal=solution.optimal,
+            ),
+        )
+        verify_times(plan)
+        return plan
+
+    # ---- one candidate --------------------------------------------------------------------------
+
+    def _evaluate(self, one: Candidate) -> None:
+        """Asks code generation, and scores the kernel."""
+        self.inspected += 1
+        if (key := one.pattern.key) not in self.facts:
+            self.inspected_ops += len(one.pattern.ops)
+            self.facts[key] = self.inspect(one.pattern)
+        one.found = self.facts[key]
+        if isinstance(one.found, Verdict):
+            self._reject(one, one.found)
+        else:
+            self._take(one, self.scorer.score(one.pattern, one.found))
+
+    def _compare(self, one: Candidate) -> bool:
+        """Scores a candidate that would be chosen by its fastest kernel, and says whether that is
+        another than was scored."""
+        key = one.pattern.key
+        if self.compare is None or key in self.compared:
+            return False
+        self.compared.add(key)
+        found = self.compare(one.pattern)
+        if isinstance(found, Verdict) or found == self.facts[key]:
+            return False
+        self.facts[key] = found
+        for other in self.candidates:
+            if other.score is not None and other.pattern.key == key:
+                other.found = found
+                self._take(other, self.scorer.score(other.pattern, found))
+        return True
+
+    def _take(self, one: Candidate, said: Score) -> None:
+        """Keeps a candidate with what the scorer says if it wins."""
+        one.said = said
+        score = self.findings.judged(one.pattern, said)
+        if score.wins:
+            one.score = score
+            return
+        times = {"modelled_us": score.ours_us, "xla_us": score.xla_us}
+        if (measured := self.findings.measured.get(one.bits)) is not None:
+            times |= {"measured_us": measured.ours_us, "measured_xla_us": measured.xla_us}
+        self._reject(one, forbid(score.reason, **times))
+
+    def _confirm(self, one: Candidate, others: int) -> bool:
+        """Whether a chosen pattern wins on closer look, which is taken once."""
+        if one.is_confirmed or self.scorer.confirms(one.pattern, one.known, others):
+            one.is_confirmed = True
+            return True
+        self._reject(one, forbid("XLA's kernels around it would be as many, or take as long."))
+        return False
+
+    def _narrow(self) -> None:
+        """Drops the candidates without a score that have more than half the ops of the largest."""
+        waiting = [one for one in self.candidates if one.is_open and one.score is None]
+        largest = max((one.bits.bit_count() for one in waiting), default=0)
+        for one in waiting:
+            if 2 * one.bits.bit_count() > largest:
+                self._reject(one, forbid("Enough patterns of this size were tried before it."))
+
+    def _reject(self, one: Candidate, why: Verdict) -> None:
+        one.refuse(why)
+        self.rejected.append(self._rejected(one, why))
+
+    # ---- what becomes of them -------------------------------------------------------------------
+
+    def _rejected(self, one: Candidate, why: Verdict) -> Rejected:
+        return Rejected(self.graph, one.bits, one.pattern.rule, why.reason, why.facts)
+
+    def _beaten(self, chosen: Sequence[Candidate]) -> Iterator[Rejected]:
+        """Those that might have been chosen."""
+        for one in self.candidates:
+            if one.is_open and one not in chosen:
+                what = "bound_us" if one.score is None else "score_us"
+                why = forbid("Other patterns over its ops win more.", **{what: one.value})
+                yield self._rejected(one, why)
+
+    def _taken(self, one: Candidate, spared_us: float, xla: XlaPlan) -> Chosen:
+        """A pattern that spares XLA `spared_us` of its modelled time, in the scorer's currency."""
+        score, modelled = one.known, saved_us(xla, one.bits)
+        if modelled > 0:
+            spared_us *= score.xla_us / modelled  # 1 unless XLA's time was measured
+        return Chosen(
+            one.pattern,
+            score.gain_us,
+            score.ours_us,
+            score.xla_us,
+            one.facts,
+            spared_us,
+            self.findings.measured.get(one.bits),
+            score.source,
+        )
+
+
+def _weak(chosen: Sequence[Candidate], xla: XlaPlan) -> list[Candidate]:
+    """The chosen patterns that win nothing beside those that win more: no kernel of XLA's is spared
+    more than its whole time."""
+    weak = []
+    left = {number: kernel.us for number, kernel in enumerate(xla.kernels)}
+    for one in sorted(chosen, key=lambda one: -one.value):
+        claims = saved_by_kernel(xla, one.bits)
+        granted = {number: min(us, left[number]) for number, us in claims.items()}
+        lost = sum(claims.values()) - sum(granted.values())
+        if lost >= one.value:
+            weak.append(one)
+            continue
+        for number, us in granted.items():
+            left[number] -= us
+    return weak
+
+
+def union(sets: Iterable[int]) -> int:
+    """The ops of several sets together."""
+    found = 0
+    for bits in sets:
+        found |= bits
+    return found
