@@ -2,8 +2,8 @@
 
 What a page shows in a block `text` is what was printed, line by line: blanks count as one blank,
 `...` stands for anything within its line, a line of nothing but `...` for any number of whole
-lines, a number with a decimal point for any within 5% of it, a rule of dashes for one of any length,
-and all else for itself.
+lines, a number with a decimal point for any within 5% of it, a rule of dashes for one of any
+length, and all else for itself.
 """
 
 from __future__ import annotations
