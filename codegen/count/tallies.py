@@ -20,7 +20,6 @@ from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
-from fusionstitch.codegen.ir.exchanges import bare, template_arguments
 from fusionstitch.codegen.ir.expressions import (
     Arithmetic,
     Element,
@@ -32,6 +31,7 @@ from fusionstitch.codegen.ir.expressions import (
     Number,
 )
 from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -39,11 +39,10 @@ from fusionstitch.codegen.ir.statements import (
     Call,
     Fill,
     For,
-    Function,
     If,
+    Invoke,
     Leave,
     Let,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -372,23 +371,13 @@ class _Walk(Visits):
         self.turns = outer
 
     def call(self, one: Call) -> None:
-        function = self.functions.get(one.function)
-        if function:
-            self.own(function, one.arguments)
-            return
         for argument in one.arguments:
             self.expr(argument)
-        if bare(one.function) == "fs_store_packed":
-            place = self.names.place(one.arguments[0])
-            if place:
-                element, number = template_arguments(one.function)
-                width = bytes_of(element) * int(number)
-                self.access(self.now.stores, place, place.offset, width)
-        else:
-            self.exchanged(one.function, one.arguments)
+        self.called(one)
 
-    def own(self, function: Function, arguments: Sequence[Expr]) -> None:
+    def invoke(self, one: Invoke) -> None:
         """A function of the kernel's own, as called with these arguments."""
+        function, arguments = self.functions[one.function], one.arguments
         outer, inner = self.names, Names(dict(self.numbers))
         for buffer in self.lowered.buffers:
             if buffer.space is Space.TABLE:  # they lie outside of the kernel
@@ -430,6 +419,7 @@ _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {
     StoreVector: _Walk.store_vector,
     Fill: _Walk.fill,
     Call: _Walk.call,
+    Invoke: _Walk.invoke,
     Barrier: _Walk.barrier,
     Swap: _Walk.swap,
     Skip: _Walk.skip,

@@ -9,7 +9,6 @@ from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts, Counted
 from fusionstitch.codegen.count.axes import THREADS, Axis
 from fusionstitch.codegen.count.conditions import Condition, both, negated
-from fusionstitch.codegen.count.exchanges import Called, exchange
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
@@ -19,12 +18,12 @@ from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, Value, along
 from fusionstitch.codegen.count.warps import Sectors
-from fusionstitch.codegen.ir.exchanges import bare, template_arguments
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
     Apply,
     Arithmetic,
+    Cast,
     Choice,
     Element,
     Expr,
@@ -33,9 +32,12 @@ from fusionstitch.codegen.ir.expressions import (
     Load,
     LoadVector,
     Name,
+    Not,
 )
+from fusionstitch.codegen.ir.intrinsic import Called, Cost
 from fusionstitch.codegen.ir.kernel import Lowered
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.statements import Call
 from fusionstitch.codegen.text.expressions import is_approximate
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.prices import NEAR, OPERATION
@@ -44,14 +46,6 @@ from fusionstitch.hlo.graph import FLOATS
 
 #: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
 _NEAR = (Memory.SHARED, Memory.TABLE)
-#: Functions that are called by name, and the ops whose price they have.
-_FUNCTIONS = {
-    "expf": (("exponential", "f32"),),
-    "fs_approximate_exp": (("exponential", APPROXIMATE),),
-    "fs_rotate_left": (("shift-left", "u32"), ("shift-right-logical", "u32"), ("or", "u32")),
-}
-
-
 #: What is one instruction with the product that it adds.
 _ADDED = ("add", "subtract")
 #: Types of which a product that is added to something counts as one operation.
@@ -159,18 +153,19 @@ class Visits:
 
     def applied(self, one: Apply) -> float:
         times = [self.expr(argument) for argument in one.arguments]
-        name = bare(one.function)
-        if name.endswith("::apply"):
-            kind = self.kind(one.arguments[0])
-            self.joined(kind, kind.fields, self.runs.total)
-            return self.chain.after(times, OPERATION * kind.fields)
-        if name in _FUNCTIONS:
-            time = max(times, default=self.chain.settled)
-            for opcode, dtype in _FUNCTIONS[name]:
-                time = self.op(opcode, dtype, [time])
-            return time
-        self.exchanged(one.function, one.arguments)
-        return max(times, default=self.chain.settled)
+        time = max(times, default=self.chain.settled)
+        for opcode, dtype in one.intrinsic.priced_as:
+            time = self.op(opcode, dtype, [time])
+        cost = self.called(one)
+        if cost and cost.threads == 1:  # nobody else takes part
+            return self.chain.after(times, OPERATION * cost.joins)
+        return time
+
+    def cast(self, one: Cast) -> float:
+        return self.expr(one.value)
+
+    def negated(self, one: Not) -> float:
+        return self.expr(one.condition)
 
     def choice(self, one: Choice) -> float:
         outer = left = self.runs
@@ -286,13 +281,13 @@ class Visits:
             return UNKNOWN
         return self.names.value(at) * place.item + place.offset
 
-    def exchanged(self, function: str, arguments: Sequence[Expr]) -> None:
-        """What a function of the headers does that threads call together."""
-        values = [self.kind(a) for a in arguments if self.names.place(a) is None]
-        called = Called(template_arguments(function), values, self.lowered.block)
-        found = exchange(bare(function), called)
-        if found is None:
-            return
+    def called(self, one: Apply | Call) -> Cost | None:
+        """What a function does that is more than instructions."""
+        intrinsic, arguments = one.intrinsic, one.arguments
+        if intrinsic.cost is None:
+            return None
+        values = [self.kind(a) for a in intrinsic.exchanged.of(arguments)]
+        found = intrinsic.cost(Called(intrinsic, one.template, values, self.lowered.block))
         if found.shuffles or found.barriers:
             self.wait()
         path = self.path
@@ -310,19 +305,21 @@ class Visits:
             now.meet(scope, times // (found.threads * whole) * meetings)
         for into, accesses in ((now.loads, found.loads), (now.stores, found.stores)):
             for width, number in accesses:
-                one = into.setdefault((Memory.SHARED, width), [0, 0])
-                one[0] += times * number // found.threads
+                accessed = into.setdefault((Memory.SHARED, width), [0, 0])
+                accessed[0] += times * number // found.threads
         now.shuffles += times * found.shuffles
         if found.joins:
             self.joined(values[0], found.joins, times)
         if found.tensor:
             now.compute("tensor_flops", found.tensor * times)
             now.compute("products", found.products * times)
-        number, width = found.operand
-        place = self.names.place(arguments[-1]) if number else None
-        if place:
-            for _ in range(number):
-                self.access(now.loads, place, place.offset, width)
+        for pointed in found.pointed:
+            place = self.names.place(arguments[pointed.argument])
+            if place:
+                into = now.stores if pointed.writes else now.loads
+                for _ in range(pointed.times):
+                    self.access(into, place, place.offset, pointed.bytes)
+        return found
 
     def kind(self, expr: Expr) -> Kind:
         """The type of a value that is joined: that of its variable or array."""
@@ -340,6 +337,8 @@ _EXPRESSIONS: Mapping[type, Callable[[Visits, Any], float]] = {
     LoadVector: Visits.load_vector,
     Arithmetic: Visits.arithmetic,
     Apply: Visits.applied,
+    Cast: Visits.cast,
+    Not: Visits.negated,
     Choice: Visits.choice,
     Infix: Visits.infix,
     Element: Visits.element,

@@ -16,13 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from fusionstitch.codegen.ir.exchanges import (
-    Exchange,
-    Step,
-    barrier_in,
-    exchange_of,
-    team_of,
-)
 from fusionstitch.codegen.ir.expressions import (
     Address,
     Apply,
@@ -31,7 +24,9 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
 )
+from fusionstitch.codegen.ir.intrinsic import Step
 from fusionstitch.codegen.ir.ownership import Ownership
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -39,7 +34,6 @@ from fusionstitch.codegen.ir.statements import (
     Call,
     For,
     Let,
-    Scope,
     Shared,
     Statement,
     Store,
@@ -146,6 +140,11 @@ def covers(one: Barrier, other: Barrier) -> bool:
     return _RANK[one.scope] > _RANK[other.scope]
 
 
+def _team(call: Call | Apply, scope: Scope) -> int:
+    """Threads of the teams that call a function, where it is one of teams."""
+    return call.intrinsic.team(call.template) if scope is Scope.TEAM else 0
+
+
 def is_pointer(one: Let) -> bool:
     """Whether a variable is a pointer into one of some arrays."""
     return one.kind.endswith("*")
@@ -210,39 +209,37 @@ class Accesses:
                     for array in self.pointers.get(name, ()):
                         yield Access(array, self.areas[array])
             elif isinstance(part, Apply):
-                exchange = exchange_of(part.function)
-                if exchange is not None:
-                    yield from self._exchange(exchange, part)
+                yield from self._through(part)
 
     def _call(self, one: Call) -> Iterator[Access | Barrier]:
-        exchange = exchange_of(one.function)
-        through = exchange.scratch if exchange else None
+        through = one.intrinsic.through
         others = [a for number, a in enumerate(one.arguments) if number != through]
         yield from self.reads(others)
         for name in (name for other in others for name in names(other)):
             if name in self.areas:
                 yield Access(name, self.areas[name])
-        if exchange is not None:
-            yield from self._exchange(exchange, one)
+        yield from self._through(one)
 
-    def _exchange(self, exchange: Exchange, call: Call | Apply) -> Iterator[Access | Barrier]:
-        scratch = call.arguments[exchange.scratch]
-        for name in names(scratch):
+    def _through(self, call: Call | Apply) -> Iterator[Access | Barrier]:
+        """What a function does to the memory that it goes through."""
+        intrinsic = call.intrinsic
+        if intrinsic.through is None:
+            return
+        for name in names(call.arguments[intrinsic.through]):
             if name not in self.areas:
                 continue
-            for step in exchange.steps:
+            for step in intrinsic.steps:
                 if isinstance(step, Step):
                     yield self._step(name, step, call)
                 else:
-                    yield barrier_in(call.function, step)
+                    yield Barrier(step, _team(call, step))
 
     def _step(self, name: str, step: Step, call: Call | Apply) -> Access:
-        area, threads = self.areas[name].part(step.part), 0
-        if step.among is Scope.TEAM:
-            threads = team_of(call.function)
+        area, threads = self.areas[name].part(step.part), _team(call, step.among)
         kinds: tuple[str, ...] = ()
         if step.by_warps:
-            values = [a.name for a in call.arguments[1:] if isinstance(a, Name)]
+            exchanged = call.intrinsic.exchanged.of(call.arguments)
+            values = [a.name for a in exchanged if isinstance(a, Name)]
             kinds = tuple(self.kinds.get(value, "") for value in values)
         return Access(name, area, "", step.writes, step.among, threads, kinds)
 

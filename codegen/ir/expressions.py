@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
+from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.places.index import Index
 from fusionstitch.hlo.graph import Op
 
@@ -21,6 +23,11 @@ class Number:
     """A constant, as C spells it (`text/expressions.py: literal`)."""
 
     text: str
+
+    @property
+    def integer(self) -> int | None:
+        """The integer that it is, if it is spelled as one."""
+        return int(self.text) if self.text.lstrip("-").isdigit() else None
 
 
 @dataclass(frozen=True)
@@ -76,10 +83,26 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Apply:
-    """A function of a device header that is called for its result; a cast is one, too."""
+    """An intrinsic that is called for its result, with these template arguments."""
 
-    function: str
+    intrinsic: Intrinsic
+    template: Template
     arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A value as one of C type `kind`."""
+
+    kind: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Not:
+    """Whether a condition does not hold."""
+
+    condition: Expr
 
 
 @dataclass(frozen=True)
@@ -124,6 +147,8 @@ Expr = (
     | LoadVector
     | Arithmetic
     | Apply
+    | Cast
+    | Not
     | Infix
     | Choice
     | Address
@@ -140,9 +165,9 @@ def number(value: int) -> Number:
     return Number(str(value))
 
 
-def apply(function: str, *arguments: Expr) -> Apply:
-    """A function of its arguments."""
-    return Apply(function, arguments)
+def apply(intrinsic: Intrinsic, *arguments: Expr, template: Template = ()) -> Apply:
+    """An intrinsic of its arguments."""
+    return Apply(intrinsic, template, arguments)
 
 
 def infix(operator: str, *operands: Expr | int) -> Infix:
@@ -150,15 +175,10 @@ def infix(operator: str, *operands: Expr | int) -> Infix:
     return Infix(operator, tuple(number(o) if isinstance(o, int) else o for o in operands))
 
 
-def converted(kind: str, value: Expr) -> Apply:
-    """A number as one of C type `kind`."""
-    return apply(f"static_cast<{kind}>" if " " in kind else kind, value)
-
-
 def least(kind: str, a: Expr | int, b: Expr | int) -> Apply:
     """The lesser of two integers of C type `kind` ('' where both are of one type)."""
     both = (number(x) if isinstance(x, int) else x for x in (a, b))
-    return Apply(f"fs_min<{kind}>" if kind else "fs_min", tuple(both))
+    return Apply(MINIMUM, (kind,) if kind else (), tuple(both))
 
 
 def all_of(conditions: Iterable[Expr | None]) -> Expr | None:

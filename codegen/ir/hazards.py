@@ -24,17 +24,17 @@ from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.ownership import Ownership
 from fusionstitch.codegen.ir.pending import NOTHING, Past, Pending
 from fusionstitch.codegen.ir.readers import read_in
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Branch,
-    Call,
     For,
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Let,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -268,8 +268,8 @@ class _Walk:
             return self.branches(one, pending, here)
         if isinstance(one, Swap):
             return self.swapped(one, pending)
-        if isinstance(one, Call) and one.function in self.functions:
-            return self.call(one, pending, here)
+        if isinstance(one, Invoke):
+            return self.invoke(one, pending, here)
         known = self.events.get((id(one), self.frame))
         if known is None:
             known = self.events[id(one), self.frame] = list(self.accesses.of(one))
@@ -386,7 +386,7 @@ class _Walk:
             ends.append(pending)
         return functools.reduce(Pending.or_else, ends)
 
-    def call(self, one: Call, pending: Pending, here: Alike) -> Pending:
+    def invoke(self, one: Invoke, pending: Pending, here: Alike) -> Pending:
         """A function of the kernel's own: barriers inside of it are for all of its calls."""
         function = self.functions[one.function]
         inner = self.inner.get(id(one))

@@ -5,7 +5,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from fusionstitch.codegen.ir.statements import Function, Scope, Statement
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.statements import (
+    Function,
+    Statement,
+)
 
 
 class Space(enum.Enum):

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fusionstitch.codegen.ir.expressions import SHARED, Name, Pointer, infix
-from fusionstitch.codegen.ir.spelling import spell
+from fusionstitch.codegen.ir.intrinsics import (
+    BLOCK_BARRIER,
+    CLUSTER_BARRIER,
+    GRID_BARRIER,
+    STORE_ALL,
+    STORE_VECTOR,
+    STORE_VECTOR_ALL,
+    SWAP,
+    TEAM_BARRIER,
+)
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.spelling import called, spell
 from fusionstitch.codegen.ir.statements import (
     ALL,
     Array,
@@ -19,10 +30,10 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Let,
     Note,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -116,24 +127,29 @@ def _shared(one: Shared) -> str:
 def _store(one: Store) -> str:
     if one.blocks > 1:
         place = infix("+", Name(one.buffer), one.address)
-        return f"fs_store_all<{one.blocks}>({spell(place)}, {spell(one.value)});"
+        return f"{called(STORE_ALL, (one.blocks,), spell(place), spell(one.value))};"
     return f"{one.buffer}[{spell(one.address)}] = {spell(one.value)};"
 
 
 def _store_vector(one: StoreVector) -> str:
-    function = "fs_store_vec" if one.blocks == 1 else f"fs_store_vec_all<{one.blocks}>"
-    store = f"{function}({one.buffer} + {spell(one.address)}, {one.values});"
-    return f"if ({spell(one.condition)}) {store}" if one.condition else store
+    place = f"{one.buffer} + {spell(one.address)}"
+    store = called(STORE_VECTOR, (), place, one.values)
+    if one.blocks > 1:
+        store = called(STORE_VECTOR_ALL, (one.blocks,), place, one.values)
+    return f"if ({spell(one.condition)}) {store};" if one.condition else f"{store};"
 
 
 def _barrier(one: Barrier) -> str:
-    call = {
-        Scope.TEAM: f"fs_team_barrier<{one.threads}>();",
-        Scope.BLOCK: "__syncthreads();",
-        Scope.CLUSTER: "fs_cluster_barrier();",
-        Scope.GRID: "fs_grid_barrier();",
-    }[one.scope]
-    return f"{call}  // {one.why}" if one.why else call
+    call = called(_BARRIERS[one.scope], (one.threads,) if one.scope is Scope.TEAM else ())
+    return f"{call};  // {one.why}" if one.why else f"{call};"
+
+
+_BARRIERS = {
+    Scope.TEAM: TEAM_BARRIER,
+    Scope.BLOCK: BLOCK_BARRIER,
+    Scope.CLUSTER: CLUSTER_BARRIER,
+    Scope.GRID: GRID_BARRIER,
+}
 
 
 _LINES: Mapping[type, Callable[[Any], str]] = {
@@ -148,10 +164,11 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     Fill: lambda one: (
         f"FS_UNROLL for (int i = 0; i < {one.size}; ++i) {one.array}[i] = {spell(one.value)};"
     ),
-    Call: lambda one: f"{one.function}({', '.join(map(spell, one.arguments))});",
+    Call: lambda one: f"{called(one.intrinsic, one.template, *map(spell, one.arguments))};",
+    Invoke: lambda one: f"{one.function}({', '.join(map(spell, one.arguments))});",
     Barrier: _barrier,
     Shared: _shared,
     Skip: lambda one: f"if ({spell(one.condition)}) continue;",
     Leave: lambda one: f"if ({spell(one.condition)}) break;",
-    Swap: lambda one: f"fs_swap({one.left}, {one.right});",
+    Swap: lambda one: f"{called(SWAP, (), one.left, one.right)};",
 }

@@ -9,6 +9,7 @@ from fusionstitch.codegen.ir.expressions import (
     Address,
     Apply,
     Arithmetic,
+    Cast,
     Choice,
     Element,
     Expr,
@@ -18,9 +19,12 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
     Named,
+    Not,
     Number,
     Pointer,
 )
+from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
+from fusionstitch.codegen.ir.intrinsics import LOAD_VECTOR
 from fusionstitch.codegen.places.index import Index, render
 from fusionstitch.codegen.text.expressions import expression, is_atom
 
@@ -41,6 +45,11 @@ _ASSOCIATIVE = frozenset({"+", "&&"})
 def spell(expr: Expr) -> str:
     """The C text of an expression."""
     return _SPELLINGS[type(expr)](expr)[0]
+
+
+def called(intrinsic: Intrinsic, template: Template, *arguments: str) -> str:
+    """The C text of a call."""
+    return f"{intrinsic.spelled(template)}({', '.join(arguments)})"
 
 
 def _spelt(expr: Expr) -> tuple[str, int]:
@@ -82,7 +91,12 @@ def _choice(one: Choice) -> tuple[str, int]:
 
 def _load_vector(one: LoadVector) -> tuple[str, int]:
     start = spell(one.buffer) if _is_zero(one.at) else f"{spell(one.buffer)} + {spell(one.at)}"
-    return f"fs_load_vec<{one.kind}, {one.width}>({start})", _ATOM
+    return called(LOAD_VECTOR, (one.kind, one.width), start), _ATOM
+
+
+def _cast(one: Cast) -> tuple[str, int]:
+    function = f"static_cast<{one.kind}>" if " " in one.kind else one.kind
+    return f"{function}({spell(one.value)})", _ATOM
 
 
 def _is_zero(at: Expr) -> bool:
@@ -98,7 +112,9 @@ _SPELLINGS: Mapping[type, Callable[[Any], tuple[str, int]]] = {
     Load: lambda one: (f"{spell(one.buffer)}[{spell(one.at)}]", _ATOM),
     LoadVector: _load_vector,
     Arithmetic: _arithmetic,
-    Apply: lambda one: (f"{one.function}({', '.join(map(spell, one.arguments))})", _ATOM),
+    Apply: lambda one: (called(one.intrinsic, one.template, *map(spell, one.arguments)), _ATOM),
+    Cast: _cast,
+    Not: lambda one: (f"!({spell(one.condition)})", _ATOM),
     Infix: _infix,
     Choice: _choice,
     Address: lambda one: (f"&{spell(one.buffer)}[{spell(one.at)}]", _SIGN),

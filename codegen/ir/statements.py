@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.expressions import Expr, Number, number
+from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
+from fusionstitch.codegen.ir.scopes import Scope
 
 #: For.unroll: all iterations are written out by the compiler.
 ALL = -1
@@ -111,20 +112,20 @@ class Fill:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of a device header, or one of the kernel's own, that is called for what it does to
-    memory or to arrays of this thread."""
+    """An intrinsic that is called for what it does to memory or to arrays of this thread, with
+    these template arguments."""
 
-    function: str
+    intrinsic: Intrinsic
+    template: Template
     arguments: tuple[Expr, ...]
 
 
-class Scope(enum.Enum):
-    """Who meets at a barrier."""
+@dataclass(frozen=True)
+class Invoke:
+    """A function of the kernel's own that is called, by its name."""
 
-    TEAM = "the threads that share a row"
-    BLOCK = "the threads of a block"
-    CLUSTER = "the blocks of a cluster"
-    GRID = "all blocks"
+    function: str
+    arguments: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,7 @@ Statement = (
     | StoreVector
     | Fill
     | Call
+    | Invoke
     | Barrier
     | Skip
     | Leave

@@ -24,7 +24,9 @@ from fusionstitch.codegen.ir.statements import (
 )
 
 #: Types of fields, as the nodes' files write them, that hold no nodes.
-_CONSTANTS = frozenset({"str", "int", "bool", "int | None", "Op", "Index", "Scope"})
+_CONSTANTS = frozenset(
+    {"str", "int", "bool", "int | None", "Op", "Index", "Scope", "Intrinsic", "Template"}
+)
 NODES = frozenset((*get_args(Statement), *get_args(Expr), Branch, Function))
 #: Fields that hold no nodes are skipped: most nodes are walked through many times.
 _INNER = {

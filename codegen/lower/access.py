@@ -19,6 +19,7 @@ from fusionstitch.codegen.ir.expressions import (
     apply,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import ALIGNED, LOAD, STORE_AS
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -254,7 +255,7 @@ class Access:
         tile = self.plan.tile
         if tile is None or (tile.columns and self.vector is not None):
             return Name(name)
-        return apply("fs_aligned", Name(name))
+        return apply(ALIGNED, Name(name))
 
     def _loaded(self, op: Op, name: str, index: Indices) -> Expr:
         address = linearize(index, op.dims)
@@ -338,10 +339,12 @@ class Access:
 def as_stored(op: Op, value: Expr) -> Expr:
     """An element of `op` as the type that is stored."""
     kind = c_type(op.dtype)
-    return value if kind.storage == kind.compute else apply(f"fs_store_as<{kind.storage}>", value)
+    if kind.storage == kind.compute:
+        return value
+    return apply(STORE_AS, value, template=(kind.storage,))
 
 
 def as_computed(op: Op, stored: Expr) -> Expr:
     """A stored element of `op` as the type that is computed with."""
     kind = c_type(op.dtype)
-    return stored if kind.storage == kind.compute else apply("fs_load", stored)
+    return stored if kind.storage == kind.compute else apply(LOAD, stored)

@@ -21,6 +21,7 @@ from fusionstitch.codegen.ir.expressions import (
     element,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsics import STORE_PACKED
 from fusionstitch.codegen.ir.statements import Assign, Call, Shared
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, read
@@ -77,8 +78,8 @@ class ColumnBlocks:
             number = rows.column_block * self.columns + column
             part = operand_words(rows, dot, side, unit, layout.width, number)
             to = behind(Name(place), column * layout.stride + unit * layout.width)
-            store = f"fs_store_packed<{layout.element}, {layout.width}>"
-            writer.add(Call(store, (to, Name(part))))
+            given = layout.element, layout.width
+            writer.add(Call(STORE_PACKED, given, (to, Name(part))))
 
 
 def operand_words(

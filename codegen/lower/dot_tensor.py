@@ -22,6 +22,8 @@ from fusionstitch.codegen.ir.expressions import (
     element,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsic import Intrinsic
+from fusionstitch.codegen.ir.intrinsics import MMA, MMA_FIRST
 from fusionstitch.codegen.ir.statements import Assign, Call
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, bind_read_column, operand, read
@@ -60,7 +62,7 @@ class TensorElements:
                 bind_read_column(rows, column)
                 right = operand(rows, dot, 1 - first, rows.next, place, depth)
                 with rows.loop(half), rows.loop(rows.next):
-                    function = "fs_mma" if started else "fs_mma_first"
+                    function = MMA if started else MMA_FIRST
                     top = rows.step * tile.pairs * tile.lot + rows.next
                     sums = behind(Name(name), top), behind(Name(name), top + tile.steps)
                     upper = behind(Name(left), half * 2 * tile.rows)
@@ -92,7 +94,7 @@ class TensorSums:
             with rows.loop(tile):
                 right = self._values_of(stage, 1 - first, tile)
                 sums = behind(Name(partial), tile * 2), behind(Name(partial), tile * 2 + held)
-                _multiply(rows, "fs_mma", stage, first, (*sums, Name(weight), Name(right)))
+                _multiply(rows, MMA, stage, first, (*sums, Name(weight), Name(right)))
 
     def _values_of(self, dot: Stage, side: int, tile: Index) -> str:
         """Loads a lane's part of what a dot along the columns weighs."""
@@ -136,12 +138,11 @@ def side_of_rows(rows: TileRows, dot: Stage) -> int:
 
 
 def _multiply(
-    rows: TileRows, function: str, dot: Stage, first: int, arguments: tuple[Expr, ...]
+    rows: TileRows, function: Intrinsic, dot: Stage, first: int, arguments: tuple[Expr, ...]
 ) -> None:
     operands, lot = dot.op.operands, rows.tile.lot
-    parts = f"{_parts(operands[first])}, {_parts(operands[1 - first])}"
-    parts += f", {lot}" if lot > 1 else ""
-    rows.writer.add(Call(f"{function}<{parts}>", arguments))
+    parts = _parts(operands[first]), _parts(operands[1 - first])
+    rows.writer.add(Call(function, (*parts, lot) if lot > 1 else parts, arguments))
 
 
 def _parts(op: Op) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_GROUPS
 from fusionstitch.codegen.ir.expressions import Name, Number, behind
+from fusionstitch.codegen.ir.intrinsics import MMA_ACROSS, MMA_ALONG, PACK
 from fusionstitch.codegen.ir.statements import Array, Call
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.column_blocks import ColumnBlocks, operand_words
@@ -52,8 +53,7 @@ class WordElements:
                 behind(Name(words), lower),
                 behind(Name(self.blocks.places[dot]), place),
             )
-            call = f"fs_mma_along<{layout.element}, {layout.words}>"
-            rows.writer.add(Call(call, arguments))
+            rows.writer.add(Call(MMA_ALONG, (layout.element, layout.words), arguments))
 
 
 def row_words(rows: TileRows, blocks: ColumnBlocks) -> dict[Stage, str]:
@@ -73,7 +73,7 @@ def _row_words(rows: TileRows, blocks: ColumnBlocks, dot: Stage) -> str:
         unit = block * rows.tile.lanes + rows.member
         part = operand_words(rows, dot, side, unit, layout.width, None)
         to = behind(Name(name), rows.row * words + block * layout.words)
-        writer.add(Call(f"fs_pack<{layout.element}, {layout.width}>", (to, Name(part))))
+        writer.add(Call(PACK, (layout.element, layout.width), (to, Name(part))))
     return name
 
 
@@ -110,7 +110,7 @@ class WordSums:
         count = tile.pairs * tile.rows
         words = count if kind == "float" else count // 2
         writer.add(Array("uint32_t", name, words))
-        writer.add(Call(f"fs_pack<{kind}, {count}>", (Name(name), Name(weight))))
+        writer.add(Call(PACK, (kind, count), (Name(name), Name(weight))))
         return name
 
     def _add_across(self, dot: Stage, partial: str, words: str) -> None:
@@ -132,8 +132,8 @@ class WordSums:
                 behind(Name(words), lower),
                 behind(Name(self.blocks.places[dot]), place),
             )
-            call = f"fs_mma_across<{layout.element}, {layout.words}, {layout.stride}>"
-            rows.writer.add(Call(call, arguments))
+            given = layout.element, layout.words, layout.stride
+            rows.writer.add(Call(MMA_ACROSS, given, arguments))
 
     def finish(self, dot: Stage, partial: str) -> None:
         """Nothing: the instructions leave each lane its share."""

@@ -15,6 +15,7 @@ from fusionstitch.codegen.ir.expressions import (
     behind,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsics import ANNOUNCE
 from fusionstitch.codegen.ir.statements import Array, Assign, Call, If, Let, unrolled
 from fusionstitch.codegen.lower.rows import RowLoop
 from fusionstitch.codegen.lower.sweeps import Loaded, Sweeps
@@ -110,7 +111,7 @@ def _announce(sweeps: Sweeps, inputs: Sequence[Loaded], row: Index, at: Index) -
     def announce(_step: Expr | None) -> None:
         for held in inputs:
             base = substituted(held.base, dict.fromkeys(row.variables, at))
-            sweeps.writer.add(Call("fs_announce", (behind(Name(held.name), base),)))
+            sweeps.writer.add(Call(ANNOUNCE, (), (behind(Name(held.name), base),)))
 
     sweeps.run(announce)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, apply
+from fusionstitch.codegen.ir.expressions import Cast, Expr, Integer, Name
 from fusionstitch.codegen.places.index import Index
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.text.types import c_type
@@ -90,7 +90,7 @@ class Known:
         counts: Index | None = op.attrs.get("counts")
         if counts is None:
             return None
-        return apply(c_type(op.dtype).compute, Integer(counts)), self.depth_of((counts,))
+        return Cast(c_type(op.dtype).compute, Integer(counts)), self.depth_of((counts,))
 
     def depth_of(self, index: Indices) -> int:
         """The depth from which on an index is known."""

@@ -15,6 +15,7 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     least,
 )
+from fusionstitch.codegen.ir.intrinsics import JOIN_PARTS
 from fusionstitch.codegen.ir.statements import Call
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.tile_rows import TileRows
@@ -50,8 +51,8 @@ class Parts:
         own = -(-size // (tile.unit * tile.shares)) * tile.unit
         array = rows.array(op, "_own", own)
         threads = rows.block // tile.shares
-        function = f"fs_join_parts<{threads}, {tile.shares}, {tile.unit}>"
-        rows.writer.add(Call(function, (Name(name), Name(array), Name(rows.access.rooms[dot]))))
+        arguments = Name(name), Name(array), Name(rows.access.rooms[dot])
+        rows.writer.add(Call(JOIN_PARTS, (threads, tile.shares, tile.unit), arguments))
         self.joined.append((op, dot, array))
         return array, own
 

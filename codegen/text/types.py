@@ -41,6 +41,8 @@ C_TYPES: Mapping[str, CType] = {
     **{dtype: CType(dtype, "float", 1) for dtype in sorted(FLOATS8)},
 }
 
+#: Bytes of one stored element, by the C type that it is stored as.
+STORAGE_BYTES: Mapping[str, int] = {kind.storage: kind.bytes for kind in C_TYPES.values()}
 
 _RECORD = re.compile(r"record<(.*)>")
 

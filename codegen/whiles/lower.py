@@ -12,14 +12,14 @@ from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
+    Cast,
     Expr,
     Integer,
     Load,
     Name,
+    Not,
     Number,
     all_of,
-    apply,
-    converted,
     element,
     infix,
     number,
@@ -111,7 +111,7 @@ class Lowering(Elementwise):
         """The kernel's statements, for blocks of so many threads."""
         writer, count = self.writer, self.rows.count
         row = writer.name("row")
-        first = infix("*", converted(self.int, BLOCK), block)
+        first = infix("*", Cast(self.int, BLOCK), block)
         guard = If(infix("<", Name(row), count), Let(self.int, row, infix("+", first, THREAD)))
         with writer.nested(guard, pinned=True):
             writer.declare(row)
@@ -180,10 +180,10 @@ class Lowering(Elementwise):
             for c, name in arrays.items():
                 self.homes[c.inside] = _Home(depth, name)
             if chosen is not None:
-                writer.add(Leave(apply("!", chosen)))
+                writer.add(Leave(Not(chosen)))
             if isinstance(frame, While):
                 asked = self.elements(flat.root(loop.condition))
-                done = all_of(apply("!", goes_on) for goes_on in asked)
+                done = all_of(Not(goes_on) for goes_on in asked)
                 assert done is not None
                 writer.add(Leave(done))  # where none of the thread's rows goes on
             for inner in loop.inner:

@@ -14,19 +14,19 @@ from fusionstitch.codegen.ir.expressions import (
     Integer,
     Load,
     Name,
+    Not,
     Number,
     all_of,
-    apply,
     infix,
     number,
 )
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     For,
     If,
     Leave,
-    Scope,
     Shared,
     Store,
     Swap,
@@ -209,10 +209,10 @@ class PhasedLowering:
             if one.count:
                 writer.declare(one.step)
             if chosen is not None:
-                writer.add(Leave(apply("!", chosen)))
+                writer.add(Leave(Not(chosen)))
             if not one.count:
                 with writer.forgetting():
-                    writer.add(Leave(apply("!", self.scalar(one.condition))))
+                    writer.add(Leave(Not(self.scalar(one.condition))))
             self.pieces(one.body)
             for now, next_ in one.pairs:
                 if next_ not in self.phased.same:

@@ -18,9 +18,10 @@ from fusionstitch.codegen.ir.expressions import (
     Load,
     LoadVector,
     Name,
-    apply,
+    Not,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -31,6 +32,7 @@ from fusionstitch.codegen.ir.statements import (
     For,
     Group,
     If,
+    Invoke,
     Let,
     Shared,
     Skip,
@@ -130,7 +132,7 @@ class Walk:
             return self._for(one, frame)
         if isinstance(one, If):
             return self._if(one, frame)
-        new: Statement = self.value(one, frame, not isinstance(one, Call))
+        new: Statement = self.value(one, frame, not isinstance(one, (Call, Invoke)))
         if self.stores and isinstance(new, Store):
             place = Load(Name(new.buffer), new.address)
             if (site := self._site(place, frame, not frame.unsure)) and site.name:
@@ -138,21 +140,21 @@ class Walk:
         if isinstance(one, Let):
             frame.known[one.name] = None if one.changes else self._integer(one, frame)
         elif isinstance(one, Skip):
-            frame.where(apply("!", one.condition))
+            frame.where(Not(one.condition))
         return new
 
     def _integer(self, one: Let, frame: Frame) -> Index | None:
         """What a variable is, by what is known before the loop: where that is the lesser of two
         integers, it gets a name there."""
         value = one.value
-        if not (isinstance(value, Apply) and value.function.startswith("fs_min")):
+        if not (isinstance(value, Apply) and value.intrinsic is MINIMUM):
             return frame.index(value)
         found = [frame.index(argument) for argument in value.arguments]
         known = [index for index in found if index is not None]
         if len(known) < len(found) or min(index.lo for index in known) < 0:
             return None
         if id(one) not in self.bounds:
-            least = Apply(value.function, tuple(map(Integer, known)))
+            least = replace(value, arguments=tuple(map(Integer, known)))
             self.bounds[id(one)] = Let(one.kind, self.named(one.name), least)
         bound = self.bounds[id(one)]
         frame.bounds += (bound,)
@@ -166,7 +168,7 @@ class Walk:
         others = []
         before: Expr = one.condition
         for other in one.others:
-            inner.where(apply("!", before))
+            inner.where(Not(before))
             own = self.body(other.body, inner.inner(other.condition))
             before = other.condition or before
             others.append(Branch(self.value(other.condition, inner, False), own))
@@ -195,7 +197,7 @@ class Walk:
             place = infix("+", one.start, Integer(turns.place * step))
             own.append(Let(one.kind, one.variable, place))
         if turns.fewer:
-            own.append(Skip(apply("!", bound)))
+            own.append(Skip(Not(bound)))
         return counted(turns, (*own, *body))
 
     def _turns(self, one: For, frame: Frame) -> Turns | None:
@@ -280,7 +282,7 @@ def _changing(loop: For | While, nodes: Sequence[Any]) -> set[str]:
             found |= {"i", one.array}
         elif isinstance(one, Assign) and isinstance(one.target, Name):
             found.add(one.target.name)
-        elif isinstance(one, Call):
+        elif isinstance(one, (Call, Invoke)):
             found |= set(names(one))
     return found
 

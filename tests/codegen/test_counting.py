@@ -25,7 +25,9 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import REDUCE_LANES
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -35,7 +37,6 @@ from fusionstitch.codegen.ir.statements import (
     For,
     If,
     Let,
-    Scope,
     Shared,
     Statement,
     Store,
@@ -198,7 +199,7 @@ def test_an_array_takes_over_the_registers_of_one_that_it_follows_from() -> None
 def test_exchanges_are_counted_by_what_they_do_inside() -> None:
     """Warps join their lanes in five steps."""
     value = Array("float", "v")
-    joined = apply("fs_reduce_lanes<32, FsAdd>", Name("v"))
+    joined = apply(REDUCE_LANES, Name("v"), template=(32, "FsAdd"))
     tally = count(kernel(value, Let("float", "sum", joined)))
     assert tally.shuffles == 256 * 5
     assert tally.phases[0].instructions.flops == 256 * 5

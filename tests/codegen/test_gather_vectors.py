@@ -18,6 +18,7 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Assign,
     Barrier,
@@ -25,7 +26,6 @@ from fusionstitch.codegen.ir.statements import (
     If,
     Leave,
     Let,
-    Scope,
     Skip,
     Statement,
     Store,

@@ -12,16 +12,15 @@ import pytest
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
-    Apply,
     Choice,
     Expr,
     Integer,
     Load,
     LoadVector,
     Name,
-    Number,
-    apply,
+    Not,
     infix,
+    least,
     number,
 )
 from fusionstitch.codegen.ir.printer import text
@@ -146,7 +145,7 @@ def test_what_is_skipped_is_not_loaded() -> None:
 
 
 def test_a_place_that_is_the_lesser_of_two() -> None:
-    row = Let("int", "row", Apply("fs_min<int>", (infix("/", THREAD, 2), Number("20"))))
+    row = Let("int", "row", least("int", infix("/", THREAD, 2), 20))
     before, _ = held([row, used(load(variable("row", 21) * 3)), used(load(variable("row", 21)))])
     assert before.count("const int row_0 = fs_min<int>((thread_0 / 2), 20);") == 1
     assert "w_held_0 = w[row_0 * 3];" in before
@@ -188,7 +187,7 @@ OTHER = used(load(Index(), "w"))
         [For("int", "column", number(0), Name("sum"), body=(OTHER,)), used(number(1))],
         [used(load(Index(), "elsewhere"))],
         [Let("int", "k", number(0), changes=True), used(load(variable("k", 4)))],
-        [Skip(apply("!", Name("sum"))), OTHER, used(number(1))],
+        [Skip(Not(Name("sum"))), OTHER, used(number(1))],
     ],
 )
 def test_what_iterations_change_or_may_not_read_is_not_held(body: list[Statement]) -> None:

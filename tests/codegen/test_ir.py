@@ -14,6 +14,7 @@ from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Address,
     Arithmetic,
+    Cast,
     Choice,
     Element,
     Expr,
@@ -23,6 +24,7 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
     Named,
+    Not,
     Number,
     Pointer,
     all_of,
@@ -33,8 +35,10 @@ from fusionstitch.codegen.ir.expressions import (
     least,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import ALIGNED, MAXIMUM, MMA
 from fusionstitch.codegen.ir.printer import function, text
 from fusionstitch.codegen.ir.renaming import renamed
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -48,10 +52,10 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Let,
     Note,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -87,14 +91,17 @@ SPELT: tuple[tuple[Expr, str], ...] = (
     (element("kept", LANE), "kept[lane]"),
     (Element(element("kept", LANE), Name("v")), "kept[lane][v]"),
     (Load(A, Integer(ROW * 8)), "a[row * 8]"),
-    (Load(apply("fs_aligned", A), Integer(ROW)), "fs_aligned(a)[row]"),
+    (Load(apply(ALIGNED, A), Integer(ROW)), "fs_aligned(a)[row]"),
     (LoadVector("float", 4, A, Integer(ROW * 4)), "fs_load_vec<float, 4>(a + row * 4)"),
     (LoadVector("float", 4, A, Integer(Index())), "fs_load_vec<float, 4>(a)"),
     (Arithmetic(op("tanh"), (A,), "default"), "tanhf(a)"),
     (Arithmetic(op("add", 2), (A, infix("*", B, C)), "default"), "a + (b * c)"),
-    (apply("fs_max", A, number(3)), "fs_max(a, 3)"),
+    (apply(MAXIMUM, A, number(3)), "fs_max(a, 3)"),
     (least("int", A, 3), "fs_min<int>(a, 3)"),
     (least("", 4, A), "fs_min(4, a)"),
+    (Cast("int", A), "int(a)"),
+    (Cast("long long", A), "static_cast<long long>(a)"),
+    (Not(A), "!(a)"),
     (infix("+", A, B, C), "a + b + c"),
     (infix("-", A, infix("-", B, C)), "a - (b - c)"),
     (infix("-", infix("-", A, B), C), "a - b - c"),
@@ -151,7 +158,8 @@ PRINTED: tuple[tuple[Statement, str], ...] = (
     (StoreVector("out", Integer(ROW * 4), "v"), "fs_store_vec(out + row * 4, v);"),
     (StoreVector("out", Integer(ROW), "v", A), "if (a) fs_store_vec(out + row, v);"),
     (Fill("row", 8, A), "FS_UNROLL for (int i = 0; i < 8; ++i) row[i] = a;"),
-    (Call("fs_mma<2>", (A, behind(B, LANE))), "fs_mma<2>(a, b + lane);"),
+    (Call(MMA, (2, 1), (A, behind(B, LANE))), "fs_mma<2, 1>(a, b + lane);"),
+    (Invoke("part", (A, behind(B, LANE))), "part(a, b + lane);"),
     (Barrier(Scope.TEAM, 128), "fs_team_barrier<128>();"),
     (Barrier(Scope.BLOCK), "__syncthreads();"),
     (Barrier(Scope.CLUSTER, why="all run"), "fs_cluster_barrier();  // all run"),

@@ -6,13 +6,13 @@ from itertools import count
 
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Name, infix, number
 from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     For,
     Group,
     If,
     Let,
-    Scope,
     Statement,
     Store,
 )

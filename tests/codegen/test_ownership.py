@@ -12,12 +12,12 @@ from fusionstitch.codegen.ir.accesses import Access, Accesses
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
-    Apply,
     Expr,
     Integer,
     Load,
     Name,
     infix,
+    least,
     number,
 )
 from fusionstitch.codegen.ir.ownership import Digit, Digits, Ownership
@@ -133,7 +133,7 @@ def test_blocks_have_parts_one_behind_the_other(length: int, step: int, alone: b
     start = infix("*", BLOCK, 2)
     for stop in (
         infix("+", start, length),
-        Apply("fs_min<int>", (infix("+", start, length), number(7))),
+        least("int", infix("+", start, length), 7),
     ):
         found = Ownership(THREADS, BLOCKS)
         found.begin(For("int", "row", start, stop, step=step))

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Load, Name, Number, infix
+from fusionstitch.codegen.ir.intrinsics import REDUCE_BLOCK, REDUCE_CLUSTER, REDUCE_TEAM
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.passes.barriers import place_barriers
 from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Branch,
@@ -19,9 +21,9 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Let,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -40,8 +42,8 @@ BUFFERS = (Buffer("x", "float", 64, Space.INPUT), Buffer("out", "float", 64, Spa
 KEPT = Shared("float", "kept", 0, 64, 4)
 EXCHANGE = Shared("unsigned char", "exchange", 256, 256, 1)
 SUM = Let("float", "sum", Number("0.0f"), changes=True)
-JOIN_BLOCK = Call("fs_reduce_block<4, FsAdd>", (Name("exchange"), Name("sum")))
-JOIN_TEAM = Call("fs_reduce_team<2, FsAdd>", (Name("exchange"), Name("sum")))
+JOIN_BLOCK = Call(REDUCE_BLOCK, (4, "FsAdd"), (Name("exchange"), Name("sum")))
+JOIN_TEAM = Call(REDUCE_TEAM, (2, "FsAdd"), (Name("exchange"), Name("sum")))
 
 
 def over(variable: str, *body: Statement) -> For:
@@ -146,7 +148,7 @@ def test_the_block_waits_where_warps_of_a_team_leave_their_places() -> None:
 
 def test_a_cluster_waits_for_its_blocks() -> None:
     exchange = replace(EXCHANGE, size=512)
-    join = Call("fs_reduce_cluster<4, 2, FsAdd>", (Name("exchange"), Name("sum")))
+    join = Call(REDUCE_CLUSTER, (4, 2, "FsAdd"), (Name("exchange"), Name("sum")))
     said = outline(placed(exchange, over("row", SUM, join), cluster=2))
     assert said == ["for", "join", "cluster", "end"]
 
@@ -172,7 +174,7 @@ def test_some_who_skip_the_rest_wait_before() -> None:
 
 def test_barriers_stand_in_functions_and_between_their_calls() -> None:
     function = Function("f", (("unsigned char*", "shared_memory"),), (KEPT, KEEP, USE))
-    call = Call("f", (Name("shared_memory"),))
+    call = Invoke("f", (Name("shared_memory"),))
     said = outline(placed(call, Group((call,)), functions=(function,)))
     assert said == ["for", "end", "block", "for", "end", "call", "block", "call"]
 

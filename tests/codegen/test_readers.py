@@ -7,7 +7,7 @@ from fusionstitch.codegen.ir.expressions import Expr, Load, Name, Number
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.pending import NOTHING
 from fusionstitch.codegen.ir.readers import read_in
-from fusionstitch.codegen.ir.statements import Call, Function, Statement, Store, Swap
+from fusionstitch.codegen.ir.statements import Function, Invoke, Statement, Store, Swap
 
 AT = Number("0")
 
@@ -33,7 +33,7 @@ def test_addresses_of_stores_are_read() -> None:
 def test_functions_read_what_they_are_given_for_parameters_that_they_read() -> None:
     parameters = (("float*", "given"), ("float*", "result"))
     function = Function("own", parameters, (Store("result", AT, load("given")),))
-    call = Call("own", (Name("first"), Name("out")))
+    call = Invoke("own", (Name("first"), Name("out")))
     assert read_in(kernel(call, functions=(function,))) == {"first", "given"}
 
 

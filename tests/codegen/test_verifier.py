@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import resources
-from pathlib import Path
 
 import pytest
 
 from fusionstitch.codegen.generate import generate
-from fusionstitch.codegen.ir.exchanges import whom
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     SHARED,
@@ -28,7 +24,9 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import ANNOUNCE, REDUCE_BLOCK, REDUCE_LANES, REDUCE_TEAM
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Overwriting, Space
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -39,8 +37,8 @@ from fusionstitch.codegen.ir.statements import (
     For,
     Function,
     If,
+    Invoke,
     Let,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -99,9 +97,9 @@ SPREAD = rows(Store("kept", Integer(ROW), load("x", ROW), blocks=4))
 USE = rows(Store("out", Integer(ROW), load("kept", ROW)))
 LANES = let("lane", infix("%", THREAD, 32), "int")
 WARPS = let("warp", infix("/", THREAD, 32), "int")
-JOIN_LANES = let("sum", apply("fs_reduce_lanes<32, FsAdd>", load("x", Index())))
-JOIN_BLOCK = Call("fs_reduce_block<4, FsAdd>", (SHARED, Name("sum")))
-JOIN_TEAM = Call("fs_reduce_team<2, FsAdd>", (SHARED, Name("sum")))
+JOIN_LANES = let("sum", apply(REDUCE_LANES, load("x", Index()), template=(32, "FsAdd")))
+JOIN_BLOCK = Call(REDUCE_BLOCK, (4, "FsAdd"), (SHARED, Name("sum")))
+JOIN_TEAM = Call(REDUCE_TEAM, (2, "FsAdd"), (SHARED, Name("sum")))
 SUM = Let("float", "sum", Number("0.0f"), changes=True)
 SPILL = rows(Store("between", Integer(ROW), load("x", ROW)))
 FETCH = rows(Store("out", Integer(ROW), load("between", ROW)))
@@ -112,8 +110,8 @@ COPY = Function(
 )
 
 
-def copied(source: str, target: str) -> Call:
-    return Call("copy", (number(0), Name(source), Name(target)))
+def copied(source: str, target: str) -> Invoke:
+    return Invoke("copy", (number(0), Name(source), Name(target)))
 
 
 def in_place(*body: Statement) -> Lowered:
@@ -241,7 +239,7 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
     ),
     "in a function that is called where threads part": (
         kernel(
-            where(infix("<", THREAD, 32), Call("f", ())), functions=[Function("f", (), (BLOCKS,))]
+            where(infix("<", THREAD, 32), Invoke("f", ())), functions=[Function("f", (), (BLOCKS,))]
         ),
         "all threads meet",
     ),
@@ -359,14 +357,15 @@ RIGHT: dict[str, Lowered] = {
         )
     ),
     "what is joined is the same for those who join": kernel(
-        JOIN_LANES, where(infix("<", Name("sum"), 3), let("b", apply("fs_reduce_lanes<32, F>", X)))
+        JOIN_LANES,
+        where(infix("<", Name("sum"), 3), let("b", apply(REDUCE_LANES, X, template=(32, "FsAdd")))),
     ),
     "vectors at multiples": kernel(
         For(
             *("int", "row", number(0), number(16)),
             body=(
                 let("v", LoadVector("float", 4, X, Integer(variable("row", 16) * 4)), "auto"),
-                Call("fs_announce", (behind(X, variable("row", 16)),)),
+                Call(ANNOUNCE, (), (behind(X, variable("row", 16)),)),
             ),
         )
     ),
@@ -400,40 +399,6 @@ def test_a_defect_is_not_hidden_by_another_way(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(PassError, match="b is not known"):
         generate(case.graph, case.device, case.options)
     assert len(seen) == 1
-
-
-def test_functions_of_the_headers_that_threads_call_together_are_known() -> None:
-    """Those whose bodies meet, by barriers or shuffles, or call one that does."""
-    folder = Path(str(resources.files("fusionstitch.codegen") / "cuda"))
-    headers = ("reduce", "cluster", "mma", "fragments")
-    text = "\n".join((folder / f"{name}.cuh").read_text() for name in headers)
-    text = re.sub(r"//.*", "", text)
-    bodies: dict[str, str] = {}
-    for one in re.finditer(r"^FS_FN [\w<>:,.* ]*?\b(fs_\w+)\(", text, re.MULTILINE):
-        end = text.index("\n}", one.end()) if "\n}" in text[one.end() :] else len(text)
-        line = text[one.end() : text.index("\n", one.end())]
-        bodies[one[1]] = line if line.endswith("}") else text[one.end() : end]
-    meets = {
-        "__syncthreads",
-        "__shfl",
-        "__syncwarp",
-        "fs_team_barrier",
-        "fs_cluster_barrier",
-        "asm",
-    }
-    found: set[str] = set()
-    while True:
-        more = {n for n, body in bodies.items() if any(word in body for word in meets | found)}
-        if more <= found:
-            break
-        found |= more
-    lower = Path(str(resources.files("fusionstitch.codegen") / "lower"))
-    emitted = "".join(path.read_text() for path in lower.glob("*.py"))
-    called = {n for n in found if f'"{n}' in emitted}
-
-    known = {name for name in called if whom(f"{name}<2, 2>") is not None}
-    assert len(called) > 8
-    assert called - known == set(), "name them in codegen/ir/exchanges.py"
 
 
 def test_every_barrier_of_the_grid_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from fusionstitch.codegen.ir.agreement import Alike, needed
 from fusionstitch.codegen.ir.hazards import Before, Body, Hazards, Missing, Spot, may_meet
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Blank,
@@ -25,7 +26,6 @@ from fusionstitch.codegen.ir.statements import (
     Group,
     If,
     Note,
-    Scope,
     Statement,
     While,
 )

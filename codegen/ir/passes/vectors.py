@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fusionstitch.codegen.ir.exchanges import WARP
 from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Address,
@@ -33,6 +32,8 @@ from fusionstitch.codegen.ir.expressions import (
     apply,
     number,
 )
+from fusionstitch.codegen.ir.intrinsic import WARP
+from fusionstitch.codegen.ir.intrinsics import LOAD
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -59,9 +60,9 @@ from fusionstitch.codegen.text.source import identifier
 from fusionstitch.codegen.text.types import C_TYPES
 
 _BYTES: Mapping[str, int] = {kind.storage: kind.bytes for kind in C_TYPES.values()}
-#: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `_LOADED`
-#: alone takes.
-_IN_WORDS, _LOADED = frozenset({"bf16"}), "fs_load"
+#: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `LOAD` alone
+#: takes.
+_IN_WORDS = frozenset({"bf16"})
 #: Statements over which a write may move.
 _PLAIN = (Array, Assign, Blank, Fill, Let, Note, Store)
 
@@ -210,7 +211,7 @@ class _Gatherer:
                 for number_, place in vector.places.items():
                     element: Expr = Element(Name(name), number(number_))
                     whole = isinstance(place.node, Load)
-                    known[place.node] = element if whole else apply(_LOADED, element)
+                    known[place.node] = element if whole else apply(LOAD, element)
             found.append(mapped(one, new))
         return found
 
@@ -329,7 +330,7 @@ def _reads(node: Any) -> bool:
     if isinstance(node, Load):
         return True
     return (
-        isinstance(node, Apply) and node.function == _LOADED and isinstance(node.arguments[0], Load)
+        isinstance(node, Apply) and node.intrinsic is LOAD and isinstance(node.arguments[0], Load)
     )
 
 

@@ -21,6 +21,7 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
 )
+from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -116,7 +117,7 @@ class _Walk:
             self.sizes[one.name] = len(one.values)
         elif isinstance(one, Let):
             self.made_of[one.name] = set(names(one.value))
-            if isinstance(one.value, Apply) and one.value.function.startswith("fs_min"):
+            if isinstance(one.value, Apply) and one.value.intrinsic is MINIMUM:
                 self.asked[-1].add(one.name)  # a bound that is taken instead
             found = self.range_of(one.value)
             if found:

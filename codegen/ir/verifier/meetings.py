@@ -11,8 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike, agrees, needed
-from fusionstitch.codegen.ir.exchanges import whom
+from fusionstitch.codegen.ir.agreement import (
+    SAME,
+    Agreement,
+    Alike,
+    agrees,
+    called_by,
+    needed,
+)
 from fusionstitch.codegen.ir.expressions import Apply
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import (
@@ -22,6 +28,7 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Skip,
     Statement,
@@ -83,13 +90,12 @@ class _Walk:
             self.meet(part, here, one)
         self.agreement.note(one, here)
         if isinstance(one, Call):
-            self.call(one, here)
+            self.come(called_by(one, self.kernel.cluster), here, one)
+        elif isinstance(one, Invoke):
+            self.invoke(one, here)
 
-    def call(self, one: Call, here: Alike) -> None:
-        self.together(one.function, here, one)
-        function = self.functions.get(one.function)
-        if function is None:
-            return
+    def invoke(self, one: Invoke, here: Alike) -> None:
+        function = self.functions[one.function]
         given = tuple(map(self.agreement.alike, one.arguments))
         key = one.function, here, given
         if key in self.called:
@@ -102,15 +108,7 @@ class _Walk:
         """The meetings of functions that an expression calls."""
         for part in every([expr]):
             if isinstance(part, Apply):
-                self.together(part.function, here, at)
-
-    def together(self, function: str, here: Alike, at: Statement) -> None:
-        """The meeting of those who call a function of the headers, if they do so together."""
-        who = whom(function)
-        if isinstance(who, int):
-            self.come(Alike(who, 1), here, at)
-        elif who is not None:
-            self.come(needed(Barrier(who), self.kernel.cluster), here, at)
+                self.come(called_by(part, self.kernel.cluster), here, at)
 
     def come(self, wanted: Alike, here: Alike, at: Statement) -> None:
         for most, own, who in (
