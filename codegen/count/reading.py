@@ -9,7 +9,6 @@ from types import CodeType
 from typing import Any
 
 from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
-from fusionstitch.codegen.count.kinds import bytes_of
 from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least, unknown
 from fusionstitch.codegen.ir.expressions import (
@@ -31,6 +30,7 @@ from fusionstitch.codegen.ir.expressions import (
     Pointer,
 )
 from fusionstitch.codegen.ir.intrinsics import CLAMP, MINIMUM
+from fusionstitch.codegen.ir.types import INTEGERS
 from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Var
 
 
@@ -84,7 +84,7 @@ class Names:
             return unknown(*map(self.value, expr.arguments))
         if kind is Cast:
             found = self.value(expr.value)
-            return found if expr.kind in _INTEGERS else unknown(found)
+            return found if expr.type in INTEGERS else unknown(found)
         if kind is Not:
             return unknown(self.value(expr.condition))
         if kind is Load or kind is LoadVector:
@@ -146,7 +146,7 @@ class Names:
             return self._behind(self.place(expr.buffer), [expr.at])
         if kind is Pointer:
             found = self.place(expr.start)
-            return found and replace(found, item=bytes_of(expr.kind))
+            return found and replace(found, item=expr.type.bytes)
         if kind is Element:
             return self.place(expr.array)
         if kind is Choice:
@@ -177,7 +177,6 @@ def _compiled(pieces: tuple[str, ...]) -> tuple[CodeType, tuple[str, ...]]:
 
 
 _SHARED = Place(Memory.SHARED, 1)
-_INTEGERS = frozenset({"int", "int32_t", "int64_t", "uint32_t", "long long"})
 _OPERATORS: Mapping[str, Any] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

@@ -11,7 +11,6 @@ from fusionstitch.codegen.count.axes import THREADS, Axis
 from fusionstitch.codegen.count.conditions import Condition, both, negated
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.footprints import Visited
-from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
 from fusionstitch.codegen.count.paths import BRANCHING, divisions
 from fusionstitch.codegen.count.pressure import Pressure
 from fusionstitch.codegen.count.reading import Names, Place
@@ -35,9 +34,11 @@ from fusionstitch.codegen.ir.expressions import (
     Not,
 )
 from fusionstitch.codegen.ir.intrinsic import Called, Cost
+from fusionstitch.codegen.ir.intrinsic import Value as Exchanged
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Call
+from fusionstitch.codegen.ir.types import FLOAT, Type
 from fusionstitch.codegen.text.expressions import is_approximate
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.prices import NEAR, OPERATION
@@ -54,7 +55,7 @@ _FUSED = FLOATS - {"f64"}
 
 class Visits:
     """Walks through expressions. `runs` are the executions of where it stands, `names` what stands
-    there for what, `kinds` and `sizes` the C types of variables and elements of arrays."""
+    there for what, `types` and `sizes` the types of variables and elements of arrays."""
 
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
@@ -65,7 +66,7 @@ class Visits:
         }
         self.runs = Executions((self.thread, self.grid))
         self.names = Names(dict(self.numbers))
-        self.kinds: dict[str, str] = {}
+        self.types: dict[str, Type] = {}
         self.sizes: dict[str, int] = {}
         self.now = Amounts()
         self.pressure = Pressure.of(lowered.block, lowered.per_sm)
@@ -131,7 +132,7 @@ class Visits:
     def load_vector(self, one: LoadVector) -> float:
         place = self.names.place(one.buffer)
         if place:
-            width = bytes_of(one.kind) * one.width
+            width = one.type.bytes * one.width
             self.access(self.now.loads, place, self.address(place, one.at), width)
             if place.memory in _NEAR:
                 return self.chain.after([self.chain.read(chains.key(one.buffer))], NEAR)
@@ -211,7 +212,7 @@ class Visits:
         self.now.kept += times * self.runs.total
         self.path.kept += times
 
-    def joined(self, kind: Kind, fields: int, times: int) -> None:
+    def joined(self, kind: Type, fields: int, times: int) -> None:
         """Values are joined with others, so many fields of them. Of records it is a comparison of
         some and a choice of all, one after the other."""
         unit = "records" if kind.fields > 1 else kind.unit
@@ -286,7 +287,7 @@ class Visits:
         intrinsic, arguments = one.intrinsic, one.arguments
         if intrinsic.cost is None:
             return None
-        values = [self.kind(a) for a in intrinsic.exchanged.of(arguments)]
+        values = [self.exchanged(a) for a in intrinsic.exchanged.of(arguments)]
         found = intrinsic.cost(Called(intrinsic, one.template, values, self.lowered.block))
         if found.shuffles or found.barriers:
             self.wait()
@@ -309,7 +310,7 @@ class Visits:
                 accessed[0] += times * number // found.threads
         now.shuffles += times * found.shuffles
         if found.joins:
-            self.joined(values[0], found.joins, times)
+            self.joined(values[0].type, found.joins, times)
         if found.tensor:
             now.compute("tensor_flops", found.tensor * times)
             now.compute("products", found.products * times)
@@ -321,15 +322,15 @@ class Visits:
                     self.access(into, place, place.offset, pointed.bytes)
         return found
 
-    def kind(self, expr: Expr) -> Kind:
-        """The type of a value that is joined: that of its variable or array."""
-        if isinstance(expr, Element):
-            expr = expr.array
-            return kind_of(self.kinds.get(expr.name, "")) if isinstance(expr, Name) else kind_of("")
-        if not isinstance(expr, Name):
-            return kind_of("float")
-        found, size = kind_of(self.kinds.get(expr.name, "")), self.sizes.get(expr.name, 1)
-        return Kind(found.bytes, found.fields, size, found.unit) if size > 1 else found
+    def exchanged(self, expr: Expr) -> Exchanged:
+        """A value that is joined, or an array of them."""
+        size = self.sizes.get(expr.name, 1) if isinstance(expr, Name) else 1
+        return Exchanged(self.type(expr), size)
+
+    def type(self, expr: Expr) -> Type:
+        """The type of a variable, or of an array's elements; what is computed counts as a float."""
+        array = expr.array if isinstance(expr, Element) else expr
+        return self.types.get(array.name, FLOAT) if isinstance(array, Name) else FLOAT
 
 
 _EXPRESSIONS: Mapping[type, Callable[[Visits, Any], float]] = {

@@ -40,6 +40,7 @@ from fusionstitch.codegen.ir.statements import (
     StoreVector,
     Swap,
 )
+from fusionstitch.codegen.ir.types import PointerTo, Type
 from fusionstitch.codegen.ir.walk import every, names, parts
 
 _RANK = {scope: rank for rank, scope in enumerate(Scope)}
@@ -74,8 +75,8 @@ class Area:
 class Access:
     """A read or a write of the element at an address that is the thread's own, given as C text and
     whose it is ('': of any element). Shared memory is used `among` the threads of a scope: of a
-    team those are `threads`. Where each warp writes values of some `kinds` to a place of its own,
-    and the warps of its team read them there, these are the C types."""
+    team those are `threads`. Where each warp writes values of some `types` to a place of its own,
+    the warps of its team read them there."""
 
     name: str
     area: Area
@@ -83,7 +84,7 @@ class Access:
     writes: bool = False
     among: Scope = Scope.BLOCK
     threads: int = 0
-    kinds: tuple[str, ...] = ()
+    types: tuple[Type | None, ...] = ()
     #: the address, if no other thread of the cluster has it
     in_cluster: str = ""
 
@@ -94,7 +95,7 @@ class Access:
     def _number(self) -> int:
         """Worked out once: a walk asks for it at every statement behind the access."""
         mine = self.name, self.area, self.address, self.in_cluster, self.writes
-        return hash((*mine, self.among, self.threads, self.kinds))
+        return hash((*mine, self.among, self.threads, self.types))
 
     def needs(self, before: Access) -> Barrier | None:
         """The barrier that must lie between this access and one before it."""
@@ -106,7 +107,7 @@ class Access:
             return None
         if self.area.buffer:
             return Barrier(self.area.among)
-        if self.kinds and (self.area, self.kinds) == (before.area, before.kinds):
+        if self.types and (self.area, self.types) == (before.area, before.types):
             return self._needs_of_warps(before)
         widest = max(self.among, before.among, Scope.BLOCK, key=_RANK.__getitem__)
         return Barrier(widest)
@@ -147,7 +148,7 @@ def _team(call: Call | Apply, scope: Scope) -> int:
 
 def is_pointer(one: Let) -> bool:
     """Whether a variable is a pointer into one of some arrays."""
-    return one.kind.endswith("*")
+    return isinstance(one.type, PointerTo)
 
 
 class Accesses:
@@ -156,8 +157,8 @@ class Accesses:
 
     def __init__(self, areas: dict[str, Area], ownership: Ownership, cluster: int):
         self.areas, self.ownership, self.cluster = areas, ownership, cluster
-        #: C types of variables and arrays
-        self.kinds: dict[str, str] = {}
+        #: types of variables and arrays
+        self.types: dict[str, Type] = {}
         #: the arrays that pointers may point into
         self.pointers: dict[str, tuple[str, ...]] = {}
 
@@ -179,13 +180,13 @@ class Accesses:
             yield one
             return
         if isinstance(one, Shared):
-            self.areas[one.name] = Area(one.offset, one.offset + one.size * one.item, item=one.item)
+            self.areas[one.name] = Area(one.offset, one.offset + one.bytes, item=one.type.bytes)
         elif isinstance(one, Call):
             yield from self._call(one)
         else:
             yield from self.reads(parts(one))
         if isinstance(one, (Let, Array)):
-            self.kinds[one.name] = one.kind
+            self.types[one.name] = one.type
         if isinstance(one, Let):
             self.ownership.define(one)
             if is_pointer(one):
@@ -236,12 +237,12 @@ class Accesses:
 
     def _step(self, name: str, step: Step, call: Call | Apply) -> Access:
         area, threads = self.areas[name].part(step.part), _team(call, step.among)
-        kinds: tuple[str, ...] = ()
+        types: tuple[Type | None, ...] = ()
         if step.by_warps:
             exchanged = call.intrinsic.exchanged.of(call.arguments)
             values = [a.name for a in exchanged if isinstance(a, Name)]
-            kinds = tuple(self.kinds.get(value, "") for value in values)
-        return Access(name, area, "", step.writes, step.among, threads, kinds)
+            types = tuple(map(self.types.get, values))
+        return Access(name, area, "", step.writes, step.among, threads, types)
 
     def _element(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
+from fusionstitch.codegen.ir.types import Record, Scalar, Type
 from fusionstitch.codegen.places.index import Index
 from fusionstitch.hlo.graph import Op
 
@@ -64,9 +65,9 @@ class Load:
 
 @dataclass(frozen=True)
 class LoadVector:
-    """`width` neighbouring elements of C type `kind`, loaded at once."""
+    """`width` neighbouring elements of a type, loaded at once."""
 
-    kind: str
+    type: Scalar | Record
     width: int
     buffer: Expr
     at: Expr
@@ -92,9 +93,9 @@ class Apply:
 
 @dataclass(frozen=True)
 class Cast:
-    """A value as one of C type `kind`."""
+    """A value as one of another type."""
 
-    kind: str
+    type: Type
     value: Expr
 
 
@@ -131,9 +132,9 @@ class Address:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A buffer of other elements: `kind`*."""
+    """A buffer of elements of another type."""
 
-    kind: str
+    type: Type
     start: Expr
 
 
@@ -175,10 +176,10 @@ def infix(operator: str, *operands: Expr | int) -> Infix:
     return Infix(operator, tuple(number(o) if isinstance(o, int) else o for o in operands))
 
 
-def least(kind: str, a: Expr | int, b: Expr | int) -> Apply:
-    """The lesser of two integers of C type `kind` ('' where both are of one type)."""
+def least(type_: Type | None, a: Expr | int, b: Expr | int) -> Apply:
+    """The lesser of two integers, as one of a type (None where both are of one)."""
     both = (number(x) if isinstance(x, int) else x for x in (a, b))
-    return Apply(MINIMUM, (kind,) if kind else (), tuple(both))
+    return Apply(MINIMUM, (type_,) if type_ else (), tuple(both))
 
 
 def all_of(conditions: Iterable[Expr | None]) -> Expr | None:

@@ -6,9 +6,10 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.types import Type
 
 WARP = 32
 
@@ -16,9 +17,12 @@ WARP = 32
 class Holds(enum.Enum):
     """What a template parameter is given."""
 
-    INTEGER = int
-    ELEMENT = "the type of elements in memory"
+    INTEGER = "an integer"
+    TYPE = "a type"
     REDUCER = "a function object that joins two values"
+
+
+_HELD: Mapping[type, Holds] = {int: Holds.INTEGER, str: Holds.REDUCER}
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ class Parameter:
     repeated: bool = False
 
 
-#: Template arguments: integers, names of element types and of reducers.
-Template = tuple[int | str, ...]
+#: Template arguments: integers, types, names of reducers.
+Template = tuple[int | Type | str, ...]
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,21 @@ class Step:
     by_warps: bool = False
 
 
-class Value(Protocol):
-    """The type of a value that a function exchanges: bytes, fields to compute with, and elements
-    where it is an array."""
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value that a function exchanges, or an array of so many."""
+
+    type: Type
+    size: int = 1
 
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        return self.type.bytes
+
     @property
-    def fields(self) -> int: ...
-    @property
-    def size(self) -> int: ...
+    def fields(self) -> int:
+        """Of the value to compute with; those of an array's elements are told apart by `size`."""
+        return self.type.fields
 
 
 @dataclass(frozen=True)
@@ -73,9 +82,11 @@ class Called:
         """The integer given for a template parameter."""
         return self.intrinsic.integer(name, self.template)
 
-    def element(self, name: str) -> str:
-        """The element type given for a template parameter."""
-        return str(self.template[self.intrinsic.places[name]])
+    def type(self, name: str) -> Type:
+        """The type given for a template parameter."""
+        found = self.template[self.intrinsic.places[name]]
+        assert not isinstance(found, (int, str))
+        return found
 
 
 @dataclass(frozen=True)
@@ -161,7 +172,9 @@ class Intrinsic:
 
     def integer(self, name: str, template: Template) -> int:
         """The integer given for a template parameter."""
-        return int(template[self.places[name]])
+        found = template[self.places[name]]
+        assert isinstance(found, int)
+        return found
 
     def team(self, template: Template) -> int:
         """Threads of the teams that call it."""
@@ -179,12 +192,6 @@ class Intrinsic:
             return False
         last = len(self.parameters) - 1
         return all(
-            isinstance(one, int) == (self.parameters[min(n, last)].holds is Holds.INTEGER)
+            _HELD.get(type(one), Holds.TYPE) is self.parameters[min(n, last)].holds
             for n, one in enumerate(template)
         )
-
-    def spelled(self, template: Template = ()) -> str:
-        """The function as C calls it."""
-        if self.method:
-            return f"{template[0]}::{self.name}"
-        return f"{self.name}<{', '.join(map(str, template))}>" if template else self.name

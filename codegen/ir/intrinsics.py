@@ -22,7 +22,7 @@ from fusionstitch.codegen.ir.intrinsic import (
     Value,
 )
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.text.types import STORAGE_BYTES
+from fusionstitch.codegen.ir.types import FLOAT
 from fusionstitch.costmodel.account_time import PRODUCT_FLOPS
 from fusionstitch.costmodel.work import APPROXIMATE
 
@@ -38,7 +38,7 @@ def _integers(*names: str) -> tuple[Parameter, ...]:
     return tuple(Parameter(name, Holds.INTEGER) for name in names)
 
 
-_ELEMENT = Parameter("element", Holds.ELEMENT)
+_ELEMENT = Parameter("element", Holds.TYPE)
 _REDUCER = Parameter("reducer", Holds.REDUCER)
 _REDUCERS = Parameter("reducers", Holds.REDUCER, repeated=True)
 
@@ -49,7 +49,7 @@ STORE_AS = Intrinsic("fs_store_as", (_ELEMENT,))
 ROUND_BF16 = Intrinsic("fs_round_bf16")
 ROUND_F16 = Intrinsic("fs_round_f16")
 ROUND = Intrinsic("fs_round", (_ELEMENT,))
-_OF_INTEGERS = (Parameter("type", Holds.ELEMENT, optional=True),)
+_OF_INTEGERS = (Parameter("type", Holds.TYPE, optional=True),)
 MINIMUM = Intrinsic("fs_min", _OF_INTEGERS)
 MAXIMUM = Intrinsic("fs_max", _OF_INTEGERS)
 #: The least value, a value, the greatest value.
@@ -76,7 +76,7 @@ PACK = Intrinsic("fs_pack", _WORDS_OF, changes=FIRST)
 
 
 def _stores_packed(called: Called) -> Cost:
-    width = STORAGE_BYTES[called.element("element")] * called["elements"]
+    width = called.type("element").bytes * called["elements"]
     return Cost(1, pointed=(Pointed(0, 1, width, writes=True),))
 
 
@@ -342,7 +342,7 @@ MMA_FIRST = Intrinsic("fs_mma_first", _OF_FLOATS, Scope.WARP, changes=_SUMS, cos
 def _steps(called: Called, steps: int, reads: int) -> Cost:
     """So many steps of a dot, whose right operand is read in so many accesses: of floats, each is
     three products of their parts."""
-    floats = called.element("element") == "float"
+    floats = called.type("element") == FLOAT
     products, flops = (3, TENSOR_8) if floats else (1, TENSOR_16)
     return Cost(
         WARP,
@@ -357,7 +357,7 @@ def _multiplies_along(called: Called) -> Cost:
 
 
 def _multiplies_across(called: Called) -> Cost:
-    halves = called.element("element") != "float"
+    halves = called.type("element") != FLOAT
     return _steps(called, called["words"] * (2 if halves else 1), 4 if halves else 2)
 
 

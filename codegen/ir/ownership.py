@@ -26,10 +26,9 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.statements import For, Let, While
+from fusionstitch.codegen.ir.types import IndexType
 from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Term, Var
 
-#: Types of integers: those to which they are converted stay what they are.
-_INTEGERS = frozenset({"int", "long long"})
 _ENDLESS = 1 << 62
 
 
@@ -220,7 +219,7 @@ class Ownership:
             return self.known.get(value.name, NOTHING)
         if isinstance(value, Integer):
             return self._of_index(value.index)
-        if isinstance(value, Cast) and value.kind in _INTEGERS:
+        if isinstance(value, Cast) and isinstance(value.type, IndexType):
             return self.of(value.value)
         if isinstance(value, Infix) and len(value.operands) == 2:
             return self._of_infix(value.operator, *value.operands)

@@ -17,7 +17,7 @@ from fusionstitch.codegen.ir.intrinsics import (
     TEAM_BARRIER,
 )
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.spelling import called, spell
+from fusionstitch.codegen.ir.spelling import called, spell, type_text
 from fusionstitch.codegen.ir.statements import (
     ALL,
     Array,
@@ -43,6 +43,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     While,
 )
+from fusionstitch.codegen.ir.types import PointerTo, Raw, Type
 
 
 def text(body: Sequence[Statement]) -> str:
@@ -68,10 +69,17 @@ def lines(body: Sequence[Statement], depth: int) -> Iterator[str]:
 
 def function(one: Function) -> Iterator[str]:
     """The lines of a function of the kernel's own, and an empty one."""
-    parameters = ",\n    ".join(f"{kind} {name}" for kind, name in one.parameters)
+    parameters = ",\n    ".join(map(parameter_text, one.parameters))
     yield f"static __device__ __noinline__ void {one.name}(\n    {parameters}) {{"
     yield from lines(one.body, 1)
     yield "}\n"
+
+
+def parameter_text(parameter: tuple[Type, str]) -> str:
+    """A parameter of such a function, which keeps its value."""
+    kind, name = parameter
+    pointer = isinstance(kind, PointerTo)
+    return f"{type_text(kind) if pointer else _constant(kind)} {name}"
 
 
 def _block(header: str, body: Sequence[Statement], depth: int) -> Iterator[str]:
@@ -94,34 +102,35 @@ def _for(loop: For) -> str:
     compare, turn = "<", f"++{name}" if loop.step == 1 else f"{name} += {loop.step}"
     if loop.down:
         compare, turn = ">=", f"--{name}"
-    first = f"{loop.kind} {name} = {spell(loop.start)}"
+    first = f"{type_text(loop.type)} {name} = {spell(loop.start)}"
     return f"{unroll}for ({first}; {name} {compare} {spell(loop.stop)}; {turn})"
 
 
 def _let(one: Let) -> str:
-    kind = one.kind if one.changes else _constant(one.kind)
+    kind = type_text(one.type) if one.changes else _constant(one.type)
     return f"{kind} {one.name} = {spell(one.value)};"
 
 
-def _constant(kind: str) -> str:
-    return f"{kind} const" if kind.endswith("*") else f"const {kind}"
+def _constant(kind: Type) -> str:
+    text = type_text(kind)
+    return f"{text} const" if isinstance(kind, PointerTo) else f"const {text}"
 
 
 def _table(one: Table) -> str:
-    kind, values = _constant(one.kind), ", ".join(map(spell, one.values))
+    kind, values = _constant(one.type), ", ".join(map(spell, one.values))
     return f"{kind} {one.name}[{len(one.values)}] = {{{values}}};"
 
 
 def _array(one: Array) -> str:
     size = "" if one.size is None else f"[{one.size}]"
-    return f"{one.kind} {one.name}{size}{' = {}' if one.zero else ''};"
+    return f"{type_text(one.type)} {one.name}{size}{' = {}' if one.zero else ''};"
 
 
 def _shared(one: Shared) -> str:
     place = infix("+", SHARED, one.offset) if one.offset else SHARED
-    bytes_ = one.kind == "unsigned char"  # as which the kernel declares all of it
-    value = place if bytes_ else Pointer(one.kind, place)
-    return _let(Let(f"{one.kind}*", one.name, value, one.changes))
+    bytes_ = one.type is Raw.BYTE  # as which the kernel declares all of it
+    value = place if bytes_ else Pointer(one.type, place)
+    return _let(Let(PointerTo(one.type), one.name, value, one.changes))
 
 
 def _store(one: Store) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.ir.expressions import Expr, Number, number
 from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
 from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.types import INT, IndexType, Raw, Record, Scalar, Type
 
 #: For.unroll: all iterations are written out by the compiler.
 ALL = -1
@@ -26,9 +27,9 @@ class Blank:
 
 @dataclass(frozen=True)
 class Let:
-    """A variable of C type `kind` with its first value. Unless `changes`, it keeps that."""
+    """A variable of a type with its first value. Unless `changes`, it keeps that."""
 
-    kind: str
+    type: Type
     name: str
     value: Expr
     changes: bool = False
@@ -36,10 +37,9 @@ class Let:
 
 @dataclass(frozen=True)
 class Array:
-    """`size` variables of C type `kind`, or a single one. Without a first value unless they are
-    `zero`."""
+    """`size` variables of a type, or a single one. Without a first value unless they are `zero`."""
 
-    kind: str
+    type: Type
     name: str
     size: int | None = None
     zero: bool = False
@@ -47,22 +47,25 @@ class Array:
 
 @dataclass(frozen=True)
 class Shared:
-    """`size` elements of C type `kind`, of `item` bytes each, in shared memory from byte `offset`
-    on. One that `changes` may swap names with another one."""
+    """`size` elements of a type in shared memory from byte `offset` on. One that `changes` may swap
+    names with another one."""
 
-    kind: str
+    type: Scalar | Record | Raw
     name: str
     offset: int
     size: int
-    item: int
     changes: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.type.bytes
 
 
 @dataclass(frozen=True)
 class Table:
-    """An array of constants of C type `kind`: names of buffers, or integers."""
+    """An array of constants of a type: names of buffers, or integers."""
 
-    kind: str
+    type: Type
     name: str
     values: tuple[Expr, ...]
 
@@ -159,7 +162,7 @@ class For:
     from `start` to `stop`, which it does reach, by one. `unroll`: as many iterations are written
     out at once (0: as the compiler likes)."""
 
-    kind: str
+    type: IndexType
     variable: str
     start: Expr
     stop: Expr
@@ -212,10 +215,10 @@ class If:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the kernel's own: C types and names of its parameters, and what it does."""
+    """A function of the kernel's own: types and names of its parameters, and what it does."""
 
     name: str
-    parameters: tuple[tuple[str, str], ...]
+    parameters: tuple[tuple[Type, str], ...]
     body: tuple[Statement, ...]
 
 
@@ -247,4 +250,4 @@ Frame = Group | For | While | If
 
 def unrolled(variable: str, extent: int) -> For:
     """A loop over `extent` iterations, all of them written out by the compiler."""
-    return For("int", variable, Number("0"), number(extent), unroll=ALL)
+    return For(INT, variable, Number("0"), number(extent), unroll=ALL)

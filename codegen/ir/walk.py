@@ -23,9 +23,10 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 
+_TYPES = ("Type", "IndexType", "Scalar | Record", "Scalar | Record | Raw")
 #: Types of fields, as the nodes' files write them, that hold no nodes.
 _CONSTANTS = frozenset(
-    {"str", "int", "bool", "int | None", "Op", "Index", "Scope", "Intrinsic", "Template"}
+    {"str", "int", "bool", "int | None", "Op", "Index", "Scope", "Intrinsic", "Template", *_TYPES}
 )
 NODES = frozenset((*get_args(Statement), *get_args(Expr), Branch, Function))
 #: Fields that hold no nodes are skipped: most nodes are walked through many times.

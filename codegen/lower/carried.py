@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from fusionstitch.codegen.ir.expressions import THREAD, Element, Expr, Name, infix
 from fusionstitch.codegen.ir.intrinsics import REDUCE_TEAMS
 from fusionstitch.codegen.ir.statements import Array, Call, Fill, If, Let
+from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.rows import RowLoop
 from fusionstitch.codegen.lower.sums import functor_of, start_of
@@ -55,7 +56,7 @@ def finish_carrying(sweeps: Sweeps) -> None:
     with writer.nested(If(first), ordered=True) if first else nullcontext():
         if threads > 1:
             sweeps.lane = writer.name("lane")
-            writer.let("int", sweeps.lane, infix("%", THREAD, threads))
+            writer.let(INT, sweeps.lane, infix("%", THREAD, threads))
         sweeps.run(lambda step: _store_carried(sweeps, step))
 
 

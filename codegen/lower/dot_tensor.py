@@ -25,6 +25,7 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.intrinsic import Intrinsic
 from fusionstitch.codegen.ir.intrinsics import MMA, MMA_FIRST
 from fusionstitch.codegen.ir.statements import Assign, Call
+from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, bind_read_column, operand, read
 from fusionstitch.codegen.lower.dot_rows import held_sums
@@ -33,7 +34,6 @@ from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
 from fusionstitch.codegen.places.index import Index, render, variable
 from fusionstitch.codegen.places.maps import Indices
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 
@@ -104,11 +104,11 @@ class TensorSums:
         name = rows.array(dot.op.operands[side], "_part", 2, NONE if beyond else None)
         with rows.loop(rows.pair):
             column = render(rows.column)
-            writer.let("int", column, Integer(rows.column_place()))
+            writer.let(INT, column, Integer(rows.column_place()))
             writer.declare(column)
             rows.digits.bind_column(rows.column)
             free = writer.declare(rows.result)
-            writer.let("int", free, Integer(tile * TENSOR_COLUMNS + rows.four))
+            writer.let(INT, free, Integer(tile * TENSOR_COLUMNS + rows.four))
             rows.bind_results(dot)
             checks = [infix("<", Name(column), inner)] if inner % TENSOR_COLUMNS else []
             checks += [infix("<", Name(free), size)] if size % TENSOR_COLUMNS else []
@@ -147,4 +147,4 @@ def _multiply(
 
 def _parts(op: Op) -> int:
     """The tf32 numbers that make up an element: one holds an f16 or bf16."""
-    return 1 if c_type(op.dtype).storage in ("f16", "bf16") else 2
+    return 1 if op.dtype in ("f16", "bf16") else 2

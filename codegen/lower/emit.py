@@ -30,6 +30,7 @@ from fusionstitch.codegen.ir.statements import (
     Shared,
     Statement,
 )
+from fusionstitch.codegen.ir.types import computed
 from fusionstitch.codegen.ir.walk import every
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
@@ -46,7 +47,6 @@ from fusionstitch.codegen.lower.nest import lower_rows
 from fusionstitch.codegen.lower.tiles import lower_tile
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
-from fusionstitch.codegen.text.types import c_type, compute_bytes
 
 #: Statements of one loop at most. Values that are taken from two places of others, level by level,
 #: double with each in every branch: a few hundred places have become 26,000 lines. Of 500 stored
@@ -197,11 +197,10 @@ class KernelEmitter:
         for stage in group.group.stages:
             if stage in self.memory.shared:
                 names[stage] = writer.name(f"{self.context.label(stage.op)}_shared")
-                compute, offset = c_type(stage.op.dtype).compute, self.memory.shared[stage]
+                kind, offset = computed(stage.op.dtype), self.memory.shared[stage]
                 leaves = group.group.in_block(stage)
                 size = group.points * math.prod(map(group.group.axes.extent, leaves))
-                item = compute_bytes(stage.op.dtype)
-                writer.add(Shared(compute, names[stage], offset, size, item))
+                writer.add(Shared(kind, names[stage], offset, size))
         for nest in group.nests:
             lower = lower_rows if nest.tile is None else lower_tile
             with writer.bounded(MOST_STATEMENTS):

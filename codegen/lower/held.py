@@ -17,6 +17,7 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.intrinsics import ANNOUNCE
 from fusionstitch.codegen.ir.statements import Array, Assign, Call, If, Let, unrolled
+from fusionstitch.codegen.ir.types import VectorOf, stored
 from fusionstitch.codegen.lower.rows import RowLoop
 from fusionstitch.codegen.lower.sweeps import Loaded, Sweeps
 from fusionstitch.codegen.places.index import (
@@ -27,7 +28,6 @@ from fusionstitch.codegen.places.index import (
     substituted,
     variable,
 )
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import ITEM_BYTES
 
 #: Bytes of a line of memory.
@@ -117,7 +117,7 @@ def _announce(sweeps: Sweeps, inputs: Sequence[Loaded], row: Index, at: Index) -
 
 
 def _declare_vectors(sweeps: Sweeps, held: Loaded, array: str) -> None:
-    kind = f"fs_loaded<{c_type(held.held.op.dtype).storage}, {sweeps.width}>"
+    kind = VectorOf(stored(held.held.op.dtype), sweeps.width, loaded=True)
     sweeps.writer.add(Array(kind, array, sweeps.walk.vectors))
 
 

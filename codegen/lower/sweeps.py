@@ -35,6 +35,7 @@ from fusionstitch.codegen.ir.statements import (
     Let,
     unrolled,
 )
+from fusionstitch.codegen.ir.types import INT, Record, Scalar, computed
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
@@ -42,7 +43,6 @@ from fusionstitch.codegen.lower.sums import functor_of, start_of
 from fusionstitch.codegen.places.index import Index, renamed, render, variable
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.walk import UNIT, Held
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 Key = tuple[Op, Indices]
@@ -89,7 +89,7 @@ class Sweeps:
         """Names the thread's place in its team, once."""
         if lane and not self.lane:
             self.lane = self.writer.name("lane")
-            self.writer.let("int", self.lane, lane)
+            self.writer.let(INT, self.lane, lane)
             self.first = infix("==", Name(self.lane), 0)
 
     def level(self, level: int) -> None:
@@ -163,7 +163,7 @@ class Sweeps:
         for one in self.walk.kept:
             name = self.writer.name(f"{self.label(one.op)}_row")
             size = self.walk.vectors * self.width
-            self.writer.add(Array(c_type(one.op.dtype).compute, name, size))
+            self.writer.add(Array(computed(one.op.dtype), name, size))
             at = tuple(renamed(i, self.names) for i in one.at)
             self.kept[one.op, at] = name, one.level
 
@@ -247,5 +247,5 @@ class Sweeps:
         self.writer.block.memo[op.id, self.digits.index(stage)] = Name(name)
         self.access.store(stage, Name(name), [self.first, self.live])
 
-    def compute(self, stage: Stage) -> str:
-        return c_type(stage.op.dtype).compute
+    def compute(self, stage: Stage) -> Scalar | Record:
+        return computed(stage.op.dtype)

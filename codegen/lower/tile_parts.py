@@ -17,6 +17,7 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.intrinsics import JOIN_PARTS
 from fusionstitch.codegen.ir.statements import Call
+from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.tile_rows import TileRows
 from fusionstitch.codegen.places.index import Index, linearize, render, variable
@@ -67,7 +68,7 @@ class Parts:
             unit = variable(rows.writer.name("unit"), units)
             if units > 1:  # a variable of one value is its number
                 name = rows.writer.declare(render(unit))
-                rows.writer.let("int", name, least("int", Integer(rows.share), units - 1))
+                rows.writer.let(INT, name, least(INT, Integer(rows.share), units - 1))
         near = self._bind_unit(unit)
         rows.bind_row()
         rows.digits.bind_column(rows.column_place())

@@ -38,6 +38,7 @@ from fusionstitch.codegen.ir.intrinsics import (
     ROUND_F16,
 )
 from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
+from fusionstitch.codegen.ir.types import computed, stored
 from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Placed, Sources
@@ -53,7 +54,6 @@ from fusionstitch.codegen.places.maps import Guard, Indices, in_range, is_branch
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
 from fusionstitch.codegen.text.expressions import is_rounded, keeps_value, literal, rotation
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import UNSIGNED, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
@@ -171,7 +171,7 @@ class Values:
             return self._constant(op, index)
         if op.opcode == "iota":
             position = index[op.attrs["dimension"]]
-            compute = c_type(op.dtype).compute
+            compute = computed(op.dtype)
             return Cast(compute, Integer(position)), self.known.depth_of((position,))
         if is_branching(op):
             return (yield from self._branches(op, index))
@@ -215,9 +215,9 @@ class Values:
         terms = [value for value, _ in placed]
         if op.opcode == "reduce":
             return terms[0], depth
-        compute = c_type(op.dtype).compute
+        compute = computed(op.dtype)
         casts = [
-            t if c_type(o.dtype).compute == compute else Cast(compute, t)
+            t if computed(o.dtype) == compute else Cast(compute, t)
             for t, o in zip(terms, op.operands, strict=True)
         ]
         return infix("*", *casts), depth
@@ -265,7 +265,7 @@ class Values:
             return (yield from self._padded(op, index, alternatives[0].guards, inside))
         writer = self.writer
         name = writer.name(self.known.label(op))
-        writer.add(Array(c_type(op.dtype).compute, name))
+        writer.add(Array(computed(op.dtype), name))
         with writer.nested(Group()):  # what a branch hoists comes before all of them
             left = 1.0
             for read in alternatives:
@@ -320,7 +320,7 @@ class Values:
 def _rounded(value: Expr, dtype: str) -> Expr:
     """A float that is computed, as one of a type with fewer bits."""
     own = {"bf16": ROUND_BF16, "f16": ROUND_F16}.get(dtype)
-    return apply(own, value) if own else apply(ROUND, value, template=(c_type(dtype).storage,))
+    return apply(own, value) if own else apply(ROUND, value, template=(stored(dtype),))
 
 
 def clamped(value: Expr, dtype: str, last: int) -> Expr:

@@ -41,6 +41,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     While,
 )
+from fusionstitch.codegen.ir.types import INT, LONG, Raw, Record, Scalar, Type, VectorOf
 from fusionstitch.codegen.ir.walk import NODES, every, names
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.whiles.frame import ANY, Frame
@@ -55,7 +56,6 @@ from fusionstitch.codegen.whiles.sites import (
 )
 
 #: The integers of places in large arrays.
-WIDE = "long long"
 
 
 class Walk:
@@ -68,7 +68,7 @@ class Walk:
     def __init__(
         self,
         loop: For | While,
-        kinds: Mapping[str, str],
+        types: Mapping[str, Scalar | Record | Raw],
         threads: tuple[int, int],
         named: Callable[[str], str],
         turn: str = "",
@@ -77,14 +77,14 @@ class Walk:
         stores: bool = False,
         behind: bool = False,
     ):
-        self.loop, self.kinds, self.named, self.turn = loop, kinds, named, turn
+        self.loop, self.types, self.named, self.turn = loop, types, named, turn
         self.early, self.stores, self.behind, self.met = early, stores, behind, behind
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative (those of
         #: the hardware have no sign), as wide as others in the loop
-        wide = any(isinstance(one, (For, Let)) and one.kind == WIDE for one in (loop, *nodes))
+        wide = any(isinstance(one, (For, Let)) and one.type == LONG for one in (loop, *nodes))
         self.places = [
-            Let(WIDE if wide else "int", named(name), hardware)
+            Let(LONG if wide else INT, named(name), hardware)
             for name, hardware in (("thread", THREAD), ("block", BLOCK))
         ]
         self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {turn})
@@ -155,7 +155,7 @@ class Walk:
             return None
         if id(one) not in self.bounds:
             least = replace(value, arguments=tuple(map(Integer, known)))
-            self.bounds[id(one)] = Let(one.kind, self.named(one.name), least)
+            self.bounds[id(one)] = Let(one.type, self.named(one.name), least)
         bound = self.bounds[id(one)]
         frame.bounds += (bound,)
         return variable(bound.name, min(index.hi for index in known) + 1)
@@ -195,7 +195,7 @@ class Walk:
         own: list[Statement] = []
         if turns.counter != one.variable:
             place = infix("+", one.start, Integer(turns.place * step))
-            own.append(Let(one.kind, one.variable, place))
+            own.append(Let(one.type, one.variable, place))
         if turns.fewer:
             own.append(Skip(Not(bound)))
         return counted(turns, (*own, *body))
@@ -239,14 +239,14 @@ class Walk:
         """The site of a load, if it may be held."""
         if self.number == len(self.sites):
             at, buffer = frame.index(load.at), buffer_of(load)
-            kind = self.kinds.get(buffer) if sure else None
+            kind: Type | None = self.types.get(buffer) if sure else None
             if not self.stores and buffer not in self.read_only:
                 kind = None
             if at is None or kind is None or not self._wanted(at):
                 self.sites.append(None)
             else:
                 if isinstance(load, LoadVector):
-                    kind = f"fs_loaded<{load.kind}, {load.width}>"
+                    kind = VectorOf(load.type, load.width, loaded=True)
                 bounds = _asked(frame.bounds, [Integer(at), *frame.conditions])
                 self.sites.append(Site(load, kind, at, frame.conditions, frame.loops, bounds))
         self.number += 1

@@ -15,7 +15,7 @@ import pytest
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir import intrinsics
 from fusionstitch.codegen.ir.expressions import THREAD, Name, Number, apply, infix
-from fusionstitch.codegen.ir.intrinsic import Called, Intrinsic, Template
+from fusionstitch.codegen.ir.intrinsic import Called, Intrinsic, Template, Value
 from fusionstitch.codegen.ir.intrinsics import (
     CLAMP,
     JOIN,
@@ -29,7 +29,9 @@ from fusionstitch.codegen.ir.intrinsics import (
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.spelling import function_text
 from fusionstitch.codegen.ir.statements import If, Let, Statement
+from fusionstitch.codegen.ir.types import FLOAT, INT, Scalar, Type
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.hlo.errors import PassError
 from tests.codegen.kernel_cases import CASES
@@ -142,7 +144,7 @@ def test_who_calls_functions_together_is_what_their_bodies_need() -> None:
         (REDUCE_LANES, (32, "FsAdd"), "fs_reduce_lanes<32, FsAdd>"),
         (REDUCE_BLOCK, (4, "FsAdd", "FsMaximum"), "fs_reduce_block<4, FsAdd, FsMaximum>"),
         (CLAMP, (), "fs_clamp"),
-        (CLAMP, ("int",), "fs_clamp<int>"),
+        (CLAMP, (INT,), "fs_clamp<int>"),
         (JOIN, ("FsAdd",), "FsAdd::apply"),
         (MMA, (1, 2), "fs_mma<1, 2>"),
         (MMA, (1, 2, 4), "fs_mma<1, 2, 4>"),
@@ -152,7 +154,7 @@ def test_calls_are_spelled_with_template_arguments(
     intrinsic: Intrinsic, template: Template, spelled: str
 ) -> None:
     assert intrinsic.fits(template)
-    assert intrinsic.spelled(template) == spelled
+    assert function_text(intrinsic, template) == spelled
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_calls_are_spelled_with_template_arguments(
         (REDUCE_LANES, (32, "FsAdd", "FsAdd")),
         (REDUCE_BLOCK, (4,)),
         (REDUCE_BLOCK, (4, "FsAdd", 4)),
-        (CLAMP, ("int", "int")),
+        (CLAMP, (INT, INT)),
         (MMA, (1,)),
     ],
 )
@@ -171,14 +173,10 @@ def test_others_do_not_fit(intrinsic: Intrinsic, template: Template) -> None:
     assert not intrinsic.fits(template)
 
 
-class _Float:
-    bytes, fields, size = 4, 1, 1
-
-
 def test_what_a_call_takes_follows_from_its_template_arguments() -> None:
-    values = [_Float(), _Float()]
+    values = [Value(FLOAT), Value(FLOAT)]
 
-    def called(one: Intrinsic, *template: int | str, block: int = 256) -> Called:
+    def called(one: Intrinsic, *template: int | str | Type, block: int = 256) -> Called:
         return Called(one, template, values, block)
 
     team = called(REDUCE_TEAM, 2, "FsAdd", "FsAdd")
@@ -191,11 +189,11 @@ def test_what_a_call_takes_follows_from_its_template_arguments() -> None:
     assert REDUCE_LANES.alike_over((16, "FsAdd")) == 16
     assert CLAMP.alike_over(()) is None
     assert STORE_PACKED.cost is not None
-    [pointed] = STORE_PACKED.cost(called(STORE_PACKED, "bf16", 8)).pointed
+    [pointed] = STORE_PACKED.cost(called(STORE_PACKED, Scalar("bf16"), 8)).pointed
     assert (pointed.bytes, pointed.writes) == (16, True)
 
 
-VALUE = Let("float", "v", Number("1.0f"))
+VALUE = Let(FLOAT, "v", Number("1.0f"))
 
 
 def kernel(*body: Statement) -> Lowered:
@@ -203,9 +201,9 @@ def kernel(*body: Statement) -> Lowered:
     return Lowered("kernel", (), (), (VALUE, *body), block=64, cluster=1, grid=1, shared=0)
 
 
-def total(*template: int | str) -> Let:
+def total(*template: int | str | Type) -> Let:
     """The sum of values over lanes."""
-    return Let("float", "total", apply(REDUCE_LANES, Name("v"), template=template))
+    return Let(FLOAT, "total", apply(REDUCE_LANES, Name("v"), template=template))
 
 
 def test_calls_are_printed_verified_and_counted_by_their_records() -> None:

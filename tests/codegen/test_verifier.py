@@ -47,6 +47,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     unrolled,
 )
+from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw, Type, VectorOf
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.lower import program
 from fusionstitch.codegen.places.index import Index, constant, variable
@@ -56,10 +57,10 @@ from tests.codegen.cases import CASES
 X, ROW, LANE = Name("x"), variable("row", 64), variable("lane", 32)
 NOWHERE = Integer(Index())
 BUFFERS = (
-    Buffer("x", "float", 64, Space.INPUT),
-    Buffer("out", "float", 64, Space.OUTPUT),
-    Buffer("between", "float", 64, Space.SCRATCH),
-    Buffer("table", "float", 8, Space.TABLE),
+    Buffer("x", FLOAT, 64, Space.INPUT),
+    Buffer("out", FLOAT, 64, Space.OUTPUT),
+    Buffer("between", FLOAT, 64, Space.SCRATCH),
+    Buffer("table", FLOAT, 8, Space.TABLE),
 )
 
 
@@ -72,40 +73,40 @@ def load(buffer: str, at: Index) -> Load:
 
 
 def rows(*body: Statement, stop: int = 64) -> For:
-    return For("int", "row", number(0), number(stop), body=body)
+    return For(INT, "row", number(0), number(stop), body=body)
 
 
 def own_rows(*body: Statement) -> For:
     """A row each thread."""
-    return For("int", "row", THREAD, number(64), step=128, body=body)
+    return For(INT, "row", THREAD, number(64), step=128, body=body)
 
 
 def where(condition: Expr, *body: Statement) -> If:
     return If(condition, None, body)
 
 
-def let(name: str, value: Expr, kind: str = "float") -> Let:
+def let(name: str, value: Expr, kind: Type = FLOAT) -> Let:
     return Let(kind, name, value)
 
 
 BLOCKS, TEAMS, GRID = Barrier(Scope.BLOCK), Barrier(Scope.TEAM, 64), Barrier(Scope.GRID)
 CLUSTER = Barrier(Scope.CLUSTER)
-ROWS_SHARED = Shared("float", "kept", 0, 64, 4)
-OVERLAPPING = Shared("float", "other", 128, 64, 4)
+ROWS_SHARED = Shared(FLOAT, "kept", 0, 64)
+OVERLAPPING = Shared(FLOAT, "other", 128, 64)
 KEEP = rows(Store("kept", Integer(ROW), load("x", ROW)))
 SPREAD = rows(Store("kept", Integer(ROW), load("x", ROW), blocks=4))
 USE = rows(Store("out", Integer(ROW), load("kept", ROW)))
-LANES = let("lane", infix("%", THREAD, 32), "int")
-WARPS = let("warp", infix("/", THREAD, 32), "int")
+LANES = let("lane", infix("%", THREAD, 32), INT)
+WARPS = let("warp", infix("/", THREAD, 32), INT)
 JOIN_LANES = let("sum", apply(REDUCE_LANES, load("x", Index()), template=(32, "FsAdd")))
 JOIN_BLOCK = Call(REDUCE_BLOCK, (4, "FsAdd"), (SHARED, Name("sum")))
 JOIN_TEAM = Call(REDUCE_TEAM, (2, "FsAdd"), (SHARED, Name("sum")))
-SUM = Let("float", "sum", Number("0.0f"), changes=True)
+SUM = Let(FLOAT, "sum", Number("0.0f"), changes=True)
 SPILL = rows(Store("between", Integer(ROW), load("x", ROW)))
 FETCH = rows(Store("out", Integer(ROW), load("between", ROW)))
 COPY = Function(
     "copy",
-    (("const int", "tile"), ("const float*", "in_0"), ("float*", "out_0")),
+    ((INT, "tile"), (PointerTo(FLOAT, constant=True), "in_0"), (PointerTo(FLOAT), "out_0")),
     (rows(Store("out_0", Integer(ROW), load("in_0", ROW))),),
 )
 
@@ -141,21 +142,21 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
     "no such buffer": (kernel(let("a", load("y", Index()))), "y is not known"),
     "declared twice": (kernel(let("a", X), let("a", X)), "a is declared twice"),
     "of the kernel, in a function": (
-        kernel(LANES, functions=[Function("f", (), (let("a", Integer(LANE), "int"),))]),
+        kernel(LANES, functions=[Function("f", (), (let("a", Integer(LANE), INT),))]),
         "lane is not known",
     ),
     # vectors
     "a load that is not aligned": (
-        kernel(rows(let("v", LoadVector("float", 4, X, Integer(ROW * 2)), "auto"))),
+        kernel(rows(let("v", LoadVector(FLOAT, 4, X, Integer(ROW * 2)), Raw.LOADED))),
         "4 elements is not aligned",
     ),
     "a store that is not aligned": (
-        kernel(rows(Array("fs_vec<float, 4>", "v"), StoreVector("out", Integer(ROW * 4 + 2), "v"))),
+        kernel(rows(Array(VectorOf(FLOAT, 4), "v"), StoreVector("out", Integer(ROW * 4 + 2), "v"))),
         "4 elements is not aligned",
     ),
     # bounds
     "beyond an array": (
-        kernel(Array("float", "sums", 4), rows(Assign(element("sums", ROW), X))),
+        kernel(Array(FLOAT, "sums", 4), rows(Assign(element("sums", ROW), X))),
         "sums has 4 elements, and 63 is accessed",
     ),
     "beyond an input": (
@@ -167,7 +168,7 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
         "out has 64 elements",
     ),
     "the end of a vector": (
-        kernel(let("v", LoadVector("float", 4, X, Integer(constant(64))), "auto")),
+        kernel(let("v", LoadVector(FLOAT, 4, X, Integer(constant(64))), Raw.LOADED)),
         "x has 64 elements, and 67 is accessed",
     ),
     "beyond a table": (kernel(rows(let("a", load("table", ROW)))), "table has 8 elements"),
@@ -177,15 +178,13 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
     ),
     "beyond known constants": (
         kernel(
-            Table("int", "at", (number(1), number(2))),
-            For(
-                "int", "t", number(0), number(3), body=(let("a", element("at", variable("t", 3))),)
-            ),
+            Table(INT, "at", (number(1), number(2))),
+            For(INT, "t", number(0), number(3), body=(let("a", element("at", variable("t", 3))),)),
         ),
         "at has 2 elements",
     ),
     "filled beyond": (
-        kernel(Array("float", "sums", 4), Fill("sums", 5, Number("0.0f"))),
+        kernel(Array(FLOAT, "sums", 4), Fill("sums", 5, Number("0.0f"))),
         "sums has 4 elements, and 4 is accessed",
     ),
     "beyond by a condition of something else": (
@@ -206,7 +205,7 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
         "64 threads meet where conditions part them by 32",
     ),
     "a block in a loop over a thread's rows": (
-        kernel(For("int", "r", infix("/", THREAD, 32), number(9), step=4, body=(BLOCKS,))),
+        kernel(For(INT, "r", infix("/", THREAD, 32), number(9), step=4, body=(BLOCKS,))),
         "all threads meet",
     ),
     "a block behind some who skip": (
@@ -352,7 +351,7 @@ RIGHT: dict[str, Lowered] = {
     ),
     "a condition on what a place was computed from": kernel(
         rows(
-            let("next", Integer(ROW + 1), "int"),
+            let("next", Integer(ROW + 1), INT),
             where(infix("<", Integer(ROW), 63), let("a", load("x", variable("next", 70)))),
         )
     ),
@@ -362,9 +361,9 @@ RIGHT: dict[str, Lowered] = {
     ),
     "vectors at multiples": kernel(
         For(
-            *("int", "row", number(0), number(16)),
+            *(INT, "row", number(0), number(16)),
             body=(
-                let("v", LoadVector("float", 4, X, Integer(variable("row", 16) * 4)), "auto"),
+                let("v", LoadVector(FLOAT, 4, X, Integer(variable("row", 16) * 4)), Raw.LOADED),
                 Call(ANNOUNCE, (), (behind(X, variable("row", 16)),)),
             ),
         )

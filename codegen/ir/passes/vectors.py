@@ -53,16 +53,15 @@ from fusionstitch.codegen.ir.statements import (
     Swap,
     While,
 )
+from fusionstitch.codegen.ir.types import Raw, Scalar, VectorOf
 from fusionstitch.codegen.ir.walk import every, mapped, names, parts
 from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.text.source import identifier
-from fusionstitch.codegen.text.types import C_TYPES
 
-_BYTES: Mapping[str, int] = {kind.storage: kind.bytes for kind in C_TYPES.values()}
 #: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `LOAD` alone
 #: takes.
-_IN_WORDS = frozenset({"bf16"})
+_IN_WORDS = frozenset({Scalar("bf16")})
 #: Statements over which a write may move.
 _PLAIN = (Array, Assign, Blank, Fill, Let, Note, Store)
 
@@ -131,7 +130,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Vector:
+class _Accessed:
     """`width` elements from a multiple of that on, and the accesses to them by their number."""
 
     buffer: Buffer
@@ -189,7 +188,7 @@ class _Gatherer:
         return [*done, *self.loaded(run)]
 
     def loaded(self, run: Sequence[Statement]) -> list[Statement]:
-        vectors: dict[int, list[_Vector]] = {}
+        vectors: dict[int, list[_Accessed]] = {}
         for buffer, places in self.reads(run).items():
             for vector in _vectors(self.inputs[buffer], places, _most_of_it):
                 vectors.setdefault(vector.first, []).append(vector)
@@ -204,10 +203,10 @@ class _Gatherer:
         found: list[Statement] = []
         for at, one in enumerate(run):
             for vector in vectors.get(at, ()):
-                buffer, kind = vector.buffer.name, vector.buffer.kind
+                buffer, kind = vector.buffer.name, vector.buffer.type
                 name = self.name(f"{buffer}_vector")
                 load = LoadVector(kind, vector.width, Name(buffer), Integer(vector.start))
-                found.append(Let("auto", name, load))
+                found.append(Let(Raw.LOADED, name, load))
                 for number_, place in vector.places.items():
                     element: Expr = Element(Name(name), number(number_))
                     whole = isinstance(place.node, Load)
@@ -261,7 +260,7 @@ class _Gatherer:
                 for number_, place in vector.places.items():
                     element = Element(Name(name), number(number_))
                     instead[place.at] = [Assign(element, place.node.value)]
-                kind = f"fs_vec<{vector.buffer.kind}, {vector.width}>"
+                kind = VectorOf(vector.buffer.type, vector.width)
                 instead[vector.first].insert(0, Array(kind, name))
                 store = StoreVector(buffer, Integer(vector.start), name)
                 instead[vector.last].append(store)
@@ -346,20 +345,20 @@ def _most_of_it(buffer: Buffer, width: int, used: int) -> bool:
 
 def _vectors(
     buffer: Buffer, places: Sequence[_Place], enough: Callable[[Buffer, int, int], bool]
-) -> Iterator[_Vector]:
+) -> Iterator[_Accessed]:
     """The widest vectors of accesses to a buffer."""
     by_terms: dict[Any, dict[int, _Place]] = {}
     for place in places:
-        words = isinstance(place.node, Load) and buffer.kind in _IN_WORDS
+        words = isinstance(place.node, Load) and buffer.type in _IN_WORDS
         if not words:
             by_terms.setdefault(place.index.terms, {}).setdefault(place.index.const, place)
     for terms, near in by_terms.items():
-        width = ACCESS_BYTES // _BYTES.get(buffer.kind, ACCESS_BYTES)
+        width = ACCESS_BYTES // buffer.type.bytes if isinstance(buffer.type, Scalar) else 1
         while width > 1:
             fits = not any(coefficient % width for _, coefficient in terms)
             for start in sorted({const // width * width for const in near}) if fits else ():
                 used = {n: near[start + n] for n in range(width) if start + n in near}
                 if enough(buffer, width, len(used)):
-                    yield _Vector(buffer, Index(terms, start), width, used)
+                    yield _Accessed(buffer, Index(terms, start), width, used)
                     near = {c: p for c, p in near.items() if not 0 <= c - start < width}
             width //= 2

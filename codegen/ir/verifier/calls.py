@@ -5,27 +5,14 @@ threads exchange values have the shared memory that they take.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.expressions import Apply, Element, Expr, Name
-from fusionstitch.codegen.ir.intrinsic import Called
+from fusionstitch.codegen.ir.intrinsic import Called, Value
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import Array, Call, Let, Shared, Statement
+from fusionstitch.codegen.ir.types import Record, Scalar
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.walk import every
-from fusionstitch.codegen.text.types import C_TYPES, compute_bytes
-
-#: Bytes of what is computed with. Records are of two values at least: theirs are not looked into.
-_BYTES = {kind.compute: compute_bytes(dtype) for dtype, kind in C_TYPES.items()}
-
-
-@dataclass(frozen=True)
-class _Value:
-    """A variable, or the elements of an array."""
-
-    bytes: int
-    size: int
-    fields: int = 1
 
 
 def check(kernel: Lowered) -> None:
@@ -37,14 +24,14 @@ def check(kernel: Lowered) -> None:
 
 def _check(body: Iterable[Statement], block: int) -> None:
     shared: dict[str, int] = {}
-    values: dict[str, _Value] = {}
+    values: dict[str, Value] = {}
     at: Statement | None = None
     for one in every(body):
         if isinstance(one, Shared):
-            shared[one.name] = one.size * one.item
-        elif isinstance(one, (Let, Array)) and one.kind in _BYTES:
+            shared[one.name] = one.bytes
+        elif isinstance(one, (Let, Array)) and isinstance(one.type, (Scalar, Record)):
             size = one.size if isinstance(one, Array) and one.size else 1
-            values[one.name] = _Value(_BYTES[one.kind], size)
+            values[one.name] = Value(one.type, size)
         if isinstance(one, (Call, Let)):
             at = one
         if isinstance(one, (Call, Apply)):
@@ -56,7 +43,7 @@ def _check(body: Iterable[Statement], block: int) -> None:
 def _enough(
     call: Call | Apply,
     shared: dict[str, int],
-    values: dict[str, _Value],
+    values: dict[str, Value],
     block: int,
     at: Statement | None,
 ) -> None:
