@@ -11,12 +11,17 @@ from fusionstitch.codegen.ir.types import Record, Scalar, Type
 from fusionstitch.codegen.places.index import Index
 from fusionstitch.hlo.graph import Op
 
+#: The name of a variable, an array or a buffer, as the field of a node that declares it, and of one
+#: that reads or writes what is called so (`walk.py`, `renaming.py`).
+Declared = str
+Used = str
+
 
 @dataclass(frozen=True)
 class Name:
     """A variable, an array, a buffer, or what hardware calls a thread and its block."""
 
-    name: str
+    name: Used
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusionstitch.codegen.ir.expressions import Expr, Number, number
+from fusionstitch.codegen.ir.expressions import Declared, Expr, Number, Used, number
 from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.types import INT, IndexType, Raw, Record, Scalar, Type
@@ -30,7 +30,7 @@ class Let:
     """A variable of a type with its first value. Unless `changes`, it keeps that."""
 
     type: Type
-    name: str
+    name: Declared
     value: Expr
     changes: bool = False
 
@@ -40,7 +40,7 @@ class Array:
     """`size` variables of a type, or a single one. Without a first value unless they are `zero`."""
 
     type: Type
-    name: str
+    name: Declared
     size: int | None = None
     zero: bool = False
 
@@ -51,7 +51,7 @@ class Shared:
     names with another one."""
 
     type: Scalar | Record | Raw
-    name: str
+    name: Declared
     offset: int
     size: int
     changes: bool = False
@@ -66,7 +66,7 @@ class Table:
     """An array of constants of a type: names of buffers, or integers."""
 
     type: Type
-    name: str
+    name: Declared
     values: tuple[Expr, ...]
 
 
@@ -85,7 +85,7 @@ class Store:
     """An element of memory that other threads, or the host, may read; of shared memory that of all
     `blocks` of a cluster, where these are several."""
 
-    buffer: str
+    buffer: Used
     address: Expr
     value: Expr
     blocks: int = 1
@@ -96,9 +96,9 @@ class StoreVector:
     """Neighbouring elements of memory, stored at once; only where `condition` holds if there is
     one. `values` is an array of this thread. `blocks` as in `Store`."""
 
-    buffer: str
+    buffer: Used
     address: Expr
-    values: str
+    values: Used
     condition: Expr | None = None
     blocks: int = 1
 
@@ -108,7 +108,7 @@ class Fill:
     """Elements 0 to `size` of an array of this thread get `value`, which may read `i`, the place in
     the array."""
 
-    array: str
+    array: Used
     size: int
     value: Expr
 
@@ -163,7 +163,7 @@ class For:
     out at once (0: as the compiler likes)."""
 
     type: IndexType
-    variable: str
+    variable: Declared
     start: Expr
     stop: Expr
     step: int = 1
@@ -190,8 +190,8 @@ class Leave:
 class Swap:
     """Two buffers, of the same type and size, change names."""
 
-    left: str
-    right: str
+    left: Used
+    right: Used
 
 
 @dataclass(frozen=True)
@@ -246,6 +246,7 @@ Statement = (
 )
 #: What holds statements.
 Frame = Group | For | While | If
+Body = tuple[Statement, ...]
 
 
 def unrolled(variable: str, extent: int) -> For:

@@ -23,7 +23,6 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.statements import (
-    Array,
     Assign,
     Barrier,
     Branch,
@@ -34,15 +33,13 @@ from fusionstitch.codegen.ir.statements import (
     If,
     Invoke,
     Let,
-    Shared,
     Skip,
     Statement,
     Store,
-    Table,
     While,
 )
 from fusionstitch.codegen.ir.types import INT, LONG, Raw, Record, Scalar, Type, VectorOf
-from fusionstitch.codegen.ir.walk import NODES, every, names
+from fusionstitch.codegen.ir.walk import NODES, declared, every, names
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.whiles.frame import ANY, Frame
 from fusionstitch.codegen.whiles.sites import (
@@ -274,11 +271,8 @@ def _changing(loop: For | While, nodes: Sequence[Any]) -> set[str]:
     """What an iteration defines, or changes."""
     found = {loop.variable} if isinstance(loop, For) else set()
     for one in nodes:
-        if isinstance(one, (Let, Array, Shared, Table)):
-            found.add(one.name)
-        elif isinstance(one, For):
-            found.add(one.variable)
-        elif isinstance(one, Fill):
+        found |= set(declared(one))
+        if isinstance(one, Fill):
             found |= {"i", one.array}
         elif isinstance(one, Assign) and isinstance(one.target, Name):
             found.add(one.target.name)

@@ -39,6 +39,7 @@ from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
     Blank,
+    Body,
     Fill,
     For,
     Group,
@@ -51,10 +52,9 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     StoreVector,
     Swap,
-    While,
 )
 from fusionstitch.codegen.ir.types import Raw, Scalar, VectorOf
-from fusionstitch.codegen.ir.walk import every, mapped, names, parts
+from fusionstitch.codegen.ir.walk import declared, every, inside, mapped, names, parts, with_bodies
 from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.text.source import identifier
@@ -77,7 +77,7 @@ def gather_vectors(kernel: Lowered) -> Lowered:
         {n: b for n, b in buffers.items() if b.space is Space.OUTPUT and n not in read},
         set(_changing(nodes)),
         _of_threads(nodes),
-        {*buffers, *_declared(nodes)},
+        {*buffers, *(name for one in nodes for name in declared(one))},
     )
     body = gathered.body(kernel.body)
     return replace(kernel, body=body) if gathered.found else kernel
@@ -110,14 +110,6 @@ def _of_threads(nodes: Iterable[Any]) -> set[str]:
         elif isinstance(one, For) and not own.isdisjoint(names(one.start)):
             own.add(one.variable)
     return own
-
-
-def _declared(nodes: Iterable[Any]) -> Iterator[str]:
-    for one in nodes:
-        if isinstance(one, For):
-            yield one.variable
-        elif isinstance(name := getattr(one, "name", None), str):
-            yield name
 
 
 @dataclass(frozen=True)
@@ -160,18 +152,10 @@ class _Gatherer:
     used: set[str]
     found: bool = field(default=False)
 
-    def body(self, items: Sequence[Statement]) -> tuple[Statement, ...]:
+    def body(self, items: Sequence[Statement]) -> Body:
         """The same statements, what is inside of them behind what is around it."""
         gathered = self.stores(self.loads(items))
-        return tuple(map(self.inside, gathered))
-
-    def inside(self, one: Statement) -> Statement:
-        if isinstance(one, If):
-            others = tuple(replace(branch, body=self.body(branch.body)) for branch in one.others)
-            return replace(one, body=self.body(one.body), others=others)
-        if isinstance(one, (For, Group, While)):
-            return replace(one, body=self.body(one.body))
-        return one
+        return tuple(with_bodies(one, self.body) for one in gathered)
 
     # ---- reads -----------------------------------------------------------------------------------
 
@@ -297,11 +281,8 @@ class _Gatherer:
 
 def _may_leave(one: Statement) -> bool:
     """Whether a statement may end the iteration, or the loop, that it stands in."""
-    if isinstance(one, If):
-        bodies = (one.body, *(branch.body for branch in one.others))
-        return any(_may_leave(inner) for body in bodies for inner in body)
-    if isinstance(one, Group):
-        return any(map(_may_leave, one.body))
+    if isinstance(one, (If, Group)):
+        return any(map(_may_leave, inside(one)))
     return isinstance(one, (Skip, Leave))
 
 
