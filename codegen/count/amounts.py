@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.tally import Instructions, Memory, Phase, Traffic
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.work import price
 

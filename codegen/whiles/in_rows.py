@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.types import INT, LONG
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.settings import Settings
@@ -78,7 +79,7 @@ def _lowered(form: InRows, settings: Settings, in_place: Pairs) -> Lowered:
         *(buffer_of(op, n, Space.OUTPUT) for op, n in zip(roots, outputs, strict=True)),
         *(buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables),
     ]
-    int_ = "long long" if is_wide(graph) else "int"
+    int_ = LONG if is_wide(graph) else INT
     memory = Memory(inputs, outputs, tables)
     lowering = Lowering(flat, form.rows, memory, settings.options.numerics, int_, writer)
     return Lowered(

@@ -12,14 +12,14 @@ from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
+    Cast,
     Expr,
     Integer,
     Load,
     Name,
+    Not,
     Number,
     all_of,
-    apply,
-    converted,
     element,
     infix,
     number,
@@ -36,6 +36,7 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     While,
 )
+from fusionstitch.codegen.ir.types import LONG, IndexType, computed
 from fusionstitch.codegen.lower.access import as_computed, as_stored
 from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.values import Values
@@ -48,7 +49,6 @@ from fusionstitch.codegen.places.index import (
 )
 from fusionstitch.codegen.places.maps import Indices, in_range, position
 from fusionstitch.codegen.text.expressions import literal
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
 from fusionstitch.codegen.whiles.kept import (
     MOST_KEPT,
@@ -99,7 +99,9 @@ class _Home:
 class Lowering(Elementwise):
     """Writes the loops of `flat` for the `rows` that its threads deal out."""
 
-    def __init__(self, flat: Flat, rows: Rows, memory: Memory, numerics: str, int_: str, w: Writer):
+    def __init__(
+        self, flat: Flat, rows: Rows, memory: Memory, numerics: str, int_: IndexType, w: Writer
+    ):
         self.flat, self.rows, self.memory, self.writer, self.int = flat, rows, memory, w, int_
         self.values = Values(Known(w, _label, int_), self, numerics, dict(memory.tables))
         self.homes: dict[int, _Home] = {}
@@ -111,7 +113,7 @@ class Lowering(Elementwise):
         """The kernel's statements, for blocks of so many threads."""
         writer, count = self.writer, self.rows.count
         row = writer.name("row")
-        first = infix("*", converted(self.int, BLOCK), block)
+        first = infix("*", Cast(self.int, BLOCK), block)
         guard = If(infix("<", Name(row), count), Let(self.int, row, infix("+", first, THREAD)))
         with writer.nested(guard, pinned=True):
             writer.declare(row)
@@ -149,7 +151,7 @@ class Lowering(Elementwise):
                 self.filled(c)
         frame: For | While = While()
         if count:
-            kind = "long long" if count.trips >= 1 << 31 else self.int
+            kind = LONG if count.trips >= 1 << 31 else self.int
             unroll = self.unroll(loop, count.trips, filled & assigned.keys())
             frame = For(kind, step, number(0), number(count.trips), unroll=unroll)
         if count is None or count.trips:
@@ -180,10 +182,10 @@ class Lowering(Elementwise):
             for c, name in arrays.items():
                 self.homes[c.inside] = _Home(depth, name)
             if chosen is not None:
-                writer.add(Leave(apply("!", chosen)))
+                writer.add(Leave(Not(chosen)))
             if isinstance(frame, While):
                 asked = self.elements(flat.root(loop.condition))
-                done = all_of(apply("!", goes_on) for goes_on in asked)
+                done = all_of(Not(goes_on) for goes_on in asked)
                 assert done is not None
                 writer.add(Leave(done))  # where none of the thread's rows goes on
             for inner in loop.inner:
@@ -242,7 +244,7 @@ class Lowering(Elementwise):
         values = list(self.elements(first)) if begins else []
         size = math.prod(self.rows.own(op))
         name = self.writer.name(f"{_label(op)}_kept")
-        self.writer.add(Array(c_type(op.dtype).compute, name, size))
+        self.writer.add(Array(computed(op.dtype), name, size))
         for at, value in enumerate(values):
             self.writer.add(Assign(element(name, constant(at)), value))
         return name

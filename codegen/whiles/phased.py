@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS

@@ -6,7 +6,7 @@ import pytest
 
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.count.tally import Accesses, Memory, Tally
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Built, Case, build
 
