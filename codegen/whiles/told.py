@@ -110,7 +110,7 @@ class _InRegisters:
 
     def __init__(self, form: InRows):
         self.lowering = Lowering(
-            form.flat, form.rows, Memory((), (), {}), "default", "int", Writer()
+            form.flat, form.rows, Memory((), (), {}, 0), "default", "int", Writer()
         )
 
     def of(self, c: Carried) -> str:
