@@ -1,4 +1,4 @@
-"""Each number of a device profile is read: changed alone, it changes a modelled time or a decision."""
+"""Each number of a device profile is read: alone, it changes a modelled time or a decision."""
 
 from __future__ import annotations
 
