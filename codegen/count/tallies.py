@@ -55,7 +55,7 @@ from fusionstitch.codegen.ir.types import PointerTo
 from fusionstitch.codegen.ir.walk import every
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.account_time import path_cycles
-from fusionstitch.costmodel.prices import OPERATION
+from fusionstitch.costmodel.devices import Device
 
 _MEMORY = {
     Space.INPUT: Memory.INPUT,
@@ -69,9 +69,9 @@ _LOADED = (Load, LoadVector, Element, Name, Number)
 LONGEST = 1 << 14
 
 
-def count(lowered: Lowered, trips: int = 1) -> Tally:
-    """What a kernel does; a loop that the data ends is said to turn `trips` times."""
-    walk = _Walk(lowered, trips)
+def count(lowered: Lowered, device: Device, trips: int = 1) -> Tally:
+    """What a kernel does on a device; a loop that the data ends is said to turn `trips` times."""
+    walk = _Walk(lowered, device, trips)
     phases = walk.run()
     return Tally(
         phases=phases,
@@ -88,8 +88,8 @@ def count(lowered: Lowered, trips: int = 1) -> Tally:
 class _Walk(Visits):
     """Walks through statements, phase by phase."""
 
-    def __init__(self, lowered: Lowered, trips: int):
-        super().__init__(lowered)
+    def __init__(self, lowered: Lowered, device: Device, trips: int):
+        super().__init__(lowered, device)
         self.trips, self.turns = trips, 1
         self.meets = _meets_grid(lowered.body)
         self.functions = {function.name: function for function in lowered.functions}
@@ -109,7 +109,7 @@ class _Walk(Visits):
         """Ends a phase."""
         self.wait()
         self.path.chain = self.chain.last
-        self.phases.append(self.now.closed(self.path, self.turns))
+        self.phases.append(self.now.closed(self.path, self.turns, self.costs))
         self.chain = chains.Chain()
         self.now, self.path = Amounts(), Path()
 
@@ -178,7 +178,7 @@ class _Walk(Visits):
             rated = 2 if product and unit == "flops64" else 1
             self.now.compute(unit, rated * self.runs.total)
             self.path.ops += 1
-            time = self.chain.after([time, self.chain.read(key)], OPERATION)
+            time = self.chain.after([time, self.chain.read(key)], self.costs.operation_cycles)
         self.chain.write(key, time)
 
     def fill(self, one: Fill) -> None:
@@ -286,11 +286,16 @@ class _Walk(Visits):
             for way, runs in ways:
                 taken.then(way, runs / max(1, outer.total))
         else:
-            taken.then(max((way for way, _ in ways), key=path_cycles))
+            longest = max((way for way, _ in ways), key=self.path_cycles)
+            taken.then(longest)
         self.chain.go_on(taken.chain)
         taken.chain = 0
         before.then(taken)
         self.path = before
+
+    def path_cycles(self, path: Path) -> float:
+        """What a thread takes for a way."""
+        return path_cycles(path, self.device.prices)
 
     def by_turn(self, conditions: Sequence[Condition]) -> bool:
         """Whether conditions are the same for all threads of all blocks."""

@@ -41,8 +41,9 @@ from fusionstitch.codegen.ir.statements import Call
 from fusionstitch.codegen.ir.types import FLOAT, Type
 from fusionstitch.codegen.text.expressions import is_approximate
 from fusionstitch.costmodel.account import Path
-from fusionstitch.costmodel.prices import NEAR, OPERATION
-from fusionstitch.costmodel.work import APPROXIMATE, SECTOR_BYTES, price
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.prices import APPROXIMATE
+from fusionstitch.costmodel.work import SECTOR_BYTES
 from fusionstitch.hlo.graph import FLOATS
 
 #: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
@@ -57,8 +58,8 @@ class Visits:
     """Walks through expressions. `runs` are the executions of where it stands, `names` what stands
     there for what, `types` and `sizes` the types of variables and elements of arrays."""
 
-    def __init__(self, lowered: Lowered):
-        self.lowered = lowered
+    def __init__(self, lowered: Lowered, device: Device):
+        self.lowered, self.device, self.costs = lowered, device, device.instructions
         self.thread, self.grid = Axis(THREADS, lowered.block), Axis(1, lowered.grid)
         self.numbers: dict[str, Value] = {
             THREAD.name: along(self.thread),
@@ -69,7 +70,7 @@ class Visits:
         self.types: dict[str, Type] = {}
         self.sizes: dict[str, int] = {}
         self.now = Amounts()
-        self.pressure = Pressure.of(lowered.block, lowered.per_sm)
+        self.pressure = Pressure.of(device, lowered.block, lowered.per_sm)
         self.path = Path()
         self.chain = chains.Chain()
         self.sides = 0
@@ -126,7 +127,9 @@ class Visits:
         if place:
             self.access(self.now.loads, place, self.address(place, one.at), place.item)
             if place.memory in _NEAR:
-                return self.chain.after([time, self.chain.read(chains.key(one.buffer))], NEAR)
+                return self.chain.after(
+                    [time, self.chain.read(chains.key(one.buffer))], self.costs.near_cycles
+                )
         return time
 
     def load_vector(self, one: LoadVector) -> float:
@@ -135,8 +138,15 @@ class Visits:
             width = one.type.bytes * one.width
             self.access(self.now.loads, place, self.address(place, one.at), width)
             if place.memory in _NEAR:
-                return self.chain.after([self.chain.read(chains.key(one.buffer))], NEAR)
+                return self.chain.after(
+                    [self.chain.read(chains.key(one.buffer))], self.costs.near_cycles
+                )
         return self.chain.settled
+
+    def near(self, times: Sequence[float], buffer: Expr) -> float:
+        """When what is loaded of shared memory is there."""
+        times = [*times, self.chain.read(chains.key(buffer))]
+        return self.chain.after(times, self.costs.near_cycles)
 
     def arithmetic(self, one: Arithmetic) -> float:
         times = [self.expr(argument) for argument in one.arguments]
@@ -159,7 +169,7 @@ class Visits:
             time = self.op(opcode, dtype, [time])
         cost = self.called(one)
         if cost and cost.threads == 1:  # nobody else takes part
-            return self.chain.after(times, OPERATION * cost.joins)
+            return self.chain.after(times, self.costs.operation_cycles * cost.joins)
         return time
 
     def cast(self, one: Cast) -> float:
@@ -180,7 +190,7 @@ class Visits:
             left = self.runs
         times.append(self.expr(one.otherwise))
         self.runs = outer
-        return self.chain.after(times, OPERATION)
+        return self.chain.after(times, self.costs.operation_cycles)
 
     def infix(self, one: Infix) -> float:
         if one.operator == "&&":
@@ -191,7 +201,7 @@ class Visits:
         self.path.ops += len(one.operands) - 1
         self.now.compute("int_ops", (len(one.operands) - 1) * self.runs.total)
         times = [self.expr(operand) for operand in one.operands]
-        return self.chain.after(times, OPERATION * (len(one.operands) - 1))
+        return self.chain.after(times, self.costs.operation_cycles * (len(one.operands) - 1))
 
     def element(self, one: Element) -> float:
         self.kept(1)
@@ -244,10 +254,10 @@ class Visits:
         """An elementwise op whose operands are there at those times."""
         self.now.op(opcode, dtype, self.runs.total)
         self.sides += opcode in BRANCHING
-        one = price(opcode, dtype)
+        one = self.costs.price(opcode, dtype)
         self.path.ops += one.flops + one.int_ops + 2 * one.flops64
         self.path.special += one.special
-        return self.chain.after(operands, chains.cycles(opcode, dtype))
+        return self.chain.after(operands, self.costs.cycles(opcode, dtype))
 
     def access(self, into: Counted, place: Place, at: Value, width: int) -> None:
         """An access of `width` bytes, `at` so many behind the begin of a buffer."""
@@ -268,7 +278,7 @@ class Visits:
         for name, size in place.buffers:
             buffer = visited.get(name)
             if buffer is None:
-                buffer = visited[name] = Visited(size)
+                buffer = visited[name] = Visited(size, self.device.l1_bytes)
             own = brought // len(place.buffers)
             came = buffer.add(at, width, self.runs, own, self.grid)
             if into is self.now.loads and own:

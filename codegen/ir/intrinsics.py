@@ -24,7 +24,7 @@ from fusionstitch.codegen.ir.intrinsic import (
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.types import FLOAT
 from fusionstitch.costmodel.account_time import PRODUCT_FLOPS
-from fusionstitch.costmodel.work import APPROXIMATE
+from fusionstitch.costmodel.prices import APPROXIMATE
 
 #: FLOPs of a thread in one step of tensor cores, of 8 summed floats or 16 halves.
 TENSOR_8, TENSOR_16 = PRODUCT_FLOPS // 2, PRODUCT_FLOPS

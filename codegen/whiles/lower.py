@@ -69,8 +69,6 @@ MOST_READ_BEFORE = 64
 #: Of a long one only itself is: left to the compiler, a filter of 700 instructions was written out
 #: for all of its 200 iterations, which took 4.6 s and no instruction cache holds.
 UNROLL, SHORT = 4, 128
-#: Instructions that the instruction cache of an SM holds, of 16 bytes each.
-CACHED = 8192
 #: Elements of an array in registers of which an iteration chooses each anew, where it replaces some
 #: at a place that the data decides: registers have no index, and local memory takes as long.
 FEW = 16
@@ -79,11 +77,12 @@ FEW = 16
 @dataclass(frozen=True)
 class Memory:
     """C names of inputs by the number of their parameter, of outputs by that of their root, and of
-    tables of constants by op id."""
+    tables of constants by op id; instructions that the cache of a multiprocessor holds."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
     tables: Mapping[int, str]
+    cached: int
 
 
 @dataclass(frozen=True)
@@ -209,7 +208,10 @@ class Lowering(Elementwise):
         if filled:
             stored = {flat.root(c.next) for c in filled}
             changing = self.changing(loop)
-            if trips * sum(self.rows.work(op) for op in changing if op not in stored) <= CACHED:
+            if (
+                trips * sum(self.rows.work(op) for op in changing if op not in stored)
+                <= self.memory.cached
+            ):
                 return ALL
         return UNROLL if self.rows.total(flat) <= SHORT else 1
 

@@ -110,7 +110,9 @@ class _InRegisters:
     """Where threads that run rows of their own keep what loops carry."""
 
     def __init__(self, form: InRows):
-        self.lowering = Lowering(form.flat, form.rows, Memory((), (), {}), "default", INT, Writer())
+        self.lowering = Lowering(
+            form.flat, form.rows, Memory((), (), {}, 0), "default", INT, Writer()
+        )
 
     def of(self, c: Carried) -> str:
         if self.lowering.stacked(c) is not None:

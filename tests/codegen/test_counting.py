@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from fusionstitch.codegen.count import tallies
 from fusionstitch.codegen.count.account import account
-from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.count.tally import Memory, Tally
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
@@ -45,10 +46,13 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, Raw, Scalar
 from fusionstitch.codegen.places.index import Index, variable
+from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Op, Shape
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Statements
 
+H200 = device("h200")
+count = partial(tallies.count, device=H200)
 SIZE = 1 << 20
 THREADS, BLOCKS = variable(THREAD.name, 256), variable(BLOCK.name, 1 << 16)
 
