@@ -1,4 +1,4 @@
-"""Fits the prices of `costmodel/account_time.py` to measured kernels.
+"""Fits the `prices` of a device profile to measured kernels.
 
     python -m benchmarks.fit_model write replay|large|near|loops FOLDER [JOBS]      cubins
     python -m benchmarks.fit_model fit TIMES...
@@ -20,7 +20,7 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -36,8 +36,9 @@ from fusionstitch.codegen.generate import LoopDraft
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.whiles.generate import FORMS
 from fusionstitch.costmodel.account import Account
-from fusionstitch.costmodel.account_time import Prices, account_us
+from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.costmodel.prices import Prices
 from fusionstitch.hlo.errors import CodegenError
 from tests.replay.replay import stored
 
@@ -181,8 +182,8 @@ def found_with(
     ]
 
     def distances(logs: np.ndarray) -> np.ndarray:
-        prices = Prices(*np.exp(logs).tolist())
-        off = [w * (math.log2(account_us(one, on, prices=prices)) - us) for one, us, w in known]
+        priced = replace(on, prices=Prices(*np.exp(logs).tolist()))
+        off = [w * (math.log2(account_us(one, priced)) - us) for one, us, w in known]
         return np.array([*off, *(logs - start) * stiff])
 
     best = least_squares(distances, start, loss="soft_l1", f_scale=NEAR, max_nfev=30)
@@ -218,15 +219,16 @@ def fit(times: Mapping[str, float]) -> None:
     apart: dict[str, float] = {}
     for number in range(PARTS):
         others = [name for name in accounts if part[program(name)] != number]
-        prices = found_with(accounts, others, times, h100)
+        priced = replace(h100, prices=found_with(accounts, others, times, h100))
         for name in accounts:
             if part[program(name)] == number:
-                apart[name] = account_us(accounts[name], h100, prices=prices)
+                apart[name] = account_us(accounts[name], priced)
     best = found_with(accounts, accounts, times, h100)
-    here = {n: account_us(one, h100, prices=best) for n, one in accounts.items()}
+    priced = replace(h100, prices=best)
+    here = {n: account_us(one, priced) for n, one in accounts.items()}
     now = {n: account_us(one, h100) for n, one in accounts.items()}
     for field in fields(Prices):
-        print(f"    {field.name}: float = {getattr(best, field.name):.3g}")
+        print(f'    "{field.name}": {getattr(best, field.name):.3g},')
     sides = {"now": now, "by the others": apart, "by all": here}
     for what, found in sides.items():
         print(f"{what} ({len(programs)} programs, {PARTS} parts):")

@@ -99,7 +99,7 @@ def drafts() -> Iterator[tuple[str, Draft | LoopDraft]]:
 
 
 def main() -> None:
-    kernels = ((name, one.kernel(device("h200"))) for name, one in drafts())
+    kernels = ((name, one.kernel()) for name, one in drafts())
     write(kernels, Path(sys.argv[1]), *map(int, sys.argv[2:]))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fusionstitch.compiler.stitched import Stitch, Stitched
-from fusionstitch.costmodel.work import op_work
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.prices import OpCosts
+from fusionstitch.costmodel.work import arithmetic
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
@@ -56,7 +58,7 @@ def counts(module: bytes, found: Stitched | None) -> dict[str, Any]:
     sides = {"unfused": unfused, "xla": both[0], "fusionstitch": both[1]}
     return {
         "ops": counting.ops(program),
-        "flops": _flops(program),
+        "flops": _flops(program, (found.device if found else device("h200")).instructions),
         "floor_us": floors(found, module).whole.us if found else None,
         "modelled": {
             name: {"kernels": count.kernels, "bytes": count.bytes}
@@ -66,12 +68,12 @@ def counts(module: bytes, found: Stitched | None) -> dict[str, Any]:
     }
 
 
-def _flops(program: Graph) -> int:
+def _flops(program: Graph, costs: OpCosts) -> int:
     """Floating-point operations of one run; special functions count as one each."""
     total = 0
     for graph, n in counting.repeats(program).items():
         for op in filter(counting.is_kernel, graph):
-            work = op_work(op)
+            work = arithmetic(op, costs)
             own = work.flops + work.flops64 + work.special + work.dot_flops + work.tensor_flops
             total += n * own
     return total

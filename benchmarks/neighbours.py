@@ -104,7 +104,7 @@ def patterns(which: str) -> Iterator[tuple[str, Graph]]:
 
 def default(graph: Graph, on: Device) -> Draft:
     """A region's kernel in its default blocks."""
-    return Draft.of(plan_kernel(graph, on), CodegenOptions())
+    return Draft.of(plan_kernel(graph, on), CodegenOptions(), on)
 
 
 def drafts(which: str) -> Iterator[tuple[str, Draft]]:
@@ -200,7 +200,7 @@ def ranks(which: str, first: Mapping[str, float], second: Mapping[str, float]) -
 def main() -> None:
     match sys.argv[1:]:
         case ["write", which, folder, *jobs]:
-            kernels = ((name, one.kernel(device("h200"))) for name, one in drafts(which))
+            kernels = ((name, one.kernel()) for name, one in drafts(which))
             write(kernels, Path(folder), *map(int, jobs))
         case ["rank", which, first, second]:
             times = (json.loads(Path(file).read_text())["kernels"] for file in (first, second))

@@ -58,15 +58,17 @@ def scattered_us(updates: int, places: int) -> float:
 
 
 def main() -> None:
+    from fusionstitch.compiler import builders
     from fusionstitch.costmodel.xla_kernels import contended_us
+    from fusionstitch.options import Options
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scatters", description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--commit", help="the commit, where git is not at hand")
     asked = parser.parse_args()
-    rows = []
+    rows, profile = [], builders.profile(Options(backend="cuda"))
     for updates, places in SIZES:
-        us, modelled = scattered_us(updates, places), contended_us(updates, places)
+        us, modelled = scattered_us(updates, places), contended_us(updates, places, profile)
         rows.append({"updates": updates, "places": places, "us": us})
         print(f"{updates:9,} into {places:9,}: {us:7.2f} us, {modelled:7.2f} of it to meet")
     content = {

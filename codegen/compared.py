@@ -95,7 +95,7 @@ def _share(times: Sequence[float], first: Sequence[float]) -> float:
 def _drafts(of: Draft, settings: Settings) -> Iterator[Draft]:
     for other in others(of, settings):
         with suppress(CodegenError):
-            yield Draft.of(other, settings.options)
+            yield Draft.of(other, settings.options, settings.device)
 
 
 def others(of: Draft, settings: Settings) -> Iterator[Scheduled]:

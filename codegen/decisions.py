@@ -39,7 +39,7 @@ from fusionstitch.codegen.schedule.walking import with_walks
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import Watch
-from fusionstitch.costmodel.devices import LANES, Device
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import boundary_us
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
@@ -47,8 +47,6 @@ from fusionstitch.hlo.graph import Graph
 #: Ops in a kernel's text, alike groups counted once: 550 of an unrolled LSTM's training step take
 #: NVRTC half a minute of one core.
 MOST_OPS = 2000
-#: What the threads of one block wait for each other, with what they read of others then.
-BLOCK_BARRIER_US = 0.1
 
 
 def decide_splits(graph: Graph, settings: Settings, way: Way) -> Splits:
@@ -116,8 +114,8 @@ def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
 def _meeting(settings: Settings) -> Meeting:
     """What it costs that all threads wait for each other once more."""
     device, threads = settings.device, settings.options.tuning.block or 0
-    wait_us = max(boundary_us(device, device.sm_count), BLOCK_BARRIER_US)
-    lanes = LANES * device.sm_count
+    wait_us = max(boundary_us(device, device.sm_count), device.block_barrier_us)
+    lanes = device.lanes * device.sm_count
     alone = threads if device.holds_one_block else 0
     return Meeting(wait_us * device.cycles_per_us, lanes, alone)
 

@@ -26,35 +26,36 @@ COMPARED = "compared_us"
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """What a schedule became under `options`. `default_us` is what the default one would take by
-    the account, if this one is another."""
+    """What a schedule became under `options` for a `device`. `default_us` is what the default one
+    would take by the account, if this one is another."""
 
     scheduled: Scheduled
     lowered: Lowered
     options: CodegenOptions
+    device: Device
     default_us: float | None = None
 
     @classmethod
-    def of(cls, scheduled: Scheduled, options: CodegenOptions) -> Draft:
+    def of(cls, scheduled: Scheduled, options: CodegenOptions, device: Device) -> Draft:
         """The draft of a schedule. Raises CodegenError."""
-        return cls(scheduled, statements(scheduled, options.numerics), options)
+        return cls(scheduled, statements(scheduled, options.numerics), options, device)
 
     @cached_property
     def account(self) -> Account:
         """What its statements do."""
-        return account(count(self.lowered), self.lowered)
+        return account(count(self.lowered, self.device), self.lowered)
 
     @property
     def facts(self) -> KernelFacts:
         """What it would do."""
         return KernelFacts(self.account, self.scheduled.scope, self.scheduled.facts)
 
-    def kernel(self, device: Device) -> Kernel:
+    def kernel(self) -> Kernel:
         """The kernel. Raises CodegenError if the device cannot launch it."""
         kernel = write_kernel(self.scheduled, self.lowered)
         if self.default_us is not None:
-            us = account_us(self.account, device), self.default_us
+            us = account_us(self.account, self.device), self.default_us
             kernel = replace(kernel, facts=(*kernel.facts, (COMPARED, us)))
-        if not (verdict := launchable(kernel, device)):
+        if not (verdict := launchable(kernel, self.device)):
             raise CodegenError(f"{verdict}.")
         return kernel

@@ -48,7 +48,7 @@ class LoopDraft:
         """What it would do."""
         return self.looped.facts
 
-    def kernel(self, device: Device) -> Kernel:
+    def kernel(self) -> Kernel:
         """The kernel. Raises CodegenError if the device cannot launch it."""
         return write_loops(self.looped, self.settings)
 
@@ -60,9 +60,8 @@ def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -
     if has_loop(graph):
         return LoopDraft(*_planned_loops(graph, device, options, NOBODY), options)
 
-    return first_that_works(
-        graph, Settings.of(device, options), partial(Draft.of, options=options), NOBODY
-    )
+    drafted = partial(Draft.of, options=options, device=device)
+    return first_that_works(graph, Settings.of(device, options), drafted, NOBODY)
 
 
 def compared(first: Draft | LoopDraft, device: Device) -> Draft | LoopDraft:
@@ -86,12 +85,12 @@ def generate(
     settings = Settings.of(device, options)
 
     def written(scheduled: Scheduled) -> Kernel:
-        found = fastest(Draft.of(scheduled, options), settings)
+        found = fastest(Draft.of(scheduled, options, device), settings)
         if watch is not NOBODY:  # the passes over the statements of the one that is taken
             if found.default_us is not None:
                 watch.decided("compared", found.scheduled)
             statements(found.scheduled, options.numerics, watch)
-        return found.kernel(device)
+        return found.kernel()
 
     return first_that_works(graph, settings, written, watch)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fusionstitch.codegen.rewrite.monoids import Monoid
-from fusionstitch.codegen.text.types import record
+from fusionstitch.codegen.text.types import members_of, record
 from fusionstitch.hlo.attributes import REDUCERS
 from fusionstitch.hlo.errors import VerifyError
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -64,15 +64,9 @@ def _record(op: Op) -> Shape:
 
 def _member(op: Op) -> Shape:
     [whole] = op.operands
-    types, index = _types(whole.dtype), op.attrs["index"]
+    types, index = members_of(whole.dtype), op.attrs["index"]
     require(op, 0 <= index < len(types), "an index inside the record")
     return Shape(types[index], whole.dims)
-
-
-def _types(dtype: str) -> list[str]:
-    """The types of a record's values; none where it is no record."""
-    inside = dtype.removeprefix("record<").removesuffix(">")
-    return inside.split(",") if record([inside]) == dtype else []
 
 
 def _windows(op: Op) -> Shape:
@@ -92,7 +86,7 @@ def _reduce(op: Op) -> Shape:
     known = isinstance(reducer, Monoid) or reducer in REDUCERS or (reducer is None and op.called)
     require(op, bool(known), "a reducer")
     if isinstance(reducer, Monoid) and reducer.in_runs:
-        require(op, _types(op.dtype)[:1] == ["pred"], "records that say whether they are empty")
+        require(op, members_of(op.dtype)[:1] == ["pred"], "records that say whether they are empty")
     return SHAPE_RULES["reduce"](op)
 
 

@@ -20,6 +20,7 @@ from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.rewrite.scatters import expand_scatters
 from fusionstitch.codegen.rewrite.strength import reduce_strength
 from fusionstitch.codegen.rewrite.strength_rules import RULES
+from fusionstitch.codegen.rewrite.widened import widen
 from fusionstitch.codegen.schedule.split import split_reductions
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import Watch
@@ -66,6 +67,12 @@ def _split(graph: Graph, settings: Settings) -> Graph:
 PASSES: tuple[Pass, ...] = (
     Pass("expand", "ops that are known in terms of others become those", _expand),
     Pass("strength", "the same values from fewer instructions, equal ops once", _reduce_strength),
+    Pass(
+        "widened",
+        "floats of 16 bits that decide, and are read as wider ones alone, are computed wide",
+        lambda graph, _: widen(graph),
+        rounds=True,
+    ),
     Pass(
         "factors",
         "what does not vary along a sum is taken out of it",

@@ -9,103 +9,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fusionstitch.costmodel.account import ISSUED, PRICED, Account, Path, PhaseAccount
 from fusionstitch.costmodel.bandwidth import latency_us
-from fusionstitch.costmodel.devices import LANES, Device
-from fusionstitch.costmodel.estimate import LIBRARY_DOT_SHARE, barrier_us
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.estimate import barrier_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
+from fusionstitch.costmodel.prices import Prices
 from fusionstitch.costmodel.work import Work
 
 #: FLOPs of a thread in an instruction of tensor cores on 16-bit numbers; others take as long.
 PRODUCT_FLOPS = 2 * 16 * 8 * 16 // 32
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What `benchmarks/fit_model.py` found with the times of 1,524 kernels on an H100, 246 of them
-    loops.
-
-    Names of `Path`: cycles of the way of a thread. `issue_...`: slots of a lane for each of what
-    all threads do. Shares are of what the profile of a device says. From `resident_share` of L2 on,
-    what a kernel touches begins to be missing when it runs again, all of it `missing_share` later.
-    What blocks visit again stays near up to `kept_share` of a multiprocessor's memory, and accesses
-    to spilled registers are issued, too. Ways and rates overlap by a power, `overlap`, which grows
-    with what is `independent` of each other.
-    Kernels were counted less well when they were found: arrays took registers to the end of their
-    frames, a product and its sum were three operations.
-    Three are not those of the fit: `spilled` is where two loops both come out right, `products`
-    where layers and attention do, in f32 and bf16, since tensor cores are counted by instructions;
-    `meetings`, barriers of clusters and each other block that is stored to before them, is where
-    two recurrences come out right in clusters of 2, 4 and 8 (benchmarks/loops/by_form.py).
-    """
-
-    rounds: float = 6.48
-    far: float = 231
-    accesses: float = 12.5
-    near: float = 3.49
-    ops: float = 0.591
-    records: float = 14.5
-    special: float = 8.47
-    divisions: float = 7.78
-    shuffles: float = 25.3
-    barriers: float = 67.2
-    meetings: float = 450.0
-    products: float = 40.0
-    chain: float = 1.04
-    issue_access: float = 6.56
-    issue_sector: float = 14.7
-    issue_near: float = 4.75
-    issue_op: float = 0.915
-    issue_record: float = 32.2
-    issue_special: float = 0.207
-    issue_division: float = 0.205
-    issue_shuffle: float = 2.34
-    l2_share: float = 0.925
-    few_blocks: float = 0.56
-    resident_share: float = 0.371
-    missing_share: float = 0.69
-    start_us: float = 0.153
-    block_us: float = 0.00491
-    phase_us: float = 0.28
-    overlap: float = 1.91
-    independent: float = 0.085
-    spilled: float = 10.0
-    kept_share: float = 1.71
-    issue_spilled: float = 0.216
-
-
-PRICES = Prices()
-
-
 def account_us(
     account: Account,
     device: Device,
     missed: float | None = None,
-    prices: Prices = PRICES,
     crowded: bool = False,
 ) -> float:
     """Microseconds of a kernel in a CUDA graph, launch included. `missed` is the share of its
     inputs and outputs that cross DRAM; None: as where it runs again and again. How many threads go
     the longest way is not known: `crowded` if all of a block do, which then issue it together."""
     if missed is None:
-        missed = missed_again(account, device, prices)
-    blocks = account.blocks
+        missed = missed_again(account, device)
+    prices, blocks = device.prices, account.blocks
     started = device.launch_us + latency_us(device) + prices.start_us
     started += prices.block_us * blocks / device.sm_count
     between = barrier_us(device, blocks) + prices.phase_us if blocks > 1 else 0.0
     return (
         started
-        + sum(phases_us(account, device, missed, prices, crowded))
+        + sum(phases_us(account, device, missed, crowded))
         + between * sum(phase.grid_barriers for phase in account.phases)
     )
 
 
-def least_us(work: Work, device: Device, prices: Prices = PRICES) -> float:
+def least_us(work: Work, device: Device) -> float:
     """A lower bound of `account_us` for any kernel that does at least `work`. Products may be
     tensor cores', and of elementwise operations half may be spared by rewriting."""
-    slots_per_us = LANES * device.sm_count * device.cycles_per_us
+    prices = device.prices
+    slots_per_us = device.lanes * device.sm_count * device.cycles_per_us
     elementwise = (work.flops + work.int_ops) / 2
     busy = max(
         (work.bytes + work.l2_bytes) / (device.l2_bytes_per_s * prices.l2_share) * 1e6,
@@ -113,7 +56,7 @@ def least_us(work: Work, device: Device, prices: Prices = PRICES) -> float:
         prices.issue_op * elementwise / slots_per_us,
         prices.issue_special * work.special / slots_per_us,
         work.flops64 / device.fp64_flops * 1e6,
-        work.tensor_flops / device.tensor_bf16_flops / LIBRARY_DOT_SHARE * 1e6,
+        work.tensor_flops / device.tensor_bf16_flops / device.library.share * 1e6,
     )
     return device.launch_us + latency_us(device) + prices.start_us + busy
 
@@ -123,7 +66,7 @@ def proven(account: Account) -> bool:
     return not any(phase.path.products for phase in account.phases)
 
 
-def path_cycles(path: Path, prices: Prices = PRICES) -> float:
+def path_cycles(path: Path, prices: Prices) -> float:
     """What a thread takes for its way if it never waits for others."""
     issued, waited = 0.0, 0.0
     for step in PRICED:
@@ -135,8 +78,9 @@ def path_cycles(path: Path, prices: Prices = PRICES) -> float:
     return waited + float((issued**4 + (prices.chain * path.chain) ** 4) ** 0.25)
 
 
-def missed_again(account: Account, device: Device, prices: Prices = PRICES) -> float:
+def missed_again(account: Account, device: Device) -> float:
     """The share of what a kernel touches that is no longer in L2 when it runs again."""
+    prices = device.prices
     beyond = account.footprint / device.l2_bytes - prices.resident_share
     return min(1.0, max(0.0, beyond / prices.missing_share))
 
@@ -145,15 +89,15 @@ def phases_us(
     account: Account,
     device: Device,
     missed: float,
-    prices: Prices = PRICES,
     crowded: bool = False,
 ) -> Iterator[float]:
     """Microseconds of each phase in all its turns, without the barriers between them."""
+    prices = device.prices
     for phase in account.phases:
-        way, *rates = parts_us(phase, account, device, missed, prices)
+        way, *rates = parts_us(phase, account, device, missed)
         if crowded:
             slots = account.threads * _slots(phase.path, prices)
-            way = max(way, slots / LANES / device.cycles_per_us)
+            way = max(way, slots / device.lanes / device.cycles_per_us)
         power = prices.overlap * _independent(phase, account, device) ** prices.independent
         yield phase.turns * float((way**power + max(rates) ** power) ** (1 / power))
 
@@ -173,11 +117,11 @@ def _independent(phase: PhaseAccount, account: Account, device: Device) -> float
 
 
 def _again_bytes(
-    phase: PhaseAccount, account: Account, device: Device, prices: Prices, resident: int
+    phase: PhaseAccount, account: Account, device: Device, resident: int
 ) -> tuple[float, float]:
     """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM: none
     where what they visit takes half of the room, all from one and a half of it on."""
-    sms = min(device.sm_count, account.blocks)
+    prices, sms = device.prices, min(device.sm_count, account.blocks)
     near = prices.kept_share * max(0, device.shared_per_sm - resident * account.shared_bytes)
     spilled = account.spilled_bytes * account.threads * account.blocks
     l2 = dram = 0.0
@@ -209,10 +153,10 @@ def _slots(does: Path | PhaseAccount, prices: Prices) -> float:
 
 
 def parts_us(
-    phase: PhaseAccount, account: Account, device: Device, missed: float, prices: Prices
+    phase: PhaseAccount, account: Account, device: Device, missed: float
 ) -> tuple[float, float, float, float]:
     """What a turn of a phase takes if nothing else did: its way, issuing, L2, DRAM."""
-    resident = _resident(account, device)
+    prices, resident = device.prices, _resident(account, device)
     each = account.blocks / device.sm_count  # blocks of a multiprocessor
     cycles = path_cycles(phase.path, prices) + prices.spilled * account.spilled * phase.path.kept
     way = cycles / device.cycles_per_us * max(1.0, each / resident)
@@ -222,11 +166,11 @@ def parts_us(
         + prices.issue_sector * phase.sectors
         + prices.issue_spilled * account.spilled * phase.kept
     )
-    issued = slots / LANES / device.sm_count / device.cycles_per_us
+    issued = slots / device.lanes / device.sm_count / device.cycles_per_us
     issued += phase.flops64 / device.fp64_flops * 1e6
     products = phase.products * PRODUCT_FLOPS
-    issued += products / device.tensor_bf16_flops / LIBRARY_DOT_SHARE * 1e6
-    from_l2, from_dram = _again_bytes(phase, account, device, prices, resident)
+    issued += products / device.tensor_bf16_flops / device.library.share * 1e6
+    from_l2, from_dram = _again_bytes(phase, account, device, resident)
     near = (phase.moved + from_l2) / (device.l2_bytes_per_s * prices.l2_share) * 1e6
     near *= max(1.0, 1 / each) ** prices.few_blocks
     moved = phase.outside * missed + from_dram

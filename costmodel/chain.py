@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from fusionstitch.costmodel.account_time import PRICES
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.least_work import (
     FREE,
@@ -19,7 +18,6 @@ from fusionstitch.costmodel.least_work import (
     results,
     unchanging,
 )
-from fusionstitch.costmodel.prices import OPERATION, SPECIAL
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 from fusionstitch.hlo.trips import carried
@@ -57,7 +55,8 @@ def wait_us(loop: Op, device: Device) -> float:
     everything = joins(OF_A_WARP, all_of_them=True)
     blocks = joins(OF_A_WARP) - everything
     warps = joins(OF_A_THREAD) - everything - blocks
-    alone = chain + (blocks * PRICES.barriers + warps * PRICES.shuffles) / device.cycles_per_us
+    prices = device.prices
+    alone = chain + (blocks * prices.barriers + warps * prices.shuffles) / device.cycles_per_us
     if everything <= 0:
         return alone
     each = chain / trips
@@ -71,9 +70,9 @@ def wait_us(loop: Op, device: Device) -> float:
 def _scopes(device: Device) -> list[tuple[int, float]]:
     """How many blocks may share an iteration in which all values meet, and what a synchronisation
     of them takes, microseconds: of a block, a cluster, the grid."""
-    scopes = [(1, PRICES.barriers / device.cycles_per_us)]
+    scopes = [(1, device.prices.barriers / device.cycles_per_us)]
     if device.cluster_limit > 1:
-        scopes.append((device.cluster_limit, PRICES.meetings / device.cycles_per_us))
+        scopes.append((device.cluster_limit, device.prices.meetings / device.cycles_per_us))
     return [*scopes, (device.sm_count, device.grid_barrier_us)]
 
 
@@ -125,6 +124,7 @@ def _passed(
 def _cycles(ops: Iterable[Op], device: Device) -> Weight:
     """Cycles until the result of one of `ops` is there, once that of an operand is."""
     called = {op: _called_cycles(op, device) for op in ops if op.opcode in RUN}
+    costs = device.instructions
 
     def cycles(op: Op, behind: Op) -> float:
         if op in called:
@@ -133,9 +133,10 @@ def _cycles(ops: Iterable[Op], device: Device) -> Weight:
             fused = op.opcode in ("add", "subtract") and behind.opcode == "multiply"
             if op.opcode in FREE or fused:
                 return 0.0
-            return SPECIAL if spec_of(op.opcode).special else OPERATION
+            special = spec_of(op.opcode).special
+            return costs.special_cycles if special else costs.operation_cycles
         joined = joined_values(op)
-        return OPERATION * math.ceil(math.log2(joined)) if joined > 1 else 0.0
+        return costs.operation_cycles * math.ceil(math.log2(joined)) if joined > 1 else 0.0
 
     return cycles
 

@@ -8,38 +8,6 @@ from fusionstitch.costmodel.bandwidth import latency_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.work import Work
 
-#: Bytes per thread that one round trip brings: four loads in flight.
-FIRST_BYTES = 64
-#: Threads per multiprocessor that keep its arithmetic busy.
-BUSY_THREADS = 512
-#: The least that the work between two grid barriers takes, reading what was written before the
-#: first: a phase of one dependent load and store on an H200, its barrier included, takes 1.54 us at
-#: 132 blocks, 1.70 at 264.
-PHASE_LATENCY_US = 0.5
-#: A reduction or a dot that waits for another one inside a kernel: its last loads, the
-#: exchange between threads, and the barriers around it. A softmax cross-entropy with its gradient
-#: on an H200, six of them in one block, took 2.2 us more than a kernel without: 0.37 us each. The
-#: value was set below that by hand; no table of measurements gives it.
-STAGE_US = 0.2
-#: Library GEMMs, from here on, are priced against the 75 dots of costmodel/gemms/h200.json, as XLA
-#: runs them on an H200 with warm caches: the mean of |log(modelled / measured)| is 0.21, and a
-#: step of one of these constants alone lowers it by no more than 0.02 (tests/costmodel).
-#: Share of its unit's rate that a library GEMM reaches when it fills the device.
-LIBRARY_DOT_SHARE = 0.6
-#: The smallest library GEMM, launch included, and what each contracted element adds.
-LIBRARY_GEMM_US = 1.2
-LIBRARY_STEP_US = 0.008
-#: Side of the square tile that one block of a library GEMM computes.
-LIBRARY_TILE = 64
-#: Blocks that a library GEMM splits a long contraction into at most, contracted elements below
-#: which that does not pay, and the share of the multiprocessors with a tile from which it does not.
-#: The parts are added up by a kernel of their own.
-LIBRARY_SPLIT = 8
-LIBRARY_SPLIT_K = 128
-LIBRARY_SPLIT_SHARE = 1 / 8
-#: A split contraction whose length is no multiple of this is padded first, a kernel an operand.
-LIBRARY_PAD = 64
-
 
 def barrier_us(device: Device, blocks: int) -> float:
     """One grid barrier of `blocks` blocks.
@@ -55,7 +23,7 @@ def barrier_us(device: Device, blocks: int) -> float:
 def boundary_us(device: Device, blocks: int) -> float:
     """From one phase to the next: the barrier, and the latency of what crosses it."""
     barrier = barrier_us(device, blocks)
-    return barrier + PHASE_LATENCY_US if barrier else 0.0
+    return barrier + device.phase_latency_us if barrier else 0.0
 
 
 def compute_us(work: Work, device: Device, share: float = 1.0, dots: bool = True) -> float:
@@ -63,7 +31,7 @@ def compute_us(work: Work, device: Device, share: float = 1.0, dots: bool = True
     units if told so."""
     slowest = max(
         (work.flops + work.dot_flops * dots) / device.fp32_flops,
-        work.tensor_flops / LIBRARY_DOT_SHARE / device.tensor_bf16_flops,
+        work.tensor_flops / device.library.share / device.tensor_bf16_flops,
         work.flops64 / device.fp64_flops,
         work.special / device.special_per_s,
         work.int_ops / device.int32_ops,
@@ -91,10 +59,10 @@ def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
     sms = min(1.0, work.blocks / device.sm_count) if work.blocks else 1.0
     bandwidth = 1 - math.exp(-per_sm / device.bandwidth_threads) if work.blocks else 1.0
     moved = moved_us(work, device)
-    first = launched * FIRST_BYTES / max(1, work.bytes + work.l2_bytes)
+    first = launched * device.round_trip_bytes / max(1, work.bytes + work.l2_bytes)
     late = moved * max(0.0, 1 - first) / bandwidth
     # a few threads with a tile of a dot each keep a multiprocessor busy
-    others = compute_us(work, device, min(sms, per_sm / BUSY_THREADS), dots=False)
+    others = compute_us(work, device, min(sms, per_sm / device.busy_threads), dots=False)
     busy = max(moved, late, compute_us(work, device, sms), others)
     return device.launch_us + latency_us(device) + busy
 
@@ -113,16 +81,16 @@ def library_gemm_us(
     adds up the parts of a split contraction. Without products only zeros are written."""
     if not flops:
         return kernel_us(work, device)
-    batch, m, n = result
-    tiles = batch * math.ceil(m / LIBRARY_TILE) * math.ceil(n / LIBRARY_TILE)
-    few = tiles <= device.sm_count * LIBRARY_SPLIT_SHARE
-    parts = min(LIBRARY_SPLIT, max(1, k // LIBRARY_SPLIT_K)) if few else 1
+    (batch, m, n), library = result, device.library
+    tiles = batch * math.ceil(m / library.tile) * math.ceil(n / library.tile)
+    few = tiles <= device.sm_count * library.split_share
+    parts = min(library.split, max(1, k // library.split_k)) if few else 1
     share = min(1.0, tiles * parts / device.sm_count)
-    compute = flops / (unit * LIBRARY_DOT_SHARE * share) * 1e6
+    compute = flops / (unit * library.share * share) * 1e6
     busy = latency_us(device) + max(moved_us(work, device), compute)
-    us = max(LIBRARY_GEMM_US + k / parts * LIBRARY_STEP_US, device.launch_us + busy)
-    if few and k >= LIBRARY_SPLIT_K:
+    us = max(library.least_us + k / parts * library.step_us, device.launch_us + busy)
+    if few and k >= library.split_k:
         parted = Work(l2_bytes=2 * parts * batch * m * n * 4, blocks=device.sm_count)
         us += moved_us(parted, device) if joined else kernel_us(parted, device)
-        us += 2 * kernel_us(Work(), device) if k % LIBRARY_PAD else 0.0
+        us += 2 * kernel_us(Work(), device) if k % library.pad else 0.0
     return us

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.scale import Scale
 from fusionstitch.costmodel.work import (
-    L2_SHARE,
     READS_PART,
     Work,
     arithmetic,
@@ -38,7 +37,7 @@ class GraphWork:
         self.loops: dict[int, float] = {}
         #: by what the times of XLA's kernels are off, where the program was measured
         self.scale: Scale | None = None
-        limit = int(device.l2_bytes * L2_SHARE)
+        limit = int(device.l2_bytes * device.warm_share)
         results = {op.id for op in (graph.root, *graph.root.operands) if _is_result(graph, op)}
         self._bytes = [op.shape.bytes for op in graph]
         self._read_warm = [
@@ -46,7 +45,7 @@ class GraphWork:
         ]
         self._written_warm = [self._read_warm[op.id] and op.id not in results for op in graph]
         self._takers = sum(1 << op.id for op in graph if op.opcode in READS_PART)
-        self._amounts = [_amounts(arithmetic(op)) for op in graph]
+        self._amounts = [_amounts(arithmetic(op, device.instructions)) for op in graph]
         self._reads = [[(o.id, n) for o, n in _reads(op) if not free >> o.id & 1] for op in graph]
         self._operands = [tuple({o.id: None for o in op.operands}) for op in graph]
         self._readers = [sum(1 << user.id for user in users) for users in graph.users]
@@ -104,7 +103,8 @@ class GraphWork:
         """Amounts and reads of `count` elements of an op."""
         op = self.graph.ops[i]
         reads = [(o, needed_bytes(op, self.graph.ops[o], count)) for o, _ in self._reads[i]]
-        return _amounts(partial(arithmetic(op), count, op.shape.size)), reads
+        work = arithmetic(op, self.device.instructions)
+        return _amounts(partial(work, count, op.shape.size)), reads
 
     def chain(self, bits: int) -> int:
         """Reductions and dots on the longest dependent path inside `bits`."""

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.prices import FEWER_BITS
-from fusionstitch.costmodel.work import APPROXIMATE, computed_elements, dot_flops, price
+from fusionstitch.costmodel.prices import APPROXIMATE
+from fusionstitch.costmodel.work import computed_elements, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, Graph, Op, of_graph
 from fusionstitch.hlo.semantics import Kind, kind_of
@@ -25,14 +25,12 @@ Units = dict[str, float]
 
 #: What an operand or a result can be for nothing: a modifier of an instruction, or what is read.
 FREE = frozenset({"copy", "convert", "bitcast-convert", "negate", "abs", "reduce-precision"})
-#: Rate of tensor cores on operands of a type, as a share of the 16-bit rate.
-TENSOR_SHARE: Mapping[str, float] = {
-    **dict.fromkeys(("f16", "bf16"), 1.0),
-    **dict.fromkeys((*FLOATS8, "s8", "u8", "pred"), 2.0),
-    "f32": 0.5,
+#: The types that tensor cores multiply, as `tensor_shares` of a profile names them.
+TENSOR_TYPES: Mapping[str, str] = {
+    **{name: name for name in ("f16", "bf16", "f32")},
+    **dict.fromkeys(FLOATS8, "f8"),
+    **dict.fromkeys(("s8", "u8", "pred"), "s8"),
 }
-#: Of the f64 rate, what tensor cores reach where they multiply f64 (from sm_80 on).
-TENSOR_F64 = 2.0
 #: Products in TF32 that make one of f32 with all its bits.
 TF32_PRODUCTS = 3
 #: Operations that an element of a running or sliding reduction takes along one dim at most:
@@ -100,8 +98,8 @@ def _elementwise(op: Op, count: int, device: Device) -> Units:
         return {}
     dtype = op.operands[0].dtype if op.operands else op.dtype
     dtype = PARTS.get(dtype, dtype)
-    short = dtype in FLOATS - {"f64"} and op.opcode in FEWER_BITS
-    one = price(op.opcode, APPROXIMATE if short else dtype)
+    short = dtype in FLOATS - {"f64"} and op.opcode in device.instructions.fewer_bits
+    one = device.instructions.price(op.opcode, APPROXIMATE if short else dtype)
     rates = (
         (F32, one.flops, device.fp32_flops),
         (F64, one.flops64, device.fp64_flops),
@@ -117,7 +115,9 @@ def _joined(dtype: str, times: int, device: Device) -> Units:
         return {F64: times / device.fp64_flops * 1e6}
     if dtype in FLOATS or dtype in FLOATS8:
         return {F32: times / device.fp32_flops * 1e6}
-    return {INTEGER: price("add", dtype).int_ops * times / device.int32_ops * 1e6}
+    return {
+        INTEGER: device.instructions.price("add", dtype).int_ops * times / device.int32_ops * 1e6
+    }
 
 
 def _reduction(op: Op, count: int, device: Device) -> Units:
@@ -143,7 +143,8 @@ def _dot(op: Op, count: int, device: Device) -> Units:
     """On tensor cores where they multiply such operands, else a multiply-add each."""
     dtype = op.operands[0].dtype
     flops = dot_flops(op) * count / max(1, op.shape.size)
-    rate = TENSOR_SHARE.get(dtype, 0.0) * device.tensor_bf16_flops
+    shares = device.tensor_shares
+    rate = shares[TENSOR_TYPES[dtype]] * device.tensor_bf16_flops if dtype in TENSOR_TYPES else 0.0
     if dtype == "f64":
         return {F64: flops / device.fp64_flops / _f64_products(device) * 1e6}
     if dtype != "f16" and not device.float_tensors:
@@ -158,7 +159,7 @@ def _dot(op: Op, count: int, device: Device) -> Units:
 
 
 def _f64_products(device: Device) -> float:
-    return TENSOR_F64 if device.float_tensors else 1.0
+    return device.tensor_shares["f64"] if device.float_tensors else 1.0
 
 
 #: Operations of an op of which so many elements are computed, by kind; other kinds have none.

@@ -1,51 +1,219 @@
-"""What elementwise ops cost an SM: instructions in the machine code of sm_90 (CUDA 13.5).
-
-A float instruction counts as two FLOPs, since rates count a fused multiply-add as two; a lone add
-or multiply counts as one, half of such an instruction. Integer amounts are in units of the integer
-rate: about half of all additions run on the FMA units instead, a shift is usually a part of a
-rotation, and three logical operands go into one instruction. XLA's threefry kernel, 33.5 million
-words on an H200, took 115 us: 57 such units a word, where these prices give 60.
-"""
+"""What instructions and whole kernels cost on a device: parts of its profile (`devices.py`)."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-#: opcode -> (FLOPs, calls to the special-function unit) of one f32 result. Others: `OpSpec`.
-FLOAT: Mapping[str, tuple[int, int]] = {
-    "divide": (16, 1),
-    "sqrt": (8, 1),
-    "rsqrt": (8, 1),
-    "exponential": (16, 1),
-    "exponential-minus-one": (42, 1),
-    "log": (44, 0),
-    "log-plus-one": (50, 0),
-    "logistic": (22, 2),
-    "tanh": (28, 2),
-    "erf": (40, 1),
-    "inverse-erf": (36, 1),
-    "cbrt": (26, 2),
-}
+from fusionstitch.hlo.graph import FLOATS, FLOATS8
+from fusionstitch.hlo.semantics import spec_of
 
-#: The same of what is computed with fewer correct bits, as `codegen/cuda/functions.cuh` does.
-FEWER_BITS: Mapping[str, tuple[int, int]] = {
-    "exponential": (1, 1),
-    "log": (1, 1),
-    "logistic": (2, 2),
-    "tanh": (0, 1),
-    "divide": (1, 1),
-}
+#: What stands for the type of f32 that is computed with fewer correct bits.
+APPROXIMATE = "approximate f32"
 
-#: opcode -> units of the integer rate of one result of 32 bits; others take one.
-INTEGER: Mapping[str, float] = {
-    "add": 0.5,
-    "subtract": 0.5,
-    "and": 0.75,
-    "or": 0.75,
-    "xor": 0.75,
-    "shift-left": 0.25,
-    "shift-right-logical": 0.25,
-}
 
-#: Cycles until a result is there: of an operation, a special function, a load of what is near.
-OPERATION, SPECIAL, NEAR = 4, 20, 24
+@dataclass(frozen=True)
+class Price:
+    """What one result of an elementwise op takes, by the units of `Work`."""
+
+    flops: int = 0
+    flops64: int = 0
+    special: int = 0
+    int_ops: float = 0
+
+
+@dataclass(frozen=True)
+class OpCosts:
+    """What elementwise ops cost a multiprocessor: instructions of its machine code, and cycles
+    until the result of an operation, of a special function, or of a load of shared memory is there.
+
+    `floats`: opcode to (FLOPs, calls of the special-function unit) of one f32 result; `fewer_bits`
+    the same of what is computed with fewer correct bits, as `codegen/cuda/functions.cuh` does.
+    `integers`: opcode to units of the integer rate of one result of 32 bits. What is in none of
+    them takes what `hlo/semantics.py` says.
+
+    A float instruction counts as two FLOPs, since rates count a fused multiply-add as two; a lone
+    add or multiply counts as one, half of such an instruction. On sm_90 (CUDA 13.5) about half of
+    all integer additions run on the FMA units instead, a shift is usually a part of a rotation, and
+    three logical operands go into one instruction. XLA's threefry kernel, 33.5 million words on an
+    H200, took 115 us: 57 such units a word, where these numbers give 60.
+    """
+
+    operation_cycles: float
+    special_cycles: float
+    near_cycles: float
+    floats: Mapping[str, tuple[int, int]]
+    fewer_bits: Mapping[str, tuple[int, int]]
+    integers: Mapping[str, float]
+
+    def __hash__(self) -> int:
+        return hash((self.operation_cycles, self.special_cycles, self.near_cycles))
+
+    def price(self, opcode: str, dtype: str) -> Price:
+        """Elementwise work goes to the unit of the type it is computed in, that of its operands, or
+        `APPROXIMATE`."""
+        found = self._prices.get((opcode, dtype))
+        if found is None:
+            found = self._prices[opcode, dtype] = self._priced(opcode, dtype)
+        return found
+
+    def cycles(self, opcode: str, dtype: str) -> float:
+        """Until the result of an elementwise op is there."""
+        one = self.price(opcode, dtype)
+        operations = one.flops + one.int_ops + 2 * one.flops64
+        return self.operation_cycles * operations + self.special_cycles * one.special
+
+    @functools.cached_property
+    def _prices(self) -> dict[tuple[str, str], Price]:
+        return {}
+
+    def _priced(self, opcode: str, dtype: str) -> Price:
+        spec = spec_of(opcode)
+        if dtype == APPROXIMATE:
+            flops, special = self.fewer_bits[opcode]
+            return Price(flops=flops, special=special)
+        if dtype == "f64":
+            # f64 library routines are all FMA: the special-function unit only starts them
+            return Price(flops64=spec.flops)
+        if dtype in FLOATS or dtype in FLOATS8:
+            flops, special = self.floats.get(opcode, (spec.flops, spec.special))
+            return Price(flops=flops, special=special)
+        units = self.integers.get(opcode, spec.flops) * (2 if dtype in ("s64", "u64") else 1)
+        return Price(int_ops=units)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What the amounts of an `Account` cost.
+
+    Names of `Path`: cycles of the way of a thread. `issue_...`: slots of a lane for each of what
+    all threads do. Shares are of what the profile of a device says. From `resident_share` of L2 on,
+    what a kernel touches begins to be missing when it runs again, all of it `missing_share` later.
+    What blocks visit again stays near up to `kept_share` of a multiprocessor's memory, and accesses
+    to spilled registers are issued, too. Ways and rates overlap by a power, `overlap`, which grows
+    with what is `independent` of each other.
+
+    Those of the H100 are what `benchmarks/fit_model.py` found with the times of 1,524 kernels, 246
+    of them loops. Kernels were counted less well when they were found: arrays took registers to the
+    end of their frames, a product and its sum were three operations.
+    Three are not those of the fit: `spilled` is where two loops both come out right, `products`
+    where layers and attention do, in f32 and bf16, since tensor cores are counted by instructions;
+    `meetings`, barriers of clusters and each other block that is stored to before them, is where
+    two recurrences come out right in clusters of 2, 4 and 8 (benchmarks/loops/by_form.py).
+    """
+
+    rounds: float
+    far: float
+    accesses: float
+    near: float
+    ops: float
+    records: float
+    special: float
+    divisions: float
+    shuffles: float
+    barriers: float
+    meetings: float
+    products: float
+    chain: float
+    issue_access: float
+    issue_sector: float
+    issue_near: float
+    issue_op: float
+    issue_record: float
+    issue_special: float
+    issue_division: float
+    issue_shuffle: float
+    l2_share: float
+    few_blocks: float
+    resident_share: float
+    missing_share: float
+    start_us: float
+    block_us: float
+    phase_us: float
+    overlap: float
+    independent: float
+    spilled: float
+    kept_share: float
+    issue_spilled: float
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Registers of 32 bits as the device hands them out, and what its compiler does with them.
+
+    A thread has `most` at most, a warp whole `units`. Bounds leave a thread `least`. Beside arrays
+    and what is loaded it needs `beside` (addresses, and values on the way), and gives `loads` to
+    loads at most, `least_loads` at least: so the registers of 450 kernels for sm_90 are met to a
+    factor of 1.3 in the mean (NVRTC 13.5).
+
+    Of a loop that the compiler may write out it writes out `unrolled` iterations. The loads of so
+    many are one round: of a loop without branches `straight`, of one with branches, past which the
+    compiler moves no load, `branching` (found with `benchmarks/fit_model.py`, of 8 to 32 and of 1
+    to 8).
+    """
+
+    most: int
+    unit: int
+    least: int
+    beside: int
+    loads: int
+    least_loads: int
+    unrolled: int
+    straight: int
+    branching: int
+
+
+@dataclass(frozen=True)
+class Library:
+    """GEMMs of XLA's libraries. Those of the H200 are priced against the 75 dots of
+    costmodel/gemms/h200.json, as XLA runs them with warm caches: the mean of |log(modelled /
+    measured)| is 0.21, and a step of one of these numbers alone lowers it by no more than 0.02
+    (tests/costmodel).
+
+    A GEMM that fills the device reaches `share` of its unit's rate. The smallest one takes
+    `least_us`, launch included, and each contracted element adds `step_us`. A block computes a
+    square tile of side `tile`. A contraction of at least `split_k` elements is split into up to
+    `split` blocks where no more than `split_share` of the multiprocessors have a tile, and its
+    parts are added up by a kernel of their own; one whose length is no multiple of `pad` is padded
+    first, a kernel an operand.
+    """
+
+    share: float
+    least_us: float
+    step_us: float
+    tile: int
+    split: int
+    split_k: int
+    split_share: float
+    pad: int
+
+
+@dataclass(frozen=True)
+class XlaKernels:
+    """What XLA's own kernels take on the device beyond their work.
+
+    A block of a column reduction in one pass walks down its rows; `column_us` is what an iteration
+    takes for each array that it reads or writes. Sums over 512..4096 rows of 768 took 1.9 to 10.2
+    us on an H200, f32 and bf16 (costmodel/reductions/h200.json).
+
+    Normalisations reach `one_input_share` of our bandwidth with one input that is as large as the
+    rows they reduce, and `more_inputs_share` with several. On an H200, 8192 rows of 4096: with two
+    (residual, layer norm, GELU; bf16) 84 us of 48 at the full rate, with three (dropout's mask
+    among them; f32) 171 of 104; with one, layer norm and softmax, they are about as fast as
+    stitched ones.
+
+    What scatters add up they do by atomic operations: an update of an array of `contended_elements`
+    takes `contended_ns`, which falls with more of them by the power `contended_power`, and
+    `most_contended_ns` where all updates meet. On an H100 65,536 updates take 24 us into 10
+    elements and 6 us into 4,096; a million take 257 us into 16 and 21 us into a million
+    (benchmarks/scatters.py, fc70a7f).
+    """
+
+    column_us: float
+    one_input_share: float
+    more_inputs_share: float
+    contended_ns: float
+    contended_elements: int
+    contended_power: float
+    most_contended_ns: float

@@ -1,7 +1,7 @@
 """A profile from what the driver says about a GPU: for the kinds that nobody has measured.
 
 Limits are the driver's. Rates are clocks times what a multiprocessor of the architecture does in
-one; the copy curve is the H200's, scaled; launches and barriers are the H200's.
+one; the copy curve is the H200's, scaled; all else is the H200's, and assumed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Properties:
 class Units:
     """What one multiprocessor does per clock: lanes of f32 and f64 multiply-adds, of special
     functions and integers, operations of its tensor cores (16-bit floats, dense, sums in f32),
-    bytes from L2."""
+    bytes from L2; and bytes of shared memory that the system takes of each block."""
 
     fp32: int
     fp64: int
@@ -47,13 +47,14 @@ class Units:
     int32: int
     tensor: int
     l2_bytes: float
+    reserved_shared: int = 1024
 
 
 #: By compute capability, from the CUDA programming guide and datasheets; GeForce cards reach half
 #: of the tensor rate. One that is not here has those of the next lower one.
 UNITS: Mapping[int, Units] = {
-    70: Units(64, 32, 16, 64, 1024, 18),
-    75: Units(64, 2, 16, 64, 1024, 18),
+    70: Units(64, 32, 16, 64, 1024, 18, 0),
+    75: Units(64, 2, 16, 64, 1024, 18, 0),
     80: Units(64, 32, 16, 64, 2048, 31),
     86: Units(128, 2, 16, 64, 1024, 13),
     90: Units(128, 64, 16, 64, 4096, 26),
@@ -77,7 +78,7 @@ STATED = (
 REACHED = 0.9
 #: L2 is so much faster than DRAM at least.
 L2_OVER_DRAM = 1.5
-#: What lends launches, barriers and the form of the copy curve.
+#: What lends the form of the copy curve, and all that neither the driver nor `UNITS` say.
 MODEL = "h200"
 #: Arrays of whole units of this size are large.
 LARGE_UNIT = 2**18
@@ -118,7 +119,8 @@ def from_properties(found: Properties) -> Device:
         large_tensor_bytes=large_tensor_bytes(dram, base.launch_us),
         bandwidth_curve=scaled_curve(base, found.l2_bytes, l2, dram),
         measured=f"not measured: from the properties of one {found.name}, compute capability "
-        f"{dotted(found.capability)}; launch, barrier and loop times are the {MODEL}'s.",
+        f"{dotted(found.capability)}; launches, barriers, loops, instructions, registers, prices "
+        f"and XLA's kernels are assumed to be as on the {MODEL}.",
     )
 
 
@@ -134,6 +136,7 @@ def limits(found: Properties) -> dict[str, Any]:
     return {
         "sm_arch": f"sm_{found.capability}",
         "cluster_limit": CLUSTER_LIMIT if clusters else 1,
+        "reserved_shared": units(found.capability).reserved_shared,
         **{name: getattr(found, name) for name in STATED},
     }
 

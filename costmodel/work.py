@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from fusionstitch.costmodel.prices import FEWER_BITS, FLOAT, INTEGER
+from fusionstitch.costmodel.prices import OpCosts
 from fusionstitch.hlo.brief import brief
-from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, ITEM_BYTES, Op, Shape
-from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
+from fusionstitch.hlo.graph import INTEGERS, ITEM_BYTES, Op, Shape
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Types of which tensor cores multiply elements as they are.
 HALVES = frozenset({"bf16", "f16"})
-
-#: A value below this share of L2 that was just written or read comes from L2 the next time.
-L2_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,41 +64,9 @@ class Work:
 NOTHING = Work()
 
 
-#: What stands for the type of f32 that is computed with fewer correct bits.
-APPROXIMATE = "approximate f32"
-
-
-@dataclass(frozen=True)
-class Price:
-    """What one result of an elementwise op takes, by the units of `Work`."""
-
-    flops: int = 0
-    flops64: int = 0
-    special: int = 0
-    int_ops: float = 0
-
-
-@functools.cache
-def price(opcode: str, dtype: str) -> Price:
-    """Elementwise work goes to the unit of the type it is computed in, that of its operands, or
-    `APPROXIMATE`."""
-    spec = spec_of(opcode)
-    if dtype == APPROXIMATE:
-        flops, special = FEWER_BITS[opcode]
-        return Price(flops=flops, special=special)
-    if dtype == "f64":
-        # f64 library routines are all FMA: the special-function unit only starts them
-        return Price(flops64=spec.flops)
-    if dtype in FLOATS or dtype in FLOATS8:
-        flops, special = FLOAT.get(opcode, (spec.flops, spec.special))
-        return Price(flops=flops, special=special)
-    units = INTEGER.get(opcode, spec.flops) * (2 if dtype in ("s64", "u64") else 1)
-    return Price(int_ops=units)
-
-
-def _arithmetic(op: Op) -> Work:
+def _arithmetic(op: Op, costs: OpCosts) -> Work:
     dtype = op.operands[0].dtype if op.operands else op.dtype
-    one, size = price(op.opcode, dtype), op.shape.size
+    one, size = costs.price(op.opcode, dtype), op.shape.size
     return Work(
         flops=one.flops * size,
         flops64=one.flops64 * size,
@@ -111,19 +75,19 @@ def _arithmetic(op: Op) -> Work:
     )
 
 
-def _movement(op: Op) -> Work:
+def _movement(op: Op, _: OpCosts) -> Work:
     """An index computation per element, where the element order changes."""
     return NOTHING if op.opcode in _PLAIN_INDEX else Work(int_ops=op.shape.size)
 
 
-def _reduction(op: Op) -> Work:
+def _reduction(op: Op, _: OpCosts) -> Work:
     size = max(o.shape.size for o in op.operands)
     if op.operands[0].dtype == "f64":
         return Work(flops64=size)
     return Work(int_ops=size) if op.operands[0].dtype in INTEGERS else Work(flops=size)
 
 
-def _window(op: Op) -> Work:
+def _window(op: Op, _: OpCosts) -> Work:
     """Every element of every window; running reductions go in two levels of blocks."""
     result = op.shape.elements[0] if op.shape.is_tuple else op.shape
     steps = math.prod(op.attrs["size"]) if op.opcode == "reduce-window" else LONGEST_WALK
@@ -134,7 +98,7 @@ def _window(op: Op) -> Work:
     return Work(flops=size, int_ops=size)
 
 
-def _dot(op: Op) -> Work:
+def _dot(op: Op, _: OpCosts) -> Work:
     flops = dot_flops(op)
     if op.dtype == "f64":
         return Work(flops64=flops)
@@ -143,7 +107,7 @@ def _dot(op: Op) -> Work:
     return Work(dot_flops=flops)
 
 
-def _none(op: Op) -> Work:
+def _none(op: Op, _: OpCosts) -> Work:
     return NOTHING
 
 
@@ -151,7 +115,7 @@ def _none(op: Op) -> Work:
 LONGEST_WALK = 64
 
 #: Arithmetic of one op, by kind.
-RULES: Mapping[Kind, Callable[[Op], Work]] = {
+RULES: Mapping[Kind, Callable[[Op, OpCosts], Work]] = {
     Kind.SOURCE: _none,
     Kind.STRUCTURE: _none,
     Kind.ELEMENTWISE: _arithmetic,
@@ -244,9 +208,9 @@ def _elements_for(op: Op, operand: Op, count: int) -> int:
     return operand.shape.size if kind_of(op.opcode) is Kind.WINDOW else count
 
 
-def arithmetic(op: Op) -> Work:
+def arithmetic(op: Op, costs: OpCosts) -> Work:
     """The operations of one op, no bytes."""
-    return RULES[kind_of(op.opcode)](op)
+    return RULES[kind_of(op.opcode)](op, costs)
 
 
 def partial(work: Work, count: int, size: int) -> Work:
@@ -273,12 +237,19 @@ def needed_bytes(op: Op, operand: Op, count: int) -> int:
     return min(touched, count * SECTOR_BYTES)
 
 
-def op_work(op: Op) -> Work:
+def op_bytes(op: Op) -> int:
+    """Bytes that one op as a kernel of its own moves: each distinct operand in, the result out."""
+    return op.shape.bytes + sum(
+        touched_bytes(op, operand) for operand in dict.fromkeys(op.operands)
+    )
+
+
+def op_work(op: Op, costs: OpCosts) -> Work:
     """One op as a kernel of its own: each distinct operand in, the result out."""
-    return fused_work([op], [op])
+    return fused_work([op], [op], costs)
 
 
-def fused_work(ops: Sequence[Op], outputs: Iterable[Op]) -> Work:
+def fused_work(ops: Sequence[Op], outputs: Iterable[Op], costs: OpCosts) -> Work:
     """`ops` as one kernel that keeps every intermediate on chip: distinct inputs in, `outputs` out.
 
     An input read only in parts (slices) counts what is touched.
@@ -288,7 +259,7 @@ def fused_work(ops: Sequence[Op], outputs: Iterable[Op]) -> Work:
     read: dict[Op, int] = {}
     total = NOTHING
     for op in ops:
-        total += partial(arithmetic(op), counts[op], op.shape.size)
+        total += partial(arithmetic(op, costs), counts[op], op.shape.size)
         for operand in dict.fromkeys(op.operands):
             if operand not in counts:
                 touched = read.get(operand, 0) + needed_bytes(op, operand, counts[op])

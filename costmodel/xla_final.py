@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.estimate import LIBRARY_DOT_SHARE, kernel_us
+from fusionstitch.costmodel.estimate import kernel_us
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work
 from fusionstitch.costmodel.xla_kernels import kernel_time_us, product_flops_per_s
@@ -239,5 +239,5 @@ def _convolution_us(works: GraphWork, ops: list[Op], work: Work) -> float:
     kernel = min(arrays, key=lambda shape: shape.size)
     window = math.prod(sorted(kernel.dims)[: max(0, kernel.rank - 2)])
     products = math.sqrt(math.prod(shape.size for shape in arrays) * window)
-    rate = product_flops_per_s(op, device) * LIBRARY_DOT_SHARE
+    rate = product_flops_per_s(op, device) * device.library.share
     return max(kernel_us(work, device), kernel_us(Work(), device) + 2 * products / rate * 1e6)

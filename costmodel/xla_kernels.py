@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.estimate import STAGE_US, kernel_us, library_gemm_us
+from fusionstitch.costmodel.estimate import kernel_us, library_gemm_us
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
@@ -23,23 +23,9 @@ COLUMN_THREADS = 1024
 #: Longer reductions take a second kernel.
 LONGEST_COLUMN = 4096
 LONGEST_ROW = 16_384
-#: A block of a column reduction in one pass walks down its rows, `COLUMN_THREADS / COLUMN_WIDTH`
-#: of them a turn; what a turn takes for each array that it reads or writes. Sums over 512..4096
-#: rows of 768 took 1.9 to 10.2 us on an H200, f32 and bf16 (costmodel/reductions/h200.json).
-COLUMN_TURN_US = 0.05
 #: From so many turns on, in fewer blocks than there are multiprocessors, XLA computes what is
 #: summed in a kernel of its own.
 MANY_TURNS = 16
-#: Share of our bandwidth that XLA's normalisation kernels reach with one input that is as large as
-#: the rows they reduce, and with several. On an H200, 8192 rows of 4096: with two (residual, layer
-#: norm, GELU; bf16) 84 us of 48 at the full rate, with three (dropout's mask among them; f32) 171
-#: of 104; with one, layer norm and softmax, they are about as fast as stitched ones.
-NORMALISATION_SHARE = (1.0, 0.65)
-#: What XLA's scatters add up they do by atomic operations: nanoseconds of an update of an array of
-#: so many elements, the power by which that falls with more of them, and the most it is, where all
-#: updates meet. On an H100 65,536 updates take 24 us into 10 elements and 6 us into 4,096; a
-#: million take 257 us into 16 and 21 us into a million (benchmarks/scatters.py, fc70a7f).
-CONTENDED_NS, CONTENDED_PLACES, CONTENDED_POWER, MOST_CONTENDED_NS = 0.115, 256, 0.55, 0.27
 
 
 def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
@@ -58,9 +44,9 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
         return sum(_gemm_us(ops[i], work, works, written) for i in ids(gemms))
     reductions = [ops[i] for i in ids(bits & works.reductions)]
     blocks = -(-max(works.sizes[i] for i in ids(bits)) // LOOP_TILE)
-    us, threads = STAGE_US * works.chain(bits), LOOP_THREADS
+    us, threads = device.stage_us * works.chain(bits), LOOP_THREADS
     # a scatter writes over an array that another kernel has filled or copied
-    us += sum(device.launch_us + _scatter_us(ops[i]) for i in ids(bits & works.scatters))
+    us += sum(device.launch_us + _scatter_us(ops[i], device) for i in ids(bits & works.scatters))
     walked = 0.0
     if reductions:
         source = reductions[0].operands[0]
@@ -74,24 +60,25 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
             us += _second_pass_us(reductions, blocks, device)
         elif is_column:
             arrays = _arrays(works, bits, written, source)
-            walked = kernel_us(Work(), device) + _turns(reduced) * arrays * COLUMN_TURN_US
+            walked = kernel_us(Work(), device) + _turns(reduced) * arrays * device.xla.column_us
         if _normalises(works, reductions, written):
             work = _normalised(works, bits, source, work)
     return us + max(kernel_us(replace(work, blocks=blocks), device, threads), walked)
 
 
-def _scatter_us(op: Op) -> float:
+def _scatter_us(op: Op, device: Device) -> float:
     """Microseconds that the updates of a scatter wait for each other; those that replace do not."""
     if op.attrs["reducer"] == REPLACE or op.shape.is_tuple:
         return 0.0
-    return contended_us(op.operands[-1].shape.size, op.shape.size)
+    return contended_us(op.operands[-1].shape.size, op.shape.size, device)
 
 
-def contended_us(updates: int, places: int) -> float:
+def contended_us(updates: int, places: int, device: Device) -> float:
     """Microseconds of so many updates that are added at random to so many elements, because they
     meet."""
-    each = CONTENDED_NS * (CONTENDED_PLACES / places) ** CONTENDED_POWER
-    return updates * min(MOST_CONTENDED_NS, each) / 1e3
+    xla = device.xla
+    each = xla.contended_ns * (xla.contended_elements / places) ** xla.contended_power
+    return updates * min(xla.most_contended_ns, each) / 1e3
 
 
 def sums_what_is_written(reduce: Op, device: Device) -> bool:
@@ -129,7 +116,8 @@ def _normalised(works: GraphWork, bits: int, source: Op, work: Work) -> Work:
     operands = {o.id for i in ids(bits) for o in works.graph.ops[i].operands}
     outside = [works.graph.ops[i] for i in operands if not (bits | works.free) >> i & 1]
     large = sum(op.shape.size >= source.shape.size for op in outside)
-    share = NORMALISATION_SHARE[large > 1]
+    xla = works.device.xla
+    share = xla.more_inputs_share if large > 1 else xla.one_input_share
     read, written = int(work.bytes_read / share), int(work.bytes_written / share)
     return replace(work, bytes_read=read, bytes_written=written)
 

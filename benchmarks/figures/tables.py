@@ -10,7 +10,6 @@ from benchmarks.figures import loops, planning, sharing
 from benchmarks.figures.cases import case, planner
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.costmodel import devices
-from fusionstitch.costmodel.account_time import PRICES
 from fusionstitch.costmodel.estimate import barrier_us
 from fusionstitch.hlo.graph import ids
 from fusionstitch.plan.plan import Plan
@@ -54,11 +53,11 @@ def costs() -> str:
     device = devices.device("h200")
     blocks = device.sm_count
     rows = [["threads that wait", "modelled us"]]
-    shuffles = PRICES.shuffles / device.cycles_per_us
+    shuffles = device.prices.shuffles / device.cycles_per_us
     rows.append(["a warp, for what its lanes exchange once", f"{shuffles:.3f}"])
-    barrier = PRICES.barriers / device.cycles_per_us
+    barrier = device.prices.barriers / device.cycles_per_us
     rows.append(["a block or a team of warps, for each other", f"{barrier:.3f}"])
-    between = barrier_us(device, blocks) + PRICES.phase_us
+    between = barrier_us(device, blocks) + device.prices.phase_us
     rows.append([f"{blocks} blocks, from phase to phase", f"{between:.2f}"])
     rows.append(["a kernel for another one", f"{device.launch_us:.2f}"])
     return markdown(rows, 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.ir.kernel import Lowered, Space
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.account import Account, PhaseAccount
 
 _NEAR = (Memory.SHARED, Memory.TABLE)

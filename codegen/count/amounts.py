@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.tally import Instructions, Memory, Phase, Traffic
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.account import Path
-from fusionstitch.costmodel.work import price
+from fusionstitch.costmodel.prices import OpCosts
 
 #: Accesses and sectors, by memory and bytes of an access.
 Counted = dict[tuple[Memory, int], list[int]]
@@ -43,11 +43,11 @@ class Amounts:
         """Barriers at which those of a scope meet."""
         self.barriers[scope] = self.barriers.get(scope, 0) + times
 
-    def closed(self, path: Path, turns: int) -> Phase:
+    def closed(self, path: Path, turns: int, costs: OpCosts) -> Phase:
         """All of it, priced."""
         units = dict(self.units)
         for (opcode, dtype), times in self.ops.items():
-            one = price(opcode, dtype)
+            one = costs.price(opcode, dtype)
             for unit in _PRICED:
                 units[unit] = units.get(unit, 0) + times * getattr(one, unit)
         return Phase(

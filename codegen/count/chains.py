@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.expressions import Element, Expr, Integer, Name
 from fusionstitch.codegen.ir.walk import names
-from fusionstitch.costmodel.prices import OPERATION, SPECIAL
-from fusionstitch.costmodel.work import price
 
 #: A variable, a buffer of shared memory as a whole, or an element of an array by its place as the
 #: text says it.
@@ -123,9 +121,3 @@ def _variables(place: Expr | None) -> frozenset[str]:
     if isinstance(place, Integer):
         return frozenset(variable.name for variable in place.index.variables)
     return frozenset(names(place)) if place is not None else frozenset()
-
-
-def cycles(opcode: str, dtype: str) -> float:
-    """Until the result of an elementwise op is there."""
-    one = price(opcode, dtype)
-    return OPERATION * (one.flops + one.int_ops + 2 * one.flops64) + SPECIAL * one.special

@@ -21,9 +21,6 @@ from fusionstitch.codegen.count.values import at as value_at
 from fusionstitch.costmodel.account import Again
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
-#: An array of up to so many bytes is in the cache beside the multiprocessor when it is read again.
-L1_BYTES = 1 << 16
-
 
 @dataclass(eq=False)
 class _Region:
@@ -39,9 +36,10 @@ class _Region:
 @dataclass(eq=False)
 class Visited:
     """What accesses of one buffer, of `size` bytes, visit: by the first byte, the one behind the
-    last, and how many at most."""
+    last, and how many at most. The cache beside a multiprocessor keeps arrays of `near` bytes."""
 
     size: int
+    near: int
     parts: dict[tuple[int, int, int], _Region] = field(default_factory=dict)
 
     def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> int:
@@ -74,7 +72,7 @@ class Visited:
         known.once = max(known.once, once)
         known.brought += brought
         known.common |= common
-        return once if block <= L1_BYTES else brought
+        return once if block <= self.near else brought
 
     def closed(self) -> Footprint:
         """All of it."""

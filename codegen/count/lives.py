@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.count.kinds import kind_of
 from fusionstitch.codegen.ir.expressions import Element, Name
 from fusionstitch.codegen.ir.statements import Array, Assign, Group, Statement
 from fusionstitch.codegen.ir.walk import every, names
@@ -64,7 +63,7 @@ def lives(body: Sequence[Statement]) -> Lives | None:
 
 def _words(array: Array) -> int:
     """The registers of all its elements."""
-    return -(-kind_of(array.kind).bytes // 4) * (array.size or 1)
+    return -(-array.type.bytes // 4) * (array.size or 1)
 
 
 def _written_once(statement: Statement) -> set[str]:

@@ -3,6 +3,7 @@
 Loads are under way together from one wait to the next: at barriers and exchanges, for a place or a
 condition that the data decides, and at the end of a loop that is not written out as a whole. Arrays
 have registers as long as they are needed (`lives.py`), and what is loaded needs some to arrive in.
+How many there are, and what the compiler does with them, says the device.
 """
 
 from __future__ import annotations
@@ -10,26 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.statements import ALL
-
-#: Turns of a loop that the compiler writes out side by side where it may choose.
-UNROLLED = 4
-#: Turns whose loads are one round: of a loop without branches, and of one with branches, past
-#: which the compiler moves no load: found with `benchmarks/fit_model.py`, of 8 to 32 and 1 to 8.
-STRAIGHT, BRANCHING = 16, 1
-#: Registers beside those of arrays and of what is loaded (addresses, and values on the way), and
-#: the most that the compiler gives to loads: so the registers of 450 kernels for sm_90 are met to a
-#: factor of 1.3 in the mean (NVRTC 13.5). A thread has 255 at most, a block 65,536.
-BESIDE, LOADED, MOST_REGISTERS, OF_BLOCK = 14, 48, 255, 65_536
-#: They are handed out in units of so many; the fewest that bounds leave a thread, and the least of
-#: them that loads get.
-UNIT, LEAST_REGISTERS, LEAST_LOADED = 8, 24, 8
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.prices import Registers
 
 
 @dataclass(eq=False)
 class Pressure:
     """Where the walk through a kernel stands, and the most that there was so far."""
 
-    cap: int = MOST_REGISTERS
+    device: Registers
+    cap: int
     loads: int = 0
     words: int = 0
     far: float = 0.0
@@ -40,20 +31,23 @@ class Pressure:
     most_arrays: int = 0
 
     @classmethod
-    def of(cls, block: int, per_sm: int) -> Pressure:
+    def of(cls, device: Device, block: int, per_sm: int) -> Pressure:
         """In a block of so many threads, of which so many have to fit on a multiprocessor."""
-        most = OF_BLOCK // (block * max(1, per_sm)) // UNIT * UNIT
-        return cls(cap=max(LEAST_REGISTERS, min(MOST_REGISTERS, most)))
+        own = device.registers
+        unit = own.unit // device.warp_size
+        most = device.registers_per_sm // (block * max(1, per_sm)) // unit * unit
+        return cls(own, max(own.least, min(own.most, most)))
 
     @property
     def room(self) -> int:
         """Words that may be loaded at once."""
-        return max(LEAST_LOADED, min(LOADED, self.cap - BESIDE - self.arrays))
+        own = self.device
+        return max(own.least_loads, min(own.loads, self.cap - own.beside - self.arrays))
 
     @property
     def spilled(self) -> float:
         """The share of what arrays hold that has no registers."""
-        beyond = max(0, BESIDE + self.most_arrays - self.cap)
+        beyond = max(0, self.device.beside + self.most_arrays - self.cap)
         return min(1.0, beyond / self.most_arrays) if beyond else 0.0
 
     def load(self, width: int) -> None:
@@ -77,7 +71,7 @@ class Pressure:
     def wait(self) -> None:
         """All that was loaded must be there."""
         self.most_loads = max(self.most_loads, self.loads)
-        self.most_words = max(self.most_words, self.arrays + min(self.words, LOADED))
+        self.most_words = max(self.most_words, self.arrays + min(self.words, self.device.loads))
         self.loads = self.words = 0
         self.far = 0.0
         self.waits += 1
@@ -86,7 +80,7 @@ class Pressure:
         """A loop has ended whose first turn began with so many loads, words and waits."""
         loads, words, waits = before
         if waits == self.waits:
-            written = _written(turns, unroll)
+            written = self._written(turns, unroll)
             self.loads = loads + (self.loads - loads) * written
             self.words = words + (self.words - words) * written
         if unroll != ALL and turns > 1:
@@ -102,8 +96,8 @@ class Pressure:
             return self.arrived
         if self.loads == loads or unroll == ALL or not turns:
             return 0.0
-        fit = self.room // max(1, self.words - words)
-        together = BRANCHING if branches else max(unroll, min(STRAIGHT, fit))
+        own, fit = self.device, self.room // max(1, self.words - words)
+        together = own.branching if branches else max(unroll, min(own.straight, fit))
         return -(-turns // max(1, min(turns, together))) / turns
 
     @property
@@ -114,9 +108,8 @@ class Pressure:
     @property
     def registers(self) -> int:
         """An estimate for a thread, once all statements were met."""
-        return min(self.cap, BESIDE + self.most_words)
+        return min(self.cap, self.device.beside + self.most_words)
 
-
-def _written(turns: int, unroll: int) -> int:
-    """Turns of a loop that are written out side by side."""
-    return turns if unroll == ALL else max(1, min(turns, unroll or UNROLLED))
+    def _written(self, turns: int, unroll: int) -> int:
+        """Turns of a loop that are written out side by side."""
+        return turns if unroll == ALL else max(1, min(turns, unroll or self.device.unrolled))

@@ -9,15 +9,14 @@ from types import CodeType
 from typing import Any
 
 from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
-from fusionstitch.codegen.count.kinds import bytes_of
 from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least, unknown
-from fusionstitch.codegen.ir.exchanges import bare, first_argument
 from fusionstitch.codegen.ir.expressions import (
     SHARED,
     Address,
     Apply,
     Arithmetic,
+    Cast,
     Choice,
     Element,
     Infix,
@@ -26,9 +25,12 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
     Named,
+    Not,
     Number,
     Pointer,
 )
+from fusionstitch.codegen.ir.intrinsics import CLAMP, MINIMUM
+from fusionstitch.codegen.ir.types import INTEGERS
 from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Var
 
 
@@ -66,22 +68,25 @@ class Names:
         if kind is Name:
             return self.value_of(expr.name)
         if kind is Number:
-            return int(expr.text) if expr.text.lstrip("-").isdigit() else UNKNOWN
+            return UNKNOWN if expr.integer is None else expr.integer
         if kind is Infix:
             return self.infix(expr)
         if kind is Named:
             return self.named(expr.pieces)
         if kind is Apply:
-            name = bare(expr.function)
-            if name == "fs_min":
+            if expr.intrinsic is MINIMUM:
                 return least(*map(self.value, expr.arguments))
-            if name == "fs_clamp":  # a place that few threads have moved
+            if expr.intrinsic is CLAMP:  # a place that few threads have moved
                 return self.value(expr.arguments[1])
-            if name in _CASTS:
-                return self.value(expr.arguments[0])
-            if name == "fs_reduce_lanes":
-                return Unknown(alike=first_argument(expr.function))
+            alike = expr.intrinsic.alike_over(expr.template)
+            if alike is not None:
+                return Unknown(alike=alike)
             return unknown(*map(self.value, expr.arguments))
+        if kind is Cast:
+            found = self.value(expr.value)
+            return found if expr.type in INTEGERS else unknown(found)
+        if kind is Not:
+            return unknown(self.value(expr.condition))
         if kind is Load or kind is LoadVector:
             return unknown(self.value(expr.at))
         if kind is Arithmetic:
@@ -141,7 +146,7 @@ class Names:
             return self._behind(self.place(expr.buffer), [expr.at])
         if kind is Pointer:
             found = self.place(expr.start)
-            return found and replace(found, item=bytes_of(expr.kind))
+            return found and replace(found, item=expr.type.bytes)
         if kind is Element:
             return self.place(expr.array)
         if kind is Choice:
@@ -172,7 +177,6 @@ def _compiled(pieces: tuple[str, ...]) -> tuple[CodeType, tuple[str, ...]]:
 
 
 _SHARED = Place(Memory.SHARED, 1)
-_CASTS = frozenset({"int", "int32_t", "int64_t", "uint32_t", "static_cast"})
 _OPERATORS: Mapping[str, Any] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

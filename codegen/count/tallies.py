@@ -14,13 +14,11 @@ from fusionstitch.codegen.count.amounts import Amounts
 from fusionstitch.codegen.count.axes import Axis
 from fusionstitch.codegen.count.conditions import Condition, below_zero, turns
 from fusionstitch.codegen.count.factors import Factor
-from fusionstitch.codegen.count.kinds import bytes_of, kind_of
 from fusionstitch.codegen.count.lives import in_order, lives
 from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory, Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
-from fusionstitch.codegen.ir.exchanges import bare, template_arguments
 from fusionstitch.codegen.ir.expressions import (
     Arithmetic,
     Element,
@@ -32,6 +30,7 @@ from fusionstitch.codegen.ir.expressions import (
     Number,
 )
 from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -39,11 +38,10 @@ from fusionstitch.codegen.ir.statements import (
     Call,
     Fill,
     For,
-    Function,
     If,
+    Invoke,
     Leave,
     Let,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -53,10 +51,11 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     While,
 )
+from fusionstitch.codegen.ir.types import PointerTo
 from fusionstitch.codegen.ir.walk import every
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.account_time import path_cycles
-from fusionstitch.costmodel.prices import OPERATION
+from fusionstitch.costmodel.devices import Device
 
 _MEMORY = {
     Space.INPUT: Memory.INPUT,
@@ -70,9 +69,9 @@ _LOADED = (Load, LoadVector, Element, Name, Number)
 LONGEST = 1 << 14
 
 
-def count(lowered: Lowered, trips: int = 1) -> Tally:
-    """What a kernel does; a loop that the data ends is said to turn `trips` times."""
-    walk = _Walk(lowered, trips)
+def count(lowered: Lowered, device: Device, trips: int = 1) -> Tally:
+    """What a kernel does on a device; a loop that the data ends is said to turn `trips` times."""
+    walk = _Walk(lowered, device, trips)
     phases = walk.run()
     return Tally(
         phases=phases,
@@ -89,8 +88,8 @@ def count(lowered: Lowered, trips: int = 1) -> Tally:
 class _Walk(Visits):
     """Walks through statements, phase by phase."""
 
-    def __init__(self, lowered: Lowered, trips: int):
-        super().__init__(lowered)
+    def __init__(self, lowered: Lowered, device: Device, trips: int):
+        super().__init__(lowered, device)
         self.trips, self.turns = trips, 1
         self.meets = _meets_grid(lowered.body)
         self.functions = {function.name: function for function in lowered.functions}
@@ -99,7 +98,7 @@ class _Walk(Visits):
 
     def run(self) -> tuple[Phase, ...]:
         for buffer in self.lowered.buffers:
-            item = bytes_of(buffer.kind)
+            item = buffer.type.bytes
             known = (buffer.name, item * buffer.size)
             self.names.places[buffer.name] = Place(_MEMORY[buffer.space], item, buffers=(known,))
         self.body(self.lowered.body)
@@ -110,7 +109,7 @@ class _Walk(Visits):
         """Ends a phase."""
         self.wait()
         self.path.chain = self.chain.last
-        self.phases.append(self.now.closed(self.path, self.turns))
+        self.phases.append(self.now.closed(self.path, self.turns, self.costs))
         self.chain = chains.Chain()
         self.now, self.path = Amounts(), Path()
 
@@ -138,8 +137,8 @@ class _Walk(Visits):
             self.chain.declare(one.name, self.expr(one.value))
         if isinstance(one.value, Arithmetic) and one.value.op.opcode == "multiply":
             self.products.add(one.name)
-        self.kinds[one.name] = one.kind
-        if one.kind[-1] == "*":
+        self.types[one.name] = one.type
+        if isinstance(one.type, PointerTo):
             self.point(one.name, one.value)
         self.names.values[one.name] = UNKNOWN if one.changes else one.value
 
@@ -150,15 +149,15 @@ class _Walk(Visits):
             self.names.places[name] = place
 
     def array(self, one: Array) -> None:
-        self.kinds[one.name] = one.kind
+        self.types[one.name] = one.type
         self.sizes[one.name] = one.size or 1
         self.chain.frame.local.add(one.name)
 
     def shared(self, one: Shared) -> None:
-        self.names.places[one.name] = Place(Memory.SHARED, one.item, one.offset)
+        self.names.places[one.name] = Place(Memory.SHARED, one.type.bytes, one.offset)
 
     def table(self, one: Table) -> None:
-        if one.kind[-1] == "*":  # all of them lie in memory of one kind
+        if isinstance(one.type, PointerTo):  # all of them lie in memory of one kind
             self.point(one.name, one.values[0])
 
     def assign(self, one: Assign) -> None:
@@ -175,11 +174,11 @@ class _Walk(Visits):
         if isinstance(one.target, Name):
             self.names.values[one.target.name] = UNKNOWN
         if one.operator:
-            unit = self.kind(one.target).unit
+            unit = self.type(one.target).unit
             rated = 2 if product and unit == "flops64" else 1
             self.now.compute(unit, rated * self.runs.total)
             self.path.ops += 1
-            time = self.chain.after([time, self.chain.read(key)], OPERATION)
+            time = self.chain.after([time, self.chain.read(key)], self.costs.operation_cycles)
         self.chain.write(key, time)
 
     def fill(self, one: Fill) -> None:
@@ -213,7 +212,7 @@ class _Walk(Visits):
         if one.condition is not None:
             self.where(one.condition)
         if place:
-            width = kind_of(self.kinds[one.values]).bytes
+            width = self.types[one.values].bytes
             for _ in range(one.blocks):
                 self.access(self.now.stores, place, self.address(place, one.address), width)
             if place.memory is Memory.SHARED:
@@ -287,11 +286,16 @@ class _Walk(Visits):
             for way, runs in ways:
                 taken.then(way, runs / max(1, outer.total))
         else:
-            taken.then(max((way for way, _ in ways), key=path_cycles))
+            longest = max((way for way, _ in ways), key=self.path_cycles)
+            taken.then(longest)
         self.chain.go_on(taken.chain)
         taken.chain = 0
         before.then(taken)
         self.path = before
+
+    def path_cycles(self, path: Path) -> float:
+        """What a thread takes for a way."""
+        return path_cycles(path, self.device.prices)
 
     def by_turn(self, conditions: Sequence[Condition]) -> bool:
         """Whether conditions are the same for all threads of all blocks."""
@@ -372,30 +376,20 @@ class _Walk(Visits):
         self.turns = outer
 
     def call(self, one: Call) -> None:
-        function = self.functions.get(one.function)
-        if function:
-            self.own(function, one.arguments)
-            return
         for argument in one.arguments:
             self.expr(argument)
-        if bare(one.function) == "fs_store_packed":
-            place = self.names.place(one.arguments[0])
-            if place:
-                element, number = template_arguments(one.function)
-                width = bytes_of(element) * int(number)
-                self.access(self.now.stores, place, place.offset, width)
-        else:
-            self.exchanged(one.function, one.arguments)
+        self.called(one)
 
-    def own(self, function: Function, arguments: Sequence[Expr]) -> None:
+    def invoke(self, one: Invoke) -> None:
         """A function of the kernel's own, as called with these arguments."""
+        function, arguments = self.functions[one.function], one.arguments
         outer, inner = self.names, Names(dict(self.numbers))
         for buffer in self.lowered.buffers:
             if buffer.space is Space.TABLE:  # they lie outside of the kernel
                 inner.places[buffer.name] = outer.places[buffer.name]
         for (kind, name), argument in zip(function.parameters, arguments, strict=True):
-            self.kinds[name] = kind
-            if kind[-1] == "*":
+            self.types[name] = kind
+            if isinstance(kind, PointerTo):
                 place = outer.place(argument)
                 if place:
                     inner.places[name] = place
@@ -430,6 +424,7 @@ _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {
     StoreVector: _Walk.store_vector,
     Fill: _Walk.fill,
     Call: _Walk.call,
+    Invoke: _Walk.invoke,
     Barrier: _Walk.barrier,
     Swap: _Walk.swap,
     Skip: _Walk.skip,

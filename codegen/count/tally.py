@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.account import Again, Path
 
 

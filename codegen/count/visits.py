@@ -9,22 +9,20 @@ from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts, Counted
 from fusionstitch.codegen.count.axes import THREADS, Axis
 from fusionstitch.codegen.count.conditions import Condition, both, negated
-from fusionstitch.codegen.count.exchanges import Called, exchange
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.footprints import Visited
-from fusionstitch.codegen.count.kinds import Kind, bytes_of, kind_of
 from fusionstitch.codegen.count.paths import BRANCHING, divisions
 from fusionstitch.codegen.count.pressure import Pressure
 from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, Value, along
 from fusionstitch.codegen.count.warps import Sectors
-from fusionstitch.codegen.ir.exchanges import bare, template_arguments
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
     Apply,
     Arithmetic,
+    Cast,
     Choice,
     Element,
     Expr,
@@ -33,25 +31,23 @@ from fusionstitch.codegen.ir.expressions import (
     Load,
     LoadVector,
     Name,
+    Not,
 )
+from fusionstitch.codegen.ir.intrinsic import Called, Cost
+from fusionstitch.codegen.ir.intrinsic import Value as Exchanged
 from fusionstitch.codegen.ir.kernel import Lowered
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.statements import Call
+from fusionstitch.codegen.ir.types import FLOAT, Type
 from fusionstitch.codegen.text.expressions import is_approximate
 from fusionstitch.costmodel.account import Path
-from fusionstitch.costmodel.prices import NEAR, OPERATION
-from fusionstitch.costmodel.work import APPROXIMATE, SECTOR_BYTES, price
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.prices import APPROXIMATE
+from fusionstitch.costmodel.work import SECTOR_BYTES
 from fusionstitch.hlo.graph import FLOATS
 
 #: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
 _NEAR = (Memory.SHARED, Memory.TABLE)
-#: Functions that are called by name, and the ops whose price they have.
-_FUNCTIONS = {
-    "expf": (("exponential", "f32"),),
-    "fs_approximate_exp": (("exponential", APPROXIMATE),),
-    "fs_rotate_left": (("shift-left", "u32"), ("shift-right-logical", "u32"), ("or", "u32")),
-}
-
-
 #: What is one instruction with the product that it adds.
 _ADDED = ("add", "subtract")
 #: Types of which a product that is added to something counts as one operation.
@@ -60,10 +56,10 @@ _FUSED = FLOATS - {"f64"}
 
 class Visits:
     """Walks through expressions. `runs` are the executions of where it stands, `names` what stands
-    there for what, `kinds` and `sizes` the C types of variables and elements of arrays."""
+    there for what, `types` and `sizes` the types of variables and elements of arrays."""
 
-    def __init__(self, lowered: Lowered):
-        self.lowered = lowered
+    def __init__(self, lowered: Lowered, device: Device):
+        self.lowered, self.device, self.costs = lowered, device, device.instructions
         self.thread, self.grid = Axis(THREADS, lowered.block), Axis(1, lowered.grid)
         self.numbers: dict[str, Value] = {
             THREAD.name: along(self.thread),
@@ -71,10 +67,10 @@ class Visits:
         }
         self.runs = Executions((self.thread, self.grid))
         self.names = Names(dict(self.numbers))
-        self.kinds: dict[str, str] = {}
+        self.types: dict[str, Type] = {}
         self.sizes: dict[str, int] = {}
         self.now = Amounts()
-        self.pressure = Pressure.of(lowered.block, lowered.per_sm)
+        self.pressure = Pressure.of(device, lowered.block, lowered.per_sm)
         self.path = Path()
         self.chain = chains.Chain()
         self.sides = 0
@@ -131,17 +127,26 @@ class Visits:
         if place:
             self.access(self.now.loads, place, self.address(place, one.at), place.item)
             if place.memory in _NEAR:
-                return self.chain.after([time, self.chain.read(chains.key(one.buffer))], NEAR)
+                return self.chain.after(
+                    [time, self.chain.read(chains.key(one.buffer))], self.costs.near_cycles
+                )
         return time
 
     def load_vector(self, one: LoadVector) -> float:
         place = self.names.place(one.buffer)
         if place:
-            width = bytes_of(one.kind) * one.width
+            width = one.type.bytes * one.width
             self.access(self.now.loads, place, self.address(place, one.at), width)
             if place.memory in _NEAR:
-                return self.chain.after([self.chain.read(chains.key(one.buffer))], NEAR)
+                return self.chain.after(
+                    [self.chain.read(chains.key(one.buffer))], self.costs.near_cycles
+                )
         return self.chain.settled
+
+    def near(self, times: Sequence[float], buffer: Expr) -> float:
+        """When what is loaded of shared memory is there."""
+        times = [*times, self.chain.read(chains.key(buffer))]
+        return self.chain.after(times, self.costs.near_cycles)
 
     def arithmetic(self, one: Arithmetic) -> float:
         times = [self.expr(argument) for argument in one.arguments]
@@ -159,18 +164,19 @@ class Visits:
 
     def applied(self, one: Apply) -> float:
         times = [self.expr(argument) for argument in one.arguments]
-        name = bare(one.function)
-        if name.endswith("::apply"):
-            kind = self.kind(one.arguments[0])
-            self.joined(kind, kind.fields, self.runs.total)
-            return self.chain.after(times, OPERATION * kind.fields)
-        if name in _FUNCTIONS:
-            time = max(times, default=self.chain.settled)
-            for opcode, dtype in _FUNCTIONS[name]:
-                time = self.op(opcode, dtype, [time])
-            return time
-        self.exchanged(one.function, one.arguments)
-        return max(times, default=self.chain.settled)
+        time = max(times, default=self.chain.settled)
+        for opcode, dtype in one.intrinsic.priced_as:
+            time = self.op(opcode, dtype, [time])
+        cost = self.called(one)
+        if cost and cost.threads == 1:  # nobody else takes part
+            return self.chain.after(times, self.costs.operation_cycles * cost.joins)
+        return time
+
+    def cast(self, one: Cast) -> float:
+        return self.expr(one.value)
+
+    def negated(self, one: Not) -> float:
+        return self.expr(one.condition)
 
     def choice(self, one: Choice) -> float:
         outer = left = self.runs
@@ -184,7 +190,7 @@ class Visits:
             left = self.runs
         times.append(self.expr(one.otherwise))
         self.runs = outer
-        return self.chain.after(times, OPERATION)
+        return self.chain.after(times, self.costs.operation_cycles)
 
     def infix(self, one: Infix) -> float:
         if one.operator == "&&":
@@ -195,7 +201,7 @@ class Visits:
         self.path.ops += len(one.operands) - 1
         self.now.compute("int_ops", (len(one.operands) - 1) * self.runs.total)
         times = [self.expr(operand) for operand in one.operands]
-        return self.chain.after(times, OPERATION * (len(one.operands) - 1))
+        return self.chain.after(times, self.costs.operation_cycles * (len(one.operands) - 1))
 
     def element(self, one: Element) -> float:
         self.kept(1)
@@ -216,7 +222,7 @@ class Visits:
         self.now.kept += times * self.runs.total
         self.path.kept += times
 
-    def joined(self, kind: Kind, fields: int, times: int) -> None:
+    def joined(self, kind: Type, fields: int, times: int) -> None:
         """Values are joined with others, so many fields of them. Of records it is a comparison of
         some and a choice of all, one after the other."""
         unit = "records" if kind.fields > 1 else kind.unit
@@ -248,10 +254,10 @@ class Visits:
         """An elementwise op whose operands are there at those times."""
         self.now.op(opcode, dtype, self.runs.total)
         self.sides += opcode in BRANCHING
-        one = price(opcode, dtype)
+        one = self.costs.price(opcode, dtype)
         self.path.ops += one.flops + one.int_ops + 2 * one.flops64
         self.path.special += one.special
-        return self.chain.after(operands, chains.cycles(opcode, dtype))
+        return self.chain.after(operands, self.costs.cycles(opcode, dtype))
 
     def access(self, into: Counted, place: Place, at: Value, width: int) -> None:
         """An access of `width` bytes, `at` so many behind the begin of a buffer."""
@@ -272,7 +278,7 @@ class Visits:
         for name, size in place.buffers:
             buffer = visited.get(name)
             if buffer is None:
-                buffer = visited[name] = Visited(size)
+                buffer = visited[name] = Visited(size, self.device.l1_bytes)
             own = brought // len(place.buffers)
             came = buffer.add(at, width, self.runs, own, self.grid)
             if into is self.now.loads and own:
@@ -286,13 +292,13 @@ class Visits:
             return UNKNOWN
         return self.names.value(at) * place.item + place.offset
 
-    def exchanged(self, function: str, arguments: Sequence[Expr]) -> None:
-        """What a function of the headers does that threads call together."""
-        values = [self.kind(a) for a in arguments if self.names.place(a) is None]
-        called = Called(template_arguments(function), values, self.lowered.block)
-        found = exchange(bare(function), called)
-        if found is None:
-            return
+    def called(self, one: Apply | Call) -> Cost | None:
+        """What a function does that is more than instructions."""
+        intrinsic, arguments = one.intrinsic, one.arguments
+        if intrinsic.cost is None:
+            return None
+        values = [self.exchanged(a) for a in intrinsic.exchanged.of(arguments)]
+        found = intrinsic.cost(Called(intrinsic, one.template, values, self.lowered.block))
         if found.shuffles or found.barriers:
             self.wait()
         path = self.path
@@ -310,29 +316,31 @@ class Visits:
             now.meet(scope, times // (found.threads * whole) * meetings)
         for into, accesses in ((now.loads, found.loads), (now.stores, found.stores)):
             for width, number in accesses:
-                one = into.setdefault((Memory.SHARED, width), [0, 0])
-                one[0] += times * number // found.threads
+                accessed = into.setdefault((Memory.SHARED, width), [0, 0])
+                accessed[0] += times * number // found.threads
         now.shuffles += times * found.shuffles
         if found.joins:
-            self.joined(values[0], found.joins, times)
+            self.joined(values[0].type, found.joins, times)
         if found.tensor:
             now.compute("tensor_flops", found.tensor * times)
             now.compute("products", found.products * times)
-        number, width = found.operand
-        place = self.names.place(arguments[-1]) if number else None
-        if place:
-            for _ in range(number):
-                self.access(now.loads, place, place.offset, width)
+        for pointed in found.pointed:
+            place = self.names.place(arguments[pointed.argument])
+            if place:
+                into = now.stores if pointed.writes else now.loads
+                for _ in range(pointed.times):
+                    self.access(into, place, place.offset, pointed.bytes)
+        return found
 
-    def kind(self, expr: Expr) -> Kind:
-        """The type of a value that is joined: that of its variable or array."""
-        if isinstance(expr, Element):
-            expr = expr.array
-            return kind_of(self.kinds.get(expr.name, "")) if isinstance(expr, Name) else kind_of("")
-        if not isinstance(expr, Name):
-            return kind_of("float")
-        found, size = kind_of(self.kinds.get(expr.name, "")), self.sizes.get(expr.name, 1)
-        return Kind(found.bytes, found.fields, size, found.unit) if size > 1 else found
+    def exchanged(self, expr: Expr) -> Exchanged:
+        """A value that is joined, or an array of them."""
+        size = self.sizes.get(expr.name, 1) if isinstance(expr, Name) else 1
+        return Exchanged(self.type(expr), size)
+
+    def type(self, expr: Expr) -> Type:
+        """The type of a variable, or of an array's elements; what is computed counts as a float."""
+        array = expr.array if isinstance(expr, Element) else expr
+        return self.types.get(array.name, FLOAT) if isinstance(array, Name) else FLOAT
 
 
 _EXPRESSIONS: Mapping[type, Callable[[Visits, Any], float]] = {
@@ -340,6 +348,8 @@ _EXPRESSIONS: Mapping[type, Callable[[Visits, Any], float]] = {
     LoadVector: Visits.load_vector,
     Arithmetic: Visits.arithmetic,
     Apply: Visits.applied,
+    Cast: Visits.cast,
+    Not: Visits.negated,
     Choice: Visits.choice,
     Infix: Visits.infix,
     Element: Visits.element,

@@ -25,7 +25,6 @@ from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
 from fusionstitch.codegen.loops.stages import BLOCK_ROWS, Stage, Stream
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 
@@ -45,7 +44,7 @@ LEAST_BLOCKS = 2
 
 @dataclass(frozen=True)
 class Layout:
-    """How the columns' operand of a dot lies in shared memory: `row` elements of C type `element`
+    """How the columns' operand of a dot lies in shared memory: `row` elements of type `element`
     per column, `stride` apart, read `width` at a time."""
 
     element: str
@@ -70,7 +69,7 @@ class Layout:
 
 def item_bytes(element: str) -> int:
     """Bytes of an element of an operand."""
-    return 4 if element == "float" else 2
+    return 4 if element == "f32" else 2
 
 
 # ---- which groups --------------------------------------------------------------------------------
@@ -255,6 +254,6 @@ def layout_of(group: Group, nest: Nest, stage: Stage) -> Layout:
 
 
 def element_of(dot: Stage) -> str:
-    """The C type in which tensor cores read a dot's operands."""
-    types = {c_type(o.dtype).storage for o in dot.op.operands}
-    return types.pop() if len(types) == 1 else "float"
+    """The element type in which tensor cores read a dot's operands."""
+    types = {o.dtype for o in dot.op.operands}
+    return types.pop() if len(types) == 1 else "f32"

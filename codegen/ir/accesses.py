@@ -16,13 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from fusionstitch.codegen.ir.exchanges import (
-    Exchange,
-    Step,
-    barrier_in,
-    exchange_of,
-    team_of,
-)
 from fusionstitch.codegen.ir.expressions import (
     Address,
     Apply,
@@ -31,7 +24,9 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
 )
+from fusionstitch.codegen.ir.intrinsic import Step
 from fusionstitch.codegen.ir.ownership import Ownership
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -39,13 +34,13 @@ from fusionstitch.codegen.ir.statements import (
     Call,
     For,
     Let,
-    Scope,
     Shared,
     Statement,
     Store,
     StoreVector,
     Swap,
 )
+from fusionstitch.codegen.ir.types import PointerTo, Type
 from fusionstitch.codegen.ir.walk import every, names, parts
 
 _RANK = {scope: rank for rank, scope in enumerate(Scope)}
@@ -80,8 +75,8 @@ class Area:
 class Access:
     """A read or a write of the element at an address that is the thread's own, given as C text and
     whose it is ('': of any element). Shared memory is used `among` the threads of a scope: of a
-    team those are `threads`. Where each warp writes values of some `kinds` to a place of its own,
-    and the warps of its team read them there, these are the C types."""
+    team those are `threads`. Where each warp writes values of some `types` to a place of its own,
+    the warps of its team read them there."""
 
     name: str
     area: Area
@@ -89,7 +84,7 @@ class Access:
     writes: bool = False
     among: Scope = Scope.BLOCK
     threads: int = 0
-    kinds: tuple[str, ...] = ()
+    types: tuple[Type | None, ...] = ()
     #: the address, if no other thread of the cluster has it
     in_cluster: str = ""
 
@@ -100,7 +95,7 @@ class Access:
     def _number(self) -> int:
         """Worked out once: a walk asks for it at every statement behind the access."""
         mine = self.name, self.area, self.address, self.in_cluster, self.writes
-        return hash((*mine, self.among, self.threads, self.kinds))
+        return hash((*mine, self.among, self.threads, self.types))
 
     def needs(self, before: Access) -> Barrier | None:
         """The barrier that must lie between this access and one before it."""
@@ -112,7 +107,7 @@ class Access:
             return None
         if self.area.buffer:
             return Barrier(self.area.among)
-        if self.kinds and (self.area, self.kinds) == (before.area, before.kinds):
+        if self.types and (self.area, self.types) == (before.area, before.types):
             return self._needs_of_warps(before)
         widest = max(self.among, before.among, Scope.BLOCK, key=_RANK.__getitem__)
         return Barrier(widest)
@@ -146,9 +141,14 @@ def covers(one: Barrier, other: Barrier) -> bool:
     return _RANK[one.scope] > _RANK[other.scope]
 
 
+def _team(call: Call | Apply, scope: Scope) -> int:
+    """Threads of the teams that call a function, where it is one of teams."""
+    return call.intrinsic.team(call.template) if scope is Scope.TEAM else 0
+
+
 def is_pointer(one: Let) -> bool:
     """Whether a variable is a pointer into one of some arrays."""
-    return one.kind.endswith("*")
+    return isinstance(one.type, PointerTo)
 
 
 class Accesses:
@@ -157,8 +157,8 @@ class Accesses:
 
     def __init__(self, areas: dict[str, Area], ownership: Ownership, cluster: int):
         self.areas, self.ownership, self.cluster = areas, ownership, cluster
-        #: C types of variables and arrays
-        self.kinds: dict[str, str] = {}
+        #: types of variables and arrays
+        self.types: dict[str, Type] = {}
         #: the arrays that pointers may point into
         self.pointers: dict[str, tuple[str, ...]] = {}
 
@@ -180,13 +180,13 @@ class Accesses:
             yield one
             return
         if isinstance(one, Shared):
-            self.areas[one.name] = Area(one.offset, one.offset + one.size * one.item, item=one.item)
+            self.areas[one.name] = Area(one.offset, one.offset + one.bytes, item=one.type.bytes)
         elif isinstance(one, Call):
             yield from self._call(one)
         else:
             yield from self.reads(parts(one))
         if isinstance(one, (Let, Array)):
-            self.kinds[one.name] = one.kind
+            self.types[one.name] = one.type
         if isinstance(one, Let):
             self.ownership.define(one)
             if is_pointer(one):
@@ -210,41 +210,39 @@ class Accesses:
                     for array in self.pointers.get(name, ()):
                         yield Access(array, self.areas[array])
             elif isinstance(part, Apply):
-                exchange = exchange_of(part.function)
-                if exchange is not None:
-                    yield from self._exchange(exchange, part)
+                yield from self._through(part)
 
     def _call(self, one: Call) -> Iterator[Access | Barrier]:
-        exchange = exchange_of(one.function)
-        through = exchange.scratch if exchange else None
+        through = one.intrinsic.through
         others = [a for number, a in enumerate(one.arguments) if number != through]
         yield from self.reads(others)
         for name in (name for other in others for name in names(other)):
             if name in self.areas:
                 yield Access(name, self.areas[name])
-        if exchange is not None:
-            yield from self._exchange(exchange, one)
+        yield from self._through(one)
 
-    def _exchange(self, exchange: Exchange, call: Call | Apply) -> Iterator[Access | Barrier]:
-        scratch = call.arguments[exchange.scratch]
-        for name in names(scratch):
+    def _through(self, call: Call | Apply) -> Iterator[Access | Barrier]:
+        """What a function does to the memory that it goes through."""
+        intrinsic = call.intrinsic
+        if intrinsic.through is None:
+            return
+        for name in names(call.arguments[intrinsic.through]):
             if name not in self.areas:
                 continue
-            for step in exchange.steps:
+            for step in intrinsic.steps:
                 if isinstance(step, Step):
                     yield self._step(name, step, call)
                 else:
-                    yield barrier_in(call.function, step)
+                    yield Barrier(step, _team(call, step))
 
     def _step(self, name: str, step: Step, call: Call | Apply) -> Access:
-        area, threads = self.areas[name].part(step.part), 0
-        if step.among is Scope.TEAM:
-            threads = team_of(call.function)
-        kinds: tuple[str, ...] = ()
+        area, threads = self.areas[name].part(step.part), _team(call, step.among)
+        types: tuple[Type | None, ...] = ()
         if step.by_warps:
-            values = [a.name for a in call.arguments[1:] if isinstance(a, Name)]
-            kinds = tuple(self.kinds.get(value, "") for value in values)
-        return Access(name, area, "", step.writes, step.among, threads, kinds)
+            exchanged = call.intrinsic.exchanged.of(call.arguments)
+            values = [a.name for a in exchanged if isinstance(a, Name)]
+            types = tuple(map(self.types.get, values))
+        return Access(name, area, "", step.writes, step.among, threads, types)
 
     def _element(
         self,

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fusionstitch.codegen.ir.exchanges import WARP, first_argument, whom
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -23,6 +22,8 @@ from fusionstitch.codegen.ir.expressions import (
     Named,
     Number,
 )
+from fusionstitch.codegen.ir.intrinsic import WARP
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -33,7 +34,6 @@ from fusionstitch.codegen.ir.statements import (
     Group,
     Leave,
     Let,
-    Scope,
     Statement,
     While,
 )
@@ -66,11 +66,29 @@ NUMBERS = {THREAD.name: Alike(1, 0, "threads"), BLOCK.name: Alike(0, 1, "blocks"
 
 def needed(barrier: Barrier, cluster: int) -> Alike:
     """Who must agree in the conditions around a barrier; `cluster` blocks are one."""
-    if barrier.scope is Scope.TEAM:
-        return Alike(barrier.threads, 1)
-    if barrier.scope is Scope.CLUSTER:
-        return Alike(0, cluster)
-    return SAME if barrier.scope is Scope.GRID else Alike(0, 1)
+    return together(barrier.scope, barrier.threads, cluster)
+
+
+def called_by(call: Call | Apply, cluster: int) -> Alike:
+    """Who must agree in the conditions around the call of an intrinsic."""
+    scope = call.intrinsic.together
+    team = call.intrinsic.team(call.template) if scope is Scope.TEAM else 0
+    return together(scope, team, cluster)
+
+
+def together(scope: Scope, team: int, cluster: int) -> Alike:
+    """Those who do something together, in teams of so many threads, clusters of so many blocks."""
+    if scope is Scope.TEAM:
+        return Alike(team, 1)
+    return Alike(0, cluster) if scope is Scope.CLUSTER else _TOGETHER[scope]
+
+
+_TOGETHER = {
+    Scope.THREAD: OWN,
+    Scope.WARP: Alike(WARP, 1),
+    Scope.BLOCK: Alike(0, 1),
+    Scope.GRID: SAME,
+}
 
 
 class Agreement:
@@ -115,8 +133,8 @@ class Agreement:
             self._known[one.name] = OWN
         elif isinstance(one, Fill):
             self._known[one.array] = OWN
-        elif isinstance(one, Call) and whom(one.function) is not None:
-            for argument in one.arguments:  # what was joined
+        elif isinstance(one, Call):
+            for argument in one.intrinsic.changes.of(one.arguments):
                 if isinstance(argument, Name):
                     self._known[argument.name] = OWN
 
@@ -136,10 +154,10 @@ class Agreement:
                 return found
         if isinstance(expr, Element):
             return OWN
-        if isinstance(expr, Apply) and expr.function.startswith("fs_reduce_lanes<"):
-            return Alike(first_argument(expr.function), 1)
-        if isinstance(expr, Apply) and expr.function.startswith("__all_sync"):
-            return Alike(WARP, 1)
+        if isinstance(expr, Apply):
+            own = expr.intrinsic.alike_over(expr.template)
+            if own is not None:
+                return Alike(own, 1)
         return self._all_of(map(self.alike, parts(expr)))
 
     def _variable(self, name: str) -> Alike:

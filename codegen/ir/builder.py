@@ -20,6 +20,7 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     While,
 )
+from fusionstitch.codegen.ir.types import Type
 from fusionstitch.codegen.text.source import identifier
 from fusionstitch.hlo.errors import CodegenError
 
@@ -75,7 +76,7 @@ class Writer:
     def note(self, text: str) -> None:
         self.add(Note(text))
 
-    def let(self, kind: str, name: str, value: Expr, depth: int | None = None) -> None:
+    def let(self, kind: Type, name: str, value: Expr, depth: int | None = None) -> None:
         """A variable that keeps its value."""
         self.add(Let(kind, name, value), depth)
 

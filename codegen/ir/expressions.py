@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
+from fusionstitch.codegen.ir.intrinsics import MINIMUM
+from fusionstitch.codegen.ir.types import Record, Scalar, Type
 from fusionstitch.codegen.places.index import Index
 from fusionstitch.hlo.graph import Op
+
+#: The name of a variable, an array or a buffer, as the field of a node that declares it, and of one
+#: that reads or writes what is called so (`walk.py`, `renaming.py`).
+Declared = str
+Used = str
 
 
 @dataclass(frozen=True)
 class Name:
     """A variable, an array, a buffer, or what hardware calls a thread and its block."""
 
-    name: str
+    name: Used
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,11 @@ class Number:
     """A constant, as C spells it (`text/expressions.py: literal`)."""
 
     text: str
+
+    @property
+    def integer(self) -> int | None:
+        """The integer that it is, if it is spelled as one."""
+        return int(self.text) if self.text.lstrip("-").isdigit() else None
 
 
 @dataclass(frozen=True)
@@ -57,9 +70,9 @@ class Load:
 
 @dataclass(frozen=True)
 class LoadVector:
-    """`width` neighbouring elements of C type `kind`, loaded at once."""
+    """`width` neighbouring elements of a type, loaded at once."""
 
-    kind: str
+    type: Scalar | Record
     width: int
     buffer: Expr
     at: Expr
@@ -76,10 +89,26 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Apply:
-    """A function of a device header that is called for its result; a cast is one, too."""
+    """An intrinsic that is called for its result, with these template arguments."""
 
-    function: str
+    intrinsic: Intrinsic
+    template: Template
     arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A value as one of another type."""
+
+    type: Type
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Not:
+    """Whether a condition does not hold."""
+
+    condition: Expr
 
 
 @dataclass(frozen=True)
@@ -108,9 +137,9 @@ class Address:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A buffer of other elements: `kind`*."""
+    """A buffer of elements of another type."""
 
-    kind: str
+    type: Type
     start: Expr
 
 
@@ -124,6 +153,8 @@ Expr = (
     | LoadVector
     | Arithmetic
     | Apply
+    | Cast
+    | Not
     | Infix
     | Choice
     | Address
@@ -140,9 +171,9 @@ def number(value: int) -> Number:
     return Number(str(value))
 
 
-def apply(function: str, *arguments: Expr) -> Apply:
-    """A function of its arguments."""
-    return Apply(function, arguments)
+def apply(intrinsic: Intrinsic, *arguments: Expr, template: Template = ()) -> Apply:
+    """An intrinsic of its arguments."""
+    return Apply(intrinsic, template, arguments)
 
 
 def infix(operator: str, *operands: Expr | int) -> Infix:
@@ -150,15 +181,10 @@ def infix(operator: str, *operands: Expr | int) -> Infix:
     return Infix(operator, tuple(number(o) if isinstance(o, int) else o for o in operands))
 
 
-def converted(kind: str, value: Expr) -> Apply:
-    """A number as one of C type `kind`."""
-    return apply(f"static_cast<{kind}>" if " " in kind else kind, value)
-
-
-def least(kind: str, a: Expr | int, b: Expr | int) -> Apply:
-    """The lesser of two integers of C type `kind` ('' where both are of one type)."""
+def least(type_: Type | None, a: Expr | int, b: Expr | int) -> Apply:
+    """The lesser of two integers, as one of a type (None where both are of one)."""
     both = (number(x) if isinstance(x, int) else x for x in (a, b))
-    return Apply(f"fs_min<{kind}>" if kind else "fs_min", tuple(both))
+    return Apply(MINIMUM, (type_,) if type_ else (), tuple(both))
 
 
 def all_of(conditions: Iterable[Expr | None]) -> Expr | None:

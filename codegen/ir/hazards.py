@@ -8,9 +8,9 @@ walked twice, for what an iteration leaves to the next one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from fusionstitch.codegen.ir.accesses import (
     Access,
@@ -24,27 +24,27 @@ from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.ownership import Ownership
 from fusionstitch.codegen.ir.pending import NOTHING, Past, Pending
 from fusionstitch.codegen.ir.readers import read_in
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
+    Body,
     Branch,
-    Call,
     For,
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Let,
-    Scope,
     Shared,
     Skip,
     Statement,
     Swap,
     While,
 )
-from fusionstitch.codegen.ir.walk import every, names
+from fusionstitch.codegen.ir.walk import FRAMES, conditions, every, inside, names
 
 _SHARED_BY_THE_GRID = (Space.OUTPUT, Space.SCRATCH)
-Body = tuple[Statement, ...]
 
 
 class Missing(Exception):
@@ -229,8 +229,7 @@ class _Walk:
 
     def statement(self, one: Statement, pending: Pending, here: Alike) -> Pending:
         """What is pending behind a statement."""
-        inside = _INSIDE.get(type(one))
-        if inside is None:
+        if not isinstance(one, FRAMES):
             return self.within(one, pending, here)
         before = self.frame, here, pending
         known = self.known.ends.setdefault(id(one), {}).get(before)
@@ -246,17 +245,16 @@ class _Walk:
             left, self.inside, self.left = self.left, outer, others.or_else(self.left)
         if len(self.found or ()) == faults:
             self.known.ends.setdefault(id(one), {})[before] = found, left
-        exprs, statements = inside(one)
-        silent = all(id(inner) in self.quiet for inner in statements)
-        if silent and not any(self.accesses.reads(exprs)):
+        silent = all(id(inner) in self.quiet for inner in inside(one))
+        if silent and not any(self.accesses.reads(conditions(one))):
             self.quiet.add(id(one))
         return found
 
     def forget(self, frame: int) -> bool:
         """Forgets what is known of the statements around a frame; whether it is on this way."""
         calls = [call for call, inner in self.inner.items() if inner.forget(frame)]
-        for inside in (frame, *calls):
-            self.known.forget(inside)
+        for place in (frame, *calls):
+            self.known.forget(place)
         return bool(calls) or frame in self.known.around
 
     def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
@@ -268,8 +266,8 @@ class _Walk:
             return self.branches(one, pending, here)
         if isinstance(one, Swap):
             return self.swapped(one, pending)
-        if isinstance(one, Call) and one.function in self.functions:
-            return self.call(one, pending, here)
+        if isinstance(one, Invoke):
+            return self.invoke(one, pending, here)
         known = self.events.get((id(one), self.frame))
         if known is None:
             known = self.events[id(one), self.frame] = list(self.accesses.of(one))
@@ -318,7 +316,7 @@ class _Walk:
         """What iterations leave to each other first: a barrier for that stands inside of the loop,
         and may do for what came before."""
         if isinstance(one, For):
-            pending = self.read([one.start, one.stop], pending, one)
+            pending = self.read(conditions(one), pending, one)
             self.accesses.loop(one)
         with self.accesses.ownership.turning(one):
             return self.turns(one, pending, here)
@@ -371,8 +369,7 @@ class _Walk:
     def branches(self, one: If, pending: Pending, here: Alike) -> Pending:
         if one.given:
             pending = self.statement(one.given, pending, here)
-        others = [other.condition for other in one.others if other.condition]
-        pending = self.read([one.condition, *others], pending, one)
+        pending = self.read(conditions(one), pending, one)
         ends = []
         passed: list[tuple[Expr, bool]] = []
         for way in (Branch(one.condition, one.body), *one.others):
@@ -386,7 +383,7 @@ class _Walk:
             ends.append(pending)
         return functools.reduce(Pending.or_else, ends)
 
-    def call(self, one: Call, pending: Pending, here: Alike) -> Pending:
+    def invoke(self, one: Invoke, pending: Pending, here: Alike) -> Pending:
         """A function of the kernel's own: barriers inside of it are for all of its calls."""
         function = self.functions[one.function]
         inner = self.inner.get(id(one))
@@ -404,21 +401,6 @@ class _Walk:
 
 
 _NO_BARRIERS: Mapping[int, Barrier] = {}
-
-#: What decides about the statements inside of a statement, and these.
-_INSIDE: Mapping[type, Callable[[Any], tuple[list[Expr], list[Statement]]]] = {
-    Group: lambda one: ([], list(one.body)),
-    For: lambda one: ([one.start, one.stop], list(one.body)),
-    While: lambda one: ([], list(one.body)),
-    If: lambda one: (
-        [one.condition, *(other.condition for other in one.others if other.condition)],
-        [
-            *([one.given] if one.given else []),
-            *one.body,
-            *(inner for other in one.others for inner in other.body),
-        ],
-    ),
-}
 
 
 def _within(body: Body, way: tuple[Spot, ...]) -> tuple[Spot, ...]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from fusionstitch.codegen.ir.statements import Function, Scope, Statement
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.statements import (
+    Function,
+    Statement,
+)
+from fusionstitch.codegen.ir.types import Record, Scalar
 
 
 class Space(enum.Enum):
@@ -28,11 +33,11 @@ class Overwriting:
 
 @dataclass(frozen=True)
 class Buffer:
-    """`size` elements of C type `kind` (type in memory). An input is `overwritten` where an output
+    """`size` elements of a type, that in memory. An input is `overwritten` where an output
     may lie in the same memory."""
 
     name: str
-    kind: str
+    type: Scalar | Record
     size: int
     space: Space
     overwritten: bool = False

@@ -8,7 +8,6 @@ numbers of blocks. An integer that is not understood is nobody's own.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -18,18 +17,18 @@ from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
     Apply,
+    Cast,
     Expr,
     Infix,
     Integer,
     Name,
     Number,
 )
+from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.statements import For, Let, While
+from fusionstitch.codegen.ir.types import IndexType
 from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Term, Var
 
-#: Conversions, which leave an integer what it is.
-_CONVERSIONS = frozenset({"int", "static_cast<long long>"})
-_NUMBER = re.compile(r"-?\d+")
 _ENDLESS = 1 << 62
 
 
@@ -94,12 +93,10 @@ class Ownership:
             return value.index.const
         if isinstance(value, Name):
             return self.numbers.get(value.name)
-        if isinstance(value, Apply) and _is_minimum(value):
+        if _is_minimum(value):
             found = [self._number(argument) for argument in value.arguments]
             return None if None in found else min(n for n in found if n is not None)
-        if isinstance(value, Number) and _NUMBER.fullmatch(value.text):
-            return int(value.text)
-        return None
+        return value.integer if isinstance(value, Number) else None
 
     def begin(self, one: For) -> None:
         """A loop's variable goes from a start on."""
@@ -122,7 +119,7 @@ class Ownership:
         if not (_is(start, "*") and self.of(start.operands[0]).alone):
             return False
         length, ends = self._number(start.operands[1]), [stop]
-        if isinstance(stop, Apply) and _is_minimum(stop):
+        if _is_minimum(stop):
             ends = list(stop.arguments)
         behind = [e.operands[1] for e in ends if _is(e, "+") and e.operands[0] == start]
         found = [number for e in behind if (number := self._number(e)) is not None]
@@ -222,8 +219,8 @@ class Ownership:
             return self.known.get(value.name, NOTHING)
         if isinstance(value, Integer):
             return self._of_index(value.index)
-        if isinstance(value, Apply) and value.function in _CONVERSIONS:
-            return self.of(value.arguments[0])
+        if isinstance(value, Cast) and isinstance(value.type, IndexType):
+            return self.of(value.value)
         if isinstance(value, Infix) and len(value.operands) == 2:
             return self._of_infix(value.operator, *value.operands)
         return NOTHING
@@ -277,8 +274,8 @@ def _is(value: Expr, operator: str) -> TypeGuard[Infix]:
     return isinstance(value, Infix) and value.operator == operator and len(value.operands) == 2
 
 
-def _is_minimum(value: Apply) -> bool:
-    return value.function.partition("<")[0] == "fs_min"
+def _is_minimum(value: Expr) -> TypeGuard[Apply]:
+    return isinstance(value, Apply) and value.intrinsic is MINIMUM
 
 
 def _changed(of: Digits, operator: str, by: int) -> Digits:

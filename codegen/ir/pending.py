@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fusionstitch.codegen.ir.accesses import Access, covers, spans
-from fusionstitch.codegen.ir.statements import Barrier, Scope
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.statements import (
+    Barrier,
+)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fusionstitch.codegen.ir.expressions import SHARED, Name, Pointer, infix
-from fusionstitch.codegen.ir.spelling import spell
+from fusionstitch.codegen.ir.intrinsics import (
+    BLOCK_BARRIER,
+    CLUSTER_BARRIER,
+    GRID_BARRIER,
+    STORE_ALL,
+    STORE_VECTOR,
+    STORE_VECTOR_ALL,
+    SWAP,
+    TEAM_BARRIER,
+)
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.spelling import called, spell, type_text
 from fusionstitch.codegen.ir.statements import (
     ALL,
     Array,
@@ -19,10 +30,10 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Let,
     Note,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -32,6 +43,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     While,
 )
+from fusionstitch.codegen.ir.types import PointerTo, Raw, Type
 
 
 def text(body: Sequence[Statement]) -> str:
@@ -57,10 +69,17 @@ def lines(body: Sequence[Statement], depth: int) -> Iterator[str]:
 
 def function(one: Function) -> Iterator[str]:
     """The lines of a function of the kernel's own, and an empty one."""
-    parameters = ",\n    ".join(f"{kind} {name}" for kind, name in one.parameters)
+    parameters = ",\n    ".join(map(parameter_text, one.parameters))
     yield f"static __device__ __noinline__ void {one.name}(\n    {parameters}) {{"
     yield from lines(one.body, 1)
     yield "}\n"
+
+
+def parameter_text(parameter: tuple[Type, str]) -> str:
+    """A parameter of such a function, which keeps its value."""
+    kind, name = parameter
+    pointer = isinstance(kind, PointerTo)
+    return f"{type_text(kind) if pointer else _constant(kind)} {name}"
 
 
 def _block(header: str, body: Sequence[Statement], depth: int) -> Iterator[str]:
@@ -83,57 +102,63 @@ def _for(loop: For) -> str:
     compare, turn = "<", f"++{name}" if loop.step == 1 else f"{name} += {loop.step}"
     if loop.down:
         compare, turn = ">=", f"--{name}"
-    first = f"{loop.kind} {name} = {spell(loop.start)}"
+    first = f"{type_text(loop.type)} {name} = {spell(loop.start)}"
     return f"{unroll}for ({first}; {name} {compare} {spell(loop.stop)}; {turn})"
 
 
 def _let(one: Let) -> str:
-    kind = one.kind if one.changes else _constant(one.kind)
+    kind = type_text(one.type) if one.changes else _constant(one.type)
     return f"{kind} {one.name} = {spell(one.value)};"
 
 
-def _constant(kind: str) -> str:
-    return f"{kind} const" if kind.endswith("*") else f"const {kind}"
+def _constant(kind: Type) -> str:
+    text = type_text(kind)
+    return f"{text} const" if isinstance(kind, PointerTo) else f"const {text}"
 
 
 def _table(one: Table) -> str:
-    kind, values = _constant(one.kind), ", ".join(map(spell, one.values))
+    kind, values = _constant(one.type), ", ".join(map(spell, one.values))
     return f"{kind} {one.name}[{len(one.values)}] = {{{values}}};"
 
 
 def _array(one: Array) -> str:
     size = "" if one.size is None else f"[{one.size}]"
-    return f"{one.kind} {one.name}{size}{' = {}' if one.zero else ''};"
+    return f"{type_text(one.type)} {one.name}{size}{' = {}' if one.zero else ''};"
 
 
 def _shared(one: Shared) -> str:
     place = infix("+", SHARED, one.offset) if one.offset else SHARED
-    bytes_ = one.kind == "unsigned char"  # as which the kernel declares all of it
-    value = place if bytes_ else Pointer(one.kind, place)
-    return _let(Let(f"{one.kind}*", one.name, value, one.changes))
+    bytes_ = one.type is Raw.BYTE  # as which the kernel declares all of it
+    value = place if bytes_ else Pointer(one.type, place)
+    return _let(Let(PointerTo(one.type), one.name, value, one.changes))
 
 
 def _store(one: Store) -> str:
     if one.blocks > 1:
         place = infix("+", Name(one.buffer), one.address)
-        return f"fs_store_all<{one.blocks}>({spell(place)}, {spell(one.value)});"
+        return f"{called(STORE_ALL, (one.blocks,), spell(place), spell(one.value))};"
     return f"{one.buffer}[{spell(one.address)}] = {spell(one.value)};"
 
 
 def _store_vector(one: StoreVector) -> str:
-    function = "fs_store_vec" if one.blocks == 1 else f"fs_store_vec_all<{one.blocks}>"
-    store = f"{function}({one.buffer} + {spell(one.address)}, {one.values});"
-    return f"if ({spell(one.condition)}) {store}" if one.condition else store
+    place = f"{one.buffer} + {spell(one.address)}"
+    store = called(STORE_VECTOR, (), place, one.values)
+    if one.blocks > 1:
+        store = called(STORE_VECTOR_ALL, (one.blocks,), place, one.values)
+    return f"if ({spell(one.condition)}) {store};" if one.condition else f"{store};"
 
 
 def _barrier(one: Barrier) -> str:
-    call = {
-        Scope.TEAM: f"fs_team_barrier<{one.threads}>();",
-        Scope.BLOCK: "__syncthreads();",
-        Scope.CLUSTER: "fs_cluster_barrier();",
-        Scope.GRID: "fs_grid_barrier();",
-    }[one.scope]
-    return f"{call}  // {one.why}" if one.why else call
+    call = called(_BARRIERS[one.scope], (one.threads,) if one.scope is Scope.TEAM else ())
+    return f"{call};  // {one.why}" if one.why else f"{call};"
+
+
+_BARRIERS = {
+    Scope.TEAM: TEAM_BARRIER,
+    Scope.BLOCK: BLOCK_BARRIER,
+    Scope.CLUSTER: CLUSTER_BARRIER,
+    Scope.GRID: GRID_BARRIER,
+}
 
 
 _LINES: Mapping[type, Callable[[Any], str]] = {
@@ -148,10 +173,11 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     Fill: lambda one: (
         f"FS_UNROLL for (int i = 0; i < {one.size}; ++i) {one.array}[i] = {spell(one.value)};"
     ),
-    Call: lambda one: f"{one.function}({', '.join(map(spell, one.arguments))});",
+    Call: lambda one: f"{called(one.intrinsic, one.template, *map(spell, one.arguments))};",
+    Invoke: lambda one: f"{one.function}({', '.join(map(spell, one.arguments))});",
     Barrier: _barrier,
     Shared: _shared,
     Skip: lambda one: f"if ({spell(one.condition)}) continue;",
     Leave: lambda one: f"if ({spell(one.condition)}) break;",
-    Swap: lambda one: f"fs_swap({one.left}, {one.right});",
+    Swap: lambda one: f"{called(SWAP, (), one.left, one.right)};",
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 from fusionstitch.codegen.ir.expressions import Name, Named
 from fusionstitch.codegen.ir.kernel import Lowered
-from fusionstitch.codegen.ir.statements import Call, Function, Swap
+from fusionstitch.codegen.ir.statements import Function, Invoke, Swap
 from fusionstitch.codegen.ir.walk import parts
 
 
@@ -45,7 +45,7 @@ def _names(
             yield from filter(str.isidentifier, node.pieces)
         elif isinstance(node, Swap):
             yield from (node.left, node.right)
-        if isinstance(node, Call) and node.function in functions:
+        if isinstance(node, Invoke):
             function = functions[node.function]
             read = _read_by(function, functions, known)
             given = zip(function.parameters, node.arguments, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from fusionstitch.codegen.ir.expressions import (
     Address,
     Apply,
     Arithmetic,
+    Cast,
     Choice,
     Element,
     Expr,
@@ -18,11 +20,25 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
     Named,
+    Not,
     Number,
     Pointer,
 )
+from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
+from fusionstitch.codegen.ir.intrinsics import LOAD_VECTOR
+from fusionstitch.codegen.ir.types import (
+    INT,
+    IndexType,
+    PointerTo,
+    Raw,
+    Record,
+    Scalar,
+    Type,
+    VectorOf,
+)
 from fusionstitch.codegen.places.index import Index, render
 from fusionstitch.codegen.text.expressions import expression, is_atom
+from fusionstitch.codegen.text.types import C_TYPES
 
 #: How tightly operators bind.
 _BINDS = {
@@ -41,6 +57,40 @@ _ASSOCIATIVE = frozenset({"+", "&&"})
 def spell(expr: Expr) -> str:
     """The C text of an expression."""
     return _SPELLINGS[type(expr)](expr)[0]
+
+
+def called(intrinsic: Intrinsic, template: Template, *arguments: str) -> str:
+    """The C text of a call."""
+    return f"{function_text(intrinsic, template)}({', '.join(arguments)})"
+
+
+@functools.cache
+def function_text(intrinsic: Intrinsic, template: Template) -> str:
+    """An intrinsic as C calls it."""
+    given = [str(one) if isinstance(one, (int, str)) else type_text(one) for one in template]
+    if intrinsic.method:
+        return f"{given[0]}::{intrinsic.name}"
+    return f"{intrinsic.name}<{', '.join(given)}>" if given else intrinsic.name
+
+
+@functools.cache
+def type_text(one: Type) -> str:
+    """The C text of a type."""
+    if isinstance(one, Scalar):
+        return C_TYPES[one.dtype].storage
+    if isinstance(one, IndexType):
+        return "int" if one == INT else "long long"
+    if isinstance(one, Record):
+        return f"fs_record<{', '.join(map(type_text, one.members))}>"
+    if isinstance(one, VectorOf):
+        name = "fs_loaded" if one.loaded else "fs_vec"
+        return f"{name}<{type_text(one.element)}, {one.width}>"
+    if isinstance(one, PointerTo):
+        return f"{'const ' if one.constant else ''}{type_text(one.element)}*"
+    return _RAW[one]
+
+
+_RAW = {Raw.BYTE: "unsigned char", Raw.LOADED: "auto"}
 
 
 def _spelt(expr: Expr) -> tuple[str, int]:
@@ -82,7 +132,13 @@ def _choice(one: Choice) -> tuple[str, int]:
 
 def _load_vector(one: LoadVector) -> tuple[str, int]:
     start = spell(one.buffer) if _is_zero(one.at) else f"{spell(one.buffer)} + {spell(one.at)}"
-    return f"fs_load_vec<{one.kind}, {one.width}>({start})", _ATOM
+    return called(LOAD_VECTOR, (one.type, one.width), start), _ATOM
+
+
+def _cast(one: Cast) -> tuple[str, int]:
+    name = type_text(one.type)
+    function = f"static_cast<{name}>" if " " in name else name
+    return f"{function}({spell(one.value)})", _ATOM
 
 
 def _is_zero(at: Expr) -> bool:
@@ -98,11 +154,13 @@ _SPELLINGS: Mapping[type, Callable[[Any], tuple[str, int]]] = {
     Load: lambda one: (f"{spell(one.buffer)}[{spell(one.at)}]", _ATOM),
     LoadVector: _load_vector,
     Arithmetic: _arithmetic,
-    Apply: lambda one: (f"{one.function}({', '.join(map(spell, one.arguments))})", _ATOM),
+    Apply: lambda one: (called(one.intrinsic, one.template, *map(spell, one.arguments)), _ATOM),
+    Cast: _cast,
+    Not: lambda one: (f"!({spell(one.condition)})", _ATOM),
     Infix: _infix,
     Choice: _choice,
     Address: lambda one: (f"&{spell(one.buffer)}[{spell(one.at)}]", _SIGN),
-    Pointer: lambda one: (f"({one.kind}*){_pointed(one.start)}", _SIGN),
+    Pointer: lambda one: (f"({type_text(one.type)}*){_pointed(one.start)}", _SIGN),
 }
 
 

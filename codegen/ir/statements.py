@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
-from fusionstitch.codegen.ir.expressions import Expr, Number, number
+from fusionstitch.codegen.ir.expressions import Declared, Expr, Number, Used, number
+from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.types import INT, IndexType, Raw, Record, Scalar, Type
 
 #: For.unroll: all iterations are written out by the compiler.
 ALL = -1
@@ -25,44 +27,46 @@ class Blank:
 
 @dataclass(frozen=True)
 class Let:
-    """A variable of C type `kind` with its first value. Unless `changes`, it keeps that."""
+    """A variable of a type with its first value. Unless `changes`, it keeps that."""
 
-    kind: str
-    name: str
+    type: Type
+    name: Declared
     value: Expr
     changes: bool = False
 
 
 @dataclass(frozen=True)
 class Array:
-    """`size` variables of C type `kind`, or a single one. Without a first value unless they are
-    `zero`."""
+    """`size` variables of a type, or a single one. Without a first value unless they are `zero`."""
 
-    kind: str
-    name: str
+    type: Type
+    name: Declared
     size: int | None = None
     zero: bool = False
 
 
 @dataclass(frozen=True)
 class Shared:
-    """`size` elements of C type `kind`, of `item` bytes each, in shared memory from byte `offset`
-    on. One that `changes` may swap names with another one."""
+    """`size` elements of a type in shared memory from byte `offset` on. One that `changes` may swap
+    names with another one."""
 
-    kind: str
-    name: str
+    type: Scalar | Record | Raw
+    name: Declared
     offset: int
     size: int
-    item: int
     changes: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.type.bytes
 
 
 @dataclass(frozen=True)
 class Table:
-    """An array of constants of C type `kind`: names of buffers, or integers."""
+    """An array of constants of a type: names of buffers, or integers."""
 
-    kind: str
-    name: str
+    type: Type
+    name: Declared
     values: tuple[Expr, ...]
 
 
@@ -81,7 +85,7 @@ class Store:
     """An element of memory that other threads, or the host, may read; of shared memory that of all
     `blocks` of a cluster, where these are several."""
 
-    buffer: str
+    buffer: Used
     address: Expr
     value: Expr
     blocks: int = 1
@@ -92,9 +96,9 @@ class StoreVector:
     """Neighbouring elements of memory, stored at once; only where `condition` holds if there is
     one. `values` is an array of this thread. `blocks` as in `Store`."""
 
-    buffer: str
+    buffer: Used
     address: Expr
-    values: str
+    values: Used
     condition: Expr | None = None
     blocks: int = 1
 
@@ -104,27 +108,27 @@ class Fill:
     """Elements 0 to `size` of an array of this thread get `value`, which may read `i`, the place in
     the array."""
 
-    array: str
+    array: Used
     size: int
     value: Expr
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function of a device header, or one of the kernel's own, that is called for what it does to
-    memory or to arrays of this thread."""
+    """An intrinsic that is called for what it does to memory or to arrays of this thread, with
+    these template arguments."""
 
-    function: str
+    intrinsic: Intrinsic
+    template: Template
     arguments: tuple[Expr, ...]
 
 
-class Scope(enum.Enum):
-    """Who meets at a barrier."""
+@dataclass(frozen=True)
+class Invoke:
+    """A function of the kernel's own that is called, by its name."""
 
-    TEAM = "the threads that share a row"
-    BLOCK = "the threads of a block"
-    CLUSTER = "the blocks of a cluster"
-    GRID = "all blocks"
+    function: str
+    arguments: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,8 @@ class For:
     from `start` to `stop`, which it does reach, by one. `unroll`: as many iterations are written
     out at once (0: as the compiler likes)."""
 
-    kind: str
-    variable: str
+    type: IndexType
+    variable: Declared
     start: Expr
     stop: Expr
     step: int = 1
@@ -186,8 +190,8 @@ class Leave:
 class Swap:
     """Two buffers, of the same type and size, change names."""
 
-    left: str
-    right: str
+    left: Used
+    right: Used
 
 
 @dataclass(frozen=True)
@@ -211,10 +215,10 @@ class If:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the kernel's own: C types and names of its parameters, and what it does."""
+    """A function of the kernel's own: types and names of its parameters, and what it does."""
 
     name: str
-    parameters: tuple[tuple[str, str], ...]
+    parameters: tuple[tuple[Type, str], ...]
     body: tuple[Statement, ...]
 
 
@@ -230,6 +234,7 @@ Statement = (
     | StoreVector
     | Fill
     | Call
+    | Invoke
     | Barrier
     | Skip
     | Leave
@@ -241,8 +246,9 @@ Statement = (
 )
 #: What holds statements.
 Frame = Group | For | While | If
+Body = tuple[Statement, ...]
 
 
 def unrolled(variable: str, extent: int) -> For:
     """A loop over `extent` iterations, all of them written out by the compiler."""
-    return For("int", variable, Number("0"), number(extent), unroll=ALL)
+    return For(INT, variable, Number("0"), number(extent), unroll=ALL)

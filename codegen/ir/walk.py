@@ -10,26 +10,55 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any, get_args
 
-from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, Named
+from fusionstitch.codegen.ir.expressions import Expr, Integer, Named
 from fusionstitch.codegen.ir.statements import (
+    Body,
     Branch,
-    Fill,
     For,
+    Frame,
     Function,
+    Group,
+    If,
     Statement,
-    Store,
-    StoreVector,
-    Swap,
     While,
 )
 
+_TYPES = ("Type", "IndexType", "Scalar | Record", "Scalar | Record | Raw")
 #: Types of fields, as the nodes' files write them, that hold no nodes.
-_CONSTANTS = frozenset({"str", "int", "bool", "int | None", "Op", "Index", "Scope"})
+_CONSTANTS = frozenset(
+    {"str", "Declared", "Used", "int", "bool", "int | None", "Op", "Index", "Scope"}
+    | {"Intrinsic", "Template", *_TYPES}
+)
 NODES = frozenset((*get_args(Statement), *get_args(Expr), Branch, Function))
+FRAMES = (Group, For, While, If)
+
+
+def fields_of(node: type, kind: str) -> tuple[str, ...]:
+    """The fields of a node whose type the node's file writes so."""
+    return tuple(field.name for field in fields(node) if field.type == kind)
+
+
 #: Fields that hold no nodes are skipped: most nodes are walked through many times.
 _INNER = {
     node: tuple(field.name for field in fields(node) if field.type not in _CONSTANTS)
     for node in NODES
+}
+
+
+#: The fields that are names which a node declares, and those that are names it uses.
+DECLARED = {node: fields_of(node, "Declared") for node in NODES}
+USED = {node: fields_of(node, "Used") for node in NODES}
+
+
+def _used(used: tuple[str, ...]) -> Callable[[Any], Iterable[str]]:
+    return lambda node: [getattr(node, name) for name in used]
+
+
+#: The names that a node uses by itself, by its type where there are any.
+_NAMES: dict[type, Callable[[Any], Iterable[str]]] = {
+    **{node: _used(used) for node, used in USED.items() if used},
+    Integer: lambda node: (variable.name for variable in node.index.variables),
+    Named: lambda node: filter(str.isidentifier, node.pieces),
 }
 
 
@@ -89,29 +118,39 @@ def names(node: Any) -> Iterator[str]:
     """The variables, arrays and buffers that a statement or an expression names, each as often as
     it does; not those that it declares."""
     for one in every([node]):
-        if isinstance(one, Name):
-            yield one.name
-        elif isinstance(one, Integer):
-            yield from (variable.name for variable in one.index.variables)
-        elif isinstance(one, Named):
-            yield from filter(str.isidentifier, one.pieces)
-        elif isinstance(one, Fill):
-            yield one.array
-        elif isinstance(one, (Store, StoreVector)):
-            yield one.buffer
-            if isinstance(one, StoreVector):
-                yield one.values
-        elif isinstance(one, Swap):
-            yield from (one.left, one.right)
+        used = _NAMES.get(type(one))
+        if used is not None:
+            yield from used(one)
 
 
-def own_names(statement: Statement) -> Iterator[str]:
-    """The names in a statement, without those in the statements inside of it."""
-    if isinstance(statement, For):
-        yield from names(statement.start)
-        yield from names(statement.stop)
-    elif not isinstance(statement, While):
-        yield from names(statement)
+def declared(node: Any) -> tuple[str, ...]:
+    """The names that a node declares, without what is inside of it."""
+    return tuple(getattr(node, name) for name in DECLARED[type(node)])
+
+
+def conditions(one: Frame) -> list[Expr]:
+    """What decides about the statements inside of a frame."""
+    if isinstance(one, For):
+        return [one.start, one.stop]
+    if isinstance(one, If):
+        return [one.condition, *(other.condition for other in one.others if other.condition)]
+    return []
+
+
+def inside(one: Frame) -> list[Statement]:
+    """The statements right inside of a frame."""
+    if isinstance(one, If):
+        given = [one.given] if one.given else []
+        return [*given, *one.body, *(inner for other in one.others for inner in other.body)]
+    return list(one.body)
+
+
+def with_bodies(one: Statement, new: Callable[[Body], Body]) -> Statement:
+    """A statement with what is inside of it replaced, each body as a whole."""
+    if isinstance(one, If):
+        others = tuple(replace(other, body=new(other.body)) for other in one.others)
+        return replace(one, body=new(one.body), others=others)
+    return replace(one, body=new(one.body)) if isinstance(one, FRAMES) else one
 
 
 def mentions(statements: Iterable[Statement], name: str) -> bool:

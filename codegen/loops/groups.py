@@ -20,8 +20,6 @@ from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import boundary_us
 
-#: Threads of one SM that keep its memory pipes busy.
-BUSY_THREADS = 1024
 #: Threads a tile can count on while no schedule has set the size of its block.
 BLOCK_THREADS = 512
 #: Neighbouring elements a block should read together: a line of memory, or a sector of it where
@@ -38,9 +36,6 @@ MOST_SIBLINGS = 4
 TILED_WORK = 1 << 20
 #: Stages of one group: longer chains would take long to analyse and seldom fit.
 MOST_STAGES = 32
-#: A sum of a row that is in L2, behind another one in the same block: six of them took 2.2 us on an
-#: H200, their barriers included.
-LOOP_US = 0.37
 #: Forms of groups whose figures are remembered, at about two kilobytes each.
 MOST_FORMS = 1 << 13
 
@@ -297,7 +292,7 @@ class _Merger:
         together = sum(_loops(g) for g in last)
         over_blocks = -(-sum(g.tiles * _loops(g) for g in last) // sms)
         longest = max(over_blocks, *(_loops(g) for g in last))
-        waits = (together - longest) * LOOP_US
+        waits = (together - longest) * self.device.row_sum_us
         return last if waits > boundary_us(self.device, sms) else set()
 
     def _siblings(self) -> list[tuple[Stage, Stage]]:
@@ -391,7 +386,7 @@ def _modelled_us(
     device: Device,
 ) -> float:
     """Modelled time of a group: each stage's elements over the threads that work on them."""
-    full = device.sm_count * BUSY_THREADS
+    full = device.sm_count * device.memory_threads
     tiles = -(-tiles // points)
     per_us = device.dram_bytes_per_s / 4 / 1e6
     total = 0.0

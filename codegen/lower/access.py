@@ -19,6 +19,7 @@ from fusionstitch.codegen.ir.expressions import (
     apply,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import ALIGNED, LOAD, STORE_AS
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -28,6 +29,7 @@ from fusionstitch.codegen.ir.statements import (
     StoreVector,
     unrolled,
 )
+from fusionstitch.codegen.ir.types import Raw, VectorOf, computed, stored
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
@@ -46,7 +48,6 @@ from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.places.vectors import Vector
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import POINT, TILE
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
@@ -105,7 +106,7 @@ class Access:
             if room.nest is not self.plan:
                 continue
             name = self.writer.name(f"{self.label(room.stages[0].op)}_exchange")
-            self.writer.add(Shared("unsigned char", name, slot.offset, slot.bytes, 1))
+            self.writer.add(Shared(Raw.BYTE, name, slot.offset, slot.bytes))
             self.rooms |= dict.fromkeys(room.stages, name)
 
     def position(self, row: Index, width: int) -> Index:
@@ -186,17 +187,17 @@ class Access:
     ) -> list[Store]:
         """The statements that write a value to the buffers of `op`. A vector, if `condition` holds
         for the `whole` of it or for nothing of it, is written behind the loop over its elements."""
-        kind, stored = c_type(op.dtype), as_stored(op, value)
+        value = as_stored(op, value)
         base = self.vector.base(address) if self.vector and whole else None
         stores: list[Store] = []
         for place in self.memory.written(op):
             if base is None or self.vector is None:
-                stores.append(Store(place, Integer(address), stored, self._copies(place)))
+                stores.append(Store(place, Integer(address), value, self._copies(place)))
                 continue
             values = self.writer.name(f"{place}_vector")
-            vector = Array(f"fs_vec<{kind.storage}, {self.vector.width}>", values)
+            vector = Array(VectorOf(stored(op.dtype), self.vector.width), values)
             self.writer.add(vector, self.vector.depth)
-            self.writer.add(Assign(Element(Name(values), Name(self.vector.lane.name)), stored))
+            self.writer.add(Assign(Element(Name(values), Name(self.vector.lane.name)), value))
             store = StoreVector(place, Integer(base), values, condition, self._copies(place))
             self.pending.append(store)
         return stores
@@ -254,7 +255,7 @@ class Access:
         tile = self.plan.tile
         if tile is None or (tile.columns and self.vector is not None):
             return Name(name)
-        return apply("fs_aligned", Name(name))
+        return apply(ALIGNED, Name(name))
 
     def _loaded(self, op: Op, name: str, index: Indices) -> Expr:
         address = linearize(index, op.dims)
@@ -303,7 +304,7 @@ class Access:
         if found is None:
             vector = self.writer.name(f"{name}_vector")
             load = self.vector_load(op, name, base, self.vector.width)
-            self.writer.let("auto", vector, load, self.vector.depth)
+            self.writer.let(Raw.LOADED, vector, load, self.vector.depth)
             found = loaded[name, base] = Name(vector)
         return found
 
@@ -313,7 +314,7 @@ class Access:
         return self.writer.chain[self.vector.depth].memo
 
     def vector_load(self, op: Op, name: str, base: Index, width: int) -> Expr:
-        return LoadVector(c_type(op.dtype).storage, width, Name(name), Integer(base))
+        return LoadVector(stored(op.dtype), width, Name(name), Integer(base))
 
     def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
         if stage in self.nest.level or stage not in self.memory.shared:
@@ -337,11 +338,10 @@ class Access:
 
 def as_stored(op: Op, value: Expr) -> Expr:
     """An element of `op` as the type that is stored."""
-    kind = c_type(op.dtype)
-    return value if kind.storage == kind.compute else apply(f"fs_store_as<{kind.storage}>", value)
+    kind = stored(op.dtype)
+    return value if kind == computed(op.dtype) else apply(STORE_AS, value, template=(kind,))
 
 
-def as_computed(op: Op, stored: Expr) -> Expr:
+def as_computed(op: Op, value: Expr) -> Expr:
     """A stored element of `op` as the type that is computed with."""
-    kind = c_type(op.dtype)
-    return stored if kind.storage == kind.compute else apply("fs_load", stored)
+    return value if stored(op.dtype) == computed(op.dtype) else apply(LOAD, value)

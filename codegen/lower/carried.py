@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from fusionstitch.codegen.ir.expressions import THREAD, Element, Expr, Name, infix
+from fusionstitch.codegen.ir.intrinsics import REDUCE_TEAMS
 from fusionstitch.codegen.ir.statements import Array, Call, Fill, If, Let
+from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.rows import RowLoop
 from fusionstitch.codegen.lower.sums import functor_of, start_of
@@ -49,12 +51,12 @@ def finish_carrying(sweeps: Sweeps) -> None:
         first = infix("<", THREAD, threads)
         size = sweeps.walk.vectors * sweeps.width
         for stage, name in sweeps.carried.items():
-            join = f"fs_reduce_teams<{threads}, {size}, {functor_of(stage)}>"
-            writer.add(Call(join, (Name(name), Name(sweeps.access.rooms[stage]))))
+            given = threads, size, functor_of(stage)
+            writer.add(Call(REDUCE_TEAMS, given, (Name(name), Name(sweeps.access.rooms[stage]))))
     with writer.nested(If(first), ordered=True) if first else nullcontext():
         if threads > 1:
             sweeps.lane = writer.name("lane")
-            writer.let("int", sweeps.lane, infix("%", THREAD, threads))
+            writer.let(INT, sweeps.lane, infix("%", THREAD, threads))
         sweeps.run(lambda step: _store_carried(sweeps, step))
 
 

@@ -21,7 +21,9 @@ from fusionstitch.codegen.ir.expressions import (
     element,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsics import STORE_PACKED
 from fusionstitch.codegen.ir.statements import Assign, Call, Shared
+from fusionstitch.codegen.ir.types import INT, stored
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, read
 from fusionstitch.codegen.lower.dot_tensor import side_of_rows
@@ -47,7 +49,7 @@ class ColumnBlocks:
         name = rows.writer.name(f"{rows.label(source)}_block")
         slot = rows.access.memory.rooms[Room(rows.plan, (dot,))]
         size = self.columns * layout.stride
-        rows.writer.add(Shared(layout.element, name, slot.offset, size, layout.item))
+        rows.writer.add(Shared(stored(layout.element), name, slot.offset, size))
         return name
 
     def copy(self, results: Container[Stage]) -> None:
@@ -68,7 +70,7 @@ class ColumnBlocks:
             item = variable(writer.name("i"), count)
             name = render(item)
             later = infix("+", Integer(rounds * rows.block), THREAD)
-            writer.let("int", name, later if rounds.terms else THREAD)
+            writer.let(INT, name, later if rounds.terms else THREAD)
             writer.declare(name)
             if count % rows.block:
                 opened.enter_context(rows.guarded(infix("<", Name(name), count)))
@@ -77,8 +79,8 @@ class ColumnBlocks:
             number = rows.column_block * self.columns + column
             part = operand_words(rows, dot, side, unit, layout.width, number)
             to = behind(Name(place), column * layout.stride + unit * layout.width)
-            store = f"fs_store_packed<{layout.element}, {layout.width}>"
-            writer.add(Call(store, (to, Name(part))))
+            given = stored(layout.element), layout.width
+            writer.add(Call(STORE_PACKED, given, (to, Name(part))))
 
 
 def operand_words(
@@ -143,5 +145,5 @@ class _Beyond:
     def declare(self) -> None:
         """Declares the variables in the current frame."""
         for name, place in self._numbers:
-            self.writer.let("int", name, Integer(place))
+            self.writer.let(INT, name, Integer(place))
             self.writer.declare(name)

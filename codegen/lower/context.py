@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import BLOCK, Expr
+from fusionstitch.codegen.ir.types import IndexType
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.rooms import Room
 from fusionstitch.codegen.memory.shared import Slot
@@ -62,7 +63,7 @@ class Context:
     plan: KernelPlan
     memory: Memory
     numerics: str
-    int_: str
+    int_: IndexType
     writer: Writer
     anonymous: bool = False
     #: the number of the block among those that share the tiles

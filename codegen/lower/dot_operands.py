@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from fusionstitch.codegen.ir.expressions import Integer, Name, Number, element, infix, least
 from fusionstitch.codegen.ir.statements import Assign
+from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
@@ -37,7 +38,7 @@ def bind_read_column(rows: TileRows, place: Index) -> None:
         return
     column = variable(rows.writer.name("column"), rows.plan.inner)
     name = rows.writer.declare(render(column))
-    rows.writer.let("int", name, least("int", Integer(place), rows.plan.inner - 1))
+    rows.writer.let(INT, name, least(INT, Integer(place), rows.plan.inner - 1))
     rows.digits.bind_column(column)
 
 
@@ -86,6 +87,6 @@ def _run_below(rows: TileRows, place: Index, depth: int, guarded: ExitStack) -> 
     """`place`, one of a run, below `depth`; what is beyond is left out."""
     run, near = rows.tile.run, rows.near
     name = rows.writer.declare(rows.writer.name("depth"))
-    rows.writer.let("int", name, Integer((place - near) // run))
+    rows.writer.let(INT, name, Integer((place - near) // run))
     guarded.enter_context(rows.guarded(infix("<", Name(name), depth // run)))
     return variable(name, depth // run) * run + near

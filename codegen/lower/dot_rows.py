@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import held_results, results_per_row
 from fusionstitch.codegen.ir.expressions import Expr, Name, Number, behind, element, infix
+from fusionstitch.codegen.ir.intrinsics import SCATTER_LANES
 from fusionstitch.codegen.ir.statements import Assign, Call
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.sums import zero_of
@@ -86,7 +87,7 @@ class LaneSums:
         with rows.rows():
             first: Expr = Name(partial)
             at = behind(first, rows.row * padded) if rows.tile.rows > 1 else first
-            rows.writer.add(Call(f"fs_scatter_lanes<{lanes}, {padded}, FsAdd>", (at,)))
+            rows.writer.add(Call(SCATTER_LANES, (lanes, padded, "FsAdd"), (at,)))
 
     @contextmanager
     def each(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:

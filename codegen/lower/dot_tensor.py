@@ -22,7 +22,10 @@ from fusionstitch.codegen.ir.expressions import (
     element,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsic import Intrinsic
+from fusionstitch.codegen.ir.intrinsics import MMA, MMA_FIRST
 from fusionstitch.codegen.ir.statements import Assign, Call
+from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, bind_read_column, operand, read
 from fusionstitch.codegen.lower.dot_rows import held_sums
@@ -31,7 +34,6 @@ from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
 from fusionstitch.codegen.places.index import Index, render, variable
 from fusionstitch.codegen.places.maps import Indices
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 
@@ -60,7 +62,7 @@ class TensorElements:
                 bind_read_column(rows, column)
                 right = operand(rows, dot, 1 - first, rows.next, place, depth)
                 with rows.loop(half), rows.loop(rows.next):
-                    function = "fs_mma" if started else "fs_mma_first"
+                    function = MMA if started else MMA_FIRST
                     top = rows.step * tile.pairs * tile.lot + rows.next
                     sums = behind(Name(name), top), behind(Name(name), top + tile.steps)
                     upper = behind(Name(left), half * 2 * tile.rows)
@@ -92,7 +94,7 @@ class TensorSums:
             with rows.loop(tile):
                 right = self._values_of(stage, 1 - first, tile)
                 sums = behind(Name(partial), tile * 2), behind(Name(partial), tile * 2 + held)
-                _multiply(rows, "fs_mma", stage, first, (*sums, Name(weight), Name(right)))
+                _multiply(rows, MMA, stage, first, (*sums, Name(weight), Name(right)))
 
     def _values_of(self, dot: Stage, side: int, tile: Index) -> str:
         """Loads a lane's part of what a dot along the columns weighs."""
@@ -102,11 +104,11 @@ class TensorSums:
         name = rows.array(dot.op.operands[side], "_part", 2, NONE if beyond else None)
         with rows.loop(rows.pair):
             column = render(rows.column)
-            writer.let("int", column, Integer(rows.column_place()))
+            writer.let(INT, column, Integer(rows.column_place()))
             writer.declare(column)
             rows.digits.bind_column(rows.column)
             free = writer.declare(rows.result)
-            writer.let("int", free, Integer(tile * TENSOR_COLUMNS + rows.four))
+            writer.let(INT, free, Integer(tile * TENSOR_COLUMNS + rows.four))
             rows.bind_results(dot)
             checks = [infix("<", Name(column), inner)] if inner % TENSOR_COLUMNS else []
             checks += [infix("<", Name(free), size)] if size % TENSOR_COLUMNS else []
@@ -136,14 +138,13 @@ def side_of_rows(rows: TileRows, dot: Stage) -> int:
 
 
 def _multiply(
-    rows: TileRows, function: str, dot: Stage, first: int, arguments: tuple[Expr, ...]
+    rows: TileRows, function: Intrinsic, dot: Stage, first: int, arguments: tuple[Expr, ...]
 ) -> None:
     operands, lot = dot.op.operands, rows.tile.lot
-    parts = f"{_parts(operands[first])}, {_parts(operands[1 - first])}"
-    parts += f", {lot}" if lot > 1 else ""
-    rows.writer.add(Call(f"{function}<{parts}>", arguments))
+    parts = _parts(operands[first]), _parts(operands[1 - first])
+    rows.writer.add(Call(function, (*parts, lot) if lot > 1 else parts, arguments))
 
 
 def _parts(op: Op) -> int:
     """The tf32 numbers that make up an element: one holds an f16 or bf16."""
-    return 1 if c_type(op.dtype).storage in ("f16", "bf16") else 2
+    return 1 if op.dtype in ("f16", "bf16") else 2

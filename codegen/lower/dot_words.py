@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_GROUPS
 from fusionstitch.codegen.ir.expressions import Name, Number, behind
+from fusionstitch.codegen.ir.intrinsics import MMA_ACROSS, MMA_ALONG, PACK
 from fusionstitch.codegen.ir.statements import Array, Call
+from fusionstitch.codegen.ir.types import WORD, stored
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.column_blocks import ColumnBlocks, operand_words
 from fusionstitch.codegen.lower.dot_operands import read
@@ -52,8 +54,7 @@ class WordElements:
                 behind(Name(words), lower),
                 behind(Name(self.blocks.places[dot]), place),
             )
-            call = f"fs_mma_along<{layout.element}, {layout.words}>"
-            rows.writer.add(Call(call, arguments))
+            rows.writer.add(Call(MMA_ALONG, (stored(layout.element), layout.words), arguments))
 
 
 def row_words(rows: TileRows, blocks: ColumnBlocks) -> dict[Stage, str]:
@@ -67,13 +68,13 @@ def _row_words(rows: TileRows, blocks: ColumnBlocks, dot: Stage) -> str:
     count = layout.row // layout.width // rows.tile.lanes
     words = count * layout.words
     name = writer.name(f"{rows.label(dot.op.operands[side])}_words")
-    writer.add(Array("uint32_t", name, rows.tile.rows * words))
+    writer.add(Array(WORD, name, rows.tile.rows * words))
     block = variable(writer.name("k"), count)
     with rows.rows(), rows.loop(block):
         unit = block * rows.tile.lanes + rows.member
         part = operand_words(rows, dot, side, unit, layout.width, None)
         to = behind(Name(name), rows.row * words + block * layout.words)
-        writer.add(Call(f"fs_pack<{layout.element}, {layout.width}>", (to, Name(part))))
+        writer.add(Call(PACK, (stored(layout.element), layout.width), (to, Name(part))))
     return name
 
 
@@ -103,19 +104,19 @@ class WordSums:
                 words = packed[weight, kind] = self._packed(weight, kind)
             self._add_across(dot, partial, words)
 
-    def _packed(self, weight: str, kind: str) -> str:
+    def _packed(self, weight: str, dtype: str) -> str:
         """What a dot along the columns weighs with, as words: those of a row together."""
         writer, tile = self.rows.writer, self.rows.tile
         name = writer.name(f"{weight}_words")
         count = tile.pairs * tile.rows
-        words = count if kind == "float" else count // 2
-        writer.add(Array("uint32_t", name, words))
-        writer.add(Call(f"fs_pack<{kind}, {count}>", (Name(name), Name(weight))))
+        words = count if dtype == "f32" else count // 2
+        writer.add(Array(WORD, name, words))
+        writer.add(Call(PACK, (stored(dtype), count), (Name(name), Name(weight))))
         return name
 
     def _add_across(self, dot: Stage, partial: str, words: str) -> None:
         rows, layout, held = self.rows, self.blocks.layouts[dot], self.size(dot)
-        floats = layout.element == "float"
+        floats = layout.element == "f32"
         each = TENSOR_DEPTH if floats else STEP_COLUMNS
         lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
         half = variable(rows.writer.name("half"), STEP_COLUMNS // each)
@@ -132,8 +133,8 @@ class WordSums:
                 behind(Name(words), lower),
                 behind(Name(self.blocks.places[dot]), place),
             )
-            call = f"fs_mma_across<{layout.element}, {layout.words}, {layout.stride}>"
-            rows.writer.add(Call(call, arguments))
+            given = stored(layout.element), layout.words, layout.stride
+            rows.writer.add(Call(MMA_ACROSS, given, arguments))
 
     def finish(self, dot: Stage, partial: str) -> None:
         """Nothing: the instructions leave each lane its share."""

@@ -9,13 +9,15 @@ from dataclasses import replace
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
+    Cast,
     Expr,
     Name,
-    converted,
     infix,
     least,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import PREFETCH
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Blank,
@@ -23,11 +25,12 @@ from fusionstitch.codegen.ir.statements import (
     For,
     Function,
     If,
+    Invoke,
     Let,
-    Scope,
     Shared,
     Statement,
 )
+from fusionstitch.codegen.ir.types import computed
 from fusionstitch.codegen.ir.walk import every
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
@@ -44,7 +47,6 @@ from fusionstitch.codegen.lower.nest import lower_rows
 from fusionstitch.codegen.lower.tiles import lower_tile
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
-from fusionstitch.codegen.text.types import c_type, compute_bytes
 
 #: Statements of one loop at most. Values that are taken from two places of others, level by level,
 #: double with each in every branch: a few hundred places have become 26,000 lines. Of 500 stored
@@ -60,7 +62,7 @@ class KernelEmitter:
         self.plan, self.memory = context.plan, context.memory
         self.int, self.writer = context.int_, context.writer
         self.functions: list[Function] = []
-        self._calls: dict[GroupPlan, Call] = {}
+        self._calls: dict[GroupPlan, Invoke] = {}
 
     def body(self) -> tuple[Statement, ...]:
         """The statements of the kernel function; `functions` holds what they call."""
@@ -94,7 +96,7 @@ class KernelEmitter:
             name = self.writer.name("elementwise" if flat else "part")
             self.functions.append(replace(shared.function, name=name))
             for group, places in shared.places.items():
-                self._calls[group] = Call(name, (*signatures[group].arguments(group), *places))
+                self._calls[group] = Invoke(name, (*signatures[group].arguments(group), *places))
 
     def _alike(self) -> list[GroupPlan]:
         """The groups that may share a function: elementwise ones of inputs, and those of which
@@ -142,7 +144,7 @@ class KernelEmitter:
         looped = self.plan.loops(groups)
         if looped and len(groups) == 1 and groups[0].again:
             each = -(-tiles // grid)
-            first = infix("*", converted(int_, worker), each)
+            first = infix("*", Cast(int_, worker), each)
             end = least(int_, infix("+", first, each), tiles)
             frame: For | If = For(int_, work, first, end)
             if groups[0].backward:
@@ -190,16 +192,15 @@ class KernelEmitter:
         for op, elements in group.late:
             begin = infix("*", Name(tile), elements)
             start = infix("+", Name(self.memory.inputs[op.id]), begin)
-            writer.add(Call("fs_prefetch", (start, number(elements))))
+            writer.add(Call(PREFETCH, (), (start, number(elements))))
         names: dict[Stage, str] = {}
         for stage in group.group.stages:
             if stage in self.memory.shared:
                 names[stage] = writer.name(f"{self.context.label(stage.op)}_shared")
-                compute, offset = c_type(stage.op.dtype).compute, self.memory.shared[stage]
+                kind, offset = computed(stage.op.dtype), self.memory.shared[stage]
                 leaves = group.group.in_block(stage)
                 size = group.points * math.prod(map(group.group.axes.extent, leaves))
-                item = compute_bytes(stage.op.dtype)
-                writer.add(Shared(compute, names[stage], offset, size, item))
+                writer.add(Shared(kind, names[stage], offset, size))
         for nest in group.nests:
             lower = lower_rows if nest.tile is None else lower_tile
             with writer.bounded(MOST_STATEMENTS):

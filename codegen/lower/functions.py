@@ -15,9 +15,9 @@ from fusionstitch.codegen.ir.addresses import readdressed
 from fusionstitch.codegen.ir.expressions import SHARED, Expr, Name, Number, number
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.statements import Function, Statement
+from fusionstitch.codegen.ir.types import IndexType, PointerTo, Raw, Record, Scalar, Type, stored
 from fusionstitch.codegen.lower.context import Memory
 from fusionstitch.codegen.schedule.schedule import GroupPlan
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 #: Groups that are alike from which on they share a function. Two small ones save no time to
@@ -42,13 +42,13 @@ class Signature:
     flat: bool
     shared: bool = False
 
-    def parameters(self, int_: str) -> list[tuple[str, str]]:
-        """C types and names: the tile, the grid points there are, the pointers."""
-        buffers = [(f"const {t}*", f"in_{i}") for i, t in _types(self.loads)]
-        buffers += [(f"{t}*", f"out_{i}") for i, t in _types(self.stores)]
-        points = [(f"const {int_}", "points")] if self.flat else []
-        shared = [("unsigned char*", SHARED.name)] if self.shared else []
-        return [(f"const {int_}", "tile"), *points, *shared, *buffers]
+    def parameters(self, int_: IndexType) -> list[tuple[Type, str]]:
+        """Types and names: the tile, the grid points there are, the pointers."""
+        reads = [(PointerTo(t, constant=True), f"in_{i}") for i, t in _types(self.loads)]
+        writes = [(PointerTo(t), f"out_{i}") for i, t in _types(self.stores)]
+        points = [(int_, "points")] if self.flat else []
+        shared = [(PointerTo(Raw.BYTE), SHARED.name)] if self.shared else []
+        return [(int_, "tile"), *points, *shared, *reads, *writes]
 
     def arguments(self, group: GroupPlan) -> list[Expr]:
         """C arguments of a call for one group, behind the tile."""
@@ -101,7 +101,7 @@ def signature(group: GroupPlan, memory: Memory) -> Signature:
 
 
 def shared_functions(
-    bodies: Mapping[GroupPlan, Body], signatures: Mapping[GroupPlan, Signature], int_: str
+    bodies: Mapping[GroupPlan, Body], signatures: Mapping[GroupPlan, Signature], int_: IndexType
 ) -> list[Shared]:
     """The functions that enough groups have in common, in order of first use; `bodies` are the
     statements of each group."""
@@ -123,7 +123,7 @@ def _functions(
     bodies: Mapping[GroupPlan, Body],
     numbers: Mapping[GroupPlan, list[str]],
     signature: Signature,
-    int_: str,
+    int_: IndexType,
 ) -> list[Shared]:
     """One function for groups that differ in the constants of addresses alone."""
     columns = list(zip(*(numbers[group] for group in groups), strict=True))
@@ -137,7 +137,7 @@ def _functions(
         return names.get(next(counter), text)
 
     body = [readdressed(one, named) for one in bodies[groups[0]]]
-    parameters = [*signature.parameters(int_), *((f"const {int_}", n) for n in names.values())]
+    parameters = [*signature.parameters(int_), *((int_, n) for n in names.values())]
     function = Function("", tuple(parameters), tuple(body))
     return [Shared(function, {g: tuple(Number(numbers[g][i]) for i in places) for g in groups})]
 
@@ -153,6 +153,6 @@ def _frame(body: Body) -> tuple[str, list[str]]:
     return text([readdressed(one, taken) for one in body]), numbers
 
 
-def _types(buffers: Sequence[tuple[Op, str]]) -> Iterator[tuple[int, str]]:
-    """The C types of what the buffers hold, numbered."""
-    return enumerate(c_type(op.dtype).storage for op, _ in buffers)
+def _types(buffers: Sequence[tuple[Op, str]]) -> Iterator[tuple[int, Scalar | Record]]:
+    """The types of what the buffers hold, numbered."""
+    return enumerate(stored(op.dtype) for op, _ in buffers)

@@ -15,7 +15,9 @@ from fusionstitch.codegen.ir.expressions import (
     behind,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsics import ANNOUNCE
 from fusionstitch.codegen.ir.statements import Array, Assign, Call, If, Let, unrolled
+from fusionstitch.codegen.ir.types import VectorOf, stored
 from fusionstitch.codegen.lower.rows import RowLoop
 from fusionstitch.codegen.lower.sweeps import Loaded, Sweeps
 from fusionstitch.codegen.places.index import (
@@ -26,7 +28,6 @@ from fusionstitch.codegen.places.index import (
     substituted,
     variable,
 )
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import ITEM_BYTES
 
 #: Bytes of a line of memory.
@@ -110,13 +111,13 @@ def _announce(sweeps: Sweeps, inputs: Sequence[Loaded], row: Index, at: Index) -
     def announce(_step: Expr | None) -> None:
         for held in inputs:
             base = substituted(held.base, dict.fromkeys(row.variables, at))
-            sweeps.writer.add(Call("fs_announce", (behind(Name(held.name), base),)))
+            sweeps.writer.add(Call(ANNOUNCE, (), (behind(Name(held.name), base),)))
 
     sweeps.run(announce)
 
 
 def _declare_vectors(sweeps: Sweeps, held: Loaded, array: str) -> None:
-    kind = f"fs_loaded<{c_type(held.held.op.dtype).storage}, {sweeps.width}>"
+    kind = VectorOf(stored(held.held.op.dtype), sweeps.width, loaded=True)
     sweeps.writer.add(Array(kind, array, sweeps.walk.vectors))
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, apply
+from fusionstitch.codegen.ir.expressions import Cast, Expr, Integer, Name
+from fusionstitch.codegen.ir.types import IndexType, computed
 from fusionstitch.codegen.places.index import Index
 from fusionstitch.codegen.places.maps import Indices
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 #: A value, and the depth of the block from which on it is known.
@@ -68,12 +68,12 @@ class Known:
 
     writer: Writer
     label: Callable[[Op], str]
-    int_: str
+    int_: IndexType
 
     def keep(self, op: Op, index: Indices, value: Expr, depth: int) -> Placed:
         """Names a value of `op`, which is known from `depth` on."""
         name = self.writer.name(self.label(op))
-        self.writer.let(c_type(op.dtype).compute, name, value, depth)
+        self.writer.let(computed(op.dtype), name, value, depth)
         self.writer.chain[depth].memo[op.id, index] = Name(name)
         return Name(name), depth
 
@@ -90,7 +90,7 @@ class Known:
         counts: Index | None = op.attrs.get("counts")
         if counts is None:
             return None
-        return apply(c_type(op.dtype).compute, Integer(counts)), self.depth_of((counts,))
+        return Cast(computed(op.dtype), Integer(counts)), self.depth_of((counts,))
 
     def depth_of(self, index: Indices) -> int:
         """The depth from which on an index is known."""

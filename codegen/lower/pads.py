@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, apply, infix, number
+from fusionstitch.codegen.ir.intrinsics import CLAMP
 from fusionstitch.codegen.loops.stages import inlined_reads
 from fusionstitch.codegen.lower.known import Known, Sources
 from fusionstitch.codegen.places.index import Index, variable
@@ -87,7 +88,7 @@ class Nearest:
             assert isinstance(known[0], Name)
             return variable(known[0].name, high - low + 1) + low
         ends = number(low), number(high)
-        value: Expr = apply(f"fs_clamp<{self.known.int_}>", ends[0], Integer(index), ends[1])
+        value: Expr = apply(CLAMP, ends[0], Integer(index), ends[1], template=(self.known.int_,))
         value = infix("-", value, low) if low else value
         name = self.known.integer(key, "inside", value, self.known.depth_of((index,)))
         return variable(name, high - low + 1) + low

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from fusionstitch.codegen.ir.expressions import Element, Name, Number
 from fusionstitch.codegen.ir.statements import Fill, Group, Table, unrolled
+from fusionstitch.codegen.ir.types import PointerTo, Record, Scalar, Type, stored
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.repeats import FEWEST, Repeat, repeat_of, runs
 from fusionstitch.codegen.lower.strategies import Elements
 from fusionstitch.codegen.lower.sums import zero_of
 from fusionstitch.codegen.lower.tile_parts import Parts
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 
@@ -53,7 +53,7 @@ def _as_loop(rows: TileRows, dots: Sequence[Stage], bodies: Sequence[Group]) -> 
     loaded = [op for dot in dots for op, _ in dot.loads]
     computed = [stage.op for dot in dots for stage, _ in dot.reads]
     buffer = rows.access.memory.buffer
-    types = {buffer(op): c_type(op.dtype).storage for op in (*loaded, *computed)}
+    types = {buffer(op): stored(op.dtype) for op in (*loaded, *computed)}
     items = rows.writer.block.items
     if [id(one) for one in items[-len(bodies) :]] != [id(body) for body in bodies]:
         return
@@ -66,12 +66,16 @@ def _as_loop(rows: TileRows, dots: Sequence[Stage], bodies: Sequence[Group]) -> 
             _loop_over(rows, repeat, types, end - first)
 
 
-def _loop_over(rows: TileRows, repeat: Repeat, types: Mapping[str, str], count: int) -> None:
+def _loop_over(
+    rows: TileRows, repeat: Repeat, types: Mapping[str, Scalar | Record], count: int
+) -> None:
     """The loop over the buffers of statements that repeat."""
     writer = rows.writer
     term = writer.name("term")
-    tables: dict[str, tuple[str, str]] = {}
-    kinds = {name: f"const {types[name]}*" for name in repeat.buffers}
+    tables: dict[str, tuple[Type, str]] = {}
+    kinds: dict[str, Type] = {
+        name: PointerTo(types[name], constant=True) for name in repeat.buffers
+    }
     kinds |= dict.fromkeys(repeat.places, rows.int)
     for name, values in (*repeat.buffers.items(), *repeat.places.items()):
         tables[name] = kinds[name], writer.name(f"{name}_terms")

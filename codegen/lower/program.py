@@ -8,6 +8,8 @@ from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.passes import PASSES
 from fusionstitch.codegen.ir.printer import function, lines
+from fusionstitch.codegen.ir.spelling import type_text
+from fusionstitch.codegen.ir.types import INT, LONG, PointerTo, computed, stored
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.context import Context, Memory
@@ -19,7 +21,6 @@ from fusionstitch.codegen.rewrite.monoids import functors
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import only_element
@@ -52,14 +53,14 @@ def lower_kernel(
         alone = f"{op.name or op.opcode}_scratch"
         name = writer.name(alone if len(own.ops) == 1 else "scratch")
         scratch |= dict.fromkeys((op.id for op in own.ops), name)
-        kind = c_type(op.dtype)
-        buffers.append(Buffer(name, kind.storage, own.bytes // kind.bytes, Space.SCRATCH))
+        kind = stored(op.dtype)
+        buffers.append(Buffer(name, kind, own.bytes // kind.bytes, Space.SCRATCH))
     # they lie outside of the kernel, beside all that headers declare
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
     buffers += [buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
     owned = read_by_owners(graph, shared)
     memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, owned=owned)
-    int_ = "long long" if is_wide(graph) else "int"
+    int_ = LONG if is_wide(graph) else INT
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()
     return Lowered(
@@ -138,17 +139,16 @@ def translation_unit(
 
 def buffer_of(op: Op, name: str, space: Space, overwritten: bool = False) -> Buffer:
     """The buffer that holds a value in memory."""
-    kind = c_type(op.dtype)
     # a table holds what is computed with
-    element = kind.compute if space is Space.TABLE else kind.storage
+    element = computed(op.dtype) if space is Space.TABLE else stored(op.dtype)
     return Buffer(name, element, op.shape.size, space, overwritten)
 
 
 def _parameter(buffer: Buffer) -> str:
     if buffer.space is not Space.INPUT:
-        return f"{buffer.kind}* {buffer.name}"
+        return f"{type_text(PointerTo(buffer.type))} {buffer.name}"
     alone = "" if buffer.overwritten else "__restrict__ "
-    return f"const {buffer.kind}* {alone}{buffer.name}"
+    return f"{type_text(PointerTo(buffer.type, constant=True))} {alone}{buffer.name}"
 
 
 def _cluster(lowered: Lowered) -> str:
@@ -163,7 +163,7 @@ def is_table(op: Op) -> bool:
 
 def _table(op: Op, name: str) -> str:
     values = ", ".join(literal(v, op.dtype) for v in op.attrs["value"].flat)
-    compute = c_type(op.dtype).compute
+    compute = type_text(computed(op.dtype))
     return f"static __device__ constexpr {compute} {name}[{op.shape.size}] = {{{values}}};\n"
 
 

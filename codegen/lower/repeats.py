@@ -13,6 +13,7 @@ from fusionstitch.codegen.ir.addresses import readdressed
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.renaming import renamed
 from fusionstitch.codegen.ir.statements import Group
+from fusionstitch.codegen.ir.types import Type
 
 #: Repetitions from which on a loop stands for them.
 FEWEST = 4
@@ -50,9 +51,9 @@ class _Read:
         return "0"
 
 
-def repeat_of(bodies: Sequence[Group], types: Mapping[str, str]) -> Repeat | None:
+def repeat_of(bodies: Sequence[Group], types: Mapping[str, Type]) -> Repeat | None:
     """`bodies` as one, if they differ only in buffers, constants inside addresses and names of
-    their own. `types` holds the C types of all buffers."""
+    their own. `types` holds the types of all buffers."""
     read = list(map(_Read, bodies))
     if len({one.frame for one in read}) > 1:
         return None
@@ -73,7 +74,7 @@ def repeat_of(bodies: Sequence[Group], types: Mapping[str, str]) -> Repeat | Non
     return Repeat(body, buffers, {name: column for column, name in places.items()})
 
 
-def runs(bodies: Sequence[Group], types: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+def runs(bodies: Sequence[Group], types: Mapping[str, Type]) -> Iterator[tuple[int, int]]:
     """The longest stretches (first, end) of neighbouring bodies that `repeat_of` makes one of."""
     first = 0
     while first < len(bodies):
@@ -84,9 +85,9 @@ def runs(bodies: Sequence[Group], types: Mapping[str, str]) -> Iterator[tuple[in
         first = end
 
 
-def _all_buffers(names: Sequence[str], types: Mapping[str, str]) -> bool:
+def _all_buffers(names: Sequence[str], types: Mapping[str, Type]) -> bool:
     return len({types.get(name) for name in names}) == 1 and names[0] in types
 
 
-def _all_local(names: Sequence[str], types: Mapping[str, str]) -> bool:
+def _all_local(names: Sequence[str], types: Mapping[str, Type]) -> bool:
     return all(name not in types for name in names)

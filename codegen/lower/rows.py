@@ -15,6 +15,7 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.statements import For, Frame, If, Let
+from fusionstitch.codegen.ir.types import IndexType
 from fusionstitch.codegen.lower.access import Access
 from fusionstitch.codegen.schedule.schedule import Teams
 
@@ -40,7 +41,7 @@ def row_loop(
     limit: Expr,
     teams: Teams,
     block: int,
-    int_: str,
+    int_: IndexType,
     thread: Expr = THREAD,
     together: bool = False,
 ) -> RowLoop:
@@ -117,7 +118,7 @@ def row_limit(access: Access, width: int) -> Expr:
     left = access.points
     if group.tiles > 1:
         left = infix("-", left, infix("*", Name(access.tile), group.points))
-    count: Expr = least("", group.points, left)
+    count: Expr = least(None, group.points, left)
     scale = rows // group.points
     count = infix("*", count, scale) if scale > 1 else count
     count = infix("/", count, width) if width > 1 else count

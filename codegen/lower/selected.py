@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.expressions import Address, Choice, Expr, Integer, Name, infix
+from fusionstitch.codegen.ir.types import PointerTo, stored
 from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
 from fusionstitch.codegen.places.index import (
@@ -16,7 +17,6 @@ from fusionstitch.codegen.places.index import (
     variable,
 )
 from fusionstitch.codegen.places.maps import Guard, Indices, in_range, is_branching, reads
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -80,7 +80,7 @@ class Selection:
             assert isinstance(known[0], Name)
             return known[0].name
         name = self.known.writer.name(f"{self.known.label(op)}_from")
-        self.known.writer.let(f"const {c_type(op.dtype).storage}*", name, choice, depth)
+        self.known.writer.let(PointerTo(stored(op.dtype), constant=True), name, choice, depth)
         self.known.writer.chain[depth].memo[choice] = Name(name)
         return name
 

@@ -13,7 +13,9 @@ from fusionstitch.codegen.dots.masks import Mask, bounded, find_mask, nil_terms
 from fusionstitch.codegen.dots.online import VANISHING, Degree, Running, degree
 from fusionstitch.codegen.dots.streams import passes, running_in
 from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, Number, apply, element, infix
+from fusionstitch.codegen.ir.intrinsics import ALL_LANES, APPROXIMATE_EXP, EXP, JOIN, REDUCE_LANES
 from fusionstitch.codegen.ir.statements import Assign, Let, Skip
+from fusionstitch.codegen.ir.types import BOOL, FLOAT, computed
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.column_blocks import ColumnBlocks
@@ -27,7 +29,6 @@ from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.schedule.tiled_walks import swept
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment
-from fusionstitch.codegen.text.types import c_type
 
 
 def lower_stream(rows: TileRows) -> None:
@@ -120,7 +121,7 @@ class Stream:
         self.rows.writer.note("// nothing to add where a mask leaves them all out")
         name = self.rows.writer.name("left_out")
         outside = infix("<", Integer(bounded(margin, inside)), 0)
-        self.rows.writer.add(Let("bool", name, outside, changes=True))
+        self.rows.writer.add(Let(BOOL, name, outside, changes=True))
         for constant, (op, at) in conditions:
             used = {v for i in at for v in i.variables}
             loops = [i for i in (self.rows.step, self.rows.pair) if used & i.variables]
@@ -132,7 +133,7 @@ class Stream:
                 difference = infix("-", number, self.rows.values.value(op, at))
                 nil = infix("<=", difference, Number(literal(VANISHING, "f32")))
                 self.rows.writer.add(Assign(Name(name), infix("&&", Name(name), nil)))
-        vote = apply("__all_sync", Number("0xffffffffu"), Name(name))
+        vote = apply(ALL_LANES, Number("0xffffffffu"), Name(name))
         self.rows.writer.add(Skip(vote, likely=outside))
 
     def _margin(self, stage: Stage) -> Index | None:
@@ -207,12 +208,13 @@ class Stream:
             for stage, now in self.now.items():
                 key, so_far = (stage.op, self.rows.digits.index(stage)), element(now, self.rows.row)
                 name = writer.name(f"{self.rows.label(stage.op)}_before")
-                writer.let(c_type(stage.op.dtype).compute, name, so_far)
+                writer.let(computed(stage.op.dtype), name, so_far)
                 functor = functor_of(stage)
-                lanes = f"fs_reduce_lanes<{self.rows.tile.lanes}, {functor}>"
-                joined: Expr = apply(lanes, element(totals[stage], self.rows.row))
+                own = element(totals[stage], self.rows.row)
+                joined: Expr = apply(REDUCE_LANES, own, template=(self.rows.tile.lanes, functor))
                 joined = self.rows.values.finished(stage.op, joined)
-                writer.add(Assign(so_far, apply(f"{functor}::apply", self._bound(stage), joined)))
+                both = apply(JOIN, self._bound(stage), joined, template=(functor,))
+                writer.add(Assign(so_far, both))
                 before[key], after[key] = Name(name), so_far
             by_scale: dict[tuple[tuple[Key, float], ...], list[Stage]] = {}
             for stage, scale in scales.items():
@@ -220,9 +222,9 @@ class Stream:
             for by, stages in by_scale.items():
                 terms = [self._grown(key, c, before, after) for key, c in by]
                 factor = writer.name("rescale")
-                function = "fs_approximate_exp" if self.rows.values.approximate else "expf"
+                function = APPROXIMATE_EXP if self.rows.values.approximate else EXP
                 grown = terms[0] if len(terms) == 1 else infix("+", *terms)
-                writer.let("float", factor, apply(function, grown))
+                writer.let(FLOAT, factor, apply(function, grown))
                 for stage in stages:
                     self._multiply_sums(stage, factor, totals, results)
 

@@ -17,6 +17,15 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
+from fusionstitch.codegen.ir.intrinsic import WARP
+from fusionstitch.codegen.ir.intrinsics import (
+    JOIN,
+    REDUCE_BLOCK,
+    REDUCE_CLUSTER,
+    REDUCE_LANES,
+    REDUCE_STRIDED,
+    REDUCE_TEAM,
+)
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -26,6 +35,7 @@ from fusionstitch.codegen.ir.statements import (
     Let,
     unrolled,
 )
+from fusionstitch.codegen.ir.types import INT, Record, Scalar, computed
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
@@ -33,7 +43,6 @@ from fusionstitch.codegen.lower.sums import functor_of, start_of
 from fusionstitch.codegen.places.index import Index, renamed, render, variable
 from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.walk import UNIT, Held
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 Key = tuple[Op, Indices]
@@ -80,7 +89,7 @@ class Sweeps:
         """Names the thread's place in its team, once."""
         if lane and not self.lane:
             self.lane = self.writer.name("lane")
-            self.writer.let("int", self.lane, lane)
+            self.writer.let(INT, self.lane, lane)
             self.first = infix("==", Name(self.lane), 0)
 
     def level(self, level: int) -> None:
@@ -154,7 +163,7 @@ class Sweeps:
         for one in self.walk.kept:
             name = self.writer.name(f"{self.label(one.op)}_row")
             size = self.walk.vectors * self.width
-            self.writer.add(Array(c_type(one.op.dtype).compute, name, size))
+            self.writer.add(Array(computed(one.op.dtype), name, size))
             at = tuple(renamed(i, self.names) for i in one.at)
             self.kept[one.op, at] = name, one.level
 
@@ -201,7 +210,7 @@ class Sweeps:
                 if stage.op.opcode == "dot":
                     self.writer.add(Assign(total, term, "+"))
                     continue
-                joined: Expr = apply(f"{functor_of(stage)}::apply", total, term)
+                joined: Expr = apply(JOIN, total, term, template=(functor_of(stage),))
                 if stage in self.carried and self.live:  # a repeated row counts once
                     joined = Choice(((self.live, joined),), total)
                 self.writer.add(Assign(total, joined))
@@ -212,30 +221,31 @@ class Sweeps:
 
     def _join_warps(self, totals: dict[Stage, str]) -> None:
         """Joins the partial results of a team's warps, those of a level at once."""
-        first, functors = next(iter(totals)), ", ".join(map(functor_of, totals))
         threads = self.plan.teams.threads
-        join = f"fs_reduce_block<{threads // 32}"
+        join = REDUCE_BLOCK
+        sizes: tuple[int, ...] = (threads // WARP,)
         if self.cluster > 1:
-            join = f"fs_reduce_cluster<{self.block // 32}, {self.cluster}"
+            join, sizes = REDUCE_CLUSTER, (self.block // WARP, self.cluster)
         elif threads < self.block:
-            join = f"fs_reduce_team<{threads // 32}"
-        room, values = Name(self.access.rooms[first]), map(Name, totals.values())
-        self.writer.add(Call(f"{join}, {functors}>", (room, *values)))
+            join = REDUCE_TEAM
+        scratch = Name(self.access.rooms[next(iter(totals))])
+        arguments = (scratch, *map(Name, totals.values()))
+        self.writer.add(Call(join, (*sizes, *map(functor_of, totals)), arguments))
 
     def _finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""
         teams, op = self.plan.teams, stage.op
         total: Expr = Name(partial)
         if teams.columns:
-            call = f"fs_reduce_strided<{teams.columns}, {functor_of(stage)}>"
-            total = apply(call, total, Name(self.access.rooms[stage]))
-        elif 1 < teams.threads <= 32:
-            total = apply(f"fs_reduce_lanes<{teams.threads}, {functor_of(stage)}>", total)
+            scratch, given = Name(self.access.rooms[stage]), (teams.columns, functor_of(stage))
+            total = apply(REDUCE_STRIDED, total, scratch, template=given)
+        elif 1 < teams.threads <= WARP:
+            total = apply(REDUCE_LANES, total, template=(teams.threads, functor_of(stage)))
         result = self.values.finished(op, total)
         name = self.writer.name(self.label(op))
         self.writer.let(self.compute(stage), name, result)
         self.writer.block.memo[op.id, self.digits.index(stage)] = Name(name)
         self.access.store(stage, Name(name), [self.first, self.live])
 
-    def compute(self, stage: Stage) -> str:
-        return c_type(stage.op.dtype).compute
+    def compute(self, stage: Stage) -> Scalar | Record:
+        return computed(stage.op.dtype)

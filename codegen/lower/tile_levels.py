@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import Kind
 from fusionstitch.codegen.ir.expressions import Expr, apply, element
+from fusionstitch.codegen.ir.intrinsics import JOIN, REDUCE_LANES
 from fusionstitch.codegen.ir.statements import Assign
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
 from fusionstitch.codegen.loops.nests import Place
@@ -200,7 +201,7 @@ class Levels:
         if stage.op.opcode == "dot":
             self.rows.writer.add(Assign(total, term, "+"))
         else:
-            joined = apply(f"{functor_of(stage)}::apply", total, term)
+            joined = apply(JOIN, total, term, template=(functor_of(stage),))
             self.rows.writer.add(Assign(total, joined))
 
     def finish_row(self, stage: Stage, partial: str) -> None:
@@ -212,7 +213,7 @@ class Levels:
             own: Expr = element(name, rows.row)
             total: Expr = element(partial, rows.row)
             if lanes > 1:
-                total = apply(f"fs_reduce_lanes<{lanes}, {functor_of(stage)}>", total)
+                total = apply(REDUCE_LANES, total, template=(lanes, functor_of(stage)))
             rows.writer.add(Assign(own, rows.values.finished(op, total)))
             rows.access.store(stage, own, rows.conditions())
         rows.row_arrays[op, index] = name

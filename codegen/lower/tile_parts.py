@@ -15,7 +15,9 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     least,
 )
+from fusionstitch.codegen.ir.intrinsics import JOIN_PARTS
 from fusionstitch.codegen.ir.statements import Call
+from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.tile_rows import TileRows
 from fusionstitch.codegen.places.index import Index, linearize, render, variable
@@ -50,8 +52,8 @@ class Parts:
         own = -(-size // (tile.unit * tile.shares)) * tile.unit
         array = rows.array(op, "_own", own)
         threads = rows.block // tile.shares
-        function = f"fs_join_parts<{threads}, {tile.shares}, {tile.unit}>"
-        rows.writer.add(Call(function, (Name(name), Name(array), Name(rows.access.rooms[dot]))))
+        arguments = Name(name), Name(array), Name(rows.access.rooms[dot])
+        rows.writer.add(Call(JOIN_PARTS, (threads, tile.shares, tile.unit), arguments))
         self.joined.append((op, dot, array))
         return array, own
 
@@ -66,7 +68,7 @@ class Parts:
             unit = variable(rows.writer.name("unit"), units)
             if units > 1:  # a variable of one value is its number
                 name = rows.writer.declare(render(unit))
-                rows.writer.let("int", name, least("int", Integer(rows.share), units - 1))
+                rows.writer.let(INT, name, least(INT, Integer(rows.share), units - 1))
         near = self._bind_unit(unit)
         rows.bind_row()
         rows.digits.bind_column(rows.column_place())

@@ -24,13 +24,13 @@ from fusionstitch.codegen.ir.expressions import (
     least,
 )
 from fusionstitch.codegen.ir.statements import ALL, Array, Fill, If, Let, unrolled
+from fusionstitch.codegen.ir.types import INT, computed
 from fusionstitch.codegen.ir.walk import mentions
 from fusionstitch.codegen.loops.nests import result_axes
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.places.index import Index, render, variable
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 #: What an array holds that is declared without values.
@@ -87,7 +87,7 @@ class TileRows:
         threads = self.block // shares
         thread, share = self.writer.name("thread"), self.writer.name("share")
         for name, operator in ((thread, "%"), (share, "/")):
-            self.writer.let("int", name, infix(operator, THREAD, threads))
+            self.writer.let(INT, name, infix(operator, THREAD, threads))
             self.writer.declare(name)
         self.share = variable(share, shares)
         return Name(thread), threads
@@ -98,12 +98,12 @@ class TileRows:
             return
         lanes, tensor = self.tile.lanes, self.tile.tensor
         self.lane = self.writer.declare(self.writer.name("lane"))
-        self.writer.let("int", self.lane, infix("%", lane, lanes) if tensor else lane)
+        self.writer.let(INT, self.lane, infix("%", lane, lanes) if tensor else lane)
         self.first = infix("==", Name(self.lane), 0)
         self.member = variable(self.lane, lanes)
         if tensor:
             name = self.writer.declare(self.writer.name("group"))
-            self.writer.let("int", name, infix("/", lane, lanes))
+            self.writer.let(INT, name, infix("/", lane, lanes))
             self.four = variable(name, TENSOR_GROUPS)
 
     def bind_tile(self, unit: Index, limit: Expr) -> None:
@@ -118,8 +118,8 @@ class TileRows:
         if tile.steps == 1 and self.column.terms:
             beyond = tile.lanes > self.plan.inner
             own = Name(self.lane)
-            column = least("int", own, self.plan.inner - 1) if beyond else own
-            self.writer.let("int", render(self.column), column)
+            column = least(INT, own, self.plan.inner - 1) if beyond else own
+            self.writer.let(INT, render(self.column), column)
             self.writer.declare(render(self.column))
 
     def row_place(self) -> Index:
@@ -188,7 +188,7 @@ class TileRows:
             yield result
             return
         name = self.writer.declare(self.writer.name("result"))
-        self.writer.let("int", name, Integer(result))
+        self.writer.let(INT, name, Integer(result))
         with self.guarded(infix("<", Name(name), size)):
             yield variable(name, size)
 
@@ -204,8 +204,8 @@ class TileRows:
         if tile.steps > 1:
             place: Expr = Integer(self.column_place())
             if beyond and not guarded:
-                guard, place = None, least("int", place, inner - 1)
-            self.writer.let("int", name, place)
+                guard, place = None, least(INT, place, inner - 1)
+            self.writer.let(INT, name, place)
             self.writer.declare(name)
         self.digits.bind_column(self.column)
         with self.guarded(guard):
@@ -239,7 +239,7 @@ class TileRows:
         """Declares an array of `size` values, all `start` if that is given."""
         name = self.writer.name(f"{self.label(op)}{ending}")
         filled = start in ZEROS
-        self.writer.add(Array(c_type(op.dtype).compute, name, size, zero=filled))
+        self.writer.add(Array(computed(op.dtype), name, size, zero=filled))
         if start and not filled:
             self.writer.add(Fill(name, size, start))
         return name

@@ -16,6 +16,7 @@ import numpy as np
 
 from fusionstitch.codegen.ir.expressions import (
     Arithmetic,
+    Cast,
     Choice,
     Expr,
     Integer,
@@ -26,7 +27,18 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import (
+    CLAMP,
+    JOIN,
+    MAXIMUM,
+    MINIMUM,
+    ROTATE_LEFT,
+    ROUND,
+    ROUND_BF16,
+    ROUND_F16,
+)
 from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
+from fusionstitch.codegen.ir.types import computed, stored
 from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Placed, Sources
@@ -41,8 +53,7 @@ from fusionstitch.codegen.places.index import (
 from fusionstitch.codegen.places.maps import Guard, Indices, in_range, is_branching, reads
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
-from fusionstitch.codegen.text.expressions import keeps_value, literal, rotation, rounder
-from fusionstitch.codegen.text.types import c_type
+from fusionstitch.codegen.text.expressions import is_rounded, keeps_value, literal, rotation
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import UNSIGNED, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
@@ -160,8 +171,8 @@ class Values:
             return self._constant(op, index)
         if op.opcode == "iota":
             position = index[op.attrs["dimension"]]
-            compute = c_type(op.dtype).compute
-            return apply(compute, Integer(position)), self.known.depth_of((position,))
+            compute = computed(op.dtype)
+            return Cast(compute, Integer(position)), self.known.depth_of((position,))
         if is_branching(op):
             return (yield from self._branches(op, index))
         kind = kind_of(op.opcode)
@@ -175,7 +186,7 @@ class Values:
         rotated = rotation(op)
         if rotated and all(self.sources.stored(o, index) is None for o in op.operands):
             value, depth = yield rotated[0], index
-            rotation_of = apply("fs_rotate_left", value, number(rotated[1]))
+            rotation_of = apply(ROTATE_LEFT, value, number(rotated[1]))
             return self.known.keep(op, index, rotation_of, depth)
         args: list[Placed] = []
         for read in reads(op, index):
@@ -204,9 +215,9 @@ class Values:
         terms = [value for value, _ in placed]
         if op.opcode == "reduce":
             return terms[0], depth
-        compute = c_type(op.dtype).compute
+        compute = computed(op.dtype)
         casts = [
-            t if c_type(o.dtype).compute == compute else apply(compute, t)
+            t if computed(o.dtype) == compute else Cast(compute, t)
             for t, o in zip(terms, op.operands, strict=True)
         ]
         return infix("*", *casts), depth
@@ -217,9 +228,8 @@ class Values:
             return total
         init = self._init(op)
         if init:
-            total = apply(f"{joins(op)[1]}::apply", init[0], total)
-        function = rounder(op, self.numerics)
-        return apply(function, total) if function else total
+            total = apply(JOIN, init[0], total, template=(joins(op)[1],))
+        return _rounded(total, op.dtype) if is_rounded(op, self.numerics) else total
 
     def _init(self, op: Op) -> Placed | None:
         """What a reduction starts from, if its terms alone do not give its result."""
@@ -255,7 +265,7 @@ class Values:
             return (yield from self._padded(op, index, alternatives[0].guards, inside))
         writer = self.writer
         name = writer.name(self.known.label(op))
-        writer.add(Array(c_type(op.dtype).compute, name))
+        writer.add(Array(computed(op.dtype), name))
         with writer.nested(Group()):  # what a branch hoists comes before all of them
             left = 1.0
             for read in alternatives:
@@ -300,11 +310,17 @@ class Values:
                 terms.insert(0, Number(start))
             total = terms[0]
             for term in terms[1:]:
-                total = apply(f"{functor}::apply", total, term)
+                total = apply(JOIN, total, term, template=(functor,))
         if init := self._init(op):
             placed.append(init)
         depth = max(d for _, d in placed)
         return self.known.keep(op, index, self.finished(op, total), depth)
+
+
+def _rounded(value: Expr, dtype: str) -> Expr:
+    """A float that is computed, as one of a type with fewer bits."""
+    own = {"bf16": ROUND_BF16, "f16": ROUND_F16}.get(dtype)
+    return apply(own, value) if own else apply(ROUND, value, template=(stored(dtype),))
 
 
 def clamped(value: Expr, dtype: str, last: int) -> Expr:
@@ -313,7 +329,7 @@ def clamped(value: Expr, dtype: str, last: int) -> Expr:
     fits = last < np.iinfo(NUMPY_DTYPES[dtype]).max
     high = Number(literal(last, dtype)) if fits else None
     if low and high:
-        return apply("fs_clamp", low, value, high)
+        return apply(CLAMP, low, value, high)
     if low:
-        return apply("fs_max", value, low)
-    return apply("fs_min", value, high) if high else value
+        return apply(MAXIMUM, value, low)
+    return apply(MINIMUM, value, high) if high else value

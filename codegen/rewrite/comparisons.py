@@ -46,6 +46,13 @@ def _matched(left: Op, right: Op) -> set[Op]:
     return from_left | from_right if any(_is_given(*side, left) for side in sides) else set()
 
 
+def meets_others(op: Op) -> bool:
+    """Whether an op compares numbers with fewer ones of an input: with extrema of them, perhaps."""
+    if op.opcode != "compare":
+        return False
+    return any(_is_given(*picked(side), op) for side in op.operands)
+
+
 def _is_given(of: set[Op], passed: set[Op], to: Op) -> bool:
     """Whether numbers are an input's, and each stands for several of what they are compared to."""
     given = any(op.opcode == "parameter" for op in of)

@@ -9,7 +9,8 @@ leave the kernel: gradients of them are comparisons in another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from fusionstitch.codegen.rewrite.monoids import Monoid
 from fusionstitch.codegen.rewrite.region import marked, rewrite
@@ -27,19 +28,31 @@ def keep_roundings(graph: Graph, becomes: Mapping[int, Sequence[Op]] | None = No
     which ops they have the values."""
     if not any(map(is_excessive, graph)):
         return graph
-    carried = becomes or {}
-    found: set[Op] = set()
-    wanted = [x for op in graph if _decides(op) for x in op.operands]
-    wanted += _extrema(graph)
+    found = made_of([*decisions(graph), *extrema(graph)], becomes or {})
+    rounded = {op.id for op in found if gives_excess(op)}
+    return rewrite(graph, lambda op: [marked(op, "rounded")] if op.id in rounded else None)
+
+
+def made_of(
+    ops: Iterable[Op], becomes: Mapping[int, Sequence[Op]] = MappingProxyType({})
+) -> set[Op]:
+    """The floats that ops are computed from, themselves included; `becomes` as above."""
+    found, wanted = set[Op](), list(ops)
     while wanted:
         op = wanted.pop()
         if op not in found and has_floats(op):
             found.add(op)
             wanted += op.operands
             if op.opcode == "parameter":
-                wanted += carried.get(op.attrs["index"], ())
-    rounded = {op.id for op in found if kind_of(op.opcode) in _COMPUTED and _rounds(op)}
-    return rewrite(graph, lambda op: [marked(op, "rounded")] if op.id in rounded else None)
+                wanted += becomes.get(op.attrs["index"], ())
+    return found
+
+
+def decisions(graph: Graph) -> Iterator[Op]:
+    """What something is decided by."""
+    for op in graph:
+        if _decides(op):
+            yield from op.operands
 
 
 def _decides(op: Op) -> bool:
@@ -47,7 +60,7 @@ def _decides(op: Op) -> bool:
     return steep or is_step(op) or isinstance(op.attrs.get("reducer"), Monoid)
 
 
-def _extrema(graph: Graph) -> Iterator[Op]:
+def extrema(graph: Graph) -> Iterator[Op]:
     """The extrema that leave the kernel."""
     for op in graph.root.operands:
         while op.opcode == "convert" or kind_of(op.opcode) is Kind.MOVEMENT:
@@ -56,6 +69,8 @@ def _extrema(graph: Graph) -> Iterator[Op]:
             yield op
 
 
-def _rounds(op: Op) -> bool:
-    """Whether an op needs rounding though its operands had theirs; bodies of the user's round."""
-    return is_excessive(op) and op.attrs.get("reducer", "add") in ("add", "multiply")
+def gives_excess(op: Op) -> bool:
+    """Whether an op gives more bits than its type has though its operands do not; bodies of the
+    user's round."""
+    computed = kind_of(op.opcode) in _COMPUTED and is_excessive(op)
+    return computed and op.attrs.get("reducer", "add") in ("add", "multiply")

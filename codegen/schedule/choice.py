@@ -22,7 +22,6 @@ from fusionstitch.codegen.schedule.schedule import (
 )
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.work import L2_SHARE
 
 #: A row at least this long is given to the whole block.
 LONG_ROW = 512
@@ -131,7 +130,7 @@ def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
                 op.id
                 for stage in plan.group.stages
                 for op, _ in stage.loads
-                if op.shape.bytes > device.l2_bytes * L2_SHARE
+                if op.shape.bytes > device.l2_bytes * device.warm_share
             }
             again = [latest[i] for i in sorted(large) if i in latest]
             plan.again = bool(again)

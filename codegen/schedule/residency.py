@@ -26,10 +26,6 @@ LEAST_REGISTERS, MOST_BOUNDED = 64, 128
 LARGE_CLOSURE = 96
 #: Threads per SM that a kernel with grid barriers has at least.
 LEAST_RESIDENT = 512
-#: Shared memory that the system takes of each resident block.
-SYSTEM_SHARED = 1024
-#: What a block takes at least for one tile: from its first load to its last store.
-TILE_US = 0.8
 
 
 def made_resident(
@@ -63,7 +59,7 @@ def made_resident(
 
 def _check_room(plan: KernelPlan, per_sm: int, shared_bytes: int, device: Device) -> None:
     """Raises CodegenError where so many blocks do not fit on a multiprocessor."""
-    shared = per_sm * (shared_bytes + SYSTEM_SHARED) > device.shared_per_sm
+    shared = per_sm * (shared_bytes + device.reserved_shared) > device.shared_per_sm
     fits = per_sm <= device.max_blocks_per_sm and per_sm * plan.block <= device.max_threads_per_sm
     if plan.cooperative and not per_sm:
         raise CodegenError("cta_per_sm=any: with a grid barrier all blocks are there at once.")
@@ -87,7 +83,9 @@ def _by_default(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPl
         grid = min(plan.grid, most) if tuning.persistent else plan.grid
         return replace(plan, grid=grid, blocks_per_sm=bounds)
     if shared_bytes:
-        per_sm = max(1, min(per_sm, device.shared_per_sm // (shared_bytes + SYSTEM_SHARED)))
+        per_sm = max(
+            1, min(per_sm, device.shared_per_sm // (shared_bytes + device.reserved_shared))
+        )
     if not tuning.blocks_per_sm:
         fit = blocks_per_sm(device, plan.block, _tile_registers(plan), shared_bytes)
         per_sm = _waiting_per_sm(plan, max(1, min(per_sm, fit)), device)
@@ -104,7 +102,9 @@ def _waiting_per_sm(plan: KernelPlan, most: int, device: Device) -> int:
     def us(per_sm: int) -> float:
         blocks = device.sm_count * per_sm
         rounds = sum(-(-count // blocks) for count in tiles)
-        return rounds * TILE_US + (len(tiles) - 1) * barrier_us(device, min(blocks, max(tiles)))
+        return rounds * device.tile_us + (len(tiles) - 1) * barrier_us(
+            device, min(blocks, max(tiles))
+        )
 
     least = max(1, LEAST_RESIDENT // plan.block)
     choices = [1 << i for i in range(most.bit_length()) if 1 << i >= min(least, most)] or [most]

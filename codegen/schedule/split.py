@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusionstitch.codegen.loops.groups import BUSY_THREADS, LEAST_COLUMNS, MOST_COLUMNS
+from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS
 from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
 from fusionstitch.codegen.rewrite.monoids import Monoid, in_order
 from fusionstitch.codegen.rewrite.region import rewrite
@@ -105,7 +105,7 @@ def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int
     if op.opcode == "dot" and _is_large(op):
         threads, least = DOT_THREADS, LEAST_STEPS
     elif _is_large_sum(op):
-        threads, least = _threads(op), LEAST_PER_PART
+        threads, least = _threads(op, device), LEAST_PER_PART
     else:
         return 1
     size = reduced_size(op)
@@ -114,7 +114,7 @@ def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int
         return rows
     if size < 2 * least:
         return 1
-    wanted = int(device.sm_count * BUSY_THREADS // max(1, op.shape.size * threads) * scale)
+    wanted = int(device.sm_count * device.memory_threads // max(1, op.shape.size * threads) * scale)
     if wanted < 2:
         return 1
     count = 1 << int(math.log2(min(wanted, size // least)))
@@ -159,11 +159,11 @@ def _row_parts(op: Op, device: Device, scale: float, share: float) -> int:
     return next((n for n in range(most, most // 2, -1) if rows % n == 0), most)
 
 
-def _threads(op: Op) -> int:
+def _threads(op: Op, device: Device) -> int:
     """Threads that share an element of a reduction."""
     if is_strided(op):
         return COLUMN_THREADS
-    return min(reduced_size(op) // COLUMN_THREADS, BUSY_THREADS)
+    return min(reduced_size(op) // COLUMN_THREADS, device.memory_threads)
 
 
 def _summed(op: Op) -> tuple[int, ...]:

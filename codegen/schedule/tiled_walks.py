@@ -119,7 +119,7 @@ def _loads_early(group: GroupPlan, nest: NestPlan, tile: Tile) -> bool:
 def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> bool:
     """Whether elements that leave a streamed nest are rounded to 16 bits, or have been."""
     layouts = layouts_of(group.group, nest.nest)
-    if any(layout.element == "float" for layout in layouts.values()):
+    if any(layout.element == "f32" for layout in layouts.values()):
         return False
     stored = (s for s in nest.nest.stages if s in wanted)
     return all(c_type(s.op.dtype).bytes == 2 or nest.nest.place[s] is Place.REDUCE for s in stored)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
-from fusionstitch.codegen.ir.printer import lines
+from fusionstitch.codegen.ir.printer import lines, parameter_text
+from fusionstitch.codegen.ir.spelling import type_text
 from fusionstitch.codegen.snapshots.page import counted, page, table
 
 _SPACES = {
@@ -33,11 +34,11 @@ def _head(kernel: Lowered, name: str, about: str) -> Iterator[str]:
 
 def _buffer(buffer: Buffer) -> tuple[str, str, str]:
     over = ", may be overwritten" if buffer.overwritten else ""
-    return _SPACES[buffer.space], buffer.name, f"{buffer.size} {buffer.kind}{over}"
+    return _SPACES[buffer.space], buffer.name, f"{buffer.size} {type_text(buffer.type)}{over}"
 
 
 def _statements(kernel: Lowered) -> Iterator[str]:
     for function in kernel.functions:
-        parameters = ", ".join(f"{kind} {name}" for kind, name in function.parameters)
+        parameters = ", ".join(map(parameter_text, function.parameters))
         yield from ("", f"function {function.name}({parameters})", *lines(function.body, 1))
     yield from ("", f"kernel {kernel.name}", *lines(kernel.body, 1))

@@ -235,16 +235,15 @@ def supported(op: Op) -> bool:
 
 def settled(text: str, op: Op, numerics: str) -> str:
     """`text`, rounded to the type of `op` where that may not wait."""
-    function = rounder(op, numerics)
-    return f"{function}({text})" if function else text
+    return f"{_ROUNDERS[op.dtype]}({text})" if is_rounded(op, numerics) else text
 
 
-def rounder(op: Op, numerics: str) -> str | None:
-    """The function that rounds floats to the type of `op` where that may not wait: under strict
-    numerics, where something is decided by them (`codegen/rewrite/roundings.py`), and always to
-    floats of one byte, to which nobody converts but for their rounding."""
+def is_rounded(op: Op, numerics: str) -> bool:
+    """Whether floats are rounded to the type of `op` at once: under strict numerics, where
+    something is decided by them (`codegen/rewrite/roundings.py`), and always to floats of one byte,
+    to which nobody converts but for their rounding."""
     now = numerics == "strict" or op.dtype in FLOATS8 or op.attrs.get("rounded", False)
-    return _ROUNDERS.get(op.dtype) if now else None
+    return now and op.dtype in _ROUNDERS
 
 
 def is_excessive(op: Op) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,12 +41,15 @@ C_TYPES: Mapping[str, CType] = {
 }
 
 
-_RECORD = re.compile(r"record<(.*)>")
-
-
 def record(dtypes: Sequence[str]) -> str:
     """The element type of several values that travel together; only kernels have such."""
     return f"record<{','.join(dtypes)}>"
+
+
+def members_of(dtype: str) -> list[str]:
+    """The types of a record's values; none where it is no record."""
+    inside = dtype.removeprefix("record<").removesuffix(">")
+    return inside.split(",") if record([inside]) == dtype else []
 
 
 def c_type(dtype: str) -> CType:
@@ -63,10 +65,9 @@ def c_type(dtype: str) -> CType:
 
 @functools.cache
 def _record_type(dtype: str) -> CType | None:
-    match = _RECORD.fullmatch(dtype)
-    if not match:
+    members = members_of(dtype)
+    if not members:
         return None
-    members = match[1].split(",")
     size = record_bytes([compute_bytes(member) for member in members])
     name = f"fs_record<{', '.join(c_type(member).compute for member in members)}>"
     return CType(name, name, size)

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fusionstitch.codegen.ir.expressions import (
-    Apply,
     Expr,
     Infix,
     Integer,
     Name,
+    Not,
     Number,
-    apply,
 )
 from fusionstitch.codegen.ir.statements import Let
 from fusionstitch.codegen.places.index import Index, constant, substituted, variable
@@ -51,13 +50,13 @@ class Frame:
 
     def resolved(self, expr: Expr) -> Expr | None:
         """A condition, asked before the loop; None for one that iterations change."""
-        if isinstance(expr, (Infix, Apply)):
-            inner = expr.operands if isinstance(expr, Infix) else expr.arguments
-            found = [self.resolved(operand) for operand in inner]
+        if isinstance(expr, Not):
+            condition = self.resolved(expr.condition)
+            return None if condition is None else Not(condition)
+        if isinstance(expr, Infix):
+            found = [self.resolved(operand) for operand in expr.operands]
             known = tuple(operand for operand in found if operand is not None)
-            if len(known) < len(inner) or (isinstance(expr, Apply) and expr.function != "!"):
-                return None
-            return Infix(expr.operator, known) if isinstance(expr, Infix) else apply("!", *known)
+            return Infix(expr.operator, known) if len(known) == len(found) else None
         index = self.index(expr)
         return None if index is None else Integer(index)
 

@@ -180,7 +180,7 @@ def _looped(
 ) -> Looped:
     """A region's loops in a form, and what its kernel does behind the passes."""
     lowered = passed(begun.lowered, watch, left_out)
-    counted = account(count(lowered, UNKNOWN_TRIPS), lowered)
+    counted = account(count(lowered, settings.device, UNKNOWN_TRIPS), lowered)
     rows = form.rows.count if isinstance(form, InRows) else 0
     told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
     facts = KernelFacts(counted, "loop", told)

@@ -15,22 +15,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fusionstitch.codegen.ir.statements import For, Statement, While
+from fusionstitch.codegen.ir.types import Raw, Record, Scalar
 from fusionstitch.codegen.whiles.site_walk import Walk
 
 
 def hold(
     loop: For | While,
-    kinds: Mapping[str, str],
+    types: Mapping[str, Scalar | Record | Raw],
     room: int,
     threads: tuple[int, int],
     named: Callable[[str], str],
 ) -> tuple[list[Statement], For | While]:
     """What comes before a loop of iterations, and the loop.
 
-    `kinds` are C types of elements, by buffer; `room` the registers that a thread has for what it
+    `types` are those of elements, by buffer; `room` the registers that a thread has for what it
     holds; `threads` those of a block, and the blocks of the grid. `named` makes a name of its own.
     """
-    walk = Walk(loop, kinds, threads, named)
+    walk = Walk(loop, types, threads, named)
     walk.once()
     walk.name_sites(room, "held")
     before = walk.loads("what a thread reads of it in every iteration")

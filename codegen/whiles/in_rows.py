@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.types import INT, LONG
 from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.settings import Settings
@@ -46,7 +47,7 @@ class InRows:
 def in_rows(flat: Flat, settings: Settings) -> InRows:
     """Raises CodegenError where one iteration of a row is too much for a thread."""
     flat = let_rows_stop(flat)
-    rows = find_rows(flat, settings.device.sm_count)
+    rows = find_rows(flat, settings.device)
     work = rows.total(flat)
     if work > MOST_WORK:
         raise CodegenError(f"A thread would run {work} instructions of its row an iteration.")
@@ -78,8 +79,8 @@ def _lowered(form: InRows, settings: Settings, in_place: Pairs) -> Lowered:
         *(buffer_of(op, n, Space.OUTPUT) for op, n in zip(roots, outputs, strict=True)),
         *(buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables),
     ]
-    int_ = "long long" if is_wide(graph) else "int"
-    memory = Memory(inputs, outputs, tables)
+    int_ = LONG if is_wide(graph) else INT
+    memory = Memory(inputs, outputs, tables, settings.device.cached_instructions)
     lowering = Lowering(flat, form.rows, memory, settings.options.numerics, int_, writer)
     return Lowered(
         name=graph.name,

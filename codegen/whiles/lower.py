@@ -12,14 +12,14 @@ from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
+    Cast,
     Expr,
     Integer,
     Load,
     Name,
+    Not,
     Number,
     all_of,
-    apply,
-    converted,
     element,
     infix,
     number,
@@ -36,6 +36,7 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     While,
 )
+from fusionstitch.codegen.ir.types import LONG, IndexType, computed
 from fusionstitch.codegen.lower.access import as_computed, as_stored
 from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.values import Values
@@ -48,7 +49,6 @@ from fusionstitch.codegen.places.index import (
 )
 from fusionstitch.codegen.places.maps import Indices, in_range, position
 from fusionstitch.codegen.text.expressions import literal
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, made_of
 from fusionstitch.codegen.whiles.kept import (
     MOST_KEPT,
@@ -69,8 +69,6 @@ MOST_READ_BEFORE = 64
 #: Of a long one only itself is: left to the compiler, a filter of 700 instructions was written out
 #: for all of its 200 iterations, which took 4.6 s and no instruction cache holds.
 UNROLL, SHORT = 4, 128
-#: Instructions that the instruction cache of an SM holds, of 16 bytes each.
-CACHED = 8192
 #: Elements of an array in registers of which an iteration chooses each anew, where it replaces some
 #: at a place that the data decides: registers have no index, and local memory takes as long.
 FEW = 16
@@ -79,11 +77,12 @@ FEW = 16
 @dataclass(frozen=True)
 class Memory:
     """C names of inputs by the number of their parameter, of outputs by that of their root, and of
-    tables of constants by op id."""
+    tables of constants by op id; instructions that the cache of a multiprocessor holds."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
     tables: Mapping[int, str]
+    cached: int
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,9 @@ class _Home:
 class Lowering(Elementwise):
     """Writes the loops of `flat` for the `rows` that its threads deal out."""
 
-    def __init__(self, flat: Flat, rows: Rows, memory: Memory, numerics: str, int_: str, w: Writer):
+    def __init__(
+        self, flat: Flat, rows: Rows, memory: Memory, numerics: str, int_: IndexType, w: Writer
+    ):
         self.flat, self.rows, self.memory, self.writer, self.int = flat, rows, memory, w, int_
         self.values = Values(Known(w, _label, int_), self, numerics, dict(memory.tables))
         self.homes: dict[int, _Home] = {}
@@ -111,7 +112,7 @@ class Lowering(Elementwise):
         """The kernel's statements, for blocks of so many threads."""
         writer, count = self.writer, self.rows.count
         row = writer.name("row")
-        first = infix("*", converted(self.int, BLOCK), block)
+        first = infix("*", Cast(self.int, BLOCK), block)
         guard = If(infix("<", Name(row), count), Let(self.int, row, infix("+", first, THREAD)))
         with writer.nested(guard, pinned=True):
             writer.declare(row)
@@ -149,7 +150,7 @@ class Lowering(Elementwise):
                 self.filled(c)
         frame: For | While = While()
         if count:
-            kind = "long long" if count.trips >= 1 << 31 else self.int
+            kind = LONG if count.trips >= 1 << 31 else self.int
             unroll = self.unroll(loop, count.trips, filled & assigned.keys())
             frame = For(kind, step, number(0), number(count.trips), unroll=unroll)
         if count is None or count.trips:
@@ -180,10 +181,10 @@ class Lowering(Elementwise):
             for c, name in arrays.items():
                 self.homes[c.inside] = _Home(depth, name)
             if chosen is not None:
-                writer.add(Leave(apply("!", chosen)))
+                writer.add(Leave(Not(chosen)))
             if isinstance(frame, While):
                 asked = self.elements(flat.root(loop.condition))
-                done = all_of(apply("!", goes_on) for goes_on in asked)
+                done = all_of(Not(goes_on) for goes_on in asked)
                 assert done is not None
                 writer.add(Leave(done))  # where none of the thread's rows goes on
             for inner in loop.inner:
@@ -207,7 +208,10 @@ class Lowering(Elementwise):
         if filled:
             stored = {flat.root(c.next) for c in filled}
             changing = self.changing(loop)
-            if trips * sum(self.rows.work(op) for op in changing if op not in stored) <= CACHED:
+            if (
+                trips * sum(self.rows.work(op) for op in changing if op not in stored)
+                <= self.memory.cached
+            ):
                 return ALL
         return UNROLL if self.rows.total(flat) <= SHORT else 1
 
@@ -242,7 +246,7 @@ class Lowering(Elementwise):
         values = list(self.elements(first)) if begins else []
         size = math.prod(self.rows.own(op))
         name = self.writer.name(f"{_label(op)}_kept")
-        self.writer.add(Array(c_type(op.dtype).compute, name, size))
+        self.writer.add(Array(computed(op.dtype), name, size))
         for at, value in enumerate(values):
             self.writer.add(Assign(element(name, constant(at)), value))
         return name

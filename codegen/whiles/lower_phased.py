@@ -14,24 +14,25 @@ from fusionstitch.codegen.ir.expressions import (
     Integer,
     Load,
     Name,
+    Not,
     Number,
     all_of,
-    apply,
     infix,
     number,
 )
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     For,
     If,
     Leave,
-    Scope,
     Shared,
     Store,
     Swap,
     While,
 )
+from fusionstitch.codegen.ir.types import BOOL, INT, LONG, Raw, Record, Scalar, stored
 from fusionstitch.codegen.lower.access import as_computed
 from fusionstitch.codegen.lower.context import Context, Memory, Part
 from fusionstitch.codegen.lower.emit import KernelEmitter
@@ -45,7 +46,6 @@ from fusionstitch.codegen.places.maps import Indices, position
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.expressions import literal
-from fusionstitch.codegen.text.types import c_type
 from fusionstitch.codegen.whiles.held import hold
 from fusionstitch.codegen.whiles.meanwhile import load_ahead, store_behind
 from fusionstitch.codegen.whiles.overwrites import Pairs, overwriting, phase_by_phase
@@ -88,7 +88,7 @@ class PhasedLowering:
         self.flat = phased.program.flat
         self.writer = Writer()
         self.writer.name(self.flat.graph.name)
-        self.int = "long long" if is_wide(self.flat.graph) else "int"
+        self.int = LONG if is_wide(self.flat.graph) else INT
         self.barrier = None if phased.alone else Barrier(phased.scope)
         #: the buffers in shared memory that each block of a cluster has
         self.copies: dict[str, int] = {}
@@ -167,10 +167,11 @@ class PhasedLowering:
         reads it and has room, or a cluster, each of whose blocks then has one; else in global
         memory, where no others need one. `shape` says how large it is."""
         name = self.writer.name(f"{label}_scratch")
-        kind, size = c_type(dtype), shape.bytes // c_type(dtype).bytes
+        kind = stored(dtype)
+        size = shape.bytes // kind.bytes
         shared = self.phased.scope is not Scope.GRID
         if shared and self.shared + shape.bytes <= self.room:
-            place = Shared(kind.storage, name, self.shared, size, kind.bytes, changes=True)
+            place = Shared(kind, name, self.shared, size, changes=True)
             self.writer.add(place, depth=0)
             self.shared += -(-shape.bytes // ACCESS_BYTES) * ACCESS_BYTES
             if self.phased.cluster > 1:
@@ -178,7 +179,7 @@ class PhasedLowering:
             return name
         if shared and self.phased.grid > self.phased.together:
             raise CodegenError(f"{label}, {shape}, does not fit into the memory of its block.")
-        self.buffers.append(Buffer(name, kind.storage, size, Space.SCRATCH))
+        self.buffers.append(Buffer(name, kind, size, Space.SCRATCH))
         self.scratch.append(shape)
         return name
 
@@ -203,16 +204,16 @@ class PhasedLowering:
         chosen = None if one.chosen is None else self.asked(one.chosen)
         frame: For | While = While()
         if one.count:
-            kind = "long long" if one.count.trips >= 1 << 31 else self.int
+            kind = LONG if one.count.trips >= 1 << 31 else self.int
             frame = For(kind, one.step, number(0), number(one.count.trips))
         with writer.nested(frame, pinned=True):
             if one.count:
                 writer.declare(one.step)
             if chosen is not None:
-                writer.add(Leave(apply("!", chosen)))
+                writer.add(Leave(Not(chosen)))
             if not one.count:
                 with writer.forgetting():
-                    writer.add(Leave(apply("!", self.scalar(one.condition))))
+                    writer.add(Leave(Not(self.scalar(one.condition))))
             self.pieces(one.body)
             for now, next_ in one.pairs:
                 if next_ not in self.phased.same:
@@ -265,19 +266,21 @@ class PhasedLowering:
         loop = items.pop()
         assert isinstance(loop, (For, While))
         buffers = (*self.buffers, *self.tables)
-        kinds = {b.name: b.kind for b in buffers if not b.overwritten}
-        kinds |= {one.name: one.kind for one in items if isinstance(one, Shared)}
+        types: dict[str, Scalar | Record | Raw] = {
+            b.name: b.type for b in buffers if not b.overwritten
+        }
+        types |= {one.name: one.type for one in items if isinstance(one, Shared)}
         threads = (self.phased.block, self.phased.grid)
-        before, loop = hold(loop, kinds, self.phased.threads.registers, threads, self.writer.name)
+        before, loop = hold(loop, types, self.phased.threads.registers, threads, self.writer.name)
         items += before
         alone, cluster = self.phased.alone, self.phased.scope is Scope.CLUSTER
         if isinstance(loop, For) and (cluster or (alone and self.ahead)):
             inputs = [b.name for b in self.buffers if b.space is Space.INPUT]
-            constant = {name: kinds[name] for name in inputs if name in kinds}
+            constant = {name: types[name] for name in inputs if name in types}
             before, loop = load_ahead(loop, constant, threads, self.writer.name, behind=alone)
             items += before
         if isinstance(loop, For) and cluster:
-            outputs = {b.name: b.kind for b in self.buffers if b.space is Space.OUTPUT}
+            outputs = {b.name: b.type for b in self.buffers if b.space is Space.OUTPUT}
             behind, loop = store_behind(loop, outputs, threads, self.writer.name)
             items += behind
         items.append(loop)
@@ -290,7 +293,7 @@ class PhasedLowering:
                 value = self.scalar(condition)
             else:
                 value = Load(Name(self.read(condition)), number(0))
-            self.writer.let("bool", name, value)
+            self.writer.let(BOOL, name, value)
         return Name(name)
 
     def scalar(self, condition: Op) -> Expr:

@@ -36,6 +36,7 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
 )
+from fusionstitch.codegen.ir.types import Raw, Record, Scalar
 from fusionstitch.codegen.ir.walk import every, mapped, names
 from fusionstitch.codegen.places.index import Index, Var, substituted, variable
 from fusionstitch.codegen.whiles.site_walk import Walk
@@ -54,7 +55,7 @@ MOST_AHEAD = 16
 
 def load_ahead(
     loop: For,
-    kinds: Mapping[str, str],
+    types: Mapping[str, Scalar | Record | Raw],
     threads: tuple[int, int],
     named: Callable[[str], str],
     behind: bool = False,
@@ -63,7 +64,7 @@ def load_ahead(
     number of the iteration changes: what they read behind a barrier where they begin, and what the
     next one reads before its first barrier behind their own first one. Where barriers are placed
     later, all is taken to be read `behind` one, and is loaded by the iteration before."""
-    walk = Walk(loop, kinds, threads, named, loop.variable, behind=behind)
+    walk = Walk(loop, types, threads, named, loop.variable, behind=behind)
     walk.once()
     walk.name_sites(MOST_AHEAD, "ahead")
     if behind:
@@ -72,7 +73,7 @@ def load_ahead(
         first, ahead = [], walk.loads("on its way while threads meet")
     before, made = walk.asked([*first, *ahead]), walk.once()
     assert isinstance(made, For)
-    loads, made = _load_next(made, kinds, threads, named)
+    loads, made = _load_next(made, types, threads, named)
     return [*before, *first, *loads], replace(made, body=(*ahead, *made.body))
 
 
@@ -91,22 +92,22 @@ def _loaded_before(walk: Walk, loop: For) -> tuple[list[Statement], list[Stateme
         loads = unknown(first, loads)
         first += [note, array, *(_in_turn(one, turn, _first) for one in loads)]
         later += [_in_turn(one, turn, lambda v: variable(next_turn, v.extent)) for one in loads]
-        own.append(Let(site.kind, site.name, Name(following.name)))
+        own.append(Let(site.type, site.name, Name(following.name)))
     if later:  # the last one loads its own again: a branch here would keep loads from what follows
-        last = least(loop.kind, infix("+", Name(turn), 1), infix("-", loop.stop, 1))
-        own += [Let(loop.kind, next_turn, last), *later]
+        last = least(loop.type, infix("+", Name(turn), 1), infix("-", loop.stop, 1))
+        own += [Let(loop.type, next_turn, last), *later]
     return first, own
 
 
 def _load_next(
     loop: For,
-    kinds: Mapping[str, str],
+    types: Mapping[str, Scalar | Record | Raw],
     threads: tuple[int, int],
     named: Callable[[str], str],
 ) -> tuple[list[Statement], For]:
     """What comes before a loop, and the loop, whose iterations load what the next one reads before
     its first barrier behind their own first one."""
-    walk = Walk(loop, kinds, threads, named, loop.variable, early=True)
+    walk = Walk(loop, types, threads, named, loop.variable, early=True)
     walk.once()
     walk.sites = [s if s and _in_any_turn(s, loop.variable) else None for s in walk.sites]
     if _behind_barrier(loop.body, Blank()) is None:
@@ -168,7 +169,7 @@ def _behind_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statemen
 
 def store_behind(
     loop: For,
-    kinds: Mapping[str, str],
+    types: Mapping[str, Scalar | Record | Raw],
     threads: tuple[int, int],
     named: Callable[[str], str],
 ) -> tuple[list[Statement], For]:
@@ -176,7 +177,7 @@ def store_behind(
     behind their last barrier, where nothing else in it names these."""
     end = max((n + 1 for n, one in enumerate(loop.body) if isinstance(one, Barrier)), default=0)
     times = Counter(name for one in loop.body for name in names(one))
-    alone = {name: kind for name, kind in kinds.items() if times[name] == 1}
+    alone = {name: kind for name, kind in types.items() if times[name] == 1}
     until = replace(loop, body=loop.body[:end])
     walk = Walk(until, alone, threads, named, loop.variable, stores=True)
     walk.once()
@@ -185,7 +186,7 @@ def store_behind(
     for site in chosen_sites(walk.sites, MOST_AHEAD):
         buffer = buffer_of(site.load)
         site.name = named(f"{buffer}_behind")
-        arrays.append(Array(site.kind, site.name, site.elements if site.elements > 1 else None))
+        arrays.append(Array(site.type, site.name, site.elements if site.elements > 1 else None))
         stores += unknown(stores, around(site, Store(buffer, Integer(site.at), site.element)))
     if not stores:
         return [], loop

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusionstitch.codegen.ir.kernel import Overwriting
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.whiles.flat import Carried, Flat
 from fusionstitch.codegen.whiles.phased import Phased

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS
@@ -41,10 +41,6 @@ from fusionstitch.codegen.whiles.threads import (
 )
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
-
-#: Bytes in shared memory that take a block as long to copy as to meet once more: 40 cycles and four
-#: for each of 32 warps, at 128 bytes a cycle.
-TABLE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +134,10 @@ def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Pha
 
 def in_one_block(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
     """One block runs all iterations; it may be `asked` how many threads it has."""
-    cut = program(carry_conditions(flat), table=TABLE)
-    threads = threads_alone(cut, settings.device, asked)
-    return _planned(cut, settings, share(settings.device, 1), threads)
+    device = settings.device
+    cut = program(carry_conditions(flat), table=device.barrier_copy_bytes)
+    threads = threads_alone(cut, device, asked)
+    return _planned(cut, settings, share(device, 1), threads)
 
 
 def on_the_grid(flat: Flat, settings: Settings, tuning: Tuning | None = None) -> Phased:
@@ -158,7 +155,7 @@ def on_the_grid(flat: Flat, settings: Settings, tuning: Tuning | None = None) ->
 def _dealt(flat: Flat, device: Device, cluster: int = 1) -> Program:
     """The program of a block, or of a cluster of as many, that has rows of its own."""
     dealt = deal(let_rows_stop(flat), device, cluster)
-    return program(carry_conditions(dealt.flat), dealt, table=TABLE)
+    return program(carry_conditions(dealt.flat), dealt, table=device.barrier_copy_bytes)
 
 
 def share(device: Device, blocks: int) -> Device:

@@ -19,6 +19,7 @@ from fusionstitch.codegen.places.index import Fetched, Index, Var, variable
 from fusionstitch.codegen.places.maps import is_branching, reads
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.whiles.flat import Flat
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
@@ -26,8 +27,6 @@ Dim = tuple[int, int]
 
 #: Axes that are tried as rows at most: of more, the longest.
 MOST_AXES = 4
-#: Cycles from one dependent instruction to the next, and lanes of an SM.
-LATENCY, LANES = 4, 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +62,14 @@ class Rows:
         return sum(map(self.work, flat.graph.ops[:-1]))
 
 
-def find_rows(flat: Flat, sm_count: int) -> Rows:
+def find_rows(flat: Flat, device: Device) -> Rows:
     """The rows that make an iteration of all threads take least: few threads wait for every
     instruction of theirs, many share the lanes."""
     axes = Axes(flat)
     best = Rows(axes.named, (), axes.before)
     for some in _subsets(axes.surviving(flat)):
         rows = Rows(axes.named, some, axes.before)
-        if _cost(flat, rows, sm_count) < _cost(flat, best, sm_count):
+        if _cost(flat, rows, device) < _cost(flat, best, device):
             best = rows
     return best
 
@@ -80,8 +79,9 @@ def _subsets(axes: list[tuple[Dim, int]]) -> Iterator[tuple[tuple[Dim, int], ...
         yield from itertools.combinations(axes, size)
 
 
-def _cost(flat: Flat, rows: Rows, sm_count: int) -> float:
-    return rows.total(flat) * max(LATENCY / 2, rows.count / (sm_count * LANES))
+def _cost(flat: Flat, rows: Rows, device: Device) -> float:
+    least = device.instructions.operation_cycles / 2
+    return rows.total(flat) * max(least, rows.count / (device.sm_count * device.lanes))
 
 
 def _work(op: Op, elements: int) -> int:

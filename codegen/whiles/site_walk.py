@@ -18,11 +18,11 @@ from fusionstitch.codegen.ir.expressions import (
     Load,
     LoadVector,
     Name,
-    apply,
+    Not,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.statements import (
-    Array,
     Assign,
     Barrier,
     Branch,
@@ -31,15 +31,15 @@ from fusionstitch.codegen.ir.statements import (
     For,
     Group,
     If,
+    Invoke,
     Let,
-    Shared,
     Skip,
     Statement,
     Store,
-    Table,
     While,
 )
-from fusionstitch.codegen.ir.walk import NODES, every, names
+from fusionstitch.codegen.ir.types import INT, LONG, Raw, Record, Scalar, Type, VectorOf
+from fusionstitch.codegen.ir.walk import NODES, declared, every, names
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.whiles.frame import ANY, Frame
 from fusionstitch.codegen.whiles.sites import (
@@ -53,7 +53,6 @@ from fusionstitch.codegen.whiles.sites import (
 )
 
 #: The integers of places in large arrays.
-WIDE = "long long"
 
 
 class Walk:
@@ -66,7 +65,7 @@ class Walk:
     def __init__(
         self,
         loop: For | While,
-        kinds: Mapping[str, str],
+        types: Mapping[str, Scalar | Record | Raw],
         threads: tuple[int, int],
         named: Callable[[str], str],
         turn: str = "",
@@ -75,14 +74,14 @@ class Walk:
         stores: bool = False,
         behind: bool = False,
     ):
-        self.loop, self.kinds, self.named, self.turn = loop, kinds, named, turn
+        self.loop, self.types, self.named, self.turn = loop, types, named, turn
         self.early, self.stores, self.behind, self.met = early, stores, behind, behind
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative (those of
         #: the hardware have no sign), as wide as others in the loop
-        wide = any(isinstance(one, (For, Let)) and one.kind == WIDE for one in (loop, *nodes))
+        wide = any(isinstance(one, (For, Let)) and one.type == LONG for one in (loop, *nodes))
         self.places = [
-            Let(WIDE if wide else "int", named(name), hardware)
+            Let(LONG if wide else INT, named(name), hardware)
             for name, hardware in (("thread", THREAD), ("block", BLOCK))
         ]
         self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {turn})
@@ -130,7 +129,7 @@ class Walk:
             return self._for(one, frame)
         if isinstance(one, If):
             return self._if(one, frame)
-        new: Statement = self.value(one, frame, not isinstance(one, Call))
+        new: Statement = self.value(one, frame, not isinstance(one, (Call, Invoke)))
         if self.stores and isinstance(new, Store):
             place = Load(Name(new.buffer), new.address)
             if (site := self._site(place, frame, not frame.unsure)) and site.name:
@@ -138,22 +137,22 @@ class Walk:
         if isinstance(one, Let):
             frame.known[one.name] = None if one.changes else self._integer(one, frame)
         elif isinstance(one, Skip):
-            frame.where(apply("!", one.condition))
+            frame.where(Not(one.condition))
         return new
 
     def _integer(self, one: Let, frame: Frame) -> Index | None:
         """What a variable is, by what is known before the loop: where that is the lesser of two
         integers, it gets a name there."""
         value = one.value
-        if not (isinstance(value, Apply) and value.function.startswith("fs_min")):
+        if not (isinstance(value, Apply) and value.intrinsic is MINIMUM):
             return frame.index(value)
         found = [frame.index(argument) for argument in value.arguments]
         known = [index for index in found if index is not None]
         if len(known) < len(found) or min(index.lo for index in known) < 0:
             return None
         if id(one) not in self.bounds:
-            least = Apply(value.function, tuple(map(Integer, known)))
-            self.bounds[id(one)] = Let(one.kind, self.named(one.name), least)
+            least = replace(value, arguments=tuple(map(Integer, known)))
+            self.bounds[id(one)] = Let(one.type, self.named(one.name), least)
         bound = self.bounds[id(one)]
         frame.bounds += (bound,)
         return variable(bound.name, min(index.hi for index in known) + 1)
@@ -166,7 +165,7 @@ class Walk:
         others = []
         before: Expr = one.condition
         for other in one.others:
-            inner.where(apply("!", before))
+            inner.where(Not(before))
             own = self.body(other.body, inner.inner(other.condition))
             before = other.condition or before
             others.append(Branch(self.value(other.condition, inner, False), own))
@@ -193,9 +192,9 @@ class Walk:
         own: list[Statement] = []
         if turns.counter != one.variable:
             place = infix("+", one.start, Integer(turns.place * step))
-            own.append(Let(one.kind, one.variable, place))
+            own.append(Let(one.type, one.variable, place))
         if turns.fewer:
-            own.append(Skip(apply("!", bound)))
+            own.append(Skip(Not(bound)))
         return counted(turns, (*own, *body))
 
     def _turns(self, one: For, frame: Frame) -> Turns | None:
@@ -237,14 +236,14 @@ class Walk:
         """The site of a load, if it may be held."""
         if self.number == len(self.sites):
             at, buffer = frame.index(load.at), buffer_of(load)
-            kind = self.kinds.get(buffer) if sure else None
+            kind: Type | None = self.types.get(buffer) if sure else None
             if not self.stores and buffer not in self.read_only:
                 kind = None
             if at is None or kind is None or not self._wanted(at):
                 self.sites.append(None)
             else:
                 if isinstance(load, LoadVector):
-                    kind = f"fs_loaded<{load.kind}, {load.width}>"
+                    kind = VectorOf(load.type, load.width, loaded=True)
                 bounds = _asked(frame.bounds, [Integer(at), *frame.conditions])
                 self.sites.append(Site(load, kind, at, frame.conditions, frame.loops, bounds))
         self.number += 1
@@ -272,15 +271,12 @@ def _changing(loop: For | While, nodes: Sequence[Any]) -> set[str]:
     """What an iteration defines, or changes."""
     found = {loop.variable} if isinstance(loop, For) else set()
     for one in nodes:
-        if isinstance(one, (Let, Array, Shared, Table)):
-            found.add(one.name)
-        elif isinstance(one, For):
-            found.add(one.variable)
-        elif isinstance(one, Fill):
+        found |= set(declared(one))
+        if isinstance(one, Fill):
             found |= {"i", one.array}
         elif isinstance(one, Assign) and isinstance(one.target, Name):
             found.add(one.target.name)
-        elif isinstance(one, Call):
+        elif isinstance(one, (Call, Invoke)):
             found |= set(names(one))
     return found
 

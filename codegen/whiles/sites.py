@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from fusionstitch.codegen.count.kinds import bytes_of
 from fusionstitch.codegen.ir.expressions import (
     Element,
     Expr,
@@ -24,6 +23,7 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.statements import ALL, Array, Assign, For, If, Let, Note, Statement
+from fusionstitch.codegen.ir.types import INT, Type
 from fusionstitch.codegen.ir.walk import names
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.text.source import comment
@@ -56,7 +56,7 @@ class Site:
     of them along which its elements differ. `name` is the array that holds them."""
 
     load: Load | LoadVector
-    kind: str
+    type: Type
     at: Index
     conditions: tuple[Expr, ...]
     loops: tuple[Turns, ...]
@@ -79,7 +79,7 @@ class Site:
     @property
     def words(self) -> int:
         """Registers of a thread."""
-        return self.elements * max(1, bytes_of(self.kind) // 4)
+        return self.elements * max(1, self.type.bytes // 4)
 
     @property
     def saved(self) -> float:
@@ -119,7 +119,7 @@ def loaded(site: Site, why: str) -> list[Statement]:
     about = comment(f"{buffer_of(site.load)}: {why}")
     size = site.elements if site.elements > 1 else None
     body = Assign(site.element, replace(site.load, at=Integer(site.at)))
-    return [Note(about), Array(site.kind, site.name, size), *around(site, body)]
+    return [Note(about), Array(site.type, site.name, size), *around(site, body)]
 
 
 def around(site: Site, body: Statement) -> list[Statement]:
@@ -137,7 +137,7 @@ def around(site: Site, body: Statement) -> list[Statement]:
 
 def counted(turns: Turns, body: tuple[Statement, ...]) -> For:
     """A loop over the turns, written out."""
-    return For("int", turns.counter, number(0), number(turns.count), unroll=ALL, body=body)
+    return For(INT, turns.counter, number(0), number(turns.count), unroll=ALL, body=body)
 
 
 def unknown(before: Sequence[Statement], lines: Iterable[Statement]) -> list[Statement]:

@@ -23,8 +23,8 @@ SUMMED = 16
 FEW_THREADS = 256
 #: Blocks of a multiprocessor at most, where that has them all run at once.
 MOST_RESIDENT = 4
-#: Registers that a thread can have, and those of it that an iteration computes with.
-MOST_REGISTERS, WORKING = 255, 48
+#: Registers of a thread that an iteration computes with.
+WORKING = 48
 #: Registers that are taken for each that is filled, at most: rows that threads share are padded.
 PADDED = 1.2
 #: Ops that read another part of an array in each iteration.
@@ -44,7 +44,7 @@ class Threads:
 
 def free_registers(threads: int, device: Device) -> int:
     """Registers in which one of so many threads of a multiprocessor can hold what it reads."""
-    return min(MOST_REGISTERS, device.registers_per_sm // threads) - WORKING
+    return min(device.registers.most, device.registers_per_sm // threads) - WORKING
 
 
 def threads_alone(cut: Program, device: Device, asked: int | None = None) -> Threads:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Space
+from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, kept_elements
 from fusionstitch.codegen.whiles.in_rows import InRows
 from fusionstitch.codegen.whiles.kept import updates
@@ -110,7 +111,7 @@ class _InRegisters:
 
     def __init__(self, form: InRows):
         self.lowering = Lowering(
-            form.flat, form.rows, Memory((), (), {}), "default", "int", Writer()
+            form.flat, form.rows, Memory((), (), {}, 0), "default", INT, Writer()
         )
 
     def of(self, c: Carried) -> str:

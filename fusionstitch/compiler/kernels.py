@@ -70,7 +70,7 @@ class Kernels:
         if found is None or found.options != settings:
             return None
         try:
-            return found.kernel(self.device)
+            return found.kernel()
         except Exception:  # said where it is generated from the beginning
             logger.debug("finishing a kernel failed", exc_info=True)
             return None

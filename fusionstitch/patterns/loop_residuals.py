@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fusionstitch.costmodel.devices import LANES, Device
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.deciding import chosen_by, picked
 from fusionstitch.hlo.graph import Module, Op
 from fusionstitch.hlo.residuals import Again, Residual
@@ -34,8 +34,6 @@ _MOVES = frozenset(
 )
 #: Ops that need no other ones.
 _SOURCES = frozenset({"constant", "iota"})
-#: Instructions that take an element to a stack and back; cycles until a result is there.
-ACCESS, LATENCY = 10, 4
 #: The ends of the flow network.
 _BEGIN, _END = "begin", "end"
 _Node = str | tuple[int, bool]
@@ -212,7 +210,7 @@ def _is_elementwise(op: Op) -> bool:
 def _stacked(op: Op, device: Device) -> int:
     """Picoseconds that an iteration takes to stack a value, and one of the reader to read it."""
     moved = moved_s(op.shape.bytes, device) * 1e12
-    return round(moved + _issued(op, ACCESS, device))
+    return round(moved + _issued(op, device.stack_instructions, device))
 
 
 def _computed(op: Op, device: Device) -> int:
@@ -225,5 +223,6 @@ def _computed(op: Op, device: Device) -> int:
 def _issued(op: Op, instructions: int, device: Device) -> float:
     """Picoseconds in which so many instructions are issued for each element: few wait for each
     other, many for the lanes."""
-    waves = op.shape.size / (device.sm_count * LANES)
-    return instructions * max(LATENCY, waves) / device.cycles_per_us * 1e6
+    waves = op.shape.size / (device.sm_count * device.lanes)
+    each = max(device.instructions.operation_cycles, waves)
+    return instructions * each / device.cycles_per_us * 1e6

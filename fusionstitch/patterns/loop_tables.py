@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fusionstitch.costmodel.devices import LANES, Device
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Module, Op
 from fusionstitch.hlo.lifting import Steps, is_liftable
 from fusionstitch.hlo.literals import NUMPY_DTYPES
@@ -28,8 +28,6 @@ from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
 #: Elements that a table has of an iteration at most: a thread reads them one by one.
 MOST_ELEMENTS = 16
-#: Cycles in which an iteration reads what it needs of a table: most lines are in the L1 cache.
-READ_CYCLES = 64
 
 
 @dataclass(frozen=True)
@@ -73,18 +71,18 @@ class _Loop:
 
     def tables(self, device: Device) -> LoopTables | None:
         """The tables, if the loop gains more than they take."""
-        loop, kept, saved = self.loop, dict[Op, _Order](), 0
+        loop, kept, saved = self.loop, dict[Op, _Order](), 0.0
         for op in loop.body:
             order = self.orders.get(op.id)
             if order is not None and self._is_read(op):
                 work = sum(map(_work, self._made_of(op, kept)))
-                if work > READ_CYCLES:
+                if work > device.table_cycles:
                     kept[op] = order
-                    saved += work - READ_CYCLES
+                    saved += work - device.table_cycles
         size = loop.trips * sum(op.shape.bytes for op in kept)
         before_us = device.launch_us + moved_s(size, device) * 1e6
         rows = max((op.shape.size for op in loop.results if not loop.is_stack(op)), default=1)
-        cycles = saved * max(1.0, rows / device.sm_count / LANES)
+        cycles = saved * max(1.0, rows / device.sm_count / device.lanes)
         if not kept or size > SPARE_BYTES:
             return None
         if loop.trips * cycles / device.cycles_per_us < before_us:

@@ -9,10 +9,9 @@ from typing import Protocol
 from fusionstitch.costmodel.account_time import account_us, least_us
 from fusionstitch.costmodel.bandwidth import memory_us
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.estimate import STAGE_US
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
-from fusionstitch.costmodel.work import op_work
+from fusionstitch.costmodel.work import op_bytes
 from fusionstitch.costmodel.xla_fusions import XlaPlan
 from fusionstitch.costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
 from fusionstitch.costmodel.xla_truth import MEASURED, MODELLED, SCALED
@@ -106,7 +105,7 @@ class ModelScorer:
             return 0.0
         work = self.works.fused(bits, self.works.outputs(bits))
         # an estimate of what those take that wait for each other, lest each chain be inspected
-        waits = STAGE_US * self.works.chain(bits)
+        waits = self.device.stage_us * self.works.chain(bits)
         return self.saved_us(bits) - least_us(work, self.device) - waits - self.call_us
 
     def ties(self, pattern: Pattern) -> bool:
@@ -173,7 +172,7 @@ class PaperScorer:
     def _alone(self, ident: int) -> int:
         """Bytes of one op as a kernel of its own."""
         if ident not in self._bytes:
-            self._bytes[ident] = op_work(self.model.works.graph.ops[ident]).bytes
+            self._bytes[ident] = op_bytes(self.model.works.graph.ops[ident])
         return self._bytes[ident]
 
 

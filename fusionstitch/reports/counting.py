@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.graph_work import GraphWork
-from fusionstitch.costmodel.work import op_work
+from fusionstitch.costmodel.work import op_bytes
 from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
 from fusionstitch.costmodel.xla_scale import scaled_plan
 from fusionstitch.costmodel.xla_truth import XlaTruth
@@ -155,7 +155,7 @@ def _outside(graph: Graph, bits: int) -> Count:
 
 def _moved(op: Op) -> int:
     if kind_of(op.opcode) is not Kind.PARTITION:
-        return op_work(op).bytes
+        return op_bytes(op)
     return op.shape.bytes + sum(operand.shape.bytes for operand in op.operands)
 
 

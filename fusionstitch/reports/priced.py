@@ -29,7 +29,7 @@ def priced(one: Stitch, options: Options, device: Device) -> tuple[float, list[t
     found = []
     for variant in variants(part, device, own):
         with contextlib.suppress(CodegenError):
-            other = Draft.of(variant, own)
+            other = Draft.of(variant, own, device)
             found.append((account_us(other.account, device), variant.template))
     return account_us(draft(part, device, own).account, device), sorted(found)
 

@@ -7,7 +7,6 @@ that was compiled alone, on the thread that compiled it.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from weakref import WeakValueDictionary
 from fusionstitch.errors import StitchError
 from fusionstitch.roads.road import warn
 from fusionstitch.runtime.apart import caller
+from fusionstitch.runtime.xla_pass import spelt
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ _knowing = threading.Lock()
 
 def known(name: str, token: str) -> Whose:
     """Whose errors are left under a name and a mark; to be held while they may be raised."""
-    key = _spelt(name), token
+    key = spelt(name), token
     with _knowing:
         if (whose := _known.get(key)) is None:
             whose = _known[key] = Whose(*key)
@@ -52,7 +52,7 @@ def leave_reason(*told: str) -> None:
 
 def leave_error(name: str, token: str, error: StitchError) -> None:
     """Has the function that is being compiled raise an error."""
-    errors[Whose(_spelt(name), token), caller()] = error
+    errors[Whose(spelt(name), token), caller()] = error
 
 
 def settle(whose: Whose, tell: Callable[..., None] = warn) -> None:
@@ -81,7 +81,3 @@ def _own(whose: Whose) -> StitchError | None:
         if left[0] == whose and left[1] not in running:
             return errors.pop(left, None)
     return None
-
-
-def _spelt(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)

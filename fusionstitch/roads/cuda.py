@@ -133,7 +133,7 @@ class Cuda:
             compiled = plain().compile(*args, **keywords)
             return compiled, lambda: self.unstitched(recall.find("", events))
 
-        with xla_pass.collect(self.token) as events:
+        with xla_pass.collect(self.token, self.name) as events:
             found = self.recovery.compile(stitched, unstitched)
         behind.settle(self.whose, self.tell)
         return found
@@ -186,21 +186,21 @@ def _stitched(module: bytes, mark: str, name: str) -> bytes | None:
     if (kept := _kept(module, mark)) is not None:
         logger.info("%s is known: what became of it is taken from the cache", name)
         xla_pass.publish(kept)
-        return _compiled(kept.module, mark)
+        return _compiled(kept.module, mark, name)
     options = _marked[mark[:_TOKEN]][0]
     result = _asked_for(module, mark) or _planned(module, mark, name)
     result = dataclasses.replace(result, program=_keep(module, mark, options, result))
     xla_pass.publish(result)
-    return _compiled(result.module if result.stitches else None, mark)
+    return _compiled(result.module if result.stitches else None, mark, name)
 
 
-def _compiled(module: bytes | None, mark: str) -> bytes | None:
+def _compiled(module: bytes | None, mark: str, name: str) -> bytes | None:
     """What XLA goes on with. An attempt of a trial without a kernel is XLA's own program, of which
     there is an executable: nothing is compiled once more. What a call needs, as JAX compiles anew
     for other devices or a kept plan is lost, is compiled: nobody gathers its events."""
     from fusionstitch.runtime import xla_pass
 
-    if module is None and mark[_TOKEN:] and xla_pass.is_collected(mark):
+    if module is None and mark[_TOKEN:] and xla_pass.is_collected(mark, name):
         raise xla_pass.GivenUp("Nothing is stitched in it: XLA's executable serves.")
     return module
 

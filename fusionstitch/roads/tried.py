@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,7 @@ class Program:
         """Who serves it, after a trial with these arguments, which stay as they are."""
         from fusionstitch.trial.trial import AttemptFailed, Trial
 
+        _await((args, kwargs))
         asked = Asked(self.token, triable.calls_back(text))
         with on_trial(asked) as held, tracing():
             if not held:
@@ -138,24 +139,29 @@ class Program:
     def _attempt(self, kind: str) -> Attempt:
         from fusionstitch.trial.trial import Attempt
 
-        with xla_pass.collect(self.token + ("" if kind == DIRECT else kind)) as events:
+        event: xla_pass.Event | None = None
+        mark = self.token + ("" if kind == DIRECT else kind)
+        with xla_pass.collect(mark, self.name) as events:
             try:
                 compiled = self.compile(kind)
-            except jax_runtime_error():
-                if not (events and events[-1].given_up):
+                event = xla_pass.event_of(events, compiled.as_text)
+            except jax_runtime_error() as error:
+                event = xla_pass.event_of_failure(events, str(error))
+                if event is None or not event.given_up:
                     raise
                 compiled = None
             finally:
-                planned, program = planned_in(events)
+                planned, program = planned_in(event)
                 self.planned = self.planned or planned
         self.settle()
 
         def find() -> Stitched | None:
-            return planned or recall.find("" if compiled is None else compiled.as_text(), events)
+            known = [event] if event is not None else []
+            return planned or recall.find("" if compiled is None else compiled.as_text(), known)
 
         if compiled is None:
             return Attempt(_not_there, False, planned, program, find)
-        keys = events[-1].keys if events else xla_pass.keys_in(compiled.as_text())
+        keys = xla_pass.keys_in(compiled.as_text()) if event is None else event.keys
         return Attempt(self.run(kind, compiled), bool(keys), planned, program, find)
 
     def _clock(self, compiled: Any) -> Clock | None:
@@ -173,16 +179,26 @@ class Program:
             return None
 
 
-def planned_in(events: Sequence[xla_pass.Event]) -> tuple[Stitched | None, str]:
+def planned_in(event: xla_pass.Event | None) -> tuple[Stitched | None, str]:
     """What a compile stitched, and what its plan is kept under, as far as the pass has seen it."""
     from fusionstitch.compiler.stitched import Stitched
 
-    for event in reversed(events):
-        if isinstance(event.result, Stitched):
-            return event.result, event.result.program
-        if isinstance(event.result, recall.Kept):
-            return None, event.result.program
-    return None, ""
+    result = None if event is None else event.result
+    if isinstance(result, Stitched):
+        return result, result.program
+    return None, result.program if isinstance(result, recall.Kept) else ""
+
+
+def _await(arguments: Any) -> None:
+    """Waits for arguments before the program is on trial: one may be what a program returns whose
+    callback needs a trial first. What fails in that is raised by the call."""
+    import jax
+
+    leaves = [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]
+    try:
+        jax.block_until_ready([leaf for leaf in leaves if not leaf.is_deleted()])
+    except jax_runtime_error() as error:
+        logger.info("an argument cannot be had: %s", error)
 
 
 def _not_there(*args: Any, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ thread of ours stitches.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import re
@@ -28,8 +29,16 @@ logger = logging.getLogger(__name__)
 _PASS_NAME = "fusionstitch"
 
 
+#: Of compiles that were given up.
+_numbers = itertools.count()
+
+
 class GivenUp(Exception):
-    """Raised by the stitch callback: nobody wants what would be compiled. XLA's compile fails."""
+    """Raised by the stitch callback: nobody wants what would be compiled. XLA's compile fails, with
+    this text, which has a number of its own."""
+
+    def __init__(self, why: str):
+        super().__init__(f"{why} (given up: {next(_numbers)})")
 
 
 #: HLO module bytes and the token of the mark in, the stitched module or None (leave it) out.
@@ -59,6 +68,11 @@ def read_mark(module: bytes | str) -> tuple[str, str] | None:
     name = module_name(module) if isinstance(module, bytes) else module
     found = _MARKED.fullmatch(name)
     return (found["name"], found["token"]) if found else None
+
+
+def spelt(name: str) -> str:
+    """A function's name as JAX spells it in that of a module."""
+    return re.sub(r"[^\w.-]", "_", name)
 
 
 _TOKEN = re.compile("__fs_[0-9a-f]+")
@@ -156,7 +170,7 @@ class _State:
         self.lock = threading.RLock()
         self.callback: StitchCallback | None = None
         self.platforms: set[str] = set()
-        self.listeners: list[tuple[str | None, list[Event]]] = []
+        self.listeners: list[tuple[str | None, str | None, list[Event]]] = []
         self.local = threading.local()
 
 
@@ -169,27 +183,28 @@ def publish(result: object) -> None:
 
 
 @contextlib.contextmanager
-def collect(token: str | None = None) -> Iterator[list[Event]]:
-    """Gathers the events, on any thread, of modules marked with `token` (of all when None).
+def collect(token: str | None = None, name: str | None = None) -> Iterator[list[Event]]:
+    """Gathers the events, on any thread, of modules marked with `token` (of all when None), of
+    functions called `name`.
 
-    Compiles that run at the same time elsewhere are gathered too; `keys_in` of the compiled text
-    tells which event belongs to a program (see `find`).
+    Compiles that run at the same time elsewhere are gathered too: see `find`, `event_of` and
+    `event_of_failure`.
     """
-    listener: tuple[str | None, list[Event]] = (token, [])
+    listener: tuple[str | None, str | None, list[Event]] = (token, name and spelt(name), [])
     with _state.lock:
         _state.listeners.append(listener)
     try:
-        yield listener[1]
+        yield listener[2]
     finally:
         with _state.lock:
             # by identity: two listeners may be equal
             _state.listeners = [other for other in _state.listeners if other is not listener]
 
 
-def is_collected(token: str) -> bool:
-    """Whether somebody gathers the events of modules marked with just this token."""
+def is_collected(token: str, name: str) -> bool:
+    """Whether somebody gathers the events of modules of just this token and function."""
     with _state.lock:
-        return any(other == token for other, _ in _state.listeners)
+        return any((token, spelt(name)) == other[:2] for other in _state.listeners)
 
 
 def find(text: str, events: Sequence[Event]) -> Event | None:
@@ -201,6 +216,22 @@ def find(text: str, events: Sequence[Event]) -> Event | None:
     keys = set(keys_in(text))
     fitting = [event for event in events if keys and keys <= set(event.keys)]
     return min(reversed(fitting), key=lambda event: len(event.keys), default=None)
+
+
+def event_of(events: Sequence[Event], text: Callable[[], str]) -> Event | None:
+    """The one of `events` that is of a compiled program, whose HLO `text` is read only where others
+    of its name were compiled meanwhile."""
+    if len(events) < 2:
+        return events[0] if events else None
+    plain = (event for event in reversed(events) if not event.keys)
+    return find(found, events) if keys_in(found := text()) else next(plain, None)
+
+
+def event_of_failure(events: Sequence[Event], error: str) -> Event | None:
+    """The one of a compile that has failed with the text `error`: what was given up with it, or
+    else the newest."""
+    given_up = (event for event in events if event.given_up and str(event.error) in error)
+    return next(given_up, events[-1] if events else None)
 
 
 def _results() -> list[object]:
@@ -263,8 +294,8 @@ def _stitch(module: bytes, callback: StitchCallback, name: str, token: str) -> b
 
 def _emit(event: Event) -> None:
     with _state.lock:
-        for token, events in _state.listeners:
-            if token is None or token == event.token:
+        for token, name, events in _state.listeners:
+            if token in (None, event.token) and name in (None, event.name):
                 events.append(event)
 
 

@@ -40,5 +40,5 @@ def test_the_default_is_the_default(host_compiler: str) -> None:
     offered = [one.template for one in neighbours.offered(found)]
     assert offered
     assert found.scheduled.template not in offered
-    again = Draft.of(found.scheduled, CodegenOptions())
-    assert again.kernel(device("h200")).source == found.kernel(device("h200")).source
+    again = Draft.of(found.scheduled, CodegenOptions(), device("h200"))
+    assert again.kernel().source == found.kernel().source

@@ -53,7 +53,7 @@ def taken(graph: Graph, options: CodegenOptions | None = None) -> Draft:
 
 
 def default(graph: Graph) -> Draft:
-    return Draft.of(plan_kernel(graph, H200), CodegenOptions())
+    return Draft.of(plan_kernel(graph, H200), CodegenOptions(), H200)
 
 
 def us(one: Draft) -> float:
@@ -71,11 +71,11 @@ def test_what_is_taken_is_the_fastest_and_the_kernel_says_so(keen: None) -> None
     best, first = taken(region(96, 640)), default(region(96, 640))
     assert us(best) < us(first)
     assert best.scheduled.template != first.scheduled.template
-    assert dict(best.kernel(H200).facts)[COMPARED] == (us(best), us(first))
+    assert dict(best.kernel().facts)[COMPARED] == (us(best), us(first))
     again = generate(region(96, 640), H200)
-    assert again.source == best.kernel(H200).source
+    assert again.source == best.kernel().source
     followed = taken(region(96, 640), CodegenOptions(template=best.scheduled.template))
-    assert followed.kernel(H200).source == again.source
+    assert followed.kernel().source == again.source
 
 
 def test_explain_says_what_the_default_would_take(keen: None) -> None:
@@ -112,7 +112,7 @@ def test_little_is_not_worth_it() -> None:
 
 def test_both_schedules_compute_the_same(keen: None, host_compiler: str) -> None:
     graph = region(96, 640)
-    kernels = [taken(graph).kernel(H200), default(graph).kernel(H200)]
+    kernels = [taken(graph).kernel(), default(graph).kernel()]
     assert kernels[0].block != kernels[1].block or kernels[0].grid != kernels[1].grid
     x = np.random.default_rng(0).standard_normal((96, 640), np.float32)
     with jax.enable_x64(True):
@@ -147,7 +147,7 @@ def test_products_that_are_alike_get_columns_together(host_compiler: str) -> Non
     with jax.enable_x64(True):
         wanted = jax.jit(summed_twice)(*(one.astype(np.float64) for one in given))
     for one in in_columns:
-        kernel = Draft.of(one, first.options).kernel(H200)
+        kernel = Draft.of(one, first.options, H200).kernel()
         for result, right in zip(emulate.run(kernel, given), wanted, strict=True):
             assert relative_error(result, np.asarray(right)) < 1e-6
 

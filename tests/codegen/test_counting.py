@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from fusionstitch.codegen.count import tallies
 from fusionstitch.codegen.count.account import account
-from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.count.tally import Memory, Tally
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
@@ -25,7 +26,9 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import REDUCE_LANES
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -35,34 +38,37 @@ from fusionstitch.codegen.ir.statements import (
     For,
     If,
     Let,
-    Scope,
     Shared,
     Statement,
     Store,
     Swap,
     unrolled,
 )
+from fusionstitch.codegen.ir.types import FLOAT, INT, Raw, Scalar
 from fusionstitch.codegen.places.index import Index, variable
+from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Op, Shape
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Statements
 
+H200 = device("h200")
+count = partial(tallies.count, device=H200)
 SIZE = 1 << 20
 THREADS, BLOCKS = variable(THREAD.name, 256), variable(BLOCK.name, 1 << 16)
 
 
 def kernel(*body: Statement, grid: int = 1) -> Lowered:
     buffers = (
-        Buffer("x", "float", SIZE, Space.INPUT),
-        Buffer("at", "int32_t", SIZE, Space.INPUT),
-        Buffer("y", "float", SIZE, Space.OUTPUT),
+        Buffer("x", FLOAT, SIZE, Space.INPUT),
+        Buffer("at", Scalar("s32"), SIZE, Space.INPUT),
+        Buffer("y", FLOAT, SIZE, Space.OUTPUT),
     )
     return Lowered("k", buffers, (), body, block=256, cluster=1, grid=grid, shared=0)
 
 
 def load(at: Index | Expr, name: str = "value", buffer: str = "x") -> Let:
     place = Integer(at) if isinstance(at, Index) else at
-    return Let("float" if buffer == "x" else "int", name, Load(Name(buffer), place))
+    return Let(FLOAT if buffer == "x" else INT, name, Load(Name(buffer), place))
 
 
 def loads(tally: Tally) -> int:
@@ -89,8 +95,8 @@ def test_warps_touch_sectors(at: Index, expected: int) -> None:
 
 
 def test_vectors_touch_half_a_sector_each() -> None:
-    vector = LoadVector("float", 4, Name("x"), Integer(THREADS * 4))
-    assert sectors(Let("auto", "value", vector), width=16) == 8 * 16
+    vector = LoadVector(FLOAT, 4, Name("x"), Integer(THREADS * 4))
+    assert sectors(Let(Raw.LOADED, "value", vector), width=16) == 8 * 16
 
 
 def test_where_the_data_decides_the_place_each_thread_has_a_sector_of_its_own() -> None:
@@ -135,7 +141,7 @@ def test_loops_turn_as_often_as_their_threads_say(down: bool) -> None:
     """Thread t of 256 has the elements t, t + 256, ..., or those from t down to 100."""
     stop = number(100 if down else 1000)
     step = 1 if down else 256
-    loop = For("int", "i", THREAD, stop, step=step, down=down, body=(load(variable("i", 1000)),))
+    loop = For(INT, "i", THREAD, stop, step=step, down=down, body=(load(variable("i", 1000)),))
     turns = [max(0, t - 99) if down else len(range(t, 1000, 256)) for t in range(256)]
     assert loads(count(kernel(loop))) == sum(turns)
 
@@ -150,7 +156,7 @@ def test_barriers_are_counted_by_those_who_meet() -> None:
 
 def test_loads_are_under_way_together_up_to_a_barrier() -> None:
     four = unrolled("i", 4)
-    loop = For(four.kind, "i", four.start, four.stop, unroll=four.unroll, body=(load(THREADS),))
+    loop = For(four.type, "i", four.start, four.stop, unroll=four.unroll, body=(load(THREADS),))
     assert count(kernel(loop, load(THREADS))).in_flight == 5
     assert count(kernel(loop, Barrier(Scope.BLOCK), load(THREADS))).in_flight == 4
 
@@ -167,7 +173,7 @@ def filled(name: str) -> Fill:
 def each(*body: Statement) -> For:
     """Of the elements of an array."""
     loop = unrolled("i", 64)
-    return For(loop.kind, "i", loop.start, loop.stop, unroll=loop.unroll, body=body)
+    return For(loop.type, "i", loop.start, loop.stop, unroll=loop.unroll, body=body)
 
 
 def at_i(name: str) -> Element:
@@ -175,7 +181,7 @@ def at_i(name: str) -> Element:
 
 
 def test_arrays_take_registers_from_their_first_use_to_their_last() -> None:
-    one, other = Array("float", "a", 64), Array("float", "b", 64)
+    one, other = Array(FLOAT, "a", 64), Array(FLOAT, "b", 64)
     alone = count(kernel(one, filled("a"))).registers
     assert count(kernel(one)).registers < alone - 60
     assert count(kernel(one, other, filled("a"), filled("b"))).registers == alone
@@ -184,7 +190,7 @@ def test_arrays_take_registers_from_their_first_use_to_their_last() -> None:
 
 
 def test_an_array_takes_over_the_registers_of_one_that_it_follows_from() -> None:
-    one, other = Array("float", "a", 64), Array("float", "b", 64)
+    one, other = Array(FLOAT, "a", 64), Array(FLOAT, "b", 64)
     alone = count(kernel(one, filled("a"))).registers
     copied = each(Assign(at_i("b"), at_i("a")))
     added = each(Assign(at_i("b"), at_i("a"), "+"))
@@ -197,9 +203,9 @@ def test_an_array_takes_over_the_registers_of_one_that_it_follows_from() -> None
 
 def test_exchanges_are_counted_by_what_they_do_inside() -> None:
     """Warps join their lanes in five steps."""
-    value = Array("float", "v")
-    joined = apply("fs_reduce_lanes<32, FsAdd>", Name("v"))
-    tally = count(kernel(value, Let("float", "sum", joined)))
+    value = Array(FLOAT, "v")
+    joined = apply(REDUCE_LANES, Name("v"), template=(32, "FsAdd"))
+    tally = count(kernel(value, Let(FLOAT, "sum", joined)))
     assert tally.shuffles == 256 * 5
     assert tally.phases[0].instructions.flops == 256 * 5
 
@@ -229,13 +235,13 @@ def test_a_branch_counts_by_its_longer_side() -> None:
 
 def test_loads_of_a_loop_without_branches_are_under_way_together() -> None:
     turn = load(variable("i", 64), "a")
-    straight = For("int", "i", number(0), number(64), body=(turn,))
+    straight = For(INT, "i", number(0), number(64), body=(turn,))
     assert count(kernel(straight)).phases[0].path.rounds == 4
     few = infix("<", THREAD, 10)
-    predicated = For("int", "i", number(0), number(64), body=(If(few, body=(turn,)),))
+    predicated = For(INT, "i", number(0), number(64), body=(If(few, body=(turn,)),))
     assert count(kernel(predicated)).phases[0].path.rounds == 4
     stored = Store("y", Integer(variable("i", 64)), Name("a"))
-    branching = For("int", "i", number(0), number(64), body=(If(few, body=(turn, stored)),))
+    branching = For(INT, "i", number(0), number(64), body=(If(few, body=(turn, stored)),))
     assert count(kernel(branching)).phases[0].path.rounds == 64
     # written out, too
     unrolled_ = replace(branching, unroll=16)
@@ -249,30 +255,30 @@ def chain_of(*body: Statement) -> float:
 
 def added(variable_: str, *body: Statement, turns: int = 10) -> For:
     grown = Assign(Name(variable_), Name("step"), "+")
-    return For("int", "i", number(0), number(turns), body=(*body, grown))
+    return For(INT, "i", number(0), number(turns), body=(*body, grown))
 
 
 def test_what_waits_for_the_turn_before_makes_a_chain() -> None:
     """A sum waits for itself; values of a turn's own are computed side by side."""
-    start = Let("float", "sum", number(0), changes=True), Let("float", "step", number(1))
+    start = Let(FLOAT, "sum", number(0), changes=True), Let(FLOAT, "step", number(1))
     alone = chain_of(*start, added("sum"))
     assert chain_of(*start, added("sum", turns=20)) == 2 * alone
-    own = Let("float", "own", infix("*", Name("i"), Name("i"), Name("i")))
-    turn = chain_of(For("int", "i", number(0), number(1), body=(own,)))
-    assert 0 < turn == chain_of(For("int", "i", number(0), number(10), body=(own,)))
+    own = Let(FLOAT, "own", infix("*", Name("i"), Name("i"), Name("i")))
+    turn = chain_of(For(INT, "i", number(0), number(1), body=(own,)))
+    assert 0 < turn == chain_of(For(INT, "i", number(0), number(10), body=(own,)))
     assert chain_of(*start, added("sum", own)) < alone + 2 * turn
 
 
 def test_a_value_in_shared_memory_waits_for_the_turn_that_stored_it() -> None:
     """In two buffers that change names."""
     rooms = (
-        Shared("float", "now", 0, 256, 4, changes=True),
-        Shared("float", "next", 1024, 256, 4, changes=True),
+        Shared(FLOAT, "now", 0, 256, changes=True),
+        Shared(FLOAT, "next", 1024, 256, changes=True),
     )
-    moved = Let("float", "value", Load(Name("now"), THREAD)), Store("next", THREAD, Name("value"))
+    moved = Let(FLOAT, "value", Load(Name("now"), THREAD)), Store("next", THREAD, Name("value"))
 
     def turns(number_: int, *last: Statement) -> float:
-        loop = For("int", "i", number(0), number(number_), body=(*moved, *last))
+        loop = For(INT, "i", number(0), number(number_), body=(*moved, *last))
         return chain_of(*rooms, loop)
 
     assert 0 < turns(10) == turns(1)
@@ -285,8 +291,8 @@ def test_elements_of_a_loop_do_not_wait_for_each_other() -> None:
     def sums(turns: int) -> float:
         grown = Assign(element("sums", variable("v", 10)), Name("step"), "+")
         turn = replace(unrolled("v", 10), body=(grown,))
-        loop = For("int", "i", number(0), number(turns), body=(turn,))
-        return chain_of(Array("float", "sums", 10), Let("float", "step", number(1)), loop)
+        loop = For(INT, "i", number(0), number(turns), body=(turn,))
+        return chain_of(Array(FLOAT, "sums", 10), Let(FLOAT, "step", number(1)), loop)
 
     assert 0 < sums(20) == 2 * sums(10) == 20 * sums(1)
 
@@ -296,14 +302,14 @@ def test_a_branch_that_the_turn_decides_counts_by_its_turns() -> None:
     short, long = load(THREADS, "a"), replace(unrolled("j", 8), body=(load(THREADS, "b"),))
     for asked, wanted in ((Name("i"), 2 * 1 + 8 * 8), (THREAD, 10 * 8)):
         branch = If(infix("<", asked, 2), body=(short,), others=(Branch(None, (long,)),))
-        loop = For("int", "i", number(0), number(10), body=(branch,))
+        loop = For(INT, "i", number(0), number(10), body=(branch,))
         assert count(kernel(loop)).phases[0].path.accesses == pytest.approx(wanted)
 
 
 def test_a_small_table_comes_to_a_multiprocessor_once() -> None:
     """Where the data decides, too: of `at` as much as a block reads, of `x` no more than it has."""
     row = load(THREADS, "i", "at")
-    small = replace(kernel(row, load(Name("i"))), buffers=(Buffer("x", "float", 8, Space.INPUT),))
+    small = replace(kernel(row, load(Name("i"))), buffers=(Buffer("x", FLOAT, 8, Space.INPUT),))
     read = count(small).phases[0].read["x"]
     assert read.moved == 8 * 4
 
@@ -316,7 +322,7 @@ def test_a_product_and_its_sum_are_one_instruction() -> None:
             Arithmetic(Op(name, scalar, given), (Name("a"), Name("b")), "default")
             for name in (opcode, "add")
         )
-        return count(kernel(Let("float", "a", product), Let("float", "c", sum_))).phases[0].path.ops
+        return count(kernel(Let(FLOAT, "a", product), Let(FLOAT, "c", sum_))).phases[0].path.ops
 
     assert ops("multiply") == 1
     assert ops("maximum") == 2
@@ -325,7 +331,7 @@ def test_a_product_and_its_sum_are_one_instruction() -> None:
 def rows_again(visits: int, grid: int = 4) -> Tally:
     """Each block goes so many times through 2048 elements of its own."""
     at = BLOCKS * 2048 + variable("i", 8) * 256 + THREADS
-    sweep = For("int", "i", number(0), number(8), body=(load(at),))
+    sweep = For(INT, "i", number(0), number(8), body=(load(at),))
     return count(kernel(*[sweep] * visits, grid=grid))
 
 
@@ -338,7 +344,7 @@ def test_what_a_block_visits_again_comes_again_unless_it_is_kept() -> None:
 
 
 def test_what_all_blocks_visit_is_common() -> None:
-    sweep = For("int", "i", number(0), number(8), body=(load(THREADS),))
+    sweep = For(INT, "i", number(0), number(8), body=(load(THREADS),))
     [again] = count(kernel(sweep, sweep, grid=4)).phases[0].read["x"].again
     assert again.common
     assert again.block == 4 * 256
@@ -355,7 +361,7 @@ def test_neighbours_in_a_sector_come_together_wherever_a_remainder_leads() -> No
 def held(per_sm: int, *body: Statement) -> Tally:
     """A block of 256 threads with 100 floats each in an array."""
     used = Fill("a", 100, Integer(Index(const=0)))
-    statements = (Array("float", "a", 100), used, *body)
+    statements = (Array(FLOAT, "a", 100), used, *body)
     return count(replace(kernel(*statements), per_sm=per_sm))
 
 
@@ -372,10 +378,10 @@ def test_an_element_that_gets_another_name_is_not_computed_with() -> None:
         used, unused = (held(0, *more).phases[0].path.kept for more in (body, ()))
         return used - unused
 
-    named = Let("float", "b", element("a", Index(const=3)))
+    named = Let(FLOAT, "b", element("a", Index(const=3)))
     back = Assign(element("a", Index(const=4)), Name("b"))
     assert kept(named) == kept(named, back) == 0
-    used = Let("float", "c", infix("+", Name("b"), 1))
+    used = Let(FLOAT, "c", infix("+", Name("b"), 1))
     assert kept(named, used) == 1
     assert kept(named, used, Assign(element("a", Index(const=4)), Name("c"))) == 2
 

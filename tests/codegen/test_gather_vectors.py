@@ -15,9 +15,11 @@ from fusionstitch.codegen.ir.expressions import (
     apply,
     infix,
 )
+from fusionstitch.codegen.ir.intrinsics import LOAD
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Assign,
     Barrier,
@@ -25,23 +27,23 @@ from fusionstitch.codegen.ir.statements import (
     If,
     Leave,
     Let,
-    Scope,
     Skip,
     Statement,
     Store,
     While,
 )
+from fusionstitch.codegen.ir.types import BOOL, FLOAT, INT, Scalar
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.places.index import Index, constant, variable
 
 ROW, OTHER = variable("row", 16), variable("other", 16)
 BUFFERS = (
-    Buffer("x", "float", 256, Space.INPUT),
-    Buffer("odd", "float", 63, Space.INPUT),
-    Buffer("halves", "bf16", 128, Space.INPUT),
-    Buffer("changing", "float", 64, Space.INPUT, overwritten=True),
-    Buffer("out", "float", 64, Space.OUTPUT),
-    Buffer("kept", "float", 64, Space.SCRATCH),
+    Buffer("x", FLOAT, 256, Space.INPUT),
+    Buffer("odd", FLOAT, 63, Space.INPUT),
+    Buffer("halves", Scalar("bf16"), 128, Space.INPUT),
+    Buffer("changing", FLOAT, 64, Space.INPUT, overwritten=True),
+    Buffer("out", FLOAT, 64, Space.OUTPUT),
+    Buffer("kept", FLOAT, 64, Space.SCRATCH),
 )
 ASKED = infix("<", Name("row"), 3)
 
@@ -55,7 +57,7 @@ def field(n: int, buffer: str = "x", row: Index = ROW) -> Load:
 
 
 def read(n: int, buffer: str = "x") -> Let:
-    return Let("float", f"{buffer}_{n}", field(n, buffer))
+    return Let(FLOAT, f"{buffer}_{n}", field(n, buffer))
 
 
 def write(n: int, row: Index = ROW, buffer: str = "out", value: str = "1.0f") -> Store:
@@ -64,8 +66,8 @@ def write(n: int, row: Index = ROW, buffer: str = "out", value: str = "1.0f") ->
 
 def passed(*body: Statement) -> Lowered:
     """A kernel of a loop over rows with these statements, behind the pass."""
-    rows = For("int", "row", THREAD, Number("16"), step=128, body=body)
-    others = For("int", "other", Number("0"), Number("16"), body=(rows,))
+    rows = For(INT, "row", THREAD, Number("16"), step=128, body=body)
+    others = For(INT, "other", Number("0"), Number("16"), body=(rows,))
     return gather_vectors(Lowered("k", BUFFERS, (), (others,), 128, 1, 16, 0))
 
 
@@ -97,15 +99,15 @@ def test_the_rest_of_a_vector_lies_inside_its_buffer_or_it_is_not_read() -> None
 
 
 def test_values_of_two_bytes_are_read_as_they_are_computed_with() -> None:
-    loads = [apply("fs_load", Load(Name("halves"), at(n, fields=8))) for n in range(8)]
-    said = gathered(*(Let("float", f"h_{n}", load) for n, load in enumerate(loads)))
+    loads = [apply(LOAD, Load(Name("halves"), at(n, fields=8))) for n in range(8)]
+    said = gathered(*(Let(FLOAT, f"h_{n}", load) for n, load in enumerate(loads)))
     assert "fs_load_vec<bf16, 8>(halves + row * 8)" in said
     assert "const float h_5 = fs_load(halves_vector[5]);" in said
 
 
 def test_loads_inside_of_expressions_are_found() -> None:
     total: Expr = infix("+", *(field(n) for n in range(4)))
-    assert "x_vector[0] + x_vector[1]" in gathered(Let("float", "total", total))
+    assert "x_vector[0] + x_vector[1]" in gathered(Let(FLOAT, "total", total))
 
 
 @pytest.mark.parametrize(
@@ -115,8 +117,8 @@ def test_loads_inside_of_expressions_are_found() -> None:
         (read(0), Skip(ASKED), read(1)),
         (read(0), If(ASKED, body=(Skip(ASKED),)), read(1)),
         (While((read(0), Leave(ASKED), read(1))),),
-        (Let("float", "x_1", Choice(((ASKED, field(0)),), field(1))),),
-        (Let("bool", "x_1", infix("&&", ASKED, field(0), field(1))),),
+        (Let(FLOAT, "x_1", Choice(((ASKED, field(0)),), field(1))),),
+        (Let(BOOL, "x_1", infix("&&", ASKED, field(0), field(1))),),
     ],
     ids=["branch", "skipped", "skipped inside", "left", "chosen", "asked one after the other"],
 )
@@ -125,8 +127,8 @@ def test_what_may_not_be_read_is_not_read_ahead(body: tuple[Statement, ...]) -> 
 
 
 def test_what_is_read_before_is_known_inside_of_frames_behind_it_only() -> None:
-    inside = If(ASKED, body=(Let("float", "early", field(1)),))
-    behind = If(ASKED, body=(Let("float", "late", field(1)),))
+    inside = If(ASKED, body=(Let(FLOAT, "early", field(1)),))
+    behind = If(ASKED, body=(Let(FLOAT, "late", field(1)),))
     said = gathered(inside, *map(read, range(4)), behind)
     assert "early = x[row * 4 + 1]" in said
     assert "late = x_vector[1]" in said
@@ -139,24 +141,24 @@ def test_only_what_holds_still_is_read_at_once() -> None:
 
 def test_places_that_change_are_not_the_same_for_looking_alike() -> None:
     place = variable("place", 8)
-    begin = Let("int", "place", THREAD, changes=True)
+    begin = Let(INT, "place", THREAD, changes=True)
     step = Assign(Name("place"), infix("+", Name("place"), 1))
-    loads = [Let("float", f"x_{n}", field(n, row=place)) for n in range(4)]
+    loads = [Let(FLOAT, f"x_{n}", field(n, row=place)) for n in range(4)]
     said = gathered(begin, *loads[:2], step, *loads[2:])
     assert "fs_load_vec" not in said
 
 
 def test_what_a_warp_reads_alike_is_read_one_by_one() -> None:
     for place in (OTHER, ROW // 64, (ROW + OTHER * 64) // 32):
-        loads = [Let("float", f"x_{n}", field(n, row=place)) for n in range(4)]
+        loads = [Let(FLOAT, f"x_{n}", field(n, row=place)) for n in range(4)]
         assert "fs_load_vec" not in gathered(*loads)
     for place in (ROW + OTHER, ROW // 8, ROW % 8):
-        loads = [Let("float", f"x_{n}", field(n, row=place)) for n in range(4)]
+        loads = [Let(FLOAT, f"x_{n}", field(n, row=place)) for n in range(4)]
         assert "fs_load_vec" in gathered(*loads)
 
 
 def test_fields_are_written_at_once() -> None:
-    said = gathered(write(1), Let("float", "y", Number("2.0f")), write(0, value="y"))
+    said = gathered(write(1), Let(FLOAT, "y", Number("2.0f")), write(0, value="y"))
     assert "fs_vec<float, 2> out_vector;" in said
     lines = [line.strip() for line in said.splitlines()]
     assert lines[-4:-2] == ["out_vector[0] = y;", "fs_store_vec(out + row * 4, out_vector);"]
@@ -185,7 +187,7 @@ def test_what_others_may_see_is_written_one_by_one(body: tuple[Statement, ...]) 
 
 def test_what_is_read_again_is_written_one_by_one() -> None:
     """Whether a barrier is needed in between is told by addresses that are the same."""
-    back = Let("float", "back", field(0, "out"))
+    back = Let(FLOAT, "back", field(0, "out"))
     assert "fs_store_vec" not in text(passed(write(0), write(1), back).body)
 
 

@@ -12,16 +12,15 @@ import pytest
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
-    Apply,
     Choice,
     Expr,
     Integer,
     Load,
     LoadVector,
     Name,
-    Number,
-    apply,
+    Not,
     infix,
+    least,
     number,
 )
 from fusionstitch.codegen.ir.printer import text
@@ -38,10 +37,11 @@ from fusionstitch.codegen.ir.statements import (
     Swap,
     While,
 )
+from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw, Scalar
 from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.whiles.held import hold
 
-LANE = Let("int", "lane", infix("%", THREAD, 4))
+LANE = Let(INT, "lane", infix("%", THREAD, 4))
 COLUMN = variable("column", 16)
 
 
@@ -54,14 +54,14 @@ def used(value: Expr) -> Statement:
 
 
 def columns(*body: Statement, start: Expr = LANE.value, step: int = 4) -> For:
-    return For("int", "column", start, number(16), step, body=body)
+    return For(INT, "column", start, number(16), step, body=body)
 
 
 def held(body: Sequence[Statement], room: int = 64) -> tuple[str, str]:
     """What comes before a loop of these statements, and the loop."""
     numbers: dict[str, Iterator[int]] = defaultdict(count)
-    loop = For("int", "turn", number(0), number(9), body=tuple(body))
-    kinds = {"w": "float", "h": "bf16"}
+    loop = For(INT, "turn", number(0), number(9), body=tuple(body))
+    kinds = {"w": FLOAT, "h": Scalar("bf16")}
     before, after = hold(loop, kinds, room, (64, 8), lambda name: f"{name}_{next(numbers[name])}")
     return text(before), text([after])
 
@@ -94,7 +94,7 @@ def test_threads_that_have_fewer_elements_skip_the_rest() -> None:
 
 
 def test_a_loop_that_counts_down() -> None:
-    loop = For("int", "column", number(7), number(0), down=True, body=(used(load(COLUMN)),))
+    loop = For(INT, "column", number(7), number(0), down=True, body=(used(load(COLUMN)),))
     before, after = held([loop])
     assert "float w_held_0[8];" in before
     assert "w_held_0[column_turn_0] = w[-column_turn_0 + 7];" in before
@@ -108,8 +108,8 @@ def test_a_scalar_is_a_variable() -> None:
 
 
 def test_a_vector_is_held_as_one() -> None:
-    vector = LoadVector("bf16", 8, Name("h"), Integer(COLUMN * 8))
-    before, after = held([columns(Let("auto", "v", vector), start=number(0), step=1)])
+    vector = LoadVector(Scalar("bf16"), 8, Name("h"), Integer(COLUMN * 8))
+    before, after = held([columns(Let(Raw.LOADED, "v", vector), start=number(0), step=1)])
     assert "fs_loaded<bf16, 8> h_held_0[16];" in before
     assert "const auto v = h_held_0[column];" in after
 
@@ -146,7 +146,7 @@ def test_what_is_skipped_is_not_loaded() -> None:
 
 
 def test_a_place_that_is_the_lesser_of_two() -> None:
-    row = Let("int", "row", Apply("fs_min<int>", (infix("/", THREAD, 2), Number("20"))))
+    row = Let(INT, "row", least(INT, infix("/", THREAD, 2), 20))
     before, _ = held([row, used(load(variable("row", 21) * 3)), used(load(variable("row", 21)))])
     assert before.count("const int row_0 = fs_min<int>((thread_0 / 2), 20);") == 1
     assert "w_held_0 = w[row_0 * 3];" in before
@@ -164,7 +164,7 @@ def test_loops_in_each_other_are_not_all_written_out() -> None:
     rows = variable("row", 64)
     product = columns(used(load(COLUMN)), used(load(rows, "h")), start=number(0), step=1)
     inner = replace(product, stop=number(32))
-    before, _ = held([For("int", "row", number(0), number(64), body=(inner,))], room=128)
+    before, _ = held([For(INT, "row", number(0), number(64), body=(inner,))], room=128)
     assert "w_held" in before
     assert "h_held" not in before
 
@@ -177,21 +177,21 @@ OTHER = used(load(Index(), "w"))
     "body",
     [
         [used(load(TURN))],
-        [Let("int", "place", Load(Name("i"), number(0))), used(load(variable("place", 4)))],
+        [Let(INT, "place", Load(Name("i"), number(0))), used(load(variable("place", 4)))],
         [OTHER, Store("w", number(0), number(1))],
         [OTHER, Swap("w", "h")],
-        [OTHER, Let("float*", "p", infix("+", Name("w"), 1))],
+        [OTHER, Let(PointerTo(FLOAT), "p", infix("+", Name("w"), 1))],
         [used(Choice(((infix("<", Name("turn"), 3), load(Index())),), number(0)))],
         [If(infix("<", Name("turn"), 3), body=(OTHER,))],
         [If(infix("<", Name("sum"), 3), body=(OTHER,)), used(number(1))],
         [While((Leave(infix("<", Name("sum"), 3)), OTHER))],
-        [For("int", "column", number(0), Name("sum"), body=(OTHER,)), used(number(1))],
+        [For(INT, "column", number(0), Name("sum"), body=(OTHER,)), used(number(1))],
         [used(load(Index(), "elsewhere"))],
-        [Let("int", "k", number(0), changes=True), used(load(variable("k", 4)))],
-        [Skip(apply("!", Name("sum"))), OTHER, used(number(1))],
+        [Let(INT, "k", number(0), changes=True), used(load(variable("k", 4)))],
+        [Skip(Not(Name("sum"))), OTHER, used(number(1))],
     ],
 )
 def test_what_iterations_change_or_may_not_read_is_not_held(body: list[Statement]) -> None:
     before, after = held(body)
     assert not before
-    assert after == text([For("int", "turn", number(0), number(9), body=tuple(body))])
+    assert after == text([For(INT, "turn", number(0), number(9), body=tuple(body))])

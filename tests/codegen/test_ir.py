@@ -14,6 +14,7 @@ from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Address,
     Arithmetic,
+    Cast,
     Choice,
     Element,
     Expr,
@@ -23,6 +24,7 @@ from fusionstitch.codegen.ir.expressions import (
     LoadVector,
     Name,
     Named,
+    Not,
     Number,
     Pointer,
     all_of,
@@ -33,8 +35,10 @@ from fusionstitch.codegen.ir.expressions import (
     least,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import ALIGNED, MAXIMUM, MMA
 from fusionstitch.codegen.ir.printer import function, text
 from fusionstitch.codegen.ir.renaming import renamed
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -48,10 +52,10 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Let,
     Note,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -62,6 +66,7 @@ from fusionstitch.codegen.ir.statements import (
     While,
     unrolled,
 )
+from fusionstitch.codegen.ir.types import FLOAT, INT, LONG, PointerTo
 from fusionstitch.codegen.ir.walk import every, mapped, mentions, names
 from fusionstitch.codegen.places.index import Index, constant, variable
 from fusionstitch.hlo.graph import Op, Shape
@@ -87,14 +92,17 @@ SPELT: tuple[tuple[Expr, str], ...] = (
     (element("kept", LANE), "kept[lane]"),
     (Element(element("kept", LANE), Name("v")), "kept[lane][v]"),
     (Load(A, Integer(ROW * 8)), "a[row * 8]"),
-    (Load(apply("fs_aligned", A), Integer(ROW)), "fs_aligned(a)[row]"),
-    (LoadVector("float", 4, A, Integer(ROW * 4)), "fs_load_vec<float, 4>(a + row * 4)"),
-    (LoadVector("float", 4, A, Integer(Index())), "fs_load_vec<float, 4>(a)"),
+    (Load(apply(ALIGNED, A), Integer(ROW)), "fs_aligned(a)[row]"),
+    (LoadVector(FLOAT, 4, A, Integer(ROW * 4)), "fs_load_vec<float, 4>(a + row * 4)"),
+    (LoadVector(FLOAT, 4, A, Integer(Index())), "fs_load_vec<float, 4>(a)"),
     (Arithmetic(op("tanh"), (A,), "default"), "tanhf(a)"),
     (Arithmetic(op("add", 2), (A, infix("*", B, C)), "default"), "a + (b * c)"),
-    (apply("fs_max", A, number(3)), "fs_max(a, 3)"),
-    (least("int", A, 3), "fs_min<int>(a, 3)"),
-    (least("", 4, A), "fs_min(4, a)"),
+    (apply(MAXIMUM, A, number(3)), "fs_max(a, 3)"),
+    (least(INT, A, 3), "fs_min<int>(a, 3)"),
+    (least(None, 4, A), "fs_min(4, a)"),
+    (Cast(INT, A), "int(a)"),
+    (Cast(LONG, A), "static_cast<long long>(a)"),
+    (Not(A), "!(a)"),
     (infix("+", A, B, C), "a + b + c"),
     (infix("-", A, infix("-", B, C)), "a - (b - c)"),
     (infix("-", infix("-", A, B), C), "a - b - c"),
@@ -109,8 +117,8 @@ SPELT: tuple[tuple[Expr, str], ...] = (
     (infix("*", Choice(((A, B),), C), 2), "(a ? b : c) * 2"),
     (Address(A, Integer(ROW)), "&a[row]"),
     (behind(A, ROW), "a + row"),
-    (Pointer("float", SHARED), "(float*)shared_memory"),
-    (Pointer("float", infix("+", SHARED, 64)), "(float*)(shared_memory + 64)"),
+    (Pointer(FLOAT, SHARED), "(float*)shared_memory"),
+    (Pointer(FLOAT, infix("+", SHARED, 64)), "(float*)(shared_memory + 64)"),
 )
 
 
@@ -133,16 +141,19 @@ def test_conditions_that_always_hold_are_left_out() -> None:
 PRINTED: tuple[tuple[Statement, str], ...] = (
     (Note("// y: f32[4] exponential"), "// y: f32[4] exponential"),
     (Blank(), ""),
-    (Let("float", "x", Load(A, Integer(ROW))), "const float x = a[row];"),
-    (Let("const float*", "from", A), "const float* const from = a;"),
-    (Let("float", "total", Number("0.0f"), changes=True), "float total = 0.0f;"),
-    (Array("float", "x"), "float x;"),
-    (Array("float", "row", 8), "float row[8];"),
-    (Array("float", "row", 8, zero=True), "float row[8] = {};"),
-    (Shared("float", "kept", 0, 8, 4), "float* const kept = (float*)shared_memory;"),
-    (Shared("float", "kept", 64, 8, 4), "float* const kept = (float*)(shared_memory + 64);"),
-    (Table("int", "at", (number(3), number(5))), "const int at[2] = {3, 5};"),
-    (Table("const float*", "from", (A, B)), "const float* const from[2] = {a, b};"),
+    (Let(FLOAT, "x", Load(A, Integer(ROW))), "const float x = a[row];"),
+    (Let(PointerTo(FLOAT, constant=True), "from", A), "const float* const from = a;"),
+    (Let(FLOAT, "total", Number("0.0f"), changes=True), "float total = 0.0f;"),
+    (Array(FLOAT, "x"), "float x;"),
+    (Array(FLOAT, "row", 8), "float row[8];"),
+    (Array(FLOAT, "row", 8, zero=True), "float row[8] = {};"),
+    (Shared(FLOAT, "kept", 0, 8), "float* const kept = (float*)shared_memory;"),
+    (Shared(FLOAT, "kept", 64, 8), "float* const kept = (float*)(shared_memory + 64);"),
+    (Table(INT, "at", (number(3), number(5))), "const int at[2] = {3, 5};"),
+    (
+        Table(PointerTo(FLOAT, constant=True), "from", (A, B)),
+        "const float* const from[2] = {a, b};",
+    ),
     (Assign(A, B), "a = b;"),
     (Assign(element("sums", LANE), B, "+"), "sums[lane] += b;"),
     (Store("out", Integer(ROW * 4), A), "out[row * 4] = a;"),
@@ -151,7 +162,8 @@ PRINTED: tuple[tuple[Statement, str], ...] = (
     (StoreVector("out", Integer(ROW * 4), "v"), "fs_store_vec(out + row * 4, v);"),
     (StoreVector("out", Integer(ROW), "v", A), "if (a) fs_store_vec(out + row, v);"),
     (Fill("row", 8, A), "FS_UNROLL for (int i = 0; i < 8; ++i) row[i] = a;"),
-    (Call("fs_mma<2>", (A, behind(B, LANE))), "fs_mma<2>(a, b + lane);"),
+    (Call(MMA, (2, 1), (A, behind(B, LANE))), "fs_mma<2, 1>(a, b + lane);"),
+    (Invoke("part", (A, behind(B, LANE))), "part(a, b + lane);"),
     (Barrier(Scope.TEAM, 128), "fs_team_barrier<128>();"),
     (Barrier(Scope.BLOCK), "__syncthreads();"),
     (Barrier(Scope.CLUSTER, why="all run"), "fs_cluster_barrier();  // all run"),
@@ -161,16 +173,16 @@ PRINTED: tuple[tuple[Statement, str], ...] = (
     (Swap("a", "b"), "fs_swap(a, b);"),
     (While((Leave(A), Assign(A, B))), "while (true) {\n  if (a) break;\n  a = b;\n}"),
     (Group((Assign(A, B), Assign(B, C))), "a = b;\nb = c;"),
-    (For("int", "i", number(0), A), "for (int i = 0; i < a; ++i) {\n}"),
-    (For("int", "i", B, A, step=32), "for (int i = b; i < a; i += 32) {\n}"),
-    (For("int", "i", A, B, down=True), "for (int i = a; i >= b; --i) {\n}"),
+    (For(INT, "i", number(0), A), "for (int i = 0; i < a; ++i) {\n}"),
+    (For(INT, "i", B, A, step=32), "for (int i = b; i < a; i += 32) {\n}"),
+    (For(INT, "i", A, B, down=True), "for (int i = a; i >= b; --i) {\n}"),
     (
-        For("int", "i", number(0), A, unroll=4),
+        For(INT, "i", number(0), A, unroll=4),
         "FS_UNROLL_BY(4) for (int i = 0; i < a; ++i) {\n}",
     ),
     (unrolled("i", 3), "FS_UNROLL for (int i = 0; i < 3; ++i) {\n}"),
     (
-        If(infix("<", Name("i"), 5), Let("int", "i", THREAD), (Skip(A),)),
+        If(infix("<", Name("i"), 5), Let(INT, "i", THREAD), (Skip(A),)),
         "if (const int i = threadIdx.x; i < 5) {\n  if (a) continue;\n}",
     ),
     (
@@ -190,7 +202,7 @@ def test_every_kind_of_statement_is_printed() -> None:
 
 
 def test_a_function_has_its_parameters_line_by_line() -> None:
-    one = Function("part", (("const int", "tile"), ("float*", "out")), (Assign(A, B),))
+    one = Function("part", ((INT, "tile"), (PointerTo(FLOAT), "out")), (Assign(A, B),))
     assert list(function(one)) == [
         "static __device__ __noinline__ void part(\n    const int tile,\n    float* out) {",
         "  a = b;",
@@ -233,7 +245,7 @@ def test_constants_of_addresses_alone_are_spelt_anew() -> None:
         return f"at_{len(found)}"
 
     statements = (
-        Let("float", "x", infix("*", Load(A, Integer(ROW * 8 + LANE + 5)), Number("2.0f"))),
+        Let(FLOAT, "x", infix("*", Load(A, Integer(ROW * 8 + LANE + 5)), Number("2.0f"))),
         Store("out", Integer((ROW // 3) * 7), infix("+", Name("x"), 9)),
         Assign(Element(Name("kept"), infix("+", infix("*", Name("step"), 4), Name("v"))), A),
     )
@@ -252,8 +264,8 @@ def test_constants_of_addresses_alone_are_spelt_anew() -> None:
 def test_what_is_hoisted_precedes_the_frame_it_leaves() -> None:
     writer = Writer()
     with writer.nested(unrolled("i", 4)), writer.nested(If(A)):
-        writer.let("int", "n", number(3), depth=0)
-        writer.let("int", "k", Name("i"), depth=1)
+        writer.let(INT, "n", number(3), depth=0)
+        writer.let(INT, "k", Name("i"), depth=1)
         writer.add(Assign(B, Name("k")))
     assert text(writer.body) == (
         "const int n = 3;\n"
@@ -283,11 +295,11 @@ def test_what_leaves_a_branch_stands_before_its_condition() -> None:
     with writer.nested(If(A)):
         writer.add(Assign(C, number(1)))
     with writer.otherwise():
-        writer.let("int", "n", number(3), depth=0)
+        writer.let(INT, "n", number(3), depth=0)
         writer.add(Assign(C, Name("n")))
     others = (Branch(None, (Assign(C, Name("n")),)),)
     assert writer.body == (
-        Let("int", "n", number(3)),
+        Let(INT, "n", number(3)),
         If(A, None, (Assign(C, number(1)),), others),
     )
 

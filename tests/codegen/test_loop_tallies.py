@@ -12,6 +12,7 @@ import pytest
 from benchmarks.loops.by_form import known
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.settings import CodegenOptions
+from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.regions import Built, Case, build, whole_of
 from tests.codegen.test_phased_loops import DEALT, PROGRAMS
@@ -19,6 +20,7 @@ from tests.codegen.test_tallies import SCOPES, accesses
 from tests.codegen.whole_loop_programs import PROGRAMS as ROWS
 
 pytestmark = pytest.mark.slow
+H200 = device("h200")
 TABLE = {
     "rows": {name: (fun, (np.asarray(x),)) for name, (fun, x, _) in ROWS.items()},
     "dealt": DEALT,
@@ -60,7 +62,7 @@ def built(host_compiler: str) -> tuple[Built, dict[tuple[str, str], Case]]:
 def test_loops_do_what_was_counted(built: tuple[Built, dict[tuple[str, str], Case]]) -> None:
     made, found = built
     for name, case in found.items():
-        tally, ran = count(made.lowered[case]), made.counters(case)
+        tally, ran = count(made.lowered[case], H200), made.counters(case)
         seen: Counter[object] = Counter(ran.meetings)
         said: Counter[object] = Counter({SCOPES[s]: n for s, n in tally.barriers.items()})
         said["shuffle"] = tally.shuffles
@@ -82,11 +84,11 @@ def test_phases_of_a_grid_turn_with_its_loop(
     built: tuple[Built, dict[tuple[str, str], Case]],
 ) -> None:
     made, found = built
-    tally = count(made.lowered[found["grid", "diffusion"]])
+    tally = count(made.lowered[found["grid", "diffusion"]], H200)
     assert {phase.turns for phase in tally.phases} == {1, 7}
-    tally = count(made.lowered[found["grid", "three deep"]])
+    tally = count(made.lowered[found["grid", "three deep"]], H200)
     assert max(phase.turns for phase in tally.phases) == 16
-    tally = count(made.lowered[found["block", "diffusion"]])
+    tally = count(made.lowered[found["block", "diffusion"]], H200)
     assert {phase.turns for phase in tally.phases} == {1}
 
 
@@ -94,7 +96,7 @@ def test_loops_that_the_data_ends_turn_as_often_as_is_said() -> None:
     fun, args = TABLE["rows"]["collatz"]
     region = whole_of(fun, *args)
     case = Case(region, list(args), options=CodegenOptions(template="loop rows"))
-    one, many = (count(build([case]).lowered[case], trips) for trips in (1, 10))
+    one, many = (count(build([case]).lowered[case], H200, trips) for trips in (1, 10))
     [first], [second] = one.phases, many.phases
     assert second.instructions.int_ops > 5 * first.instructions.int_ops
     assert second.path.chain > 5 * first.path.chain

@@ -6,38 +6,39 @@ from itertools import count
 
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Name, infix, number
 from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     For,
     Group,
     If,
     Let,
-    Scope,
     Statement,
     Store,
 )
+from fusionstitch.codegen.ir.types import FLOAT, INT
 from fusionstitch.codegen.places.index import constant, variable
 from fusionstitch.codegen.whiles.meanwhile import load_ahead, store_behind
 from tests.codegen.test_held import load, used
 
 TURN, ROW = variable("turn", 5), variable("row", 8)
-OWN_ROW = Let("int", "row", infix("/", THREAD, 4))
+OWN_ROW = Let(INT, "row", infix("/", THREAD, 4))
 CLUSTER = Barrier(Scope.CLUSTER)
 
 
 def turns(*body: Statement) -> For:
-    return For("int", "turn", number(0), number(5), body=body)
+    return For(INT, "turn", number(0), number(5), body=body)
 
 
 def ahead(loop: For, behind: bool = False) -> tuple[list[str], list[str]]:
     """What comes before a loop whose loads of "w" are on their way, and the loop."""
     names = (f"n{number}" for number in count())
-    before, made = load_ahead(loop, {"w": "float"}, (32, 1), lambda _: next(names), behind)
+    before, made = load_ahead(loop, {"w": FLOAT}, (32, 1), lambda _: next(names), behind)
     return text(before).splitlines(), text([made]).splitlines()
 
 
 def test_where_barriers_are_placed_later_all_is_loaded_by_the_step_before() -> None:
-    loop = turns(Let("float", "y", Name("x")), used(load(TURN * 8)))
+    loop = turns(Let(FLOAT, "y", Name("x")), used(load(TURN * 8)))
     before, made = ahead(loop, behind=True)
     assert before == ["// w: on its way since the step before", "float n4;", "n4 = w[0];"]
     assert made[1:] == [
@@ -69,7 +70,7 @@ def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() ->
             CLUSTER,
             OWN_ROW,
             If(infix("<", Name("row"), 8), None, (used(load(TURN * 8 + ROW)),)),
-            Let("int", "found", load(TURN, "places")),
+            Let(INT, "found", load(TURN, "places")),
             used(load(variable("found", 8))),
             used(load(TURN, "state")),
         )
@@ -137,7 +138,7 @@ def test_what_a_step_stores_for_nobody_waits_behind_its_last_barrier() -> None:
         Store("late", here, Name("y")),
     )
     names = (f"n{number}" for number in count())
-    kinds = dict.fromkeys(("out", "other", "read", "twice", "late"), "float")
+    kinds = dict.fromkeys(("out", "other", "read", "twice", "late"), FLOAT)
     before, made = store_behind(loop, kinds, (32, 1), lambda _: next(names))
     assert text(before) == "const int n0 = threadIdx.x;"
     assert text([made]).splitlines() == [
@@ -165,4 +166,4 @@ def test_what_a_step_stores_for_nobody_waits_behind_its_last_barrier() -> None:
 
 def test_without_a_barrier_stores_stay() -> None:
     loop = turns(OWN_ROW, Store("out", Integer(TURN * 8 + ROW), Name("y")))
-    assert store_behind(loop, {"out": "float"}, (32, 1), str) == ([], loop)
+    assert store_behind(loop, {"out": FLOAT}, (32, 1), str) == ([], loop)

@@ -12,31 +12,32 @@ from fusionstitch.codegen.ir.accesses import Access, Accesses
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
-    Apply,
     Expr,
     Integer,
     Load,
     Name,
     infix,
+    least,
     number,
 )
 from fusionstitch.codegen.ir.ownership import Digit, Digits, Ownership
 from fusionstitch.codegen.ir.statements import For, Let, Shared, Store
+from fusionstitch.codegen.ir.types import FLOAT, INT, Scalar
 from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term, Var, variable
 
 THREADS, BLOCKS = 24, 4
 LANE, ROW = variable("lane", 4), variable("row", 6)
 
 
-TILES = For("int", "tile", BLOCK, number(8), step=BLOCKS)
+TILES = For(INT, "tile", BLOCK, number(8), step=BLOCKS)
 
 
 def known() -> Ownership:
     """Four threads a row, and a loop over columns and one over tiles."""
     found = Ownership(THREADS, BLOCKS)
-    found.define(Let("int", "lane", infix("%", THREAD, 4)))
-    found.define(Let("int", "row", infix("/", THREAD, 4)))
-    found.begin(For("int", "column", Name("lane"), number(12), step=4))
+    found.define(Let(INT, "lane", infix("%", THREAD, 4)))
+    found.define(Let(INT, "row", infix("/", THREAD, 4)))
+    found.begin(For(INT, "column", Name("lane"), number(12), step=4))
     found.begin(TILES)
     return found
 
@@ -74,7 +75,7 @@ def test_blocks_have_their_own_by_their_number() -> None:
     assert not own(known(), Integer(ROW * 4 + LANE), 0)
     assert own(known(), Integer(tile * 24 + ROW * 4 + LANE), 0)
     found = Ownership(THREADS, BLOCKS)
-    found.define(Let("int", "rank", infix("%", BLOCK, 2)))
+    found.define(Let(INT, "rank", infix("%", BLOCK, 2)))
     place = Integer(variable("rank", 2) * 24 + Index(((Var(THREAD.name, 24), 1),)))
     assert own(found, place, 2)
     assert not own(found, place, 0)
@@ -110,7 +111,7 @@ def test_who_is_left_by_other_conditions_is_another() -> None:
 def test_variables_whose_steps_meet_are_nobodys() -> None:
     found = Ownership(THREADS, BLOCKS)
     for step, alone in ((1, False), (12, False), (24, True), (48, True)):
-        found.begin(For("int", "column", THREAD, number(96), step=step))
+        found.begin(For(INT, "column", THREAD, number(96), step=step))
         assert own(found, Name("column"), 1) is alone
 
 
@@ -119,9 +120,9 @@ def test_a_number_of_values_is_not_rounded_down() -> None:
     where another's begins."""
     found = Ownership(THREADS, BLOCKS)
     for step, alone in ((4, False), (5, True)):
-        found.define(Let("int", "lane", infix("%", THREAD, 5)))
-        found.define(Let("int", "row", infix("/", THREAD, 5)))
-        found.begin(For("int", "column", Name("row"), number(60), step=step))
+        found.define(Let(INT, "lane", infix("%", THREAD, 5)))
+        found.define(Let(INT, "row", infix("/", THREAD, 5)))
+        found.begin(For(INT, "column", Name("row"), number(60), step=step))
         place = infix("+", infix("*", Name("column"), 5), Name("lane"))
         assert own(found, place, 1) is alone
 
@@ -133,21 +134,21 @@ def test_blocks_have_parts_one_behind_the_other(length: int, step: int, alone: b
     start = infix("*", BLOCK, 2)
     for stop in (
         infix("+", start, length),
-        Apply("fs_min<int>", (infix("+", start, length), number(7))),
+        least(INT, infix("+", start, length), 7),
     ):
         found = Ownership(THREADS, BLOCKS)
-        found.begin(For("int", "row", start, stop, step=step))
+        found.begin(For(INT, "row", start, stop, step=step))
         place = infix("+", infix("*", Name("row"), THREADS), THREAD)
         assert own(found, place, 0) is alone
-    found.begin(For("int", "row", start, number(8), step=step))
+    found.begin(For(INT, "row", start, number(8), step=step))
     assert not own(found, place, 0)
 
 
 def test_variables_that_change_are_nobodys() -> None:
     found = Ownership(THREADS, BLOCKS)
-    found.define(Let("int", "n", number(4)))
-    found.define(Let("int", "n", THREAD, changes=True))
-    found.define(Let("int", "lane", infix("%", THREAD, Name("n"))))
+    found.define(Let(INT, "n", number(4)))
+    found.define(Let(INT, "n", THREAD, changes=True))
+    found.define(Let(INT, "lane", infix("%", THREAD, Name("n"))))
     assert not own(found, Name("n"), 1)
     assert not own(found, infix("+", infix("*", infix("/", THREAD, 4), 4), Name("lane")), 1)
 
@@ -155,21 +156,21 @@ def test_variables_that_change_are_nobodys() -> None:
 def test_what_turns_by_the_iteration_is_nobodys() -> None:
     """Thread t has element t + n in iteration n, which another one had before."""
     found = Ownership(THREADS, BLOCKS)
-    found.begin(For("int", "turn", number(0), number(5)))
-    found.define(Let("int", "place", infix("+", THREAD, Name("turn"))))
+    found.begin(For(INT, "turn", number(0), number(5)))
+    found.define(Let(INT, "place", infix("+", THREAD, Name("turn"))))
     assert not own(found, Name("place"), 1)
     assert not own(found, Integer(Index(((Var(THREAD.name, 24), 1),)) + variable("turn", 5)), 1)
-    found.define(Let("int", "lane", infix("%", THREAD, 4)))
+    found.define(Let(INT, "lane", infix("%", THREAD, 4)))
     for each, alone in ((4, True), (3, False)):
         column = infix("+", infix("*", infix("/", THREAD, 4), each), Name("lane"))
         assert own(found, column, 1) is alone
-    found.begin(For("int", "near", Integer(ROW * 4), number(96), step=1))
+    found.begin(For(INT, "near", Integer(ROW * 4), number(96), step=1))
     assert not own(found, Name("near"), 1)
 
 
 def test_what_holds_in_a_loop_does_not_hold_behind_it() -> None:
     found, place = Ownership(THREADS, BLOCKS), Integer(Index(((Var(THREAD.name, 24), 1),)))
-    one = For("int", "tile", BLOCK, number(1), step=BLOCKS)
+    one = For(INT, "tile", BLOCK, number(1), step=BLOCKS)
     found.begin(one)
     with found.turning(one):
         assert own(found, place, 0)
@@ -224,15 +225,15 @@ def test_the_property_has_both_cases() -> None:
     assert not all(said)
 
 
-@pytest.mark.parametrize(("kind", "item", "waits"), [("float", 4, False), ("double", 8, True)])
-def test_elements_of_another_size_lie_elsewhere(kind: str, item: int, waits: bool) -> None:
+@pytest.mark.parametrize(("dtype", "waits"), [("f32", False), ("f64", True)])
+def test_elements_of_another_size_lie_elsewhere(dtype: str, waits: bool) -> None:
     """Two arrays one after the other in one place: element 1 of 8 bytes is that of threads 2 and
     3 of 4."""
-    accesses = Accesses({}, Ownership(THREADS, 1), 1)
+    kind, accesses = Scalar(dtype), Accesses({}, Ownership(THREADS, 1), 1)
     place = Integer(Index(((Var(THREAD.name, 24), 1),)))
     statements = (
-        Shared("float", "first", 0, THREADS, 4),
-        Shared(kind, "second", 0, THREADS * 4 // item, item),
+        Shared(FLOAT, "first", 0, THREADS),
+        Shared(kind, "second", 0, THREADS * 4 // kind.bytes),
         Store("first", place, number(1)),
         Let(kind, "read", Load(Name("second"), place)),
     )

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Load, Name, Number, infix
+from fusionstitch.codegen.ir.intrinsics import REDUCE_BLOCK, REDUCE_CLUSTER, REDUCE_TEAM
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.passes.barriers import place_barriers
 from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Branch,
@@ -19,15 +21,16 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     Group,
     If,
+    Invoke,
     Leave,
     Let,
-    Scope,
     Shared,
     Skip,
     Statement,
     Store,
     While,
 )
+from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.lower import program
 from fusionstitch.codegen.places.index import constant, variable
@@ -36,16 +39,16 @@ from tests.codegen.cases import CASES
 from tests.codegen.test_kernels import PLANTED
 
 ROW, COLUMN = variable("row", 64), variable("column", 64)
-BUFFERS = (Buffer("x", "float", 64, Space.INPUT), Buffer("out", "float", 64, Space.OUTPUT))
-KEPT = Shared("float", "kept", 0, 64, 4)
-EXCHANGE = Shared("unsigned char", "exchange", 256, 256, 1)
-SUM = Let("float", "sum", Number("0.0f"), changes=True)
-JOIN_BLOCK = Call("fs_reduce_block<4, FsAdd>", (Name("exchange"), Name("sum")))
-JOIN_TEAM = Call("fs_reduce_team<2, FsAdd>", (Name("exchange"), Name("sum")))
+BUFFERS = (Buffer("x", FLOAT, 64, Space.INPUT), Buffer("out", FLOAT, 64, Space.OUTPUT))
+KEPT = Shared(FLOAT, "kept", 0, 64)
+EXCHANGE = Shared(Raw.BYTE, "exchange", 256, 256)
+SUM = Let(FLOAT, "sum", Number("0.0f"), changes=True)
+JOIN_BLOCK = Call(REDUCE_BLOCK, (4, "FsAdd"), (Name("exchange"), Name("sum")))
+JOIN_TEAM = Call(REDUCE_TEAM, (2, "FsAdd"), (Name("exchange"), Name("sum")))
 
 
 def over(variable: str, *body: Statement) -> For:
-    return For("int", variable, Number("0"), Number("64"), body=body)
+    return For(INT, variable, Number("0"), Number("64"), body=body)
 
 
 def load(buffer: str, at: Integer) -> Load:
@@ -82,7 +85,7 @@ def outline(said: str) -> list[str]:
 
 
 def test_a_value_is_waited_for_right_before_the_loop_that_reads_it() -> None:
-    between = Let("int", "beside", Number("3"))
+    between = Let(INT, "beside", Number("3"))
     said = outline(placed(KEPT, KEEP, between, USE))
     assert said == ["for", "end", "block", "for", "end"]
 
@@ -94,7 +97,7 @@ def test_the_next_iteration_waits_behind_the_last_read_of_this_one() -> None:
 
 def test_what_those_read_who_leave_a_loop_is_waited_for() -> None:
     """The loop's own last barrier is not behind it: they leave at its beginning."""
-    other = Shared("float", "other", 512, 64, 4)
+    other = Shared(FLOAT, "other", 512, 64)
     asked = Leave(infix(">", load("kept", Integer(constant(0))), Number("1.0f")))
     fill = over("row", Store("other", Integer(ROW), load("x", Integer(ROW))))
     use = over("column", Store("out", Integer(COLUMN), load("other", Integer(COLUMN))))
@@ -105,15 +108,15 @@ def test_what_those_read_who_leave_a_loop_is_waited_for() -> None:
 def test_values_of_one_thread_need_no_barrier() -> None:
     own = Store("kept", Integer(ROW), load("kept", Integer(ROW)))
     keep = Store("kept", Integer(ROW), load("x", Integer(ROW)))
-    rows = For("int", "row", THREAD, Number("64"), step=128, body=(keep, own))
+    rows = For(INT, "row", THREAD, Number("64"), step=128, body=(keep, own))
     assert "syncthreads" not in placed(KEPT, rows)
 
 
 def test_what_threads_share_waits_for_all_of_them() -> None:
     """All threads of a row read its value, and one of them writes it, iteration by iteration."""
-    row = Let("int", "row", infix("/", THREAD, 16))
-    lane = Let("int", "lane", infix("%", THREAD, 16))
-    read = Let("float", "value", load("kept", Integer(ROW)))
+    row = Let(INT, "row", infix("/", THREAD, 16))
+    lane = Let(INT, "lane", infix("%", THREAD, 16))
+    read = Let(FLOAT, "value", load("kept", Integer(ROW)))
     write = If(infix("==", Name("lane"), 0), None, (Store("kept", Integer(ROW), Name("value")),))
     said = outline(placed(KEPT, row, lane, over("column", read, write)))
     assert said == ["for", "block", "if", "end", "block", "end"]
@@ -126,14 +129,14 @@ def test_one_join_needs_none_and_one_in_a_loop_needs_one() -> None:
 
 
 def test_two_joins_with_places_of_their_own_wait_for_each_other() -> None:
-    other = Shared("unsigned char", "other", 512, 256, 1)
+    other = Shared(Raw.BYTE, "other", 512, 256)
     again = replace(JOIN_BLOCK, arguments=(Name("other"), Name("sum")))
     said = outline(placed(EXCHANGE, other, over("row", SUM, JOIN_BLOCK, again)))
     assert said == ["for", "join", "join", "end"]
 
 
 def test_a_team_waits_for_its_own_threads() -> None:
-    rows = For("int", "row", infix("/", THREAD, 64), Number("9"), step=2, body=(SUM, JOIN_TEAM))
+    rows = For(INT, "row", infix("/", THREAD, 64), Number("9"), step=2, body=(SUM, JOIN_TEAM))
     assert outline(placed(EXCHANGE, rows)) == ["for", "join", "team", "end"]
 
 
@@ -146,7 +149,7 @@ def test_the_block_waits_where_warps_of_a_team_leave_their_places() -> None:
 
 def test_a_cluster_waits_for_its_blocks() -> None:
     exchange = replace(EXCHANGE, size=512)
-    join = Call("fs_reduce_cluster<4, 2, FsAdd>", (Name("exchange"), Name("sum")))
+    join = Call(REDUCE_CLUSTER, (4, 2, "FsAdd"), (Name("exchange"), Name("sum")))
     said = outline(placed(exchange, over("row", SUM, join), cluster=2))
     assert said == ["for", "join", "cluster", "end"]
 
@@ -158,7 +161,7 @@ def test_what_conditions_on_threads_surround_is_waited_for_outside() -> None:
 
 def test_only_the_way_that_reads_waits() -> None:
     ways = If(infix("<", Name("work"), 3), None, (USE,), (Branch(None, (SUM,)),))
-    work = Let("int", "work", Number("2"))
+    work = Let(INT, "work", Number("2"))
     said = placed(work, KEPT, KEEP, ways)
     assert said.index("if (work") < said.index("__syncthreads") < said.index("else")
 
@@ -171,8 +174,8 @@ def test_some_who_skip_the_rest_wait_before() -> None:
 
 
 def test_barriers_stand_in_functions_and_between_their_calls() -> None:
-    function = Function("f", (("unsigned char*", "shared_memory"),), (KEPT, KEEP, USE))
-    call = Call("f", (Name("shared_memory"),))
+    function = Function("f", ((PointerTo(Raw.BYTE), "shared_memory"),), (KEPT, KEEP, USE))
+    call = Invoke("f", (Name("shared_memory"),))
     said = outline(placed(call, Group((call,)), functions=(function,)))
     assert said == ["for", "end", "block", "for", "end", "call", "block", "call"]
 
@@ -184,7 +187,7 @@ def test_a_wait_in_the_midst_of_threads_that_part_is_refused() -> None:
 
 
 def test_phases_are_for_the_grid_and_not_for_this_pass() -> None:
-    buffers = (*BUFFERS, Buffer("between", "float", 64, Space.SCRATCH))
+    buffers = (*BUFFERS, Buffer("between", FLOAT, 64, Space.SCRATCH))
     spill = over("row", Store("between", Integer(ROW), load("x", Integer(ROW))))
     fetch = over("row", Store("out", Integer(ROW), load("between", Integer(ROW + constant(0)))))
     kernel = Lowered("k", buffers, (), (spill, fetch), 128, 1, 16, 0)

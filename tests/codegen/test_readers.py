@@ -7,14 +7,15 @@ from fusionstitch.codegen.ir.expressions import Expr, Load, Name, Number
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.pending import NOTHING
 from fusionstitch.codegen.ir.readers import read_in
-from fusionstitch.codegen.ir.statements import Call, Function, Statement, Store, Swap
+from fusionstitch.codegen.ir.statements import Function, Invoke, Statement, Store, Swap
+from fusionstitch.codegen.ir.types import FLOAT, PointerTo
 
 AT = Number("0")
 
 
 def kernel(*body: Statement, functions: tuple[Function, ...] = ()) -> Lowered:
     names = ("first", "second", "out")
-    buffers = tuple(Buffer(name, "float", 64, Space.SCRATCH) for name in names)
+    buffers = tuple(Buffer(name, FLOAT, 64, Space.SCRATCH) for name in names)
     return Lowered("kernel", buffers, functions, body, block=64, cluster=1, grid=2, shared=0)
 
 
@@ -31,9 +32,9 @@ def test_addresses_of_stores_are_read() -> None:
 
 
 def test_functions_read_what_they_are_given_for_parameters_that_they_read() -> None:
-    parameters = (("float*", "given"), ("float*", "result"))
+    parameters = ((PointerTo(FLOAT), "given"), (PointerTo(FLOAT), "result"))
     function = Function("own", parameters, (Store("result", AT, load("given")),))
-    call = Call("own", (Name("first"), Name("out")))
+    call = Invoke("own", (Name("first"), Name("out")))
     assert read_in(kernel(call, functions=(function,))) == {"first", "given"}
 
 

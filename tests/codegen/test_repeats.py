@@ -7,10 +7,11 @@ import pytest
 from fusionstitch.codegen.ir.expressions import Integer, Load, Name, Number, infix
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.statements import Assign, Group, Let
+from fusionstitch.codegen.ir.types import FLOAT, INT
 from fusionstitch.codegen.lower.repeats import repeat_of, runs
 from fusionstitch.codegen.places.index import Index, constant, variable
 
-TYPES = {"a": "float", "b": "float", "c": "float", "n": "int"}
+TYPES = {"a": FLOAT, "b": FLOAT, "c": FLOAT, "n": INT}
 PLACE = variable("i", 8) * 4
 
 
@@ -19,7 +20,7 @@ def at(buffer: str, place: int | Index) -> Load:
 
 
 def let(name: str, buffer: str, place: int | Index) -> Group:
-    return Group((Let("float", name, at(buffer, place)),))
+    return Group((Let(FLOAT, name, at(buffer, place)),))
 
 
 def add(*factors: Load | Number, operator: str = "+") -> Group:

@@ -6,7 +6,8 @@ import pytest
 
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.count.tally import Accesses, Memory, Tally
-from fusionstitch.codegen.ir.statements import Scope
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.costmodel.devices import device
 from tests.codegen.cases import CASES
 from tests.codegen.regions import Built, Case, build
 
@@ -44,7 +45,7 @@ def counted(cases: dict[str, Case], host_compiler: str) -> Built:
 
 @pytest.fixture(scope="module")
 def tallies(counted: Built, cases: dict[str, Case]) -> dict[str, Tally]:
-    return {name: count(counted.lowered[case]) for name, case in cases.items()}
+    return {name: count(counted.lowered[case], device("h200")) for name, case in cases.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import resources
-from pathlib import Path
 
 import pytest
 
 from fusionstitch.codegen.generate import generate
-from fusionstitch.codegen.ir.exchanges import whom
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     SHARED,
@@ -28,7 +24,9 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
+from fusionstitch.codegen.ir.intrinsics import ANNOUNCE, REDUCE_BLOCK, REDUCE_LANES, REDUCE_TEAM
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Overwriting, Space
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -39,8 +37,8 @@ from fusionstitch.codegen.ir.statements import (
     For,
     Function,
     If,
+    Invoke,
     Let,
-    Scope,
     Shared,
     Skip,
     Statement,
@@ -49,6 +47,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     unrolled,
 )
+from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw, Type, VectorOf
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.lower import program
 from fusionstitch.codegen.places.index import Index, constant, variable
@@ -58,10 +57,10 @@ from tests.codegen.cases import CASES
 X, ROW, LANE = Name("x"), variable("row", 64), variable("lane", 32)
 NOWHERE = Integer(Index())
 BUFFERS = (
-    Buffer("x", "float", 64, Space.INPUT),
-    Buffer("out", "float", 64, Space.OUTPUT),
-    Buffer("between", "float", 64, Space.SCRATCH),
-    Buffer("table", "float", 8, Space.TABLE),
+    Buffer("x", FLOAT, 64, Space.INPUT),
+    Buffer("out", FLOAT, 64, Space.OUTPUT),
+    Buffer("between", FLOAT, 64, Space.SCRATCH),
+    Buffer("table", FLOAT, 8, Space.TABLE),
 )
 
 
@@ -74,46 +73,46 @@ def load(buffer: str, at: Index) -> Load:
 
 
 def rows(*body: Statement, stop: int = 64) -> For:
-    return For("int", "row", number(0), number(stop), body=body)
+    return For(INT, "row", number(0), number(stop), body=body)
 
 
 def own_rows(*body: Statement) -> For:
     """A row each thread."""
-    return For("int", "row", THREAD, number(64), step=128, body=body)
+    return For(INT, "row", THREAD, number(64), step=128, body=body)
 
 
 def where(condition: Expr, *body: Statement) -> If:
     return If(condition, None, body)
 
 
-def let(name: str, value: Expr, kind: str = "float") -> Let:
+def let(name: str, value: Expr, kind: Type = FLOAT) -> Let:
     return Let(kind, name, value)
 
 
 BLOCKS, TEAMS, GRID = Barrier(Scope.BLOCK), Barrier(Scope.TEAM, 64), Barrier(Scope.GRID)
 CLUSTER = Barrier(Scope.CLUSTER)
-ROWS_SHARED = Shared("float", "kept", 0, 64, 4)
-OVERLAPPING = Shared("float", "other", 128, 64, 4)
+ROWS_SHARED = Shared(FLOAT, "kept", 0, 64)
+OVERLAPPING = Shared(FLOAT, "other", 128, 64)
 KEEP = rows(Store("kept", Integer(ROW), load("x", ROW)))
 SPREAD = rows(Store("kept", Integer(ROW), load("x", ROW), blocks=4))
 USE = rows(Store("out", Integer(ROW), load("kept", ROW)))
-LANES = let("lane", infix("%", THREAD, 32), "int")
-WARPS = let("warp", infix("/", THREAD, 32), "int")
-JOIN_LANES = let("sum", apply("fs_reduce_lanes<32, FsAdd>", load("x", Index())))
-JOIN_BLOCK = Call("fs_reduce_block<4, FsAdd>", (SHARED, Name("sum")))
-JOIN_TEAM = Call("fs_reduce_team<2, FsAdd>", (SHARED, Name("sum")))
-SUM = Let("float", "sum", Number("0.0f"), changes=True)
+LANES = let("lane", infix("%", THREAD, 32), INT)
+WARPS = let("warp", infix("/", THREAD, 32), INT)
+JOIN_LANES = let("sum", apply(REDUCE_LANES, load("x", Index()), template=(32, "FsAdd")))
+JOIN_BLOCK = Call(REDUCE_BLOCK, (4, "FsAdd"), (SHARED, Name("sum")))
+JOIN_TEAM = Call(REDUCE_TEAM, (2, "FsAdd"), (SHARED, Name("sum")))
+SUM = Let(FLOAT, "sum", Number("0.0f"), changes=True)
 SPILL = rows(Store("between", Integer(ROW), load("x", ROW)))
 FETCH = rows(Store("out", Integer(ROW), load("between", ROW)))
 COPY = Function(
     "copy",
-    (("const int", "tile"), ("const float*", "in_0"), ("float*", "out_0")),
+    ((INT, "tile"), (PointerTo(FLOAT, constant=True), "in_0"), (PointerTo(FLOAT), "out_0")),
     (rows(Store("out_0", Integer(ROW), load("in_0", ROW))),),
 )
 
 
-def copied(source: str, target: str) -> Call:
-    return Call("copy", (number(0), Name(source), Name(target)))
+def copied(source: str, target: str) -> Invoke:
+    return Invoke("copy", (number(0), Name(source), Name(target)))
 
 
 def in_place(*body: Statement) -> Lowered:
@@ -143,21 +142,21 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
     "no such buffer": (kernel(let("a", load("y", Index()))), "y is not known"),
     "declared twice": (kernel(let("a", X), let("a", X)), "a is declared twice"),
     "of the kernel, in a function": (
-        kernel(LANES, functions=[Function("f", (), (let("a", Integer(LANE), "int"),))]),
+        kernel(LANES, functions=[Function("f", (), (let("a", Integer(LANE), INT),))]),
         "lane is not known",
     ),
     # vectors
     "a load that is not aligned": (
-        kernel(rows(let("v", LoadVector("float", 4, X, Integer(ROW * 2)), "auto"))),
+        kernel(rows(let("v", LoadVector(FLOAT, 4, X, Integer(ROW * 2)), Raw.LOADED))),
         "4 elements is not aligned",
     ),
     "a store that is not aligned": (
-        kernel(rows(Array("fs_vec<float, 4>", "v"), StoreVector("out", Integer(ROW * 4 + 2), "v"))),
+        kernel(rows(Array(VectorOf(FLOAT, 4), "v"), StoreVector("out", Integer(ROW * 4 + 2), "v"))),
         "4 elements is not aligned",
     ),
     # bounds
     "beyond an array": (
-        kernel(Array("float", "sums", 4), rows(Assign(element("sums", ROW), X))),
+        kernel(Array(FLOAT, "sums", 4), rows(Assign(element("sums", ROW), X))),
         "sums has 4 elements, and 63 is accessed",
     ),
     "beyond an input": (
@@ -169,7 +168,7 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
         "out has 64 elements",
     ),
     "the end of a vector": (
-        kernel(let("v", LoadVector("float", 4, X, Integer(constant(64))), "auto")),
+        kernel(let("v", LoadVector(FLOAT, 4, X, Integer(constant(64))), Raw.LOADED)),
         "x has 64 elements, and 67 is accessed",
     ),
     "beyond a table": (kernel(rows(let("a", load("table", ROW)))), "table has 8 elements"),
@@ -179,15 +178,13 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
     ),
     "beyond known constants": (
         kernel(
-            Table("int", "at", (number(1), number(2))),
-            For(
-                "int", "t", number(0), number(3), body=(let("a", element("at", variable("t", 3))),)
-            ),
+            Table(INT, "at", (number(1), number(2))),
+            For(INT, "t", number(0), number(3), body=(let("a", element("at", variable("t", 3))),)),
         ),
         "at has 2 elements",
     ),
     "filled beyond": (
-        kernel(Array("float", "sums", 4), Fill("sums", 5, Number("0.0f"))),
+        kernel(Array(FLOAT, "sums", 4), Fill("sums", 5, Number("0.0f"))),
         "sums has 4 elements, and 4 is accessed",
     ),
     "beyond by a condition of something else": (
@@ -208,7 +205,7 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
         "64 threads meet where conditions part them by 32",
     ),
     "a block in a loop over a thread's rows": (
-        kernel(For("int", "r", infix("/", THREAD, 32), number(9), step=4, body=(BLOCKS,))),
+        kernel(For(INT, "r", infix("/", THREAD, 32), number(9), step=4, body=(BLOCKS,))),
         "all threads meet",
     ),
     "a block behind some who skip": (
@@ -241,7 +238,7 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
     ),
     "in a function that is called where threads part": (
         kernel(
-            where(infix("<", THREAD, 32), Call("f", ())), functions=[Function("f", (), (BLOCKS,))]
+            where(infix("<", THREAD, 32), Invoke("f", ())), functions=[Function("f", (), (BLOCKS,))]
         ),
         "all threads meet",
     ),
@@ -354,19 +351,20 @@ RIGHT: dict[str, Lowered] = {
     ),
     "a condition on what a place was computed from": kernel(
         rows(
-            let("next", Integer(ROW + 1), "int"),
+            let("next", Integer(ROW + 1), INT),
             where(infix("<", Integer(ROW), 63), let("a", load("x", variable("next", 70)))),
         )
     ),
     "what is joined is the same for those who join": kernel(
-        JOIN_LANES, where(infix("<", Name("sum"), 3), let("b", apply("fs_reduce_lanes<32, F>", X)))
+        JOIN_LANES,
+        where(infix("<", Name("sum"), 3), let("b", apply(REDUCE_LANES, X, template=(32, "FsAdd")))),
     ),
     "vectors at multiples": kernel(
         For(
-            *("int", "row", number(0), number(16)),
+            *(INT, "row", number(0), number(16)),
             body=(
-                let("v", LoadVector("float", 4, X, Integer(variable("row", 16) * 4)), "auto"),
-                Call("fs_announce", (behind(X, variable("row", 16)),)),
+                let("v", LoadVector(FLOAT, 4, X, Integer(variable("row", 16) * 4)), Raw.LOADED),
+                Call(ANNOUNCE, (), (behind(X, variable("row", 16)),)),
             ),
         )
     ),
@@ -400,40 +398,6 @@ def test_a_defect_is_not_hidden_by_another_way(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(PassError, match="b is not known"):
         generate(case.graph, case.device, case.options)
     assert len(seen) == 1
-
-
-def test_functions_of_the_headers_that_threads_call_together_are_known() -> None:
-    """Those whose bodies meet, by barriers or shuffles, or call one that does."""
-    folder = Path(str(resources.files("fusionstitch.codegen") / "cuda"))
-    headers = ("reduce", "cluster", "mma", "fragments")
-    text = "\n".join((folder / f"{name}.cuh").read_text() for name in headers)
-    text = re.sub(r"//.*", "", text)
-    bodies: dict[str, str] = {}
-    for one in re.finditer(r"^FS_FN [\w<>:,.* ]*?\b(fs_\w+)\(", text, re.MULTILINE):
-        end = text.index("\n}", one.end()) if "\n}" in text[one.end() :] else len(text)
-        line = text[one.end() : text.index("\n", one.end())]
-        bodies[one[1]] = line if line.endswith("}") else text[one.end() : end]
-    meets = {
-        "__syncthreads",
-        "__shfl",
-        "__syncwarp",
-        "fs_team_barrier",
-        "fs_cluster_barrier",
-        "asm",
-    }
-    found: set[str] = set()
-    while True:
-        more = {n for n, body in bodies.items() if any(word in body for word in meets | found)}
-        if more <= found:
-            break
-        found |= more
-    lower = Path(str(resources.files("fusionstitch.codegen") / "lower"))
-    emitted = "".join(path.read_text() for path in lower.glob("*.py"))
-    called = {n for n in found if f'"{n}' in emitted}
-
-    known = {name for name in called if whom(f"{name}<2, 2>") is not None}
-    assert len(called) > 8
-    assert called - known == set(), "name them in codegen/ir/exchanges.py"
 
 
 def test_every_barrier_of_the_grid_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

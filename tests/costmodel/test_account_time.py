@@ -109,7 +109,9 @@ def test_what_has_no_registers_costs() -> None:
 
 
 def test_blocks_of_a_cluster_wait_longer_than_threads_and_shorter_than_the_grid() -> None:
-    threads, cluster = (path_cycles(Path(**{step: 1})) for step in ("barriers", "meetings"))
+    threads, cluster = (
+        path_cycles(Path(**{step: 1}), H200.prices) for step in ("barriers", "meetings")
+    )
     assert threads < cluster < H200.grid_barrier_us * H200.cycles_per_us
 
 

@@ -90,7 +90,39 @@ def test_a_file_with_values_that_no_device_has_is_refused(
 ) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({**dataclasses.asdict(device("h200")), field: value}))
-    with pytest.raises(OptionError, match=rf"holds no device profile \(ValueError: {field} is "):
+    with pytest.raises(OptionError, match=rf"holds no device profile \(ValueError: {field}\S* is "):
+        load(path)
+
+
+def test_what_a_profile_does_not_say_is_as_in_one_like_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    said = {"name": "mine", "like": "l4", "measured": "here", "prices": {"far": 300.0}}
+    path.write_text(json.dumps(said))
+    l4 = device("l4")
+    prices = dataclasses.replace(l4.prices, far=300.0)
+    assert load(path) == dataclasses.replace(l4, name="mine", measured="here", prices=prices)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "added", "why"),
+    [
+        ("measured", {}, "there is no measured"),
+        ("like", {}, "there is no sm_arch"),
+        ("", {"like": "tpu"}, "like is 'tpu', which is no profile"),
+        ("", {"lames": 128}, "lames is no field of Device"),
+        ("", {"prices": {"fair": 1.0}}, "fair is no field of Prices"),
+        ("", {"prices": {"far": -1.0}}, r"prices\.far is -1\.0"),
+        ("", {"instructions": {"floats": {"log": [1, -2]}}}, r"instructions\.floats\.log\.1 is -2"),
+    ],
+)
+def test_a_profile_says_what_is_wrong_with_it(
+    left_out: str, added: dict[str, object], why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.json"
+    said = {"name": "mine", "like": "h200", "measured": "here", **added}
+    said.pop(left_out, None)
+    path.write_text(json.dumps(said))
+    with pytest.raises(OptionError, match=f"ValueError: {why}"):
         load(path)
 
 

@@ -13,11 +13,10 @@ from hypothesis import given
 from jax import lax
 
 from fusionstitch.codegen.generate import draft
-from fusionstitch.costmodel.account_time import PRICES, account_us
+from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.costmodel.floor import NONE, Floor, floor_of, program_floor
 from fusionstitch.costmodel.least_work import live
-from fusionstitch.costmodel.prices import OPERATION, SPECIAL
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.semantics import Kind, kind_of
 from tests.codegen.cases import CASES
@@ -26,6 +25,7 @@ from tests.codegen.whole_loop_programs import averages, lorenz
 from tests.graphs import Builder, layernorm, random_graphs, softmax
 
 H200 = device("h200")
+COSTS = H200.instructions
 
 
 def unit(floor: Floor, name: str) -> float:
@@ -155,7 +155,7 @@ def test_iterations_wait_for_each_other() -> None:
 
     floor = program_floor(lowered(program, shaped(64)), H200)
     # a multiplication whose sum comes with it, and an exponential
-    chain = 1000 * (OPERATION + SPECIAL) / H200.cycles_per_us
+    chain = 1000 * (COSTS.operation_cycles + COSTS.special_cycles) / H200.cycles_per_us
     assert unit(floor, "longest chain") == pytest.approx(chain, rel=0.01)
     assert floor.bound_by == "longest chain"
     assert not floor.at_least
@@ -177,7 +177,7 @@ def test_sums_of_all_values_wait_for_all() -> None:
     along_rows = lowered(lambda x: program(x, lambda x: x.sum(-1, keepdims=True)), shaped(64, 4096))
     of_all = lowered(lambda x: program(x, jnp.sum), shaped(64, 4096))
     apart, together = (program_floor(graph, H200) for graph in (along_rows, of_all))
-    barrier = 100 * PRICES.barriers / H200.cycles_per_us
+    barrier = 100 * H200.prices.barriers / H200.cycles_per_us
     assert unit(apart, "longest chain") > barrier
     # a block alone computes for too long: several meet
     assert unit(together, "longest chain") > unit(apart, "longest chain") + barrier
@@ -215,8 +215,8 @@ def test_loops_in_and_after_each_other_add_up() -> None:
         unit(program_floor(lowered(program, shaped(64)), H200), "longest chain")
         for program in programs
     )
-    assert once == pytest.approx(600 * SPECIAL / H200.cycles_per_us)
-    assert twice == pytest.approx(601 * SPECIAL / H200.cycles_per_us)
+    assert once == pytest.approx(600 * COSTS.special_cycles / H200.cycles_per_us)
+    assert twice == pytest.approx(601 * COSTS.special_cycles / H200.cycles_per_us)
     assert inside == pytest.approx(once, rel=0.01)
 
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from fusionstitch.costmodel import work as rules
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.graph_work import GraphWork
-from fusionstitch.costmodel.work import (
-    RULES,
-    Work,
-    arithmetic,
-    computed_elements,
-    dot_flops,
-    fused_work,
-    op_work,
-    touched_bytes,
-)
+from fusionstitch.costmodel.work import RULES, Work, computed_elements, dot_flops, touched_bytes
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.semantics import Kind
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.pattern import Pattern
 from tests.graphs import Builder, layernorm
+
+COSTS = device("h200").instructions
+arithmetic = partial(rules.arithmetic, costs=COSTS)
+op_work = partial(rules.op_work, costs=COSTS)
+fused_work = partial(rules.fused_work, costs=COSTS)
 
 
 def test_side_by_side() -> None:

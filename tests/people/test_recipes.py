@@ -87,7 +87,8 @@ def shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_is_a_recipe_for_each_of_these() -> None:
-    assert list(RECIPES) == ["A rewrite rule", "An op", "A schedule", "A device profile"]
+    titles = ["A rewrite rule", "An op", "An intrinsic", "A schedule", "A device profile"]
+    assert list(RECIPES) == titles
 
 
 @pytest.mark.parametrize("title", RECIPES)

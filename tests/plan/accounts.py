@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from fusionstitch.costmodel.account import Account, Path, PhaseAccount
+from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.work import SECTOR_BYTES, Work, fused_work
 from fusionstitch.patterns.pattern import Pattern
@@ -30,6 +31,6 @@ def account_of(work: Work, path: Path | None = None, phases: int = 1) -> Account
 
 def kernel_of(pattern: Pattern, path: Path | None = None, phases: int = 1) -> KernelFacts:
     """A plain code generator: everything on chip."""
-    work = fused_work(pattern.ops, pattern.outputs)
+    work = fused_work(pattern.ops, pattern.outputs, device("h200").instructions)
     blocks = max(1, math.ceil(max(op.shape.size for op in pattern.ops) / 1024))
     return KernelFacts(account_of(replace(work, blocks=blocks), path, phases))

@@ -232,7 +232,10 @@ def test_a_compile_that_nobody_wants_fails() -> None:
     assert xla_pass.register(callback, "cpu")
     with (
         xla_pass.collect("12ab") as events,
-        pytest.raises(jax.errors.JaxRuntimeError, match="nothing in it"),
+        pytest.raises(jax.errors.JaxRuntimeError, match="nothing in it") as raised,
     ):
         compile_marked()
+    assert xla_pass.event_of_failure([*events, *events], str(raised.value)) is events[0]
+    assert str(events[0].error) in str(raised.value)
+    assert str(xla_pass.GivenUp("nothing in it")) != str(events[0].error)
     assert [(event.given_up, event.result) for event in events] == [(True, "a plan")]

@@ -16,7 +16,7 @@ import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.roads.cuda import Cuda
 from fusionstitch.roads.cuda_tried import CudaTried
-from fusionstitch.trial import fewer, outcome, trial, turns
+from fusionstitch.trial import asked, fewer, outcome, trial, turns
 from tests.trial.conftest import Stage, kinds, options
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((8, 12), np.float32))
@@ -342,6 +342,27 @@ def test_a_program_that_calls_back_may_call_another_one(stage: Stage) -> None:
 
     found = fs.jit(outer, options=options())(X)
     np.testing.assert_allclose(found, jax.jit(mixed)(X) + 1, 1e-6)
+
+
+def test_arguments_are_awaited_before_the_trial(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they wait for may be a callback that needs a trial of its own."""
+    inner, waits = fs.jit(lambda x: mixed(x) + 1, options=options()), jax.block_until_ready
+    found: list[Any] = []
+
+    def waiting(tree: Any) -> Any:
+        if not found and any(leaf is X for leaf in jax.tree.leaves(tree)):
+            assert not asked._lock.locked()
+            called = threading.Thread(target=lambda: found.append(inner(X + 0)))
+            called.start()
+            called.join()
+        return waits(tree)
+
+    monkeypatch.setattr(jax, "block_until_ready", waiting)
+    fs.jit(mixed, options=options())(X)
+    assert len(found) == 1
+    assert stage.compiled == {"xla": 2, "c0": 2}
 
 
 def test_options_of_a_jit_are_of_its_programs_keys(stage: Stage) -> None:

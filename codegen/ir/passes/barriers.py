@@ -14,21 +14,18 @@ from itertools import takewhile
 
 from fusionstitch.codegen.ir.accesses import Access, covers
 from fusionstitch.codegen.ir.agreement import Alike, needed
-from fusionstitch.codegen.ir.hazards import Before, Body, Hazards, Missing, Spot, may_meet
+from fusionstitch.codegen.ir.hazards import Before, Hazards, Missing, Spot, may_meet
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
     Blank,
-    Branch,
-    For,
-    Group,
-    If,
+    Body,
     Note,
-    Scope,
     Statement,
-    While,
 )
+from fusionstitch.codegen.ir.walk import with_bodies
 from fusionstitch.hlo.errors import PassError
 
 #: Barriers that are tried to be taken away again: for each the whole kernel is gone through.
@@ -135,18 +132,10 @@ class _Placer:
         for number, one in enumerate(body):
             if number in own:
                 found.append(own[number])
-            found.append(self.statement(one))
+            found.append(with_bodies(one, self.body))
         if len(body) in own:
             found.append(own[len(body)])
         return tuple(found)
-
-    def statement(self, one: Statement) -> Statement:
-        if isinstance(one, (Group, For, While)):
-            return replace(one, body=self.body(one.body))
-        if isinstance(one, If):
-            others = tuple(Branch(o.condition, self.body(o.body)) for o in one.others)
-            return replace(one, body=self.body(one.body), others=others)
-        return one
 
 
 def _why(access: Access, before: Access) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fusionstitch.codegen.ir.exchanges import WARP
 from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Address,
@@ -33,11 +32,14 @@ from fusionstitch.codegen.ir.expressions import (
     apply,
     number,
 )
+from fusionstitch.codegen.ir.intrinsic import WARP
+from fusionstitch.codegen.ir.intrinsics import LOAD
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
     Blank,
+    Body,
     Fill,
     For,
     Group,
@@ -50,18 +52,16 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     StoreVector,
     Swap,
-    While,
 )
-from fusionstitch.codegen.ir.walk import every, mapped, names, parts
+from fusionstitch.codegen.ir.types import Raw, Scalar, VectorOf
+from fusionstitch.codegen.ir.walk import declared, every, inside, mapped, names, parts, with_bodies
 from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
 from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.text.source import identifier
-from fusionstitch.codegen.text.types import C_TYPES
 
-_BYTES: Mapping[str, int] = {kind.storage: kind.bytes for kind in C_TYPES.values()}
-#: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `_LOADED`
-#: alone takes.
-_IN_WORDS, _LOADED = frozenset({"bf16"}), "fs_load"
+#: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `LOAD` alone
+#: takes.
+_IN_WORDS = frozenset({Scalar("bf16")})
 #: Statements over which a write may move.
 _PLAIN = (Array, Assign, Blank, Fill, Let, Note, Store)
 
@@ -77,7 +77,7 @@ def gather_vectors(kernel: Lowered) -> Lowered:
         {n: b for n, b in buffers.items() if b.space is Space.OUTPUT and n not in read},
         set(_changing(nodes)),
         _of_threads(nodes),
-        {*buffers, *_declared(nodes)},
+        {*buffers, *(name for one in nodes for name in declared(one))},
     )
     body = gathered.body(kernel.body)
     return replace(kernel, body=body) if gathered.found else kernel
@@ -112,14 +112,6 @@ def _of_threads(nodes: Iterable[Any]) -> set[str]:
     return own
 
 
-def _declared(nodes: Iterable[Any]) -> Iterator[str]:
-    for one in nodes:
-        if isinstance(one, For):
-            yield one.variable
-        elif isinstance(name := getattr(one, "name", None), str):
-            yield name
-
-
 @dataclass(frozen=True)
 class _Place:
     """An access: the number of its statement, its node, and its address."""
@@ -130,7 +122,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Vector:
+class _Accessed:
     """`width` elements from a multiple of that on, and the accesses to them by their number."""
 
     buffer: Buffer
@@ -160,18 +152,10 @@ class _Gatherer:
     used: set[str]
     found: bool = field(default=False)
 
-    def body(self, items: Sequence[Statement]) -> tuple[Statement, ...]:
+    def body(self, items: Sequence[Statement]) -> Body:
         """The same statements, what is inside of them behind what is around it."""
         gathered = self.stores(self.loads(items))
-        return tuple(map(self.inside, gathered))
-
-    def inside(self, one: Statement) -> Statement:
-        if isinstance(one, If):
-            others = tuple(replace(branch, body=self.body(branch.body)) for branch in one.others)
-            return replace(one, body=self.body(one.body), others=others)
-        if isinstance(one, (For, Group, While)):
-            return replace(one, body=self.body(one.body))
-        return one
+        return tuple(with_bodies(one, self.body) for one in gathered)
 
     # ---- reads -----------------------------------------------------------------------------------
 
@@ -188,7 +172,7 @@ class _Gatherer:
         return [*done, *self.loaded(run)]
 
     def loaded(self, run: Sequence[Statement]) -> list[Statement]:
-        vectors: dict[int, list[_Vector]] = {}
+        vectors: dict[int, list[_Accessed]] = {}
         for buffer, places in self.reads(run).items():
             for vector in _vectors(self.inputs[buffer], places, _most_of_it):
                 vectors.setdefault(vector.first, []).append(vector)
@@ -203,14 +187,14 @@ class _Gatherer:
         found: list[Statement] = []
         for at, one in enumerate(run):
             for vector in vectors.get(at, ()):
-                buffer, kind = vector.buffer.name, vector.buffer.kind
+                buffer, kind = vector.buffer.name, vector.buffer.type
                 name = self.name(f"{buffer}_vector")
                 load = LoadVector(kind, vector.width, Name(buffer), Integer(vector.start))
-                found.append(Let("auto", name, load))
+                found.append(Let(Raw.LOADED, name, load))
                 for number_, place in vector.places.items():
                     element: Expr = Element(Name(name), number(number_))
                     whole = isinstance(place.node, Load)
-                    known[place.node] = element if whole else apply(_LOADED, element)
+                    known[place.node] = element if whole else apply(LOAD, element)
             found.append(mapped(one, new))
         return found
 
@@ -260,7 +244,7 @@ class _Gatherer:
                 for number_, place in vector.places.items():
                     element = Element(Name(name), number(number_))
                     instead[place.at] = [Assign(element, place.node.value)]
-                kind = f"fs_vec<{vector.buffer.kind}, {vector.width}>"
+                kind = VectorOf(vector.buffer.type, vector.width)
                 instead[vector.first].insert(0, Array(kind, name))
                 store = StoreVector(buffer, Integer(vector.start), name)
                 instead[vector.last].append(store)
@@ -297,11 +281,8 @@ class _Gatherer:
 
 def _may_leave(one: Statement) -> bool:
     """Whether a statement may end the iteration, or the loop, that it stands in."""
-    if isinstance(one, If):
-        bodies = (one.body, *(branch.body for branch in one.others))
-        return any(_may_leave(inner) for body in bodies for inner in body)
-    if isinstance(one, Group):
-        return any(map(_may_leave, one.body))
+    if isinstance(one, (If, Group)):
+        return any(map(_may_leave, inside(one)))
     return isinstance(one, (Skip, Leave))
 
 
@@ -329,7 +310,7 @@ def _reads(node: Any) -> bool:
     if isinstance(node, Load):
         return True
     return (
-        isinstance(node, Apply) and node.function == _LOADED and isinstance(node.arguments[0], Load)
+        isinstance(node, Apply) and node.intrinsic is LOAD and isinstance(node.arguments[0], Load)
     )
 
 
@@ -345,20 +326,20 @@ def _most_of_it(buffer: Buffer, width: int, used: int) -> bool:
 
 def _vectors(
     buffer: Buffer, places: Sequence[_Place], enough: Callable[[Buffer, int, int], bool]
-) -> Iterator[_Vector]:
+) -> Iterator[_Accessed]:
     """The widest vectors of accesses to a buffer."""
     by_terms: dict[Any, dict[int, _Place]] = {}
     for place in places:
-        words = isinstance(place.node, Load) and buffer.kind in _IN_WORDS
+        words = isinstance(place.node, Load) and buffer.type in _IN_WORDS
         if not words:
             by_terms.setdefault(place.index.terms, {}).setdefault(place.index.const, place)
     for terms, near in by_terms.items():
-        width = ACCESS_BYTES // _BYTES.get(buffer.kind, ACCESS_BYTES)
+        width = ACCESS_BYTES // buffer.type.bytes if isinstance(buffer.type, Scalar) else 1
         while width > 1:
             fits = not any(coefficient % width for _, coefficient in terms)
             for start in sorted({const // width * width for const in near}) if fits else ():
                 used = {n: near[start + n] for n in range(width) if start + n in near}
                 if enough(buffer, width, len(used)):
-                    yield _Vector(buffer, Index(terms, start), width, used)
+                    yield _Accessed(buffer, Index(terms, start), width, used)
                     near = {c: p for c, p in near.items() if not 0 <= c - start < width}
             width //= 2

@@ -10,11 +10,11 @@ from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.verifier import (
     bounds,
+    calls,
     clusters,
     definitions,
     hazards,
     meetings,
-    rooms,
     vectors,
 )
 from fusionstitch.codegen.ir.verifier.fault import Fault
@@ -24,7 +24,7 @@ RULES = (
     definitions.check,
     vectors.check,
     bounds.check,
-    rooms.check,
+    calls.check,
     meetings.check,
     clusters.check,
     hazards.check,

@@ -6,7 +6,7 @@ must ask for one of them: what it rules out is not computed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fusionstitch.codegen.ir.expressions import (
@@ -21,6 +21,7 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
 )
+from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -37,10 +38,10 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     StoreVector,
     Table,
-    While,
 )
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.verifier.vectors import width_of
+from fusionstitch.codegen.ir.visitor import Visitor
 from fusionstitch.codegen.ir.walk import names, parts
 from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
 
@@ -55,7 +56,7 @@ def check(kernel: Lowered) -> None:
         _Walk({}).body(function.body)
 
 
-class _Walk:
+class _Walk(Visitor):
     """Walks statements with what is known of arrays, and of variables: their ranges, and whether a
     condition asks for them."""
 
@@ -66,34 +67,27 @@ class _Walk:
         #: by variable, the variables that it was computed from
         self.made_of: dict[str, set[str]] = {}
 
-    def body(self, body: Sequence[Statement]) -> None:
+    def body(self, body: Iterable[Statement]) -> None:
         self.asked.append(set())
-        for one in body:
-            self.statement(one)
+        super().body(body)
         self.asked.pop()
 
-    def statement(self, one: Statement) -> None:
-        if isinstance(one, If):
-            if one.given:
-                self.statement(one.given)
-            self.expression(one.condition, one)
-            self.asked.append(set(names(one.condition)))
-            self.body(one.body)
-            for other in one.others:  # what did not hold rules out as well
-                self.asked[-1] |= set(names(other.condition)) if other.condition else set()
-                self.body(other.body)
-            self.asked.pop()
-        elif isinstance(one, Group):
-            for inner in one.body:
-                self.statement(inner)
-        elif isinstance(one, For):
-            self.loop(one)
-        elif isinstance(one, While):
-            self.body(one.body)
-        else:
-            self.simple(one)
+    def group(self, one: Group) -> None:
+        for inner in one.body:
+            self.statement(inner)
 
-    def loop(self, one: For) -> None:
+    def branches(self, one: If) -> None:
+        if one.given:
+            self.statement(one.given)
+        self.expression(one.condition, one)
+        self.asked.append(set(names(one.condition)))
+        self.body(one.body)
+        for other in one.others:  # what did not hold rules out as well
+            self.asked[-1] |= set(names(other.condition)) if other.condition else set()
+            self.body(other.body)
+        self.asked.pop()
+
+    def counted(self, one: For) -> None:
         self.expression(one.start, one)
         self.expression(one.stop, one)
         start, stop = self.range_of(one.start), self.range_of(one.stop)
@@ -116,7 +110,7 @@ class _Walk:
             self.sizes[one.name] = len(one.values)
         elif isinstance(one, Let):
             self.made_of[one.name] = set(names(one.value))
-            if isinstance(one.value, Apply) and one.value.function.startswith("fs_min"):
+            if isinstance(one.value, Apply) and one.value.intrinsic is MINIMUM:
                 self.asked[-1].add(one.name)  # a bound that is taken instead
             found = self.range_of(one.value)
             if found:

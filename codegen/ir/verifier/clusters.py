@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Barrier,
-    Scope,
     Shared,
     Statement,
     Store,

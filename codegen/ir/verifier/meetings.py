@@ -11,8 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike, agrees, needed
-from fusionstitch.codegen.ir.exchanges import whom
+from fusionstitch.codegen.ir.agreement import (
+    SAME,
+    Agreement,
+    Alike,
+    agrees,
+    called_by,
+    needed,
+)
 from fusionstitch.codegen.ir.expressions import Apply
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import (
@@ -20,102 +26,104 @@ from fusionstitch.codegen.ir.statements import (
     Call,
     For,
     Function,
-    Group,
     If,
+    Invoke,
     Leave,
     Skip,
     Statement,
     While,
 )
 from fusionstitch.codegen.ir.verifier.fault import Fault
+from fusionstitch.codegen.ir.visitor import Visitor
 from fusionstitch.codegen.ir.walk import every, parts
 
 
 def check(kernel: Lowered) -> None:
     """Raises Fault for a meeting that some of those who are meant do not come to."""
     functions = {function.name: function for function in kernel.functions}
-    _Walk(kernel, functions, Agreement()).body(kernel.body, SAME)
+    _Walk(kernel, functions, Agreement(), SAME).body(kernel.body)
 
 
 @dataclass(eq=False)
-class _Walk:
+class _Walk(Visitor):
+    """A way on which the conditions around a statement are alike for `here`."""
+
     kernel: Lowered
     functions: Mapping[str, Function]
     agreement: Agreement
+    here: Alike
     #: what the calls of each function that were walked through agreed in
     called: set[tuple[str, Alike, tuple[Alike, ...]]] = field(default_factory=set)
 
-    def body(self, body: Iterable[Statement], here: Alike) -> None:
-        for one in body:
-            if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
-                self.meet(one.condition, here, one)
-                here &= self.agreement.alike(one.condition)
-            else:
-                self.statement(one, here)
+    def body(self, body: Iterable[Statement]) -> None:
+        before = self.here
+        super().body(body)
+        self.here = before
 
-    def statement(self, one: Statement, here: Alike) -> None:
-        if isinstance(one, Group):
-            self.body(one.body, here)
-        elif isinstance(one, If):
-            if one.given:
-                self.statement(one.given, here)
-            here &= self.agreement.alike(one.condition)
-            self.body(one.body, here)
-            for other in one.others:
-                here &= self.agreement.alike(other.condition) if other.condition else SAME
-                self.body(other.body, here)
-        elif isinstance(one, For):
-            here &= self.agreement.turns(one)
-            self.body(one.body, here)
-        elif isinstance(one, While):
-            before = here & self.agreement.turns(one)
-            self.body(one.body, before)
-            after = here & self.agreement.turns(one)
-            if after != before:  # what decides is known only now
-                self.body(one.body, before & after)
+    def branches(self, one: If) -> None:
+        before = self.here
+        if one.given:
+            self.statement(one.given)
+        self.here &= self.agreement.alike(one.condition)
+        self.body(one.body)
+        for other in one.others:
+            self.here &= self.agreement.alike(other.condition) if other.condition else SAME
+            self.body(other.body)
+        self.here = before
+
+    def counted(self, one: For) -> None:
+        before = self.here
+        self.here &= self.agreement.turns(one)
+        self.body(one.body)
+        self.here = before
+
+    def repeated(self, one: While) -> None:
+        outer = self.here
+        before = outer & self.agreement.turns(one)
+        self.here = before
+        self.body(one.body)
+        after = outer & self.agreement.turns(one)
+        if after != before:  # what decides is known only now
+            self.here = before & after
+            self.body(one.body)
+        self.here = outer
+
+    def simple(self, one: Statement) -> None:
+        if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
+            self.meet(one.condition, one)
+            self.here &= self.agreement.alike(one.condition)
         elif isinstance(one, Barrier):
-            self.come(needed(one, self.kernel.cluster), here, one)
+            self.come(needed(one, self.kernel.cluster), one)
         else:
-            self.simple(one, here)
+            for part in parts(one):
+                self.meet(part, one)
+            self.agreement.note(one, self.here)
+            if isinstance(one, Call):
+                self.come(called_by(one, self.kernel.cluster), one)
+            elif isinstance(one, Invoke):
+                self.invoke(one)
 
-    def simple(self, one: Statement, here: Alike) -> None:
-        for part in parts(one):
-            self.meet(part, here, one)
-        self.agreement.note(one, here)
-        if isinstance(one, Call):
-            self.call(one, here)
-
-    def call(self, one: Call, here: Alike) -> None:
-        self.together(one.function, here, one)
-        function = self.functions.get(one.function)
-        if function is None:
-            return
+    def invoke(self, one: Invoke) -> None:
+        function = self.functions[one.function]
         given = tuple(map(self.agreement.alike, one.arguments))
-        key = one.function, here, given
+        key = one.function, self.here, given
         if key in self.called:
             return
         self.called.add(key)
         own = {n: a for (_, n), a in zip(function.parameters, given, strict=True)}
-        _Walk(self.kernel, self.functions, Agreement(own), self.called).body(function.body, here)
+        inner = _Walk(self.kernel, self.functions, Agreement(own), self.here, self.called)
+        inner.body(function.body)
 
-    def meet(self, expr: Any, here: Alike, at: Statement) -> None:
+    def meet(self, expr: Any, at: Statement) -> None:
         """The meetings of functions that an expression calls."""
         for part in every([expr]):
             if isinstance(part, Apply):
-                self.together(part.function, here, at)
+                self.come(called_by(part, self.kernel.cluster), at)
 
-    def together(self, function: str, here: Alike, at: Statement) -> None:
-        """The meeting of those who call a function of the headers, if they do so together."""
-        who = whom(function)
-        if isinstance(who, int):
-            self.come(Alike(who, 1), here, at)
-        elif who is not None:
-            self.come(needed(Barrier(who), self.kernel.cluster), here, at)
-
-    def come(self, wanted: Alike, here: Alike, at: Statement) -> None:
+    def come(self, wanted: Alike, at: Statement) -> None:
         for most, own, who in (
-            (wanted.threads, here.threads, "threads"),
-            (wanted.blocks, here.blocks, "blocks"),
+            (wanted.threads, self.here.threads, "threads"),
+            (wanted.blocks, self.here.blocks, "blocks"),
         ):
             if not agrees(own, most):
                 meant = f"{most} {who}" if most else f"all {who}"

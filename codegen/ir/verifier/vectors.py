@@ -5,11 +5,9 @@ from __future__ import annotations
 from fusionstitch.codegen.ir.expressions import Expr, Integer, LoadVector
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import Array, Statement, StoreVector
+from fusionstitch.codegen.ir.types import VectorOf
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.walk import every
-
-#: How the C type of a vector begins; behind it stand the type of an element and how many there are.
-_VECTOR = "fs_vec<"
 
 
 def check(kernel: Lowered) -> None:
@@ -29,9 +27,8 @@ def check(kernel: Lowered) -> None:
 
 def width_of(array: Array) -> int | None:
     """The elements of an array that is a vector."""
-    if not array.kind.startswith(_VECTOR):
-        return None
-    return int(array.kind.rstrip(">").rpartition(", ")[2])
+    found = array.type
+    return found.width if isinstance(found, VectorOf) and not found.loaded else None
 
 
 def _aligned(address: Expr, width: int, at: Statement | None) -> None:

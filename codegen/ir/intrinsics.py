@@ -1,0 +1,377 @@
+"""The functions that kernels call: one record each, of what it is for all passes, the verifier and
+the cost model. A new function is one record here, and its text in `codegen/cuda/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusionstitch.codegen.ir.intrinsic import (
+    ALL,
+    FIRST,
+    REST,
+    WARP,
+    Called,
+    Cost,
+    Holds,
+    Intrinsic,
+    Parameter,
+    Pointed,
+    Some,
+    Step,
+    Value,
+)
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.types import FLOAT
+from fusionstitch.costmodel.account_time import PRODUCT_FLOPS
+from fusionstitch.costmodel.prices import APPROXIMATE
+
+#: FLOPs of a thread in one step of tensor cores, of 8 summed floats or 16 halves.
+TENSOR_8, TENSOR_16 = PRODUCT_FLOPS // 2, PRODUCT_FLOPS
+#: The least bytes that a warp's result of one value takes (fs_slot).
+SLOT_BYTES = 8
+#: Levels of shuffles in which a warp joins what its lanes have.
+LEVELS = WARP.bit_length() - 1
+
+
+def _integers(*names: str) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, Holds.INTEGER) for name in names)
+
+
+_ELEMENT = Parameter("element", Holds.TYPE)
+_REDUCER = Parameter("reducer", Holds.REDUCER)
+_REDUCERS = Parameter("reducers", Holds.REDUCER, repeated=True)
+
+# ---- elements -----------------------------------------------------------------------------------
+
+LOAD = Intrinsic("fs_load")
+STORE_AS = Intrinsic("fs_store_as", (_ELEMENT,))
+ROUND_BF16 = Intrinsic("fs_round_bf16")
+ROUND_F16 = Intrinsic("fs_round_f16")
+ROUND = Intrinsic("fs_round", (_ELEMENT,))
+_OF_INTEGERS = (Parameter("type", Holds.TYPE, optional=True),)
+MINIMUM = Intrinsic("fs_min", _OF_INTEGERS)
+MAXIMUM = Intrinsic("fs_max", _OF_INTEGERS)
+#: The least value, a value, the greatest value.
+CLAMP = Intrinsic("fs_clamp", _OF_INTEGERS)
+EXP = Intrinsic("expf", priced_as=(("exponential", "f32"),))
+APPROXIMATE_EXP = Intrinsic("fs_approximate_exp", priced_as=(("exponential", APPROXIMATE),))
+ROTATE_LEFT = Intrinsic(
+    "fs_rotate_left",
+    priced_as=(("shift-left", "u32"), ("shift-right-logical", "u32"), ("or", "u32")),
+)
+
+# ---- memory -------------------------------------------------------------------------------------
+
+ALIGNED = Intrinsic("fs_aligned")
+LOAD_VECTOR = Intrinsic("fs_load_vec", (_ELEMENT, *_integers("width")))
+STORE_VECTOR = Intrinsic("fs_store_vec")
+STORE_ALL = Intrinsic("fs_store_all", _integers("blocks"))
+STORE_VECTOR_ALL = Intrinsic("fs_store_vec_all", _integers("blocks"))
+SWAP = Intrinsic("fs_swap", changes=ALL)
+PREFETCH = Intrinsic("fs_prefetch")
+ANNOUNCE = Intrinsic("fs_announce")
+_WORDS_OF = (_ELEMENT, *_integers("elements"))
+PACK = Intrinsic("fs_pack", _WORDS_OF, changes=FIRST)
+
+
+def _stores_packed(called: Called) -> Cost:
+    width = called.type("element").bytes * called["elements"]
+    return Cost(1, pointed=(Pointed(0, 1, width, writes=True),))
+
+
+STORE_PACKED = Intrinsic(
+    "fs_store_packed",
+    _WORDS_OF,
+    through=0,
+    steps=(Step(True, Scope.BLOCK),),
+    cost=_stores_packed,
+)
+
+# ---- barriers and votes -------------------------------------------------------------------------
+
+TEAM_BARRIER = Intrinsic("fs_team_barrier", _integers("threads"), Scope.TEAM)
+BLOCK_BARRIER = Intrinsic("__syncthreads", (), Scope.BLOCK)
+CLUSTER_BARRIER = Intrinsic("fs_cluster_barrier", (), Scope.CLUSTER)
+GRID_BARRIER = Intrinsic("fs_grid_barrier", (), Scope.GRID)
+#: Which lanes vote, as a mask, and what each votes for.
+ALL_LANES = Intrinsic("__all_sync", together=Scope.WARP, alike=WARP)
+
+# ---- reductions ---------------------------------------------------------------------------------
+
+
+def _fields(values: Sequence[Value]) -> int:
+    return sum(value.fields for value in values)
+
+
+def _joins_two(called: Called) -> Cost:
+    return Cost(1, joins=_fields(called.values))
+
+
+JOIN = Intrinsic("apply", (_REDUCER,), exchanged=FIRST, cost=_joins_two, method=True)
+
+
+def _joins_lanes(called: Called) -> Cost:
+    joins = (called["lanes"].bit_length() - 1) * _fields(called.values)
+    return Cost(WARP, shuffles=joins, joins=joins)
+
+
+REDUCE_LANES = Intrinsic(
+    "fs_reduce_lanes",
+    (*_integers("lanes"), _REDUCER),
+    Scope.WARP,
+    exchanged=ALL,
+    alike="lanes",
+    cost=_joins_lanes,
+)
+
+
+def _scatters(called: Called) -> Cost:
+    lanes, left, shuffles = called["lanes"], called["values"], 0
+    while lanes > 1:
+        left = max(1, left // 2)
+        shuffles += left
+        lanes //= 2
+    shuffles *= called.values[0].fields
+    return Cost(WARP, shuffles=shuffles, joins=shuffles)
+
+
+SCATTER_LANES = Intrinsic(
+    "fs_scatter_lanes",
+    (*_integers("lanes", "values"), _REDUCER),
+    Scope.WARP,
+    changes=ALL,
+    exchanged=ALL,
+    cost=_scatters,
+)
+
+
+def _within(
+    scope: Scope, part: int | None = None, by_warps: bool = False
+) -> tuple[Step | Scope, ...]:
+    """Values are written, and read after a barrier."""
+    return Step(True, scope, part, by_warps), scope, Step(False, scope, part, by_warps)
+
+
+def _slots(called: Called) -> int:
+    """Bytes of one result for each warp of each value."""
+    return sum(WARP * max(SLOT_BYTES, one.bytes) * one.size for one in called.values)
+
+
+def _read_by_all(
+    results: int, threads: int, values: Sequence[Value]
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """How so many results are read, and levels of shuffles that join them (fs_join_warps)."""
+    if results in (2, 4) and all(results * one.bytes <= 16 for one in values):
+        return tuple((results * one.bytes, threads) for one in values), 0
+    width = 1 << (results - 1).bit_length()
+    readers = threads * results // width
+    return tuple((one.bytes, readers) for one in values), width.bit_length() - 1
+
+
+def _joins_warps(called: Called, threads: int, scope: Scope) -> Cost:
+    """All warps of a team: results of each by its first lane, a barrier, all of them joined."""
+    warps, values, fields = called["warps"], called.values, _fields(called.values)
+    if warps == 1:
+        return Cost(threads, shuffles=LEVELS * fields, joins=LEVELS * fields)
+    loads, levels = _read_by_all(warps, threads, values)
+    return Cost(
+        threads,
+        loads=loads,
+        stores=tuple((one.bytes, warps) for one in values),
+        barriers=((scope, 1),),
+        shuffles=(LEVELS + levels) * fields,
+        joins=(LEVELS + (levels or warps - 1)) * fields,
+    )
+
+
+def _joins_block(called: Called) -> Cost:
+    return _joins_warps(called, called.block, Scope.BLOCK)
+
+
+def _joins_team(called: Called) -> Cost:
+    return _joins_warps(called, called["warps"] * WARP, Scope.TEAM)
+
+
+def _joins_cluster(called: Called) -> Cost:
+    own, blocks, fields = _joins_block(called), called["blocks"], _fields(called.values)
+    loads, levels = _read_by_all(blocks, called.block, called.values)
+    return Cost(
+        called.block,
+        loads=own.loads + loads,
+        stores=own.stores + tuple((one.bytes, blocks) for one in called.values),
+        barriers=(*own.barriers, (Scope.CLUSTER, 1)),
+        shuffles=own.shuffles + levels * fields,
+        joins=own.joins + (levels or blocks - 1) * fields,
+    )
+
+
+REDUCE_BLOCK = Intrinsic(
+    "fs_reduce_block",
+    (*_integers("warps"), _REDUCERS),
+    Scope.BLOCK,
+    changes=REST,
+    through=0,
+    steps=_within(Scope.BLOCK, by_warps=True),
+    exchanged=REST,
+    scratch=_slots,
+    cost=_joins_block,
+)
+REDUCE_TEAM = Intrinsic(
+    "fs_reduce_team",
+    (*_integers("warps"), _REDUCERS),
+    Scope.TEAM,
+    changes=REST,
+    through=0,
+    steps=_within(Scope.TEAM, by_warps=True),
+    exchanged=REST,
+    scratch=_slots,
+    cost=_joins_team,
+)
+REDUCE_CLUSTER = Intrinsic(
+    "fs_reduce_cluster",
+    (*_integers("warps", "blocks"), _REDUCERS),
+    Scope.CLUSTER,
+    changes=REST,
+    through=0,
+    steps=(*_within(Scope.BLOCK, 0, by_warps=True), *_within(Scope.CLUSTER, 1)),
+    exchanged=REST,
+    scratch=lambda called: 2 * _slots(called),
+    cost=_joins_cluster,
+)
+
+
+def _joins_strided(called: Called) -> Cost:
+    columns, [value], steps, joins = called["columns"], called.values, 0, 0
+    rows = called.block // columns
+    while rows > 1:
+        half = (rows + 1) // 2
+        joins += (rows - half) * columns
+        steps, rows = steps + 1, half
+    return Cost(
+        called.block,
+        loads=((value.bytes, joins + called.block),),
+        stores=((value.bytes, joins + called.block),),
+        barriers=((Scope.BLOCK, steps + 1),),
+        joins=-(-joins * value.fields // called.block),
+    )
+
+
+REDUCE_STRIDED = Intrinsic(
+    "fs_reduce_strided",
+    (*_integers("columns"), _REDUCER),
+    Scope.BLOCK,
+    through=1,
+    steps=_within(Scope.BLOCK),
+    exchanged=FIRST,
+    scratch=lambda called: called.block * called.values[0].bytes,
+    cost=_joins_strided,
+)
+
+
+def _joins_teams(called: Called) -> Cost:
+    threads, each, [value] = called["threads"], called["values"], called.values
+    teams = called.block // threads
+    return Cost(
+        called.block,
+        loads=((value.bytes, each * threads * teams + each * threads),),
+        stores=((value.bytes, each * called.block + each * threads),),
+        barriers=((Scope.BLOCK, 2),),
+        joins=-(-each * (teams - 1) // teams) * value.fields,
+    )
+
+
+REDUCE_TEAMS = Intrinsic(
+    "fs_reduce_teams",
+    (*_integers("threads", "values"), _REDUCER),
+    Scope.BLOCK,
+    changes=FIRST,
+    through=1,
+    steps=_within(Scope.BLOCK),
+    exchanged=FIRST,
+    scratch=lambda called: called.block * called["values"] * called.values[0].bytes,
+    cost=_joins_teams,
+)
+
+
+def _joins_parts(called: Called) -> Cost:
+    threads, shares, unit = (called[name] for name in _PARTS)
+    [values] = called.values
+    units = values.size // unit
+    return Cost(
+        called.block,
+        loads=((unit * values.bytes, units * threads * shares),),
+        stores=((unit * values.bytes, units * called.block),),
+        barriers=((Scope.BLOCK, 1),),
+        joins=-(-units * unit * (shares - 1) // shares),
+    )
+
+
+def _parts(called: Called) -> int:
+    [values] = called.values
+    return called.block * (values.size + called["unit"]) * values.bytes
+
+
+_PARTS = ("threads", "shares", "unit")
+JOIN_PARTS = Intrinsic(
+    "fs_join_parts",
+    _integers(*_PARTS),
+    Scope.BLOCK,
+    changes=Some(1, 2),
+    through=2,
+    steps=_within(Scope.BLOCK),
+    exchanged=FIRST,
+    scratch=_parts,
+    cost=_joins_parts,
+)
+
+# ---- products on tensor cores -------------------------------------------------------------------
+
+
+def _multiplies(called: Called) -> Cost:
+    products = 1 + (called["left"] == 2) + (called["right"] == 2)
+    return Cost(WARP, products=products, tensor=products * TENSOR_8)
+
+
+_OF_FLOATS = (*_integers("left", "right"), Parameter("pair", Holds.INTEGER, optional=True))
+_SUMS = Some(0, 2)
+MMA = Intrinsic("fs_mma", _OF_FLOATS, Scope.WARP, changes=_SUMS, cost=_multiplies)
+MMA_FIRST = Intrinsic("fs_mma_first", _OF_FLOATS, Scope.WARP, changes=_SUMS, cost=_multiplies)
+
+
+def _steps(called: Called, steps: int, reads: int) -> Cost:
+    """So many steps of a dot, whose right operand is read in so many accesses: of floats, each is
+    three products of their parts."""
+    floats = called.type("element") == FLOAT
+    products, flops = (3, TENSOR_8) if floats else (1, TENSOR_16)
+    return Cost(
+        WARP,
+        products=products * steps,
+        tensor=flops * products * steps,
+        pointed=(Pointed(4, reads, 4 * called["words"]),),
+    )
+
+
+def _multiplies_along(called: Called) -> Cost:
+    return _steps(called, called["words"] // 2, 1)
+
+
+def _multiplies_across(called: Called) -> Cost:
+    halves = called.type("element") != FLOAT
+    return _steps(called, called["words"] * (2 if halves else 1), 4 if halves else 2)
+
+
+MMA_ALONG = Intrinsic(
+    "fs_mma_along",
+    (_ELEMENT, *_integers("words")),
+    Scope.WARP,
+    changes=_SUMS,
+    cost=_multiplies_along,
+)
+MMA_ACROSS = Intrinsic(
+    "fs_mma_across",
+    (_ELEMENT, *_integers("words", "stride")),
+    Scope.WARP,
+    changes=_SUMS,
+    cost=_multiplies_across,
+)
