@@ -32,7 +32,7 @@ from benchmarks.loops import by_form
 from benchmarks.neighbours import default
 from benchmarks.revisions import write
 from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import LoopDraft
+from fusionstitch.codegen.generate import Looped
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.whiles.generate import FORMS
 from fusionstitch.costmodel.account import Account
@@ -150,7 +150,7 @@ def _replayed() -> Iterator[Known]:
             yield name, one.account, partial(one.kernel, device("h200"))
 
 
-def _drafted(drafts: Iterable[tuple[str, Draft | LoopDraft]]) -> Iterator[Known]:
+def _drafted(drafts: Iterable[tuple[str, Draft | Looped]]) -> Iterator[Known]:
     for name, one in drafts:
         yield name, one.account, partial(one.kernel, device("h200"))
 

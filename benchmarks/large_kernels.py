@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from benchmarks.revisions import write
 from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import LoopDraft, draft
+from fusionstitch.codegen.generate import Looped, draft
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 
@@ -86,7 +86,7 @@ def attention() -> Iterator[Case]:
         yield f"heads-{dtype}-{batch}-{length}-{depth}", heads, (array, array, array)
 
 
-def drafts() -> Iterator[tuple[str, Draft | LoopDraft]]:
+def drafts() -> Iterator[tuple[str, Draft | Looped]]:
     """The kernels by name, those that there can be."""
     from tests.codegen.regions import whole_of
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
+from fusionstitch.codegen.assembly import Written, assembled, ops_after_rewriting
 from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.launchable import launchable
-from fusionstitch.codegen.lower.program import statements, write_kernel
+from fusionstitch.codegen.lower.program import written
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions
+from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
-from fusionstitch.hlo.errors import CodegenError
 
 #: The fact of a kernel that is launched otherwise than by default: its modelled microseconds and
 #: the default's.
@@ -30,15 +30,24 @@ class Draft:
     would take by the account, if this one is another."""
 
     scheduled: Scheduled
-    lowered: Lowered
+    written: Written
     options: CodegenOptions
     device: Device
     default_us: float | None = None
 
     @classmethod
-    def of(cls, scheduled: Scheduled, options: CodegenOptions, device: Device) -> Draft:
+    def of(
+        cls, scheduled: Scheduled, options: CodegenOptions, device: Device, watch: Watch = NOBODY
+    ) -> Draft:
         """The draft of a schedule. Raises CodegenError."""
-        return cls(scheduled, statements(scheduled, options.numerics), options, device)
+        first = written(scheduled, options.numerics)
+        watch.lowered(first.lowered, "lowered", "what the schedule became")
+        return cls(scheduled, first.passed(watch), options, device)
+
+    @property
+    def lowered(self) -> Lowered:
+        """Its statements, after all passes."""
+        return self.written.lowered
 
     @cached_property
     def account(self) -> Account:
@@ -52,10 +61,9 @@ class Draft:
 
     def kernel(self) -> Kernel:
         """The kernel. Raises CodegenError if the device cannot launch it."""
-        kernel = write_kernel(self.scheduled, self.lowered)
+        own = self.scheduled
+        facts = (*own.facts, ("scope", own.scope))
         if self.default_us is not None:
-            us = account_us(self.account, self.device), self.default_us
-            kernel = replace(kernel, facts=(*kernel.facts, (COMPARED, us)))
-        if not (verdict := launchable(kernel, self.device)):
-            raise CodegenError(f"{verdict}.")
-        return kernel
+            facts += ((COMPARED, (account_us(self.account, self.device), self.default_us)),)
+        summary = f"{ops_after_rewriting(own.graph)} ops after rewriting, {own.scope} scope."
+        return assembled(own.graph, self.written, own.template, summary, facts, self.device)

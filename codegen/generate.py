@@ -5,22 +5,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from fusionstitch.codegen.compared import fastest
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.lower.program import statements
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.whiles.flat import has_loop
-from fusionstitch.codegen.whiles.generate import Looped, plan_loops, write_loops
-from fusionstitch.costmodel.account import Account
+from fusionstitch.codegen.whiles.generate import Looped, plan_loops
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.graph import Graph
 
 
@@ -30,43 +27,20 @@ def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = N
     return first_that_works(graph, settings, lambda scheduled: scheduled, NOBODY)
 
 
-@dataclass(frozen=True, eq=False)
-class LoopDraft:
-    """The same of a kernel with loops."""
-
-    looped: Looped
-    settings: Settings
-    options: CodegenOptions
-
-    @property
-    def account(self) -> Account:
-        """What its statements do."""
-        return self.looped.facts.account
-
-    @property
-    def facts(self) -> KernelFacts:
-        """What it would do."""
-        return self.looped.facts
-
-    def kernel(self) -> Kernel:
-        """The kernel. Raises CodegenError if the device cannot launch it."""
-        return write_loops(self.looped, self.settings)
-
-
-def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Draft | LoopDraft:
+def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Draft | Looped:
     """The kernel of a region, as far as its account needs it. Raises CodegenError if there can be
     none."""
     options = options or CodegenOptions()
     if has_loop(graph):
-        return LoopDraft(*_planned_loops(graph, device, options, NOBODY), options)
+        return _planned_loops(graph, device, options, NOBODY)
 
     drafted = partial(Draft.of, options=options, device=device)
     return first_that_works(graph, Settings.of(device, options), drafted, NOBODY)
 
 
-def compared(first: Draft | LoopDraft, device: Device) -> Draft | LoopDraft:
+def compared(first: Draft | Looped, device: Device) -> Draft | Looped:
     """A draft, or one of the same that is faster: what `generate` makes the kernel of."""
-    if isinstance(first, LoopDraft):
+    if isinstance(first, Looped):
         return first  # its forms were compared
     return fastest(first, Settings.of(device, first.options))
 
@@ -79,7 +53,7 @@ def generate(
 ) -> Kernel:
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
     if has_loop(graph):
-        return write_loops(*_planned_loops(graph, device, options or CodegenOptions(), watch))
+        return _planned_loops(graph, device, options or CodegenOptions(), watch).kernel()
     options = options or CodegenOptions()
 
     settings = Settings.of(device, options)
@@ -89,15 +63,13 @@ def generate(
         if watch is not NOBODY:  # the passes over the statements of the one that is taken
             if found.default_us is not None:
                 watch.decided("compared", found.scheduled)
-            statements(found.scheduled, options.numerics, watch)
+            Draft.of(found.scheduled, options, device, watch)
         return found.kernel()
 
     return first_that_works(graph, settings, written, watch)
 
 
-def _planned_loops(
-    graph: Graph, device: Device, options: CodegenOptions, watch: Watch
-) -> tuple[Looped, Settings]:
+def _planned_loops(graph: Graph, device: Device, options: CodegenOptions, watch: Watch) -> Looped:
     """How the loops of a region run: a template says the form."""
     settings = Settings(device, replace(options, template=None))
-    return plan_loops(graph, settings, watch, options.template), settings
+    return plan_loops(graph, settings, watch, options.template)

@@ -119,7 +119,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "roundings",
         "floats of 16 bits by which something is decided are rounded",
-        lambda graph, _: keep_roundings(graph),
+        lambda graph, settings: keep_roundings(graph, settings.becomes),
         rounds=True,
         ways=frozenset(Way),
     ),

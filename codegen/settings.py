@@ -4,6 +4,7 @@ together."""
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.schedule.parser import parse_template
@@ -11,6 +12,7 @@ from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.schedule.template import Template
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.graph import Op
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Settings:
     template: Template | None = None
     #: the sums that become several, by op id
     splits: Splits = field(default_factory=dict)
+    #: of which ops the parameters that loops carry have the values, by their numbers
+    becomes: Mapping[int, Sequence[Op]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, device: Device, options: CodegenOptions) -> Settings:
@@ -63,3 +67,4 @@ class Way(enum.Enum):
     SHARE = "clusters of blocks share the rows: few of them fill the device, no sum is split"
     MERGE = "loops merge into groups"
     APART = "every loop is a group of its own"
+    LOOPS = "all iterations of the region's loops"

@@ -79,4 +79,4 @@ def _possible(graph: Graph, settings: Settings) -> list[Way]:
         Way.MERGE: merge,
         Way.APART: True,
     }
-    return [way for way in Way if possible[way]]
+    return [way for way in Way if possible.get(way)]

@@ -19,15 +19,14 @@ def taken(
     """Each loop becomes a kernel if there is one, in a `form` if one is given, such as "dealt" or
     "cluster 4", of as many blocks as it has by default. The kernels and what they do go to `made`.
     """
-    from fusionstitch.codegen import generate
     from fusionstitch.codegen.whiles import generate as whiles
     from fusionstitch.plan import loops
 
-    forms, xla_loop_us, write = whiles.FORMS, loops.xla_loop_us, generate.write_loops
+    forms, xla_loop_us, make = whiles.FORMS, loops.xla_loop_us, whiles.Looped.kernel
     promising = whiles.PROMISING
 
-    def noted(looped: Any, settings: Any) -> Kernel:
-        kernel = write(looped, settings)
+    def noted(looped: Any) -> Kernel:
+        kernel = make(looped)
         if made is not None:
             made.append((kernel, looped.facts))
         return kernel
@@ -38,9 +37,9 @@ def taken(
         whiles.FORMS = {name: partial(forms[name], **asked)}
         whiles.PROMISING = 0.0
     loops.xla_loop_us = lambda *_: 1e9
-    generate.write_loops = noted
+    whiles.Looped.kernel = noted
     try:
         yield
     finally:
-        whiles.FORMS, loops.xla_loop_us, generate.write_loops = forms, xla_loop_us, write
+        whiles.FORMS, loops.xla_loop_us, whiles.Looped.kernel = forms, xla_loop_us, make
         whiles.PROMISING = promising

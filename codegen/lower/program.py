@@ -1,38 +1,23 @@
-"""A kernel as a complete translation unit: parameters, tables, comments, body."""
+"""A scheduled region as statements, with the buffers that they read and write."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
+from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
-from fusionstitch.codegen.ir.passes import PASSES
-from fusionstitch.codegen.ir.printer import function, lines
-from fusionstitch.codegen.ir.spelling import type_text
-from fusionstitch.codegen.ir.types import INT, LONG, PointerTo, computed, stored
-from fusionstitch.codegen.ir.verifier import verify
-from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.ir.types import INT, LONG, stored
+from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.context import Context, Memory
 from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.memory.inplace import in_place, pairs, read_by_owners
-from fusionstitch.codegen.memory.scratch import Buffer as ScratchBuffer
 from fusionstitch.codegen.memory.scratch import scratch_buffers
-from fusionstitch.codegen.rewrite.monoids import functors
 from fusionstitch.codegen.scheduled import Scheduled
-from fusionstitch.codegen.text.expressions import literal
-from fusionstitch.codegen.text.source import comment
-from fusionstitch.codegen.watch import NOBODY, Watch
-from fusionstitch.hlo.graph import Graph, Op
-from fusionstitch.hlo.literals import only_element
 
 
-def lower_kernel(
-    scheduled: Scheduled,
-    numerics: str,
-    scratch_of: Sequence[ScratchBuffer],
-) -> Lowered:
-    """The statements of a scheduled region with these buffers of its own."""
+def written(scheduled: Scheduled, numerics: str) -> Written:
+    """What a scheduled region becomes, before all passes. Raises CodegenError."""
     graph, plan, layout = scheduled.graph, scheduled.plan, scheduled.layout
+    own_buffers = scratch_buffers(graph, plan)
     writer = Writer()
     writer.name(graph.name)
     shared = list(pairs(graph, plan))
@@ -48,7 +33,7 @@ def lower_kernel(
         outputs.setdefault(op.id, []).append(name)
         buffers.append(buffer_of(op, name, Space.OUTPUT))
     scratch: dict[int, str] = {}
-    for own in scratch_of:
+    for own in own_buffers:
         op = own.ops[0]
         alone = f"{op.name or op.opcode}_scratch"
         name = writer.name(alone if len(own.ops) == 1 else "scratch")
@@ -63,7 +48,7 @@ def lower_kernel(
     int_ = LONG if is_wide(graph) else INT
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()
-    return Lowered(
+    lowered = Lowered(
         name=graph.name,
         buffers=tuple(buffers),
         functions=tuple(emitter.functions),
@@ -74,105 +59,10 @@ def lower_kernel(
         shared=layout.total,
         per_sm=plan.blocks_per_sm or 0,
     )
-
-
-def statements(scheduled: Scheduled, numerics: str, watch: Watch = NOBODY) -> Lowered:
-    """What a scheduled region becomes after all passes."""
-    scratch = scratch_buffers(scheduled.graph, scheduled.plan)
-    lowered = lower_kernel(scheduled, numerics, scratch)
-    watch.lowered(lowered, "lowered", "what the schedule became")
-    return passed(lowered, watch)
-
-
-def passed(lowered: Lowered, watch: Watch, left_out: Sequence[str] = ()) -> Lowered:
-    """A kernel behind all passes but some."""
-    for one in PASSES:
-        if one.name in left_out:
-            continue
-        before, lowered = lowered, one.run(lowered)
-        if lowered is not before:
-            watch.lowered(lowered, one.name, one.about)
-    return lowered
-
-
-def write_kernel(scheduled: Scheduled, lowered: Lowered) -> Kernel:
-    """Verifies the statements that a scheduled region became, and prints them."""
-    graph, plan = scheduled.graph, scheduled.plan
-    verify(lowered)
-    return Kernel(
-        name=graph.name,
-        source="\n".join(translation_unit([graph], lowered, _summary(scheduled))),
-        inputs=tuple(p.shape for p in graph.parameters),
-        outputs=tuple(op.shape for op in graph.root.operands),
-        scratch=tuple(buffer.shape for buffer in scratch_buffers(graph, plan)),
-        grid=lowered.grid,
-        block=lowered.block,
-        shared_bytes=lowered.shared,
+    return Written(
+        lowered,
+        [graph],
+        scratch=tuple(buffer.shape for buffer in own_buffers),
         cooperative=plan.cooperative,
-        template=scheduled.template,
         in_place=in_place(graph, plan),
-        cluster=lowered.cluster,
-        facts=(*scheduled.facts, ("scope", scheduled.scope)),
     )
-
-
-def translation_unit(
-    graphs: Sequence[Graph], lowered: Lowered, summary: Sequence[str]
-) -> Iterator[str]:
-    """The lines of a kernel's text: `graphs` are those that it computes, which have its tables in
-    their order; `summary` says what it is."""
-    yield from ('#include "fusionstitch.cuh"', "")
-    tables = [b.name for b in lowered.buffers if b.space is Space.TABLE]
-    yield from (_table(op, tables.pop(0)) for graph in graphs for op in graph if is_table(op))
-    yield from functors(graphs)
-    for own in lowered.functions:
-        yield from function(own)
-    yield from map(comment, summary)
-    yield f'extern "C" __global__ void {_cluster(lowered)}__launch_bounds__({lowered.bounds})'
-    parameters = [_parameter(b) for b in lowered.buffers if b.space is not Space.TABLE]
-    yield from (f"{lowered.name}(", "    " + ",\n    ".join(parameters) + ") {")
-    if lowered.shared:
-        yield "  FS_DYNAMIC_SHARED(shared_memory);"
-    yield from lines(lowered.body, 1)
-    yield from ("}", "")
-
-
-def buffer_of(op: Op, name: str, space: Space, overwritten: bool = False) -> Buffer:
-    """The buffer that holds a value in memory."""
-    # a table holds what is computed with
-    element = computed(op.dtype) if space is Space.TABLE else stored(op.dtype)
-    return Buffer(name, element, op.shape.size, space, overwritten)
-
-
-def _parameter(buffer: Buffer) -> str:
-    if buffer.space is not Space.INPUT:
-        return f"{type_text(PointerTo(buffer.type))} {buffer.name}"
-    alone = "" if buffer.overwritten else "__restrict__ "
-    return f"{type_text(PointerTo(buffer.type, constant=True))} {alone}{buffer.name}"
-
-
-def _cluster(lowered: Lowered) -> str:
-    return f"__cluster_dims__({lowered.cluster}, 1, 1) " if lowered.cluster > 1 else ""
-
-
-def is_table(op: Op) -> bool:
-    """A constant whose elements differ, if only in a zero's sign: it becomes an array of the
-    translation unit."""
-    return op.opcode == "constant" and op.shape.size > 1 and only_element(op.attrs["value"]) is None
-
-
-def _table(op: Op, name: str) -> str:
-    values = ", ".join(literal(v, op.dtype) for v in op.attrs["value"].flat)
-    compute = type_text(computed(op.dtype))
-    return f"static __device__ constexpr {compute} {name}[{op.shape.size}] = {{{values}}};\n"
-
-
-def is_wide(graph: Graph) -> bool:
-    """Whether an index may pass 2^31."""
-    return any(op.shape.size >= 1 << 31 for op in graph.ops[:-1])
-
-
-def _summary(scheduled: Scheduled) -> list[str]:
-    ops = [op for op in scheduled.graph.ops[:-1] if op.opcode != "parameter"]
-    lines = [f"{scheduled.graph.name}: {len(ops)} ops after rewriting, {scheduled.scope} scope."]
-    return [*lines, *scheduled.template.splitlines()]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from fusionstitch.codegen.assembly import Written, assembled, ops_after_rewriting
 from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir.passes import VECTORS
-from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.launchable import launchable
-from fusionstitch.codegen.lower.program import passed, translation_unit
 from fusionstitch.codegen.passes import rewritten
-from fusionstitch.codegen.rewrite.comparisons import mark_compared
-from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.schedule.tuning import Tuning
-from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.settings import CodegenOptions, Settings, Way
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.whiles.flat import Flat, flatten
 from fusionstitch.codegen.whiles.in_rows import InRows, in_rows, write_rows
@@ -32,7 +28,7 @@ from fusionstitch.codegen.whiles.phased import (
 from fusionstitch.codegen.whiles.sizes import WORTH, fastest, near, read_tuning
 from fusionstitch.codegen.whiles.told import facts
 from fusionstitch.codegen.whiles.trips import turns
-from fusionstitch.codegen.whiles.written import Written
+from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.hlo.errors import CodegenError
@@ -62,8 +58,18 @@ ALONE: Mapping[str, Callable[[Flat, Settings, int], Phased]] = {
 
 @dataclass(frozen=True, eq=False)
 class Looped:
-    """A region with loops, the form of its kernel, what that becomes and does, and the `us` it is
-    estimated to take, launch included; `begun` is what it was before the passes."""
+    """A region with loops, as far as its cost estimate needs it.
+
+    Attributes:
+        region: the loops and what belongs to them
+        form: how its iterations run
+        begun: what it becomes, before the passes
+        written: the same after them
+        facts: what it does
+        us: microseconds that it is estimated to take, launch included
+        settings: what it was planned under
+        asked: the template that said its form
+    """
 
     region: Graph
     form: Form
@@ -71,6 +77,28 @@ class Looped:
     written: Written
     facts: KernelFacts
     us: float
+    settings: Settings
+    asked: str | None = None
+
+    @property
+    def options(self) -> CodegenOptions:
+        """Those that ask for this kernel."""
+        return replace(self.settings.options, template=self.asked)
+
+    @property
+    def account(self) -> Account:
+        """What its statements do."""
+        return self.facts.account
+
+    def kernel(self) -> Kernel:
+        """The kernel. Raises CodegenError where the device cannot launch it."""
+        form, device = self.form, self.settings.device
+        how = "of a row in one thread" if isinstance(form, InRows) else "in phases"
+        ops = ops_after_rewriting(form.flat.graph)
+        summary = f"{ops} ops after rewriting, all iterations {how}."
+        own = facts(self.region, form, self.written, self.us - device.launch_us)
+        told = (*self.facts.facts, ("scope", "loop"), *own)
+        return assembled(self.region, self.written, form.template, summary, told, device)
 
 
 def plan_loops(
@@ -108,7 +136,7 @@ def plan_loops(
         begun = write_phased(form, settings, ahead=True)
     if watch is not NOBODY:
         watch.lowered(begun.lowered, "lowered", "what the loops became")
-    return _looped(region, form, begun, settings, watch)
+    return replace(_looped(region, form, begun, settings, watch), asked=asked)
 
 
 def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
@@ -179,13 +207,14 @@ def _looped(
     left_out: Sequence[str] = (),
 ) -> Looped:
     """A region's loops in a form, and what its kernel does behind the passes."""
-    lowered = passed(begun.lowered, watch, left_out)
-    counted = account(count(lowered, settings.device, UNKNOWN_TRIPS), lowered)
+    written = begun.passed(watch, left_out)
+    tally = count(written.lowered, settings.device, UNKNOWN_TRIPS)
+    counted = account(tally, written.lowered)
     rows = form.rows.count if isinstance(form, InRows) else 0
     told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
     facts = KernelFacts(counted, "loop", told)
     us = account_us(counted, settings.device)
-    return Looped(region, form, begun, replace(begun, lowered=lowered), facts, us)
+    return Looped(region, form, begun, written, facts, us, settings)
 
 
 def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:
@@ -193,44 +222,5 @@ def _flat(region: Graph, settings: Settings, watch: Watch) -> Flat:
     flat = replace(flat, graph=rewritten(flat.graph, settings, None, watch))
     if any(op.shape.size == 0 for op in flat.graph.ops[:-1]):
         raise CodegenError("A value without elements: its loop is left to XLA.")
-    flat = replace(flat, graph=mark_compared(flat.graph))
-    if settings.strict:
-        return flat
-    return replace(flat, graph=keep_roundings(flat.graph, flat.becomes))
-
-
-def write_loops(looped: Looped, settings: Settings) -> Kernel:
-    """The kernel of a region with loops. Raises CodegenError where the device cannot launch it."""
-    form, region, written = looped.form, looped.region, looped.written
-    lowered = written.lowered
-    verify(lowered)
-    summary = list(_summary(region, form))
-    kernel = Kernel(
-        name=region.name,
-        source="\n".join(translation_unit(written.graphs, lowered, summary)),
-        inputs=tuple(p.shape for p in region.parameters),
-        outputs=tuple(op.shape for op in region.root.operands),
-        scratch=tuple(written.scratch),
-        grid=lowered.grid,
-        block=lowered.block,
-        shared_bytes=lowered.shared,
-        cooperative=written.meet,
-        cluster=lowered.cluster,
-        in_place=written.in_place,
-        template=form.template,
-        facts=(
-            *looped.facts.facts,
-            ("scope", "loop"),
-            *facts(region, form, written, looped.us - settings.device.launch_us),
-        ),
-    )
-    if not (verdict := launchable(kernel, settings.device)):
-        raise CodegenError(f"{verdict}.")
-    return kernel
-
-
-def _summary(region: Graph, form: Form) -> Iterator[str]:
-    ops = [op for op in form.flat.graph.ops[:-1] if op.opcode != "parameter"]
-    how = "of a row in one thread" if isinstance(form, InRows) else "in phases"
-    yield f"{region.name}: {len(ops)} ops after rewriting, all iterations {how}."
-    yield form.template
+    carried = replace(settings, becomes=flat.becomes)
+    return replace(flat, graph=rewritten(flat.graph, carried, Way.LOOPS, watch))

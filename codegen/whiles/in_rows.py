@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Lowered, Space
 from fusionstitch.codegen.ir.types import INT, LONG
-from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
+from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles.flat import Flat
@@ -16,7 +17,6 @@ from fusionstitch.codegen.whiles.lower import Lowering, Memory
 from fusionstitch.codegen.whiles.overwrites import Pairs, row_by_row
 from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.codegen.whiles.rows import Rows, find_rows
-from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.semantics import Kind, kind_of
 

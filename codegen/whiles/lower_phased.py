@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
+from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
@@ -34,10 +35,10 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import BOOL, INT, LONG, Raw, Record, Scalar, stored
 from fusionstitch.codegen.lower.access import as_computed
+from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.context import Context, Memory, Part
 from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
-from fusionstitch.codegen.lower.program import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.memory.inplace import pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
@@ -60,7 +61,6 @@ from fusionstitch.codegen.whiles.pieces import (
     Target,
     repeats,
 )
-from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 

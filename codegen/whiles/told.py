@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.kernel import Space
 from fusionstitch.codegen.ir.types import INT
@@ -15,7 +16,6 @@ from fusionstitch.codegen.whiles.kept import updates
 from fusionstitch.codegen.whiles.lower import Lowering, Memory
 from fusionstitch.codegen.whiles.phased import Phased
 from fusionstitch.codegen.whiles.trips import counter, trips_of
-from fusionstitch.codegen.whiles.written import Written
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.graph import Graph, Op, Source, loops_of
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from fusionstitch.codegen.generate import CodegenOptions, Draft, LoopDraft, generate
+from fusionstitch.codegen.generate import CodegenOptions, Draft, Looped, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
@@ -43,7 +43,7 @@ class Kernels:
     tuned: Tuned
     announce: Callable[[str], object]
     #: what planning left of them
-    drafts: dict[Pattern, Draft | LoopDraft] = field(default_factory=dict)
+    drafts: dict[Pattern, Draft | Looped] = field(default_factory=dict)
     #: by structure and duties, and the pattern whose names are in the text
     made: dict[tuple[str, Pattern], Kernel | str] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import LoopDraft, compared, draft
+from fusionstitch.codegen.generate import Looped, compared, draft
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.settings import CodegenOptions
@@ -52,12 +52,12 @@ class GraphPlanner:
         in_loop: bool = False,
         tuned: Tuned = NOTHING,
         measure: Measure | None = None,
-        drafts: dict[Pattern, Draft | LoopDraft] | None = None,
+        drafts: dict[Pattern, Draft | Looped] | None = None,
         truth: XlaTruth | None = None,
     ):
         self._drafts = {} if drafts is None else drafts
         #: by `Pattern.key`, with the pattern that it is of: its names are in the text
-        self._known: dict[str, tuple[Pattern, Draft | LoopDraft]] = {}
+        self._known: dict[str, tuple[Pattern, Draft | Looped]] = {}
         self.device, self.options, self.tuned, self.in_loop = device, options, tuned, in_loop
         plan = partial(
             Planner,
@@ -117,7 +117,7 @@ class GraphPlanner:
     def _compare(self, pattern: Pattern) -> KernelFacts | Verdict:
         """The same of the fastest kernel, which is kept instead."""
 
-        def fastest(pattern: Pattern, settings: CodegenOptions) -> Draft | LoopDraft:
+        def fastest(pattern: Pattern, settings: CodegenOptions) -> Draft | Looped:
             of, known = self._known.get(pattern.key, (pattern, None))
             own = known if of == pattern else None
             return compared(own or self._draft(pattern, settings), self.device)
@@ -125,7 +125,7 @@ class GraphPlanner:
         return self._ask(pattern, fastest)
 
     def _ask(
-        self, pattern: Pattern, make: Callable[[Pattern, CodegenOptions], Draft | LoopDraft]
+        self, pattern: Pattern, make: Callable[[Pattern, CodegenOptions], Draft | Looped]
     ) -> KernelFacts | Verdict:
         check()
         settings = self.tuned.settings(pattern, self.options)
@@ -142,7 +142,7 @@ class GraphPlanner:
             return forbid("Its values cross a wider scope than Options.scope.", scope=scope)
         return found.facts
 
-    def _draft(self, pattern: Pattern, settings: CodegenOptions) -> Draft | LoopDraft:
+    def _draft(self, pattern: Pattern, settings: CodegenOptions) -> Draft | Looped:
         """The kernel of a pattern, as far as its account needs it. Raises CodegenError."""
         name = kernel_name(pattern.ops, pattern.key)
         part = region(name, pattern.ops, pattern.inputs, pattern.outputs)

@@ -14,7 +14,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.api import call_of
 from fusionstitch.codegen.settings import CodegenOptions, Settings
-from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
+from fusionstitch.codegen.whiles.generate import plan_loops
 from fusionstitch.codegen.whiles.told import INPUT, REGISTERS, SCRATCH, SHARED, VARIABLE
 from fusionstitch.commands import cli
 from fusionstitch.compiler.stitched import Fallback, Stitched
@@ -273,7 +273,7 @@ def test_what_loops_carry_and_where_in_each_form() -> None:
     places = {}
     for form in ("rows", "dealt", "cluster", "block", "grid"):
         looped = plan_loops(whole.region, settings, asked=f"loop {form}")
-        found = loops_of(write_loops(looped, settings))
+        found = loops_of(looped.kernel())
         assert found is not None
         assert found.form == form
         assert found.iteration_us > 0

@@ -30,7 +30,7 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.ir.walk import every, mapped
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
+from fusionstitch.codegen.whiles.generate import plan_loops
 from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.errors import CodegenError, PassError
@@ -135,7 +135,7 @@ def test_clusters_are_as_large_as_the_weights_take(host_compiler: str, blocks: i
     tree = jax.tree.structure(args)
     [whole] = wholes(Grown(lambda *a: fun(*jax.tree.unflatten(tree, a)), arrays, "lstm"))
     settings = Settings(NARROW[blocks], CodegenOptions())
-    kernel = write_loops(plan_loops(whole.region, settings, asked="loop cluster"), settings)
+    kernel = plan_loops(whole.region, settings, asked="loop cluster").kernel()
     assert kernel.cluster == blocks
     assert kernel.grid % blocks == 0
     assert not kernel.cooperative
@@ -148,9 +148,9 @@ def test_templates_say_how_large_clusters_are(blocks: int) -> None:
     region = whole_of(powers, STATES, WEIGHTS)
     settings = Settings(device("h200"), CodegenOptions())
     asked = f"loop cluster blocks {blocks} threads 32 cluster {blocks}"
-    kernel = write_loops(plan_loops(region, settings, asked=asked), settings)
+    kernel = plan_loops(region, settings, asked=asked).kernel()
     assert kernel.cluster == blocks
-    again = write_loops(plan_loops(region, settings, asked=kernel.template), settings)
+    again = plan_loops(region, settings, asked=kernel.template).kernel()
     assert again.source == kernel.source
     with pytest.raises(CodegenError, match="Clusters of h200 have 2, 4, 8 blocks, not 3"):
         plan_loops(region, settings, asked="loop cluster blocks 9 threads 32 cluster 3")
@@ -211,4 +211,4 @@ def forms(program: str, target: Device) -> set[str]:
 def test_the_text_of_a_cluster(golden: Golden) -> None:
     region = whole_of(powers, STATES, WEIGHTS)
     settings = Settings(device("h200"), CodegenOptions())
-    golden(write_loops(plan_loops(region, settings, asked="loop cluster"), settings).source)
+    golden(plan_loops(region, settings, asked="loop cluster").kernel().source)

@@ -15,7 +15,7 @@ from jax import lax
 from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles.generate import plan_loops, write_loops
+from fusionstitch.codegen.whiles.generate import plan_loops
 from fusionstitch.runtime import emulate
 from tests.codegen.regions import H200, whole_of
 
@@ -89,7 +89,7 @@ def loops() -> dict[str, Kernel]:
     found = {}
     for name, (form, fun, args) in LOOPS.items():
         graph = whole_of(fun, *args, name=f"k_{name}")
-        found[name] = write_loops(plan_loops(graph, settings, asked=f"loop {form}"), settings)
+        found[name] = plan_loops(graph, settings, asked=f"loop {form}").kernel()
     return found
 
 

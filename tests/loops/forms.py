@@ -13,7 +13,7 @@ from fusionstitch.codegen.generate import CodegenOptions
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles.generate import FORMS, plan_loops, write_loops
+from fusionstitch.codegen.whiles.generate import FORMS, plan_loops
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError, PassError
 from fusionstitch.hlo.evaluate import evaluate
@@ -106,7 +106,7 @@ def cases(whole: Whole, name: str) -> Iterator[Case]:
     for form in FORMS:
         try:
             looped = plan_loops(whole.region, settings, asked=f"loop {form}")
-            yield Case(whole, form, write_loops(looped, settings))
+            yield Case(whole, form, looped.kernel())
         except PassError:  # a defect, and no reason to leave a loop to XLA
             raise
         except CodegenError:

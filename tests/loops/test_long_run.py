@@ -16,6 +16,7 @@ import fusionstitch as fs
 from benchmarks.loops.forced import taken
 from fusionstitch.codegen import generate
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.whiles.generate import Looped
 from tests.loops import long_run
 from tests.loops.checked import check
 from tests.loops.growth import Grown
@@ -41,14 +42,14 @@ def test_programs_that_are_built_together_are_all_compared() -> None:
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(looped: Any, settings: Any) -> Kernel:
-        kernel = write(looped, settings)
+    def wrong(looped: Any) -> Kernel:
+        kernel = make(looped)
         object.__setattr__(kernel, "source", kernel.source.replace("turn < 3", "turn < 2"))
         return kernel
 
     with taken():
-        write = generate.write_loops
-        monkeypatch.setattr(generate, "write_loops", wrong)
+        make = Looped.kernel
+        monkeypatch.setattr(Looped, "kernel", wrong)
         said = check(grown(0.5), OPTIONS, [0]).wrong
     assert "output 0 is off by" in said
     assert "output 1 at [] is 1, not 3" in said

@@ -1,0 +1,26 @@
+"""The buffers that values of a region lie in."""
+
+from __future__ import annotations
+
+from fusionstitch.codegen.ir.kernel import Buffer, Space
+from fusionstitch.codegen.ir.types import computed, stored
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.literals import only_element
+
+
+def buffer_of(op: Op, name: str, space: Space, overwritten: bool = False) -> Buffer:
+    """The buffer that holds a value in memory."""
+    # a table holds what is computed with
+    element = computed(op.dtype) if space is Space.TABLE else stored(op.dtype)
+    return Buffer(name, element, op.shape.size, space, overwritten)
+
+
+def is_table(op: Op) -> bool:
+    """A constant whose elements differ, if only in a zero's sign: it becomes an array of the
+    translation unit."""
+    return op.opcode == "constant" and op.shape.size > 1 and only_element(op.attrs["value"]) is None
+
+
+def is_wide(graph: Graph) -> bool:
+    """Whether an index may pass 2^31."""
+    return any(op.shape.size >= 1 << 31 for op in graph.ops[:-1])
