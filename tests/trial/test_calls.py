@@ -362,7 +362,7 @@ def test_an_attempt_that_cannot_be_compiled_is_left_to_xla_with_a_warning(stage:
     jitted.clear_cache()
     assert (jitted(X) == jax.jit(mixed)(X)).all()  # nor is it tried again
     strict = fs.jit(lambda x: mixed(x), options=options(fallback="error"))
-    with pytest.raises(StitchError, match="XLA refused the stitched program"):
+    with pytest.raises(StitchError, match=r"XLA refused .* a kernel is broken\. Use fallback"):
         strict(X)
 
 
