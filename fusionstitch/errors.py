@@ -37,7 +37,19 @@ def reason(error: BaseException) -> str:
     return f"Defect in fusionstitch: {what}. Please report it; FUSIONSTITCH_LOG=debug shows where."
 
 
+#: What may fail of a stitched program.
+REFUSED, NOT_RUN = "XLA refused the stitched program", "Its kernels could not be run"
+
+
+def why_failed(what: str, error: BaseException) -> str:
+    """What has failed, with the first line of the error that says so, as a sentence."""
+    line = foreign.line(next(iter(str(error).strip().splitlines()), type(error).__name__))
+    return f"{what}: {line}" if line.endswith(".") else f"{what}: {line}."
+
+
 __all__ = [
+    "NOT_RUN",
+    "REFUSED",
     "CodegenError",
     "FusionStitchError",
     "FusionStitchWarning",
@@ -52,4 +64,5 @@ __all__ = [
     "ToolchainError",
     "VerifyError",
     "reason",
+    "why_failed",
 ]

@@ -25,9 +25,8 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
 )
 from fusionstitch.codegen.ir.intrinsic import Step
-from fusionstitch.codegen.ir.ownership import Ownership
+from fusionstitch.codegen.ir.ownership import Ownership, Whose
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     Array,
     Barrier,
@@ -40,6 +39,7 @@ from fusionstitch.codegen.ir.statements import (
     StoreVector,
     Swap,
 )
+from fusionstitch.codegen.ir.sums import Sum, sum_of
 from fusionstitch.codegen.ir.types import PointerTo, Type
 from fusionstitch.codegen.ir.walk import every, names, parts
 
@@ -71,22 +71,30 @@ class Area:
         return Area(self.begin, middle) if number == 0 else Area(middle, self.end)
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """An address that no two threads have alike, and whose it is."""
+
+    at: Sum
+    whose: Whose
+
+
 @dataclass(frozen=True)
 class Access:
-    """A read or a write of the element at an address that is the thread's own, given as C text and
-    whose it is ('': of any element). Shared memory is used `among` the threads of a scope: of a
+    """A read or a write of the element at an address that is the thread's own (None: of any
+    element). Shared memory is used `among` the threads of a scope: of a
     team those are `threads`. Where each warp writes values of some `types` to a place of its own,
     the warps of its team read them there."""
 
     name: str
     area: Area
-    address: str = ""
+    address: Own | None = None
     writes: bool = False
     among: Scope = Scope.BLOCK
     threads: int = 0
     types: tuple[Type | None, ...] = ()
     #: the address, if no other thread of the cluster has it
-    in_cluster: str = ""
+    in_cluster: Own | None = None
 
     def __hash__(self) -> int:
         return self._number
@@ -117,8 +125,8 @@ class Access:
         if (self.area.begin, self.area.item) != (before.area.begin, before.area.item):
             return False
         if Scope.CLUSTER in (self.among, before.among):
-            return bool(self.in_cluster) and self.in_cluster == before.in_cluster
-        return bool(self.address) and self.address == before.address
+            return self.in_cluster is not None and self.in_cluster == before.in_cluster
+        return self.address is not None and self.address == before.address
 
     def _needs_of_warps(self, before: Access) -> Barrier | None:
         """The same where each warp has a place of its own: its team of then must have read it, or
@@ -242,7 +250,7 @@ class Accesses:
             exchanged = call.intrinsic.exchanged.of(call.arguments)
             values = [a.name for a in exchanged if isinstance(a, Name)]
             types = tuple(map(self.types.get, values))
-        return Access(name, area, "", step.writes, step.among, threads, types)
+        return Access(name, area, None, step.writes, step.among, threads, types)
 
     def _element(
         self,
@@ -254,13 +262,13 @@ class Accesses:
         area = self.areas[name]
         blocks = {Scope.GRID: 0, Scope.CLUSTER: self.cluster}
         own = self._own(at, blocks.get(area.among, 1) if area.buffer else 1)
-        in_cluster = self._own(at, self.cluster) if self.cluster > 1 else ""
+        in_cluster = self._own(at, self.cluster) if self.cluster > 1 else None
         return Access(name, area, own, writes, among, in_cluster=in_cluster)
 
-    def _own(self, at: Expr, blocks: int) -> str:
-        """An address and whose it is; '' where threads of so many blocks share it."""
+    def _own(self, at: Expr, blocks: int) -> Own | None:
+        """An address and whose it is; None where threads of so many blocks share it."""
         whose = self.ownership.whose(at, blocks)
-        return "" if whose is None else f"{spell(at)} {whose}"
+        return None if whose is None else Own(sum_of(at), whose)
 
     def _pointed(self, value: Expr) -> Iterator[str]:
         """The arrays that a pointer of this value may point into."""

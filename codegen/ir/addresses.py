@@ -26,6 +26,11 @@ _FIELDS = {
 }
 
 
+def written_out(node: Any) -> Any:
+    """An integer piece by piece, in which variables are equal that have the same name."""
+    return Named(tuple(map(str, pieces(node.index)))) if isinstance(node, Integer) else node
+
+
 def readdressed(node: Any, new: Callable[[str], str]) -> Any:
     """A statement or expression with each constant inside of an address spelled as `new` says.
 

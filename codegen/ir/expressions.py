@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.types import Record, Scalar, Type
 from fusionstitch.codegen.places.index import Index
+from fusionstitch.codegen.text.expressions import expression
 from fusionstitch.hlo.graph import Op
 
 #: The name of a variable, an array or a buffer, as the field of a node that declares it, and of one
@@ -78,13 +80,28 @@ class LoadVector:
     at: Expr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arithmetic:
-    """An elementwise op of the semantics table; `numerics` as in `CodegenOptions`."""
+    """An elementwise op of the semantics table; `numerics` as in `CodegenOptions`. Ops are the same
+    that have the same entry in the table of C expressions."""
 
     op: Op
     arguments: tuple[Expr, ...]
     numerics: str
+
+    @cached_property
+    def entry(self) -> str:
+        """What the op does to operands x0, x1 and so on."""
+        operands = [f"x{number}" for number in range(len(self.arguments))]
+        return expression(self.op, operands, self.numerics)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Arithmetic):
+            return NotImplemented
+        return self.entry == other.entry and self.arguments == other.arguments
+
+    def __hash__(self) -> int:
+        return hash((self.entry, self.arguments))
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,9 @@ class Digits:
 
 
 NOTHING = Digits()
+#: Those who have an integer: digits that are the same for all of them, and their values.
+Whose = frozenset[tuple[Digit, int]]
+ANYBODY: Whose = frozenset()
 
 
 class Ownership:
@@ -180,13 +183,13 @@ class Ownership:
             first = last = limit
         self.ranges[left] = first, last
 
-    def whose(self, at: Expr, blocks: int) -> str | None:
+    def whose(self, at: Expr, blocks: int) -> Whose | None:
         """Whose an integer is here, if no two threads of so many blocks (0: of all) have the same:
-        the same text for the same threads. What is the same for all who are here may be needed to
-        tell: it is said then. None where threads share the integer."""
+        equal for the same threads. What is the same for all who are here may be needed to tell:
+        it is part of it then. None where threads share the integer."""
         found = self.of(at).found
         if self._tells_all(found, blocks):
-            return ""
+            return ANYBODY
         same = {}
         for value, (first, last) in self.ranges.items():
             if first == last and (digits := self.of(value)).alone:
@@ -194,7 +197,7 @@ class Ownership:
                 same[digit] = first
         if not same or not self._tells_all(found | same.keys(), blocks):
             return None
-        return " ".join(sorted(f"{digit} is {value}" for digit, value in same.items()))
+        return frozenset(same.items())
 
     def _tells_all(self, found: frozenset[Digit], blocks: int) -> bool:
         told = Digits(self._closed(found))

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.ir.addresses import readdressed
+from fusionstitch.codegen.ir.addresses import readdressed, written_out
 from fusionstitch.codegen.ir.expressions import SHARED, Expr, Name, Number, number
-from fusionstitch.codegen.ir.printer import text
-from fusionstitch.codegen.ir.statements import Function, Statement
+from fusionstitch.codegen.ir.statements import Body, Function
 from fusionstitch.codegen.ir.types import IndexType, PointerTo, Raw, Record, Scalar, Type, stored
+from fusionstitch.codegen.ir.walk import mapped
 from fusionstitch.codegen.lower.context import Memory
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.hlo.graph import Op
@@ -26,8 +26,6 @@ from fusionstitch.hlo.graph import Op
 FEWEST = 2
 #: Constants inside addresses in which groups that share a function may differ.
 MOST_PLACES = 8
-
-Body = tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
@@ -142,15 +140,16 @@ def _functions(
     return [Shared(function, {g: tuple(Number(numbers[g][i]) for i in places) for g in groups})]
 
 
-def _frame(body: Body) -> tuple[str, list[str]]:
-    """The text of statements with the constants of addresses taken out, and these."""
+def _frame(body: Body) -> tuple[Body, list[str]]:
+    """Statements with the constants of addresses taken out, and these."""
     numbers: list[str] = []
 
     def taken(text: str) -> str:
         numbers.append(text)
         return "#"
 
-    return text([readdressed(one, taken) for one in body]), numbers
+    bare = (readdressed(one, taken) for one in body)
+    return tuple(mapped(one, written_out) for one in bare), numbers
 
 
 def _types(buffers: Sequence[tuple[Op, str]]) -> Iterator[tuple[int, Scalar | Record]]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.addresses import readdressed
-from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.renaming import renamed
 from fusionstitch.codegen.ir.statements import Group
 from fusionstitch.codegen.ir.types import Type
@@ -31,8 +30,8 @@ class Repeat:
 
 @dataclass(eq=False)
 class _Read:
-    """A body: its names and the constants of its addresses in the order of the program, and its
-    text without them."""
+    """A body: its names and the constants of its addresses in the order of the program, and the
+    same without them."""
 
     body: Group
     names: list[str] = field(default_factory=list)
@@ -40,7 +39,7 @@ class _Read:
 
     def __post_init__(self) -> None:
         bare = renamed(readdressed(self.body, self._constant), self._name)
-        self.frame = text([bare])
+        self.frame = bare
 
     def _name(self, name: str) -> str:
         self.names.append(name)

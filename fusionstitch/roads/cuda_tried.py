@@ -16,12 +16,15 @@ from fusionstitch.roads.cuda import Cuda, Prepared
 from fusionstitch.roads.marked_name import marked_name
 from fusionstitch.roads.recovery import jax_runtime_error
 from fusionstitch.roads.road import Find, Jit, Lower, name_of
-from fusionstitch.roads.served import Served
+from fusionstitch.roads.served import Left, Served
 from fusionstitch.roads.tracebacks import hide_own_frames
 from fusionstitch.roads.tried import Contest, Program, lost, told
 from fusionstitch.roads.variants import (
+    Held,
     NewProgram,
+    frozen,
     is_op_by_op,
+    shared,
     tracing,
     under_a_trace,
     variant,
@@ -34,19 +37,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Variants:
-    """The jits of one function. One that is `free` is traced unasked."""
+    """The jits of one function, as long as that lives. One that is `free` is traced unasked."""
 
-    fun: Callable[..., Any]
+    held: Held
     make: Jit
     keywords: Mapping[str, Any]
     token: str
 
     def jit(self, kind: str, free: bool = False) -> Any:
         """That of XLA, of an attempt, or of the pass alone."""
+        fun = self.held()
+        assert fun is not None, "a Jitted holds its function"
         mark = self.token + ("" if kind == DIRECT else kind)
-        name = name_of(self.fun)
-        name = name if kind == XLA else marked_name(name, mark)
-        return self.make(variant(self.fun, name, self.keywords, free), **self.keywords)
+        name = name_of(fun) if kind == XLA else marked_name(name_of(fun), mark)
+        return self.make(variant(fun, name, self.keywords, free), **self.keywords)
 
     @property
     def donates(self) -> bool:
@@ -67,11 +71,18 @@ class CudaTried(Cuda):
         options: Options,
         prepared: Prepared,
     ):
-        variants = _Variants(fun, jit, keywords, prepared.token)
-        own = variants.jit(XLA, free=True)
+        self.variants = _Variants(lambda: fun, jit, keywords, prepared.token)
+        own = self.variants.jit(XLA, free=True)
         super().__init__(fun, own, jit, keywords, options, prepared)
-        self.variants, self.own, self.options = variants, own, options
-        self.served = Served(variants.jit, Statics(fun, keywords))
+        self.own, self.options = own, options
+
+        def serving(held: Held) -> Served:
+            jits = _Variants(held, jit, keywords, prepared.token)
+            return Served(jits.jit, Statics(fun, keywords))
+
+        given = frozen(keywords)
+        key = None if given is None else (prepared.token, options, given)
+        self.served: Served | Left = shared(fun, key, serving)
 
     def call(self, /, *args: Any, **kwargs: Any) -> Any:
         new = False
@@ -97,24 +108,26 @@ class CudaTried(Cuda):
     def _left(self) -> None:
         """Has XLA serve every call, once a stitched program has failed."""
         if self.recovery.failed:
-            self.served.call = self.own
+            self.served = Left(self.own)
 
     def _new(self, args: Any, kwargs: Any) -> Any:
         """The first run of a program, after it was decided who serves it."""
         if under_a_trace((args, kwargs)) or is_op_by_op():
             return self.jitted(*args, **kwargs)
-        if self.recovery.failed:  # and the cache was cleared, or another thread has seen it fail
-            self._left()
+        served = self.served
+        # another thread has seen it fail; what is decided here would be taken for a GPU's as well
+        if isinstance(served, Left) or not triable.here((args, kwargs)):
             return self.own(*args, **kwargs)
-        serving = self._serving(args, kwargs)
-        if isinstance(serving, str):
-            self.served.add(args, kwargs, serving)
-            run = self.served.jit(serving)
-        else:
-            with tracing():
-                run = self.served.take_turns(args, kwargs, serving.in_turns)
-        self._left()
-        self.served.forget_losers()
+        with served.deciding():
+            serving = self._serving(served, args, kwargs)
+            if isinstance(serving, str):
+                served.add(args, kwargs, serving)
+                run = served.jit(serving)
+            else:
+                with tracing():
+                    run = served.take_turns(args, kwargs, serving.in_turns)
+            self._left()
+            served.forget_losers()
         with tracing():
             if serving == XLA:
                 return run(*args, **kwargs)
@@ -123,10 +136,10 @@ class CudaTried(Cuda):
         self._left()
         return results
 
-    def _serving(self, args: Any, kwargs: Any) -> str | Program:
+    def _serving(self, served: Served, args: Any, kwargs: Any) -> str | Program:
         """Who serves the program of a call: as is known, or as a trial shows; the program itself
         where its own calls are the trial."""
-        jit = self.served.jit
+        jit = served.jit
         with tracing():
             traced = jit(XLA).trace(*args, **kwargs)
             try:

@@ -29,7 +29,7 @@ from fusionstitch.hlo.detached import detach
 from fusionstitch.options import Options
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import alone
-from fusionstitch.trial.outcome import LEFT
+from fusionstitch.trial.outcome import LEFT, plan_key
 from fusionstitch.tuning import tuned
 from fusionstitch.version import code
 
@@ -76,7 +76,7 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
     read, _ = detach(module)  # what planning does not look at would take most of the time and space
     data = json.dumps(head, sort_keys=True).encode() + b"\n" + zlib.compress(read)
     program = hashlib.sha256(data).hexdigest()
-    store.put(f"program-{program}", data)
+    store.put(plan_key(program), data)
     for key in {artifact.key for artifact in result.artifacts}:
         known = (store.get(f"programs-{key}") or b"").decode("ascii", "replace").split()
         newest = [program, *(other for other in known if other != program)][:_PROGRAMS]
@@ -139,7 +139,7 @@ def _again(keys: Sequence[str]) -> Stitched | None:
 
 def _program(name: str) -> bytes | None:
     """What was kept under the hash, if it is as it was."""
-    data = builders.store().get(f"program-{name}")
+    data = builders.store().get(plan_key(name))
     return data if data is not None and hashlib.sha256(data).hexdigest() == name else None
 
 

@@ -15,8 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fusionstitch.errors import StitchError
-from fusionstitch.hlo import foreign
+from fusionstitch.errors import NOT_RUN, REFUSED, StitchError, why_failed
 
 Stage = TypeVar("Stage")
 
@@ -62,7 +61,7 @@ class Recovery:
                 raise
             failure = error
         compiled = plain()  # what fails here as well is not ours to tell
-        self.leave(f"XLA refused the stitched program: {_first_line(failure)}", failure)
+        self.leave(why_failed(REFUSED, failure), failure)
         return compiled
 
     def call(self, jitted: Any, args: Any, kwargs: Any) -> Any:
@@ -94,16 +93,16 @@ class Recovery:
         """The results of jax.jit after a run that failed; raises as `call` does."""
         first, self.thread.first = self.thread.first, False
         if _is_ours(failure):
-            what = "Its kernels could not be run"
+            what = NOT_RUN
         elif first and _is_refused(jitted, args, kwargs):
-            what = "XLA refused the stitched program"
+            what = REFUSED
         else:
             raise failure
         if not self._repeatable(args, kwargs):
             raise failure
         results = self.plain(*args, **kwargs)  # what fails here as well is not ours to tell
         _wait(results)
-        self.leave(f"{what}: {_first_line(failure)}", failure)
+        self.leave(why_failed(what, failure), failure)
         return results
 
     def leave(self, why: str, failure: BaseException) -> None:
@@ -175,8 +174,3 @@ def _wait(results: Any) -> None:
     leaves = jax.tree.leaves(results)
     if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         jax.block_until_ready(leaves)
-
-
-def _first_line(error: BaseException) -> str:
-    text = foreign.line(next(iter(str(error).strip().splitlines()), type(error).__name__))
-    return text if text.endswith(".") else f"{text}."

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import contextlib
+import threading
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from fusionstitch.arguments import Statics
 from fusionstitch.roads.variants import NewProgram, under_a_trace
+from fusionstitch.trial.outcome import XLA
 
 
 class Served:
-    """The jits that serve a function, by kind, and `call`, which finds the one for a call.
+    """The jits that serve a function, by kind, and `call`, which finds the one for a call. All
+    wrappers of the function with equal options have the same one, on any thread.
 
     As long as one kind serves all programs, `call` is its jit. After that a short description of
     the arguments finds the kind. It may be too short to tell programs apart; then the jit that it
@@ -23,13 +27,27 @@ class Served:
         self._jits: dict[str, Any] = {}
         self._kinds: dict[Hashable, str] = {}
         self._turns: dict[Hashable, Callable[..., Any]] = {}
+        self._lock = threading.RLock()
+        self._deciding = 0
         self.call: Callable[..., Any] = _nothing_yet
 
     def jit(self, kind: str) -> Any:
         """The jit of a kind."""
-        if kind not in self._jits:
-            self._jits[kind] = self._make(kind)
-        return self._jits[kind]
+        with self._lock:
+            if kind not in self._jits:
+                self._jits[kind] = self._make(kind)
+            return self._jits[kind]
+
+    @contextlib.contextmanager
+    def deciding(self) -> Iterator[None]:
+        """What is compiled meanwhile may be on trial: it is not let go."""
+        with self._lock:
+            self._deciding += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._deciding -= 1
 
     def add(self, args: Any, kwargs: Any, kind: str) -> None:
         """Has `kind` serve the program of these arguments."""
@@ -42,44 +60,54 @@ class Served:
         serves now."""
         program = self._described(args, kwargs)
         found = turns(lambda kind: self._serve(program, kind))
-        if program not in self._kinds:
-            self._turns[program] = found
-            self.call = self._dispatch
+        with self._lock:
+            if program not in self._kinds:
+                self._turns[program] = found
+                self.call = self._dispatch
         return found
 
     def _serve(self, program: Hashable, kind: str) -> None:
-        self.jit(kind).__wrapped__.serves = True
-        self._kinds[program] = kind
-        self._turns.pop(program, None)
-        alone = len(self.kinds) == 1 and not self._turns
-        self.call = self.jit(kind) if alone else self._dispatch
+        with self._lock:
+            self._kinds[program] = kind
+            self._turns.pop(program, None)
+            self.call = self.jit(kind) if self._is_alone else self._dispatch
 
     @property
     def kinds(self) -> set[str]:
         """Those that serve some program."""
-        return set(self._kinds.values())
+        with self._lock:
+            return set(self._kinds.values())
+
+    @property
+    def _is_alone(self) -> bool:
+        return len(self.kinds) == 1 and not self._turns
 
     def forget_losers(self) -> None:
-        """Lets go of what serves nothing, here or in another jit of the function, once nobody takes
-        turns."""
-        if self._turns:
-            return
-        for kind in self._jits.keys() - self.kinds:
-            jit = self._jits.pop(kind)
-            if not jit.__wrapped__.serves:
-                jit.clear_cache()
+        """Lets go of what serves nothing, where nobody takes turns and nobody else is deciding."""
+        with self._lock:
+            if self._turns or self._deciding > 1:
+                return
+            for kind in self._jits.keys() - self.kinds:
+                self._jits.pop(kind).clear_cache()
 
     def clear(self) -> None:
         """Forgets what was traced, compiled and decided."""
-        for jit in self._jits.values():
+        with self._lock:
+            jits = list(self._jits.values())
+            self._kinds.clear()
+            self._turns.clear()
+            self.call = _nothing_yet
+        for jit in jits:
             jit.clear_cache()
-        self._kinds.clear()
-        self._turns.clear()
-        self.call = _nothing_yet
 
     def cache_size(self) -> int:
-        """How many programs are compiled to serve."""
-        return sum(self._jits[kind]._cache_size() for kind in self.kinds)
+        """How many programs are compiled to serve: as jax.jit counts them, or, where several kinds
+        serve and each has run others' programs on trial, as they are told apart here."""
+        with self._lock:
+            if not self._is_alone:
+                return len(self._kinds) + len(self._turns)
+            size: int = self.call._cache_size()  # type: ignore[attr-defined]
+            return size
 
     def _dispatch(self, /, *args: Any, **kwargs: Any) -> Any:
         program = self._described(args, kwargs)
@@ -89,9 +117,10 @@ class Served:
             raise NewProgram from None
         if turns is not None and not under_a_trace((args, kwargs)):
             return turns(*args, **kwargs)
-        if kind is None:
+        jit = None if kind is None else self._jits.get(kind)
+        if jit is None:
             raise NewProgram
-        return self._jits[kind](*args, **kwargs)
+        return jit(*args, **kwargs)
 
     def _described(self, args: Any, kwargs: Any) -> Hashable:
         """What tells most programs of a function apart: the values of static arguments, structure,
@@ -109,6 +138,22 @@ class Served:
             kwargs = {name: value for name, value in kwargs.items() if name not in names}
         leaves, tree = jax.tree.flatten((args, kwargs))
         return (static, tree, *map(_leaf, leaves))
+
+
+class Left:
+    """jax.jit serves alone, as where a stitched program has failed."""
+
+    def __init__(self, own: Any):
+        self.call, self.kinds = own, {XLA}
+
+    def cache_size(self) -> int:
+        """As `Served.cache_size`."""
+        size: int = self.call._cache_size()
+        return size
+
+    def clear(self) -> None:
+        """As `Served.clear`."""
+        self.call.clear_cache()
 
 
 def _nothing_yet(*args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fusionstitch.errors import MeasureError
+from fusionstitch.errors import REFUSED, MeasureError, why_failed
 from fusionstitch.hlo.brief import brief
 from fusionstitch.roads import recall
 from fusionstitch.roads.recovery import jax_runtime_error
@@ -101,14 +101,13 @@ class Program:
 
     def in_turns(self, serve: Callable[[str], None]) -> Callable[..., Any]:
         """What serves it while its own calls are the trial; `serve` is told who does after that."""
-        from fusionstitch.trial import trial
         from fusionstitch.trial.turns import Turns
 
         theirs = self.run(XLA, self.compile(XLA))
         try:
             attempt = self.attempt(ATTEMPTS[0])
         except jax_runtime_error() as error:  # XLA's compile has not failed
-            self.refuse(trial.told(trial.REFUSED, error), error)
+            self.refuse(why_failed(REFUSED, error), error)
             serve(XLA)
             return theirs
         if not attempt.stitched:

@@ -14,14 +14,18 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from fusionstitch.arguments import STATIC
 from fusionstitch.roads.original import plain_jit
 from fusionstitch.roads.recovery import Recovery
 from fusionstitch.roads.road import name_of
+
+T = TypeVar("T")
+#: Gives a function, as long as that lives.
+Held: TypeAlias = Callable[[], Callable[..., Any] | None]
 
 
 class NewProgram(BaseException):
@@ -51,19 +55,17 @@ def tracing() -> Iterator[None]:
 class Variant:
     """The user's function under another name; JAX's messages show the function itself.
 
-    It lives as long as that function (see `variant`), so it may not keep it alive: `held` gives it.
+    It lives as long as that function (see `shared`), so it may not keep it alive: `held` gives it.
     """
 
     def __init__(
         self,
-        held: Callable[[], Callable[..., Any] | None],
+        held: Held,
         name: str,
         free: bool,
         inner: Callable[[Callable[..., Any]], Callable[..., Any]],
     ):
         self._held, self._free, self._inner = held, free, inner
-        #: whether what was compiled of it serves a call: jits of the function may share that
-        self.serves = False
         #: who wants to know that it is traced anew
         self.recoveries: WeakSet[Recovery] = WeakSet()
         self.__module__ = getattr(self.__wrapped__, "__module__", __name__)
@@ -88,10 +90,49 @@ class Variant:
         return repr(self.__wrapped__)
 
 
-#: The variants of each function, by name, whether they are free, and what of it is static.
-_variants: WeakKeyDictionary[Callable[..., Any], dict[tuple[str, bool, str], Variant]] = (
+#: What is known of each function, by what it is known for, with how to get that function.
+_shared: WeakKeyDictionary[Callable[..., Any], dict[Hashable, tuple[Held, Any]]] = (
     WeakKeyDictionary()
 )
+_sharing = threading.RLock()
+
+
+def shared(fun: Callable[..., Any], key: Hashable, make: Callable[[Held], T]) -> T:
+    """What `make` gives for a function: the same object for each `key` as long as the function
+    lives, so that several jits of it share what JAX knows of it, as under jax.jit. None as key
+    gives one of its own. What is made may not keep the function alive: it is told how to get it.
+    """
+    if key is None:
+        return make(lambda: fun)
+    with _sharing:
+        try:
+            known = _shared.setdefault(fun, {})
+        except TypeError:  # neither hashable nor weakly referable
+            return make(lambda: fun)
+        if key not in known:
+            weak = weakref.ref(fun)
+            known[key] = weak, make(weak)
+        held, made = known[key]
+    # equal but not the same: bound methods
+    return made if held() is fun else make(lambda: fun)
+
+
+def frozen(keywords: Mapping[str, Any]) -> Hashable:
+    """Keywords of a jit as a key; None where values of theirs have no hash."""
+    key = tuple((name, _frozen(keywords[name])) for name in sorted(keywords))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value), *map(_frozen, value)
+    if isinstance(value, dict):
+        return dict, *((key, _frozen(one)) for key, one in value.items())
+    return value
 
 
 def variant(
@@ -100,24 +141,17 @@ def variant(
     keywords: Mapping[str, Any] | None = None,
     free: bool = True,
 ) -> Variant:
-    """`fun` under a name: the same object each time, so that, as under jax.jit, two jits of one
-    function share what was traced and compiled.
+    """`fun` under a name, which jits of it with equal keywords share.
 
     With the `keywords` of its jit it shares traces with the function's other variants. One that is
     `free` lets every trace pass.
     """
-    static = {key: (keywords or {}).get(key) for key in STATIC}
-    inner = _itself if keywords is None else functools.partial(_inlined, static)
-    key = f"{name}", free, "" if keywords is None else repr(static)
-    try:
-        known = _variants.setdefault(fun, {})
-    except TypeError:  # neither hashable nor weakly referable
-        return Variant(lambda: fun, name, free, inner)
-    found = known.get(key)
-    if found is None:
-        found = known[key] = Variant(weakref.ref(fun), name, free, inner)
-    # equal but not the same: bound methods
-    return found if found._held() is fun else Variant(lambda: fun, name, free, inner)
+    if keywords is None:
+        return shared(fun, (f"{name}", free), lambda held: Variant(held, name, free, _itself))
+    inner = functools.partial(_inlined, {key: keywords.get(key) for key in STATIC})
+    given = frozen(keywords)
+    key = None if given is None else (f"{name}", free, given)
+    return shared(fun, key, lambda held: Variant(held, name, free, inner))
 
 
 def _itself(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -98,18 +98,28 @@ def key_of(lowered: str, token: str, where: str) -> str:
 _known: dict[str, Outcome] = {}
 
 
+def plan_key(program: str) -> str:
+    """What the plan of an outcome's program is kept under."""
+    return f"program-{program}"
+
+
 def known(key: str) -> Outcome | None:
-    """The outcome of this program, from this process or an earlier one."""
+    """The outcome of this program, from this process or an earlier one. An earlier one's is none
+    where the plan that won is lost: another plan may lose."""
     if (found := _known.get(key)) is not None:
         return found
-    data = builders.store().get(f"trial-{key}")
+    store = builders.store()
+    data = store.get(f"trial-{key}")
     if data is None:
         return None
     try:
-        found = _known[key] = Outcome.from_json(data)
+        found = Outcome.from_json(data)
     except (ValueError, KeyError, TypeError) as error:  # another version's, or damaged
         logger.debug("a kept outcome cannot be read: %s", error)
         return None
+    if found.serves != XLA and found.program and store.get(plan_key(found.program)) is None:
+        return None
+    _known[key] = found
     return found
 
 

@@ -33,6 +33,19 @@ def in_this_process(options: Options, device: Device) -> Verdict:
     return allow()
 
 
+def here(arguments: Any) -> bool:
+    """Whether a call with these arguments runs on the platform of the process: it may be given
+    arrays of the host beside a GPU, or be called where another device is the default one."""
+    import jax
+
+    arrays = [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]
+    asked: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
+    found = {one.platform for a in arrays if a.committed or not asked for one in a.devices()}
+    if asked and not found:
+        found = {asked if isinstance(asked, str) else asked.platform}
+    return not found or jax.default_backend() in found
+
+
 def program(effects: Any, lowered: str) -> Verdict:
     """Whether a program may be run without having been called, by its JAX effects and its text."""
     if effects:

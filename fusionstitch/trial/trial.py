@@ -11,7 +11,7 @@ from typing import Any
 
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.xla_truth import XlaTruth
-from fusionstitch.hlo import foreign
+from fusionstitch.errors import NOT_RUN, REFUSED, why_failed
 from fusionstitch.trial.asked import Asked
 from fusionstitch.trial.fewer import halved
 from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA, Outcome
@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 #: What all timed runs may take: so many seconds, or so much of the time that compiling took.
 LEAST_S, COMPILE_SHARE = 0.3, 0.1
 NOTHING = "Nothing in it is stitched."
-REFUSED = "XLA refused the stitched program"
 
 
 class AttemptFailed(Exception):
@@ -32,12 +31,6 @@ class AttemptFailed(Exception):
     def __init__(self, why: str, error: BaseException):
         super().__init__(why)
         self.why, self.error = why, error
-
-
-def told(what: str, error: BaseException) -> str:
-    """What failed in an attempt, with the first line of the error that says so."""
-    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return f"{what}: {foreign.line(line)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +123,10 @@ class Trial:
             found = self.attempt(kind)
             if not found.stitched:
                 return found, None
-            what = "Its kernels could not be run"
+            what = NOT_RUN
             took = max(each_s, warmed(found.call, self.runs, most_s))
         except jax.errors.JaxRuntimeError as error:
-            raise AttemptFailed(told(what, error), error) from error
+            raise AttemptFailed(why_failed(what, error), error) from error
         theirs, span = baseline.call, baseline.span
         return found, timed(found.call, theirs, self.runs, span, took, most_s)
 

@@ -103,17 +103,17 @@ def test_clear_cache_releases_what_was_compiled(emulated: Jit) -> None:
 
 
 def test_marked_functions_live_as_long_as_the_users(marked: Jit) -> None:
-    before = len(variants._variants)
+    before = len(variants._shared)
 
     def fun(x: jax.Array) -> jax.Array:
         return mixed(x)
 
     for _ in range(3):
         marked(fun)(X)
-    assert len(variants._variants) == before + 1
+    assert len(variants._shared) == before + 1
     del fun
     gc.collect()
-    assert len(variants._variants) == before
+    assert len(variants._shared) == before
 
 
 def test_events_of_the_pass_are_kept_by_listeners_only() -> None:

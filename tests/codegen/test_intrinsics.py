@@ -33,6 +33,7 @@ from fusionstitch.codegen.ir.spelling import function_text
 from fusionstitch.codegen.ir.statements import If, Let, Statement
 from fusionstitch.codegen.ir.types import FLOAT, INT, Scalar, Type
 from fusionstitch.codegen.ir.verifier import verify
+from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import PassError
 from tests.codegen.kernel_cases import CASES
 
@@ -193,6 +194,7 @@ def test_what_a_call_takes_follows_from_its_template_arguments() -> None:
     assert (pointed.bytes, pointed.writes) == (16, True)
 
 
+H200 = device("h200")
 VALUE = Let(FLOAT, "v", Number("1.0f"))
 
 
@@ -214,5 +216,5 @@ def test_calls_are_printed_verified_and_counted_by_their_records() -> None:
     parted = If(infix("<", THREAD, 3), None, (total(16, "FsAdd"),))
     with pytest.raises(PassError, match="32 threads meet where conditions part them"):
         verify(kernel(parted))
-    assert count(kernel(total(16, "FsAdd"))).shuffles == 64 * 4
-    assert count(kernel(total(32, "FsAdd"))).shuffles == 64 * 5
+    assert count(kernel(total(16, "FsAdd")), H200).shuffles == 64 * 4
+    assert count(kernel(total(32, "FsAdd")), H200).shuffles == 64 * 5

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -17,7 +18,7 @@ from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel import devices
 from fusionstitch.hlo.verdict import allow
 from fusionstitch.measure import spans
-from fusionstitch.roads import behind, tried
+from fusionstitch.roads import behind, tried, variants
 from fusionstitch.roads.cuda_tried import CudaTried
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.cache import Store
@@ -71,6 +72,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
     monkeypatch.setattr(outcome, "_known", {})
+    monkeypatch.setattr(variants, "_shared", WeakKeyDictionary())
     span = Told(told, lambda: told.us)
     monkeypatch.setattr(spans, "spans", lambda profile, device: span)
     wall = Told(told, lambda: {**told.us, **told.wall_us})
@@ -96,7 +98,10 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
             raise jax.errors.JaxRuntimeError("INTERNAL: fusionstitch: a kernel is broken\nat once")
         found = attempt(self, kind)
         planned = Stitched(self.name, b"", self.device, program=f"plan of {kind}")
-        return dataclasses.replace(found, stitched=told.patterns > 0, planned=planned)
+        store.put(outcome.plan_key(planned.program), b"")
+        stitched = told.patterns > 0
+        program = planned.program if stitched else found.program
+        return dataclasses.replace(found, stitched=stitched, planned=planned, program=program)
 
     monkeypatch.setattr(tried.Program, "__init__", init)
     monkeypatch.setattr(tried.Program, "_attempt", attempted)

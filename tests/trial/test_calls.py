@@ -115,6 +115,61 @@ def test_jits_of_one_function_leave_each_other_what_serves(
     assert not compiled
 
 
+@pytest.mark.parametrize("keywords", [{}, {"static_argnames": ["flip"], "donate_argnums": ()}])
+def test_wrappers_of_one_function_are_as_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, keywords: dict[str, Any]
+) -> None:
+    """Nothing is traced, lowered or decided once more."""
+    lowered, lower = [], jax.stages.Traced.lower
+
+    def counted(self: Any, *args: Any, **keywords: Any) -> Any:
+        lowered.append(self.fun_name)
+        return lower(self, *args, **keywords)
+
+    def called(x: jax.Array) -> Any:
+        jitted = fs.jit(fun, options=options(), **keywords)
+        assert (jitted(x) == jax.jit(mixed)(x)).all()
+        return jitted
+
+    fun = Counted()
+    assert kinds(called(X)) == {"c0"}
+    stage.us = {"xla": 1.0, "c0": 5.0}
+    assert kinds(called(X[:4])) == {"c0", "xla"}
+    monkeypatch.setattr(jax.stages.Traced, "lower", counted)
+    for x in (X, X[:4], X):
+        jitted = called(x)
+    assert not lowered
+    assert fun.traces == 2
+    assert jitted._cache_size() == 2
+
+
+def test_other_options_and_keywords_are_decided_on_alone(stage: Stage) -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        return mixed(x)
+
+    made = [fs.jit(fun, options=options())]
+    made += [fs.jit(fun, options=options(numerics="strict"))]
+    made += [fs.jit(fun, options=options(), inline=True)]
+    made += [fs.jit(fun, options=options(), compiler_options={"xla_cpu_enable_fast_math": True})]
+    roads = [one._fusionstitch.road for one in made]
+    assert len({id(road.served) for road in roads}) == 4
+    again = fs.jit(fun, options=options(), compiler_options={"xla_cpu_enable_fast_math": True})
+    assert again._fusionstitch.road.served is roads[-1].served
+
+
+def test_what_fails_leaves_other_wrappers_as_they_are(stage: Stage) -> None:
+    def fun(x: jax.Array) -> jax.Array:
+        return mixed(x)
+
+    jitted, other = (fs.jit(fun, options=options()) for _ in range(2))
+    jitted(X)
+    with pytest.warns(FusionStitchWarning, match="broken"):
+        jitted._fusionstitch.road.recovery.leave("broken", ValueError())
+    jitted._fusionstitch.road._left()
+    assert (jitted(X) == other(X)).all()
+    assert (kinds(jitted), kinds(other)) == ({"xla"}, {"c0"})
+
+
 def test_a_later_process_takes_what_is_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for us, kind in ((5.0, "c0"), (20.0, "xla")):
         stage.us = {"xla": 10.0, "c0": us}
@@ -307,7 +362,7 @@ def test_an_attempt_that_cannot_be_compiled_is_left_to_xla_with_a_warning(stage:
     jitted.clear_cache()
     assert (jitted(X) == jax.jit(mixed)(X)).all()  # nor is it tried again
     strict = fs.jit(lambda x: mixed(x), options=options(fallback="error"))
-    with pytest.raises(StitchError, match="XLA refused the stitched program"):
+    with pytest.raises(StitchError, match=r"XLA refused .* a kernel is broken\. Use fallback"):
         strict(X)
 
 
