@@ -11,14 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusionstitch.codegen.ir.agreement import (
-    SAME,
-    Agreement,
-    Alike,
-    agrees,
-    called_by,
-    needed,
-)
+from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike, agrees, called_by, needed
 from fusionstitch.codegen.ir.expressions import Apply
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import (
