@@ -39,7 +39,7 @@ def check(kernel: Lowered) -> None:
 
 @dataclass(eq=False)
 class _Walk(Visitor):
-    """A way on which the conditions around a statement are alike for `here`."""
+    """A walk; the conditions around the statement that it is at are alike for `here`."""
 
     kernel: Lowered
     functions: Mapping[str, Function]
