@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.passes import PASSES
 from fusionstitch.codegen.ir.printer import function, lines
 from fusionstitch.codegen.ir.spelling import type_text
 from fusionstitch.codegen.ir.types import INT, LONG, PointerTo, computed, stored
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.lower.context import Context, Memory
+from fusionstitch.codegen.lower.context import Context, Locations
 from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.memory.inplace import in_place, pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import Buffer as ScratchBuffer
@@ -39,14 +40,14 @@ def lower_kernel(
     overwritten = {i for (_, i), _ in shared}
     inputs = {p.id: writer.name(p.name or "input") for p in graph.parameters}
     buffers = [
-        buffer_of(p, inputs[p.id], Space.INPUT, i in overwritten)
+        buffer_of(p, inputs[p.id], Memory.INPUT, i in overwritten)
         for i, p in enumerate(graph.parameters)
     ]
     outputs: dict[int, list[str]] = {}
     for op in graph.root.operands:
         name = writer.name(f"{op.name or op.opcode}_out")
         outputs.setdefault(op.id, []).append(name)
-        buffers.append(buffer_of(op, name, Space.OUTPUT))
+        buffers.append(buffer_of(op, name, Memory.OUTPUT))
     scratch: dict[int, str] = {}
     for own in scratch_of:
         op = own.ops[0]
@@ -54,12 +55,12 @@ def lower_kernel(
         name = writer.name(alone if len(own.ops) == 1 else "scratch")
         scratch |= dict.fromkeys((op.id for op in own.ops), name)
         kind = stored(op.dtype)
-        buffers.append(Buffer(name, kind, own.bytes // kind.bytes, Space.SCRATCH))
+        buffers.append(Buffer(name, kind, own.bytes // kind.bytes, Memory.SCRATCH))
     # they lie outside of the kernel, beside all that headers declare
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
-    buffers += [buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
+    buffers += [buffer_of(op, tables[op.id], Memory.CONSTANT) for op in graph if op.id in tables]
     owned = read_by_owners(graph, shared)
-    memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, owned=owned)
+    memory = Locations(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, owned=owned)
     int_ = LONG if is_wide(graph) else INT
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()
@@ -122,14 +123,14 @@ def translation_unit(
     """The lines of a kernel's text: `graphs` are those that it computes, which have its tables in
     their order; `summary` says what it is."""
     yield from ('#include "fusionstitch.cuh"', "")
-    tables = [b.name for b in lowered.buffers if b.space is Space.TABLE]
+    tables = [b.name for b in lowered.buffers if b.memory is Memory.CONSTANT]
     yield from (_table(op, tables.pop(0)) for graph in graphs for op in graph if is_table(op))
     yield from functors(graphs)
     for own in lowered.functions:
         yield from function(own)
     yield from map(comment, summary)
     yield f'extern "C" __global__ void {_cluster(lowered)}__launch_bounds__({lowered.bounds})'
-    parameters = [_parameter(b) for b in lowered.buffers if b.space is not Space.TABLE]
+    parameters = [_parameter(b) for b in lowered.buffers if b.memory is not Memory.CONSTANT]
     yield from (f"{lowered.name}(", "    " + ",\n    ".join(parameters) + ") {")
     if lowered.shared:
         yield "  FS_DYNAMIC_SHARED(shared_memory);"
@@ -137,15 +138,15 @@ def translation_unit(
     yield from ("}", "")
 
 
-def buffer_of(op: Op, name: str, space: Space, overwritten: bool = False) -> Buffer:
+def buffer_of(op: Op, name: str, memory: Memory, overwritten: bool = False) -> Buffer:
     """The buffer that holds a value in memory."""
     # a table holds what is computed with
-    element = computed(op.dtype) if space is Space.TABLE else stored(op.dtype)
-    return Buffer(name, element, op.shape.size, space, overwritten)
+    element = computed(op.dtype) if memory is Memory.CONSTANT else stored(op.dtype)
+    return Buffer(name, element, op.shape.size, memory, overwritten)
 
 
 def _parameter(buffer: Buffer) -> str:
-    if buffer.space is not Space.INPUT:
+    if buffer.memory is not Memory.INPUT:
         return f"{type_text(PointerTo(buffer.type))} {buffer.name}"
     alone = "" if buffer.overwritten else "__restrict__ "
     return f"{type_text(PointerTo(buffer.type, constant=True))} {alone}{buffer.name}"

@@ -18,13 +18,7 @@ from fusionstitch.codegen.ir.hazards import Before, Hazards, Missing, Spot, may_
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import (
-    Barrier,
-    Blank,
-    Body,
-    Note,
-    Statement,
-)
+from fusionstitch.codegen.ir.statements import Barrier, Blank, Body, Note, Statement
 from fusionstitch.codegen.ir.walk import with_bodies
 from fusionstitch.hlo.errors import PassError
 
