@@ -360,8 +360,8 @@ class _Walk:
     def added_behind(self, body: Body, missing: Missing) -> bool:
         """Whether a barrier was added behind what is to be waited for, in a loop's body."""
         assert self.placing is not None
-        ways = [_within(body, way) for way in reversed(self.ways[missing.before].values())]
-        for way in ways:
+        for whole in reversed(self.ways[missing.before].values()):
+            way = _within(body, whole)
             if self.placing.behind(way, missing):
                 self.known.forget(id(way[-1].body))
                 return True

@@ -93,6 +93,8 @@ class _Placer:
         return number if self._add(body, number, missing) else None
 
     def behind(self, way: tuple[Spot, ...], missing: Missing) -> bool:
+        if self.closed:
+            return False
         inside = list(takewhile(lambda spot: self._fits(missing.barrier, spot.here), way))
         if not inside or not self._add(inside[-1].body, inside[-1].number + 1, missing):
             return False
