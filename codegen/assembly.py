@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.passes import PASSES
 from fusionstitch.codegen.ir.printer import function, lines
 from fusionstitch.codegen.ir.spelling import type_text
@@ -99,14 +100,14 @@ def _translation_unit(
 ) -> Iterator[str]:
     """The lines of a kernel's text."""
     yield from ('#include "fusionstitch.cuh"', "")
-    tables = [b.name for b in lowered.buffers if b.space is Space.TABLE]
+    tables = [b.name for b in lowered.buffers if b.memory is Memory.CONSTANT]
     yield from (_table(op, tables.pop(0)) for graph in graphs for op in graph if is_table(op))
     yield from functors(graphs)
     for own in lowered.functions:
         yield from function(own)
     yield from map(comment, about)
     yield f'extern "C" __global__ void {_cluster(lowered)}__launch_bounds__({lowered.bounds})'
-    parameters = [_parameter(b) for b in lowered.buffers if b.space is not Space.TABLE]
+    parameters = [_parameter(b) for b in lowered.buffers if b.memory is not Memory.CONSTANT]
     yield from (f"{lowered.name}(", "    " + ",\n    ".join(parameters) + ") {")
     if lowered.shared:
         yield "  FS_DYNAMIC_SHARED(shared_memory);"
@@ -115,7 +116,7 @@ def _translation_unit(
 
 
 def _parameter(buffer: Buffer) -> str:
-    if buffer.space is not Space.INPUT:
+    if buffer.memory is not Memory.INPUT:
         return f"{type_text(PointerTo(buffer.type))} {buffer.name}"
     alone = "" if buffer.overwritten else "__restrict__ "
     return f"{type_text(PointerTo(buffer.type, constant=True))} {alone}{buffer.name}"

@@ -5,7 +5,8 @@ they were not, or the other way round. `as_xla.py` applies them to programs that
 
 Rules that change no value are not here. Where backends differ, the table has what XLA does for
 GPUs: it leaves `x / broadcast(y)`, which XLA:CPU makes x * broadcast(1 / y), and finds masks in
-bf16, which XLA:CPU widens before it looks for them.
+bf16, which XLA:CPU widens before it looks for them. But floats of 16 bits are divided by constants:
+for GPUs XLA rounds 1 / c to 16 bits first, so that all quotients are off by as much.
 """
 
 from __future__ import annotations
@@ -170,8 +171,10 @@ def over_root(op: Op) -> Make | None:
 
 @rule("divide")
 def over_constant(op: Op) -> Make | None:
-    """x / c -> x * (1 / c)"""
+    """x / c -> x * (1 / c), but for floats of 16 bits"""
     x, c = op.operands
+    if op.dtype not in ("f32", "f64"):
+        return None
     inverse = None if is_constant(x) or uniform(x) == 1 else _inverse(c, op.shape)
     return Make("multiply", (x, inverse)) if inverse else None
 

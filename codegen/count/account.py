@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusionstitch.codegen.count.tally import Memory, Phase, Tally
-from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.count.tally import Phase, Tally
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.account import Account, PhaseAccount
-
-_NEAR = (Memory.SHARED, Memory.TABLE)
 
 
 def account(tally: Tally, lowered: Lowered) -> Account:
@@ -32,7 +31,7 @@ def account(tally: Tally, lowered: Lowered) -> Account:
 
 def _phases(tally: Tally, lowered: Lowered) -> Iterator[PhaseAccount]:
     """An input comes from DRAM once, and an output goes there once; scratch stays in L2."""
-    far = {b.name for b in lowered.buffers if b.space in (Space.INPUT, Space.OUTPUT)}
+    far = {b.name for b in lowered.buffers if b.memory in (Memory.INPUT, Memory.OUTPUT)}
     for phase in tally.phases:
         both = (*phase.read.items(), *phase.written.items())
         yield _phase(phase, sum(one.bytes for name, one in both if name in far))
@@ -48,9 +47,9 @@ def _phase(phase: Phase, outside: int) -> PhaseAccount:
         outside=outside,
         moved=sum(one.moved for one in visited),
         again=tuple(again for one in visited for again in one.again),
-        accesses=sum(one.accesses for (memory, _), one in accesses if memory not in _NEAR),
+        accesses=sum(one.accesses for (memory, _), one in accesses if not memory.is_near),
         sectors=sum(one.sectors for _, one in accesses),
-        near=sum(one.accesses for (memory, _), one in accesses if memory in _NEAR),
+        near=sum(one.accesses for (memory, _), one in accesses if memory.is_near),
         ops=own.flops + own.int_ops,
         records=own.records,
         special=own.special,

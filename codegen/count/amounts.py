@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.count.footprints import Visited
-from fusionstitch.codegen.count.tally import Instructions, Memory, Phase, Traffic
+from fusionstitch.codegen.count.tally import Instructions, Phase, Traffic
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.prices import OpCosts

@@ -9,7 +9,6 @@ from types import CodeType
 from typing import Any
 
 from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
-from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least, unknown
 from fusionstitch.codegen.ir.expressions import (
     SHARED,
@@ -30,6 +29,7 @@ from fusionstitch.codegen.ir.expressions import (
     Pointer,
 )
 from fusionstitch.codegen.ir.intrinsics import CLAMP, MINIMUM
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INTEGERS
 from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Var
 

@@ -16,7 +16,7 @@ from fusionstitch.codegen.count.conditions import Condition, below_zero, turns
 from fusionstitch.codegen.count.factors import Factor
 from fusionstitch.codegen.count.lives import in_order, lives
 from fusionstitch.codegen.count.reading import Names, Place
-from fusionstitch.codegen.count.tally import Memory, Phase, Tally
+from fusionstitch.codegen.count.tally import Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
 from fusionstitch.codegen.ir.expressions import (
@@ -29,7 +29,8 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
 )
-from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -57,12 +58,6 @@ from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.account_time import path_cycles
 from fusionstitch.costmodel.devices import Device
 
-_MEMORY = {
-    Space.INPUT: Memory.INPUT,
-    Space.OUTPUT: Memory.OUTPUT,
-    Space.SCRATCH: Memory.SCRATCH,
-    Space.TABLE: Memory.TABLE,
-}
 #: What takes no branch where it is done under a condition.
 _LOADED = (Load, LoadVector, Element, Name, Number)
 #: Turns of a loop that are told apart; of a longer one only their number is known.
@@ -100,7 +95,7 @@ class _Walk(Visits):
         for buffer in self.lowered.buffers:
             item = buffer.type.bytes
             known = (buffer.name, item * buffer.size)
-            self.names.places[buffer.name] = Place(_MEMORY[buffer.space], item, buffers=(known,))
+            self.names.places[buffer.name] = Place(buffer.memory, item, buffers=(known,))
         self.body(self.lowered.body)
         self.close()
         return tuple(self.phases)
@@ -385,7 +380,7 @@ class _Walk(Visits):
         function, arguments = self.functions[one.function], one.arguments
         outer, inner = self.names, Names(dict(self.numbers))
         for buffer in self.lowered.buffers:
-            if buffer.space is Space.TABLE:  # they lie outside of the kernel
+            if buffer.memory is Memory.CONSTANT:  # they lie outside of the kernel
                 inner.places[buffer.name] = outer.places[buffer.name]
         for (kind, name), argument in zip(function.parameters, arguments, strict=True):
             self.types[name] = kind

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.account import Again, Path
-
-
-class Memory(enum.Enum):
-    """Where an access goes."""
-
-    INPUT = "input"
-    OUTPUT = "output"
-    SCRATCH = "scratch"
-    SHARED = "shared"
-    TABLE = "table"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.paths import BRANCHING, divisions
 from fusionstitch.codegen.count.pressure import Pressure
 from fusionstitch.codegen.count.reading import Names, Place
-from fusionstitch.codegen.count.tally import Memory
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, Value, along
 from fusionstitch.codegen.count.warps import Sectors
 from fusionstitch.codegen.ir.expressions import (
@@ -36,6 +35,7 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.intrinsic import Called, Cost
 from fusionstitch.codegen.ir.intrinsic import Value as Exchanged
 from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Call
 from fusionstitch.codegen.ir.types import FLOAT, Type
@@ -46,8 +46,6 @@ from fusionstitch.costmodel.prices import APPROXIMATE
 from fusionstitch.costmodel.work import SECTOR_BYTES
 from fusionstitch.hlo.graph import FLOATS
 
-#: Memory whose sectors are not counted: what is on the multiprocessor, and constants.
-_NEAR = (Memory.SHARED, Memory.TABLE)
 #: What is one instruction with the product that it adds.
 _ADDED = ("add", "subtract")
 #: Types of which a product that is added to something counts as one operation.
@@ -126,10 +124,8 @@ class Visits:
         place = self.names.place(one.buffer)
         if place:
             self.access(self.now.loads, place, self.address(place, one.at), place.item)
-            if place.memory in _NEAR:
-                return self.chain.after(
-                    [time, self.chain.read(chains.key(one.buffer))], self.costs.near_cycles
-                )
+            if place.memory.is_near:
+                return self.near([time], one.buffer)
         return time
 
     def load_vector(self, one: LoadVector) -> float:
@@ -137,10 +133,8 @@ class Visits:
         if place:
             width = one.type.bytes * one.width
             self.access(self.now.loads, place, self.address(place, one.at), width)
-            if place.memory in _NEAR:
-                return self.chain.after(
-                    [self.chain.read(chains.key(one.buffer))], self.costs.near_cycles
-                )
+            if place.memory.is_near:
+                return self.near([], one.buffer)
         return self.chain.settled
 
     def near(self, times: Sequence[float], buffer: Expr) -> float:
@@ -263,7 +257,7 @@ class Visits:
         """An access of `width` bytes, `at` so many behind the begin of a buffer."""
         found = into.setdefault((place.memory, width), [0, 0])
         found[0] += self.runs.total
-        if place.memory in _NEAR:
+        if place.memory.is_near:
             self.path.near += 1
             return
         self.path.accesses += 1
@@ -288,7 +282,7 @@ class Visits:
         """Bytes behind the begin of a buffer."""
         if isinstance(at, Integer):
             self.integer(at)
-        if place.memory in _NEAR:
+        if place.memory.is_near:
             return UNKNOWN
         return self.names.value(at) * place.item + place.offset
 

@@ -20,7 +20,8 @@ from fusionstitch.codegen.ir.accesses import (
 )
 from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
 from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector
-from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.ownership import Ownership
 from fusionstitch.codegen.ir.pending import NOTHING, Past, Pending
 from fusionstitch.codegen.ir.readers import read_in
@@ -44,7 +45,7 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.walk import FRAMES, conditions, every, inside, names
 
-_SHARED_BY_THE_GRID = (Space.OUTPUT, Space.SCRATCH)
+_SHARED_BY_THE_GRID = (Memory.OUTPUT, Memory.SCRATCH)
 
 
 class Missing(Exception):
@@ -91,7 +92,7 @@ class Placing(Protocol):
 def may_meet(kernel: Lowered) -> bool:
     """Whether any thread may read what another one wrote."""
     bodies = (kernel.body, *(function.body for function in kernel.functions))
-    if kernel.functions and any(b.space is Space.SCRATCH for b in kernel.buffers):
+    if kernel.functions and any(b.memory is Memory.SCRATCH for b in kernel.buffers):
         return True
     own = set(_global_areas(kernel))
     for one in every(statement for body in bodies for statement in body):
@@ -135,7 +136,7 @@ class Hazards:
 def _global_areas(kernel: Lowered) -> dict[str, Area]:
     among = Scope.BLOCK if kernel.grid == 1 else Scope.GRID
     read = read_in(kernel)
-    buffers = (b.name for b in kernel.buffers if b.space in _SHARED_BY_THE_GRID)
+    buffers = (b.name for b in kernel.buffers if b.memory in _SHARED_BY_THE_GRID)
     found = {name: Area(buffer=name, among=among) for name in buffers if name in read}
     for one in kernel.buffers:
         if one.by is not None:
@@ -359,8 +360,8 @@ class _Walk:
     def added_behind(self, body: Body, missing: Missing) -> bool:
         """Whether a barrier was added behind what is to be waited for, in a loop's body."""
         assert self.placing is not None
-        ways = [_within(body, way) for way in reversed(self.ways[missing.before].values())]
-        for way in ways:
+        for whole in reversed(self.ways[missing.before].values()):
+            way = _within(body, whole)
             if self.placing.behind(way, missing):
                 self.known.forget(id(way[-1].body))
                 return True

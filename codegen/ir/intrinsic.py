@@ -84,7 +84,7 @@ class Called:
 
     def type(self, name: str) -> Type:
         """The type given for a template parameter."""
-        found = self.template[self.intrinsic.places[name]]
+        found = self.template[self.intrinsic.positions[name]]
         assert not isinstance(found, (int, str))
         return found
 
@@ -139,14 +139,14 @@ class Intrinsic:
     """A function that kernels call: one of the device headers or of CUDA. Its `name` is the same in
     the emulator, whose header defines it, too.
 
-    `together`: who has to call it together; a team has as many warps as its template parameter
-    `warps` says. `changes`: the arguments, variables and arrays of the thread, that it changes; it
-    reads the others. `through`: the argument that points to memory of other threads, and what
-    happens to that, `steps` with barriers between them. `exchanged`: the arguments whose values are
-    exchanged or joined, `scratch` the bytes that these take in a block. Its result is `alike` for
-    so many neighbouring threads, or as many as a template parameter says; as its arguments where
-    that is None. `cost`: what it does where that is more than instructions; `priced_as`: the ops
-    whose price it has. A `method` is one of a reducer.
+    `together`: who has to call it together; a team has as many threads, or warps, as its template
+    parameter `threads` or `warps` says. `changes`: the arguments, variables and arrays of the
+    thread, that it changes; it reads the others. `through`: the argument that points to memory of
+    other threads, and what happens to that, `steps` with barriers between them. `exchanged`: the
+    arguments whose values are exchanged or joined, `scratch` the bytes that these take in a block.
+    Its result is `alike` for so many neighbouring threads, or as many as a template parameter says;
+    as its arguments where that is None. `cost`: what it does where that is more than instructions;
+    `priced_as`: the ops whose price it has. A `method` is one of a reducer.
     """
 
     name: str
@@ -166,18 +166,20 @@ class Intrinsic:
         return f"Intrinsic: {self.name}"
 
     @cached_property
-    def places(self) -> Mapping[str, int]:
+    def positions(self) -> Mapping[str, int]:
         """The numbers of the template parameters by their names."""
         return {one.name: number for number, one in enumerate(self.parameters)}
 
     def integer(self, name: str, template: Template) -> int:
         """The integer given for a template parameter."""
-        found = template[self.places[name]]
+        found = template[self.positions[name]]
         assert isinstance(found, int)
         return found
 
     def team(self, template: Template) -> int:
         """Threads of the teams that call it."""
+        if "threads" in self.positions:
+            return self.integer("threads", template)
         return WARP * self.integer("warps", template)
 
     def alike_over(self, template: Template) -> int | None:

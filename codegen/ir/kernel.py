@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import (
-    Function,
-    Statement,
-)
+from fusionstitch.codegen.ir.statements import Function, Statement
 from fusionstitch.codegen.ir.types import Record, Scalar
-
-
-class Space(enum.Enum):
-    """Where a buffer lies."""
-
-    INPUT = "global memory that others wrote before"
-    OUTPUT = "global memory that others read afterwards"
-    SCRATCH = "global memory of the kernel's own"
-    TABLE = "constants of the translation unit"
 
 
 @dataclass(frozen=True)
@@ -39,7 +27,7 @@ class Buffer:
     name: str
     type: Scalar | Record
     size: int
-    space: Space
+    memory: Memory
     overwritten: bool = False
     #: what may be written over an input when all threads are done with it
     by: Overwriting | None = None

@@ -12,9 +12,7 @@ from functools import cached_property
 
 from fusionstitch.codegen.ir.accesses import Access, covers, spans
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import (
-    Barrier,
-)
+from fusionstitch.codegen.ir.statements import Barrier
 
 
 @dataclass(frozen=True)

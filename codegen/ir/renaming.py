@@ -23,6 +23,8 @@ def renamed(node: Any, new: Callable[[str], str]) -> Any:
         if isinstance(part, Named):
             return Named(tuple(map(piece, part.pieces)))
         names = (*DECLARED[type(part)], *USED[type(part)])
-        return replace(part, **{name: new(getattr(part, name)) for name in names})
+        return (
+            replace(part, **{name: new(getattr(part, name)) for name in names}) if names else part
+        )
 
     return mapped(node, one)

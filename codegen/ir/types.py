@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 
 from fusionstitch.codegen.text.types import C_TYPES, c_type, members_of, record_bytes
-from fusionstitch.hlo.graph import FLOATS
+from fusionstitch.hlo.graph import FLOATS, FLOATS8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Scalar:
         """The `Instructions` that arithmetic of it counts as."""
         if self.dtype == "f64":
             return "flops64"
-        return "flops" if self.dtype in FLOATS else "int_ops"
+        return "flops" if self.dtype in FLOATS | FLOATS8 else "int_ops"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A way through the statements of a kernel, in the order of the program."""
+"""A walk over the statements of a kernel, in the order of the program."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fusionstitch.codegen.ir.statements import For, Group, If, Statement, While
 
 
 class Visitor:
-    """Goes through statements, and through those inside of them. What is derived from it says what
-    happens at the kinds of frames that matter to it, and at statements without others inside."""
+    """Visits statements and those inside of them. A subclass says what happens at the kinds of
+    frames that matter to it, and at statements without others inside."""
 
     def body(self, body: Iterable[Statement]) -> None:
         for one in body:

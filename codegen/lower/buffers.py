@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from fusionstitch.codegen.ir.kernel import Buffer, Space
+from fusionstitch.codegen.ir.kernel import Buffer
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import computed, stored
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import only_element
 
 
-def buffer_of(op: Op, name: str, space: Space, overwritten: bool = False) -> Buffer:
+def buffer_of(op: Op, name: str, memory: Memory, overwritten: bool = False) -> Buffer:
     """The buffer that holds a value in memory."""
     # a table holds what is computed with
-    element = computed(op.dtype) if space is Space.TABLE else stored(op.dtype)
-    return Buffer(name, element, op.shape.size, space, overwritten)
+    element = computed(op.dtype) if memory is Memory.CONSTANT else stored(op.dtype)
+    return Buffer(name, element, op.shape.size, memory, overwritten)
 
 
 def is_table(op: Op) -> bool:

@@ -27,7 +27,7 @@ class Part:
 
 
 @dataclass
-class Memory:
+class Locations:
     """Where values live: C names of inputs, outputs and scratch by op id; shared offsets, and rooms
     in which the threads of a nest exchange values; tables of constants by op id."""
 
@@ -61,7 +61,7 @@ class Context:
     the user's: it computes those of several groups."""
 
     plan: KernelPlan
-    memory: Memory
+    memory: Locations
     numerics: str
     int_: IndexType
     writer: Writer

@@ -8,14 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.expressions import (
-    Cast,
-    Expr,
-    Name,
-    infix,
-    least,
-    number,
-)
+from fusionstitch.codegen.ir.expressions import Cast, Expr, Name, infix, least, number
 from fusionstitch.codegen.ir.intrinsics import PREFETCH
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (

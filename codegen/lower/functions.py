@@ -16,7 +16,7 @@ from fusionstitch.codegen.ir.expressions import SHARED, Expr, Name, Number, numb
 from fusionstitch.codegen.ir.statements import Body, Function
 from fusionstitch.codegen.ir.types import IndexType, PointerTo, Raw, Record, Scalar, Type, stored
 from fusionstitch.codegen.ir.walk import mapped
-from fusionstitch.codegen.lower.context import Memory
+from fusionstitch.codegen.lower.context import Locations
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.hlo.graph import Op
 
@@ -83,7 +83,7 @@ def length(groups: Iterable[GroupPlan]) -> int:
     return sum(1 + len(s.inlined) for group in kinds.values() for s in group.group.stages)
 
 
-def signature(group: GroupPlan, memory: Memory) -> Signature:
+def signature(group: GroupPlan, memory: Locations) -> Signature:
     """The signature of a group whose values lie in `memory`."""
     stages = group.group.stages
     flat = is_flat(group)

@@ -12,7 +12,7 @@ from fusionstitch.codegen.ir.expressions import Element, Name, Number
 from fusionstitch.codegen.ir.statements import Fill, Group, Table, unrolled
 from fusionstitch.codegen.ir.types import PointerTo, Record, Scalar, Type, stored
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.lower.repeats import FEWEST, Repeat, repeat_of, runs
+from fusionstitch.codegen.lower.repeats import FEWEST, Repeat, repeats
 from fusionstitch.codegen.lower.strategies import Elements
 from fusionstitch.codegen.lower.sums import zero_of
 from fusionstitch.codegen.lower.tile_parts import Parts
@@ -58,8 +58,7 @@ def _as_loop(rows: TileRows, dots: Sequence[Stage], bodies: Sequence[Group]) -> 
     if [id(one) for one in items[-len(bodies) :]] != [id(body) for body in bodies]:
         return
     del items[-len(bodies) :]
-    for first, end in runs(bodies, types):
-        repeat = repeat_of(bodies[first:end], types) if end - first >= FEWEST else None
+    for first, end, repeat in repeats(bodies, types):
         if repeat is None:
             items += bodies[first:end]
         else:

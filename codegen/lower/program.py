@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INT, LONG, stored
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
-from fusionstitch.codegen.lower.context import Context, Memory
+from fusionstitch.codegen.lower.context import Context, Locations
 from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.memory.inplace import in_place, pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import scratch_buffers
@@ -24,14 +25,14 @@ def written(scheduled: Scheduled, numerics: str) -> Written:
     overwritten = {i for (_, i), _ in shared}
     inputs = {p.id: writer.name(p.name or "input") for p in graph.parameters}
     buffers = [
-        buffer_of(p, inputs[p.id], Space.INPUT, i in overwritten)
+        buffer_of(p, inputs[p.id], Memory.INPUT, i in overwritten)
         for i, p in enumerate(graph.parameters)
     ]
     outputs: dict[int, list[str]] = {}
     for op in graph.root.operands:
         name = writer.name(f"{op.name or op.opcode}_out")
         outputs.setdefault(op.id, []).append(name)
-        buffers.append(buffer_of(op, name, Space.OUTPUT))
+        buffers.append(buffer_of(op, name, Memory.OUTPUT))
     scratch: dict[int, str] = {}
     for own in own_buffers:
         op = own.ops[0]
@@ -39,12 +40,12 @@ def written(scheduled: Scheduled, numerics: str) -> Written:
         name = writer.name(alone if len(own.ops) == 1 else "scratch")
         scratch |= dict.fromkeys((op.id for op in own.ops), name)
         kind = stored(op.dtype)
-        buffers.append(Buffer(name, kind, own.bytes // kind.bytes, Space.SCRATCH))
+        buffers.append(Buffer(name, kind, own.bytes // kind.bytes, Memory.SCRATCH))
     # they lie outside of the kernel, beside all that headers declare
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
-    buffers += [buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables]
+    buffers += [buffer_of(op, tables[op.id], Memory.CONSTANT) for op in graph if op.id in tables]
     owned = read_by_owners(graph, shared)
-    memory = Memory(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, owned=owned)
+    memory = Locations(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, owned=owned)
     int_ = LONG if is_wide(graph) else INT
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()

@@ -53,7 +53,41 @@ class _Read:
 def repeat_of(bodies: Sequence[Group], types: Mapping[str, Type]) -> Repeat | None:
     """`bodies` as one, if they differ only in buffers, constants inside addresses and names of
     their own. `types` holds the types of all buffers."""
+    return _joined(list(map(_Read, bodies)), types)
+
+
+def repeats(
+    bodies: Sequence[Group], types: Mapping[str, Type]
+) -> Iterator[tuple[int, int, Repeat | None]]:
+    """The longest stretches (first, end) of neighbouring bodies that `repeat_of` makes one of, and
+    that one where they are enough."""
     read = list(map(_Read, bodies))
+    first = 0
+    while first < len(read):
+        end = first + 1
+        while end < len(read) and _names((read[first], read[end]), types) is not None:
+            end += 1
+        yield first, end, _joined(read[first:end], types) if end - first >= FEWEST else None
+        first = end
+
+
+def _joined(read: Sequence[_Read], types: Mapping[str, Type]) -> Repeat | None:
+    stands = _names(read, types)
+    if stands is None:
+        return None
+    places: dict[tuple[str, ...], str] = {}
+    spelt = []
+    for constants in zip(*(one.constants for one in read), strict=True):
+        alike = len(set(constants)) == 1
+        spelt.append(constants[0] if alike else places.setdefault(constants, f"at_{len(places)}"))
+    words = iter(spelt)
+    body = readdressed(read[0].body, lambda _: next(words))
+    buffers = {b: names for b, names in stands.items() if b in types and len(set(names)) > 1}
+    return Repeat(body, buffers, {name: column for column, name in places.items()})
+
+
+def _names(read: Sequence[_Read], types: Mapping[str, Type]) -> dict[str, tuple[str, ...]] | None:
+    """By name of the first body, what stands for it in each; None where they differ in more."""
     if len({one.frame for one in read}) > 1:
         return None
     stands: dict[str, tuple[str, ...]] = {}
@@ -62,26 +96,7 @@ def repeat_of(bodies: Sequence[Group], types: Mapping[str, Type]) -> Repeat | No
             return None
         if len(set(names)) > 1 and not (_all_buffers(names, types) or _all_local(names, types)):
             return None
-    places: dict[tuple[str, ...], str] = {}
-    spelt = []
-    for constants in zip(*(one.constants for one in read), strict=True):
-        alike = len(set(constants)) == 1
-        spelt.append(constants[0] if alike else places.setdefault(constants, f"at_{len(places)}"))
-    words = iter(spelt)
-    body = readdressed(bodies[0], lambda _: next(words))
-    buffers = {b: names for b, names in stands.items() if b in types and len(set(names)) > 1}
-    return Repeat(body, buffers, {name: column for column, name in places.items()})
-
-
-def runs(bodies: Sequence[Group], types: Mapping[str, Type]) -> Iterator[tuple[int, int]]:
-    """The longest stretches (first, end) of neighbouring bodies that `repeat_of` makes one of."""
-    first = 0
-    while first < len(bodies):
-        end = first + 1
-        while end < len(bodies) and repeat_of((bodies[first], bodies[end]), types):
-            end += 1
-        yield first, end
-        first = end
+    return stands
 
 
 def _all_buffers(names: Sequence[str], types: Mapping[str, Type]) -> bool:

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.printer import lines, parameter_text
 from fusionstitch.codegen.ir.spelling import type_text
 from fusionstitch.codegen.snapshots.page import counted, page, table
-
-_SPACES = {
-    Space.INPUT: "input",
-    Space.OUTPUT: "output",
-    Space.SCRATCH: "scratch",
-    Space.TABLE: "table",
-}
 
 
 def kernel_text(kernel: Lowered, name: str, about: str) -> str:
@@ -34,7 +27,7 @@ def _head(kernel: Lowered, name: str, about: str) -> Iterator[str]:
 
 def _buffer(buffer: Buffer) -> tuple[str, str, str]:
     over = ", may be overwritten" if buffer.overwritten else ""
-    return _SPACES[buffer.space], buffer.name, f"{buffer.size} {type_text(buffer.type)}{over}"
+    return buffer.memory.value, buffer.name, f"{buffer.size} {type_text(buffer.type)}{over}"
 
 
 def _statements(kernel: Lowered) -> Iterator[str]:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusionstitch.codegen.ir.expressions import (
-    Expr,
-    Infix,
-    Integer,
-    Name,
-    Not,
-    Number,
-)
+from fusionstitch.codegen.ir.expressions import Expr, Infix, Integer, Name, Not, Number
 from fusionstitch.codegen.ir.statements import Let
 from fusionstitch.codegen.places.index import Index, constant, substituted, variable
 from fusionstitch.codegen.whiles.sites import Turns

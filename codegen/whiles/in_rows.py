@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.kernel import Lowered, Space
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INT, LONG
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.whiles.flat import Flat
-from fusionstitch.codegen.whiles.lower import Lowering, Memory
+from fusionstitch.codegen.whiles.lower import Locations, Lowering
 from fusionstitch.codegen.whiles.overwrites import Pairs, row_by_row
 from fusionstitch.codegen.whiles.ragged import let_rows_stop
 from fusionstitch.codegen.whiles.rows import Rows, find_rows
@@ -75,12 +76,12 @@ def _lowered(form: InRows, settings: Settings, in_place: Pairs) -> Lowered:
     over = {i for _, i in in_place}
     begun = enumerate(zip(graph.parameters, inputs, strict=False))
     buffers = [
-        *(buffer_of(p, n, Space.INPUT, i in over) for i, (p, n) in begun),
-        *(buffer_of(op, n, Space.OUTPUT) for op, n in zip(roots, outputs, strict=True)),
-        *(buffer_of(op, tables[op.id], Space.TABLE) for op in graph if op.id in tables),
+        *(buffer_of(p, n, Memory.INPUT, i in over) for i, (p, n) in begun),
+        *(buffer_of(op, n, Memory.OUTPUT) for op, n in zip(roots, outputs, strict=True)),
+        *(buffer_of(op, tables[op.id], Memory.CONSTANT) for op in graph if op.id in tables),
     ]
     int_ = LONG if is_wide(graph) else INT
-    memory = Memory(inputs, outputs, tables, settings.device.cached_instructions)
+    memory = Locations(inputs, outputs, tables, settings.device.cached_instructions)
     lowering = Lowering(flat, form.rows, memory, settings.options.numerics, int_, writer)
     return Lowered(
         name=graph.name,

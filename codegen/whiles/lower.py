@@ -75,7 +75,7 @@ FEW = 16
 
 
 @dataclass(frozen=True)
-class Memory:
+class Locations:
     """C names of inputs by the number of their parameter, of outputs by that of their root, and of
     tables of constants by op id; instructions that the cache of a multiprocessor holds."""
 
@@ -99,7 +99,7 @@ class Lowering(Elementwise):
     """Writes the loops of `flat` for the `rows` that its threads deal out."""
 
     def __init__(
-        self, flat: Flat, rows: Rows, memory: Memory, numerics: str, int_: IndexType, w: Writer
+        self, flat: Flat, rows: Rows, memory: Locations, numerics: str, int_: IndexType, w: Writer
     ):
         self.flat, self.rows, self.memory, self.writer, self.int = flat, rows, memory, w, int_
         self.values = Values(Known(w, _label, int_), self, numerics, dict(memory.tables))

@@ -21,22 +21,14 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import (
-    Barrier,
-    For,
-    If,
-    Leave,
-    Shared,
-    Store,
-    Swap,
-    While,
-)
+from fusionstitch.codegen.ir.statements import Barrier, For, If, Leave, Shared, Store, Swap, While
 from fusionstitch.codegen.ir.types import BOOL, INT, LONG, Raw, Record, Scalar, stored
 from fusionstitch.codegen.lower.access import as_computed
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
-from fusionstitch.codegen.lower.context import Context, Memory, Part
+from fusionstitch.codegen.lower.context import Context, Locations, Part
 from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
 from fusionstitch.codegen.lower.values import Values
@@ -112,10 +104,10 @@ class PhasedLowering:
         over = overwriting(phased, self.in_place, self.outputs)
         for i, (p, name) in enumerate(zip(flat.graph.parameters, inputs, strict=False)):
             self.names[phased.program.slots[p.id]] = name
-            buffer = buffer_of(p, name, Space.INPUT, i in over)
+            buffer = buffer_of(p, name, Memory.INPUT, i in over)
             self.buffers.append(replace(buffer, by=over.get(i)))
         for op, name, shape in zip(roots, self.outputs, shapes, strict=True):
-            self.buffers.append(replace(buffer_of(op, name, Space.OUTPUT), size=shape.size))
+            self.buffers.append(replace(buffer_of(op, name, Memory.OUTPUT), size=shape.size))
         if phased.scope is Scope.CLUSTER:
             begun = Barrier(Scope.CLUSTER, why="all run before one writes to another")
             self.writer.add(begun)
@@ -179,7 +171,7 @@ class PhasedLowering:
             return name
         if shared and self.phased.grid > self.phased.together:
             raise CodegenError(f"{label}, {shape}, does not fit into the memory of its block.")
-        self.buffers.append(Buffer(name, kind, size, Space.SCRATCH))
+        self.buffers.append(Buffer(name, kind, size, Memory.SCRATCH))
         self.scratch.append(shape)
         return name
 
@@ -275,12 +267,12 @@ class PhasedLowering:
         items += before
         alone, cluster = self.phased.alone, self.phased.scope is Scope.CLUSTER
         if isinstance(loop, For) and (cluster or (alone and self.ahead)):
-            inputs = [b.name for b in self.buffers if b.space is Space.INPUT]
+            inputs = [b.name for b in self.buffers if b.memory is Memory.INPUT]
             constant = {name: types[name] for name in inputs if name in types}
             before, loop = load_ahead(loop, constant, threads, self.writer.name, behind=alone)
             items += before
         if isinstance(loop, For) and cluster:
-            outputs = {b.name: b.type for b in self.buffers if b.space is Space.OUTPUT}
+            outputs = {b.name: b.type for b in self.buffers if b.memory is Memory.OUTPUT}
             behind, loop = store_behind(loop, outputs, threads, self.writer.name)
             items += behind
         items.append(loop)
@@ -302,7 +294,7 @@ class PhasedLowering:
 
     def table(self, op: Op) -> str:
         name = self.writer.name(f"{op.name}_table")
-        self.tables.append(buffer_of(op, name, Space.TABLE))
+        self.tables.append(buffer_of(op, name, Memory.CONSTANT))
         return name
 
     def straight(self, one: Straight) -> None:
@@ -333,7 +325,7 @@ class PhasedLowering:
             scratch |= dict.fromkeys((op.id for op in own.ops), name)
         tables = {op.id: self.table(op) for op in graph if is_table(op)}
         layout = scheduled.layout
-        memory = Memory(
+        memory = Locations(
             *(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts, self.copies),
             owned=read_by_owners(graph, pairs(graph, plan)),
         )

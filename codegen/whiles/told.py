@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
-from fusionstitch.codegen.ir.kernel import Space
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.whiles.flat import Carried, Flat, Loop, kept_elements
 from fusionstitch.codegen.whiles.in_rows import InRows
 from fusionstitch.codegen.whiles.kept import updates
-from fusionstitch.codegen.whiles.lower import Lowering, Memory
+from fusionstitch.codegen.whiles.lower import Locations, Lowering
 from fusionstitch.codegen.whiles.phased import Phased
 from fusionstitch.codegen.whiles.trips import counter, trips_of
 from fusionstitch.hlo.brief import brief, count
@@ -24,10 +24,13 @@ logger = logging.getLogger(__name__)
 #: Ops that only add to what they are given, where nothing else reads that.
 _JOINS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 VARIABLE = "the loop's own variable"
-REGISTERS = "registers"
-SHARED = "shared memory"
-SCRATCH = "a buffer of the kernel's own"
-INPUT = "where it lies before the loop"
+#: Where a carried value lives, by its memory.
+WHERE = {
+    Memory.REGISTER: "registers",
+    Memory.SHARED: "shared memory",
+    Memory.SCRATCH: "a buffer of the kernel's own",
+    Memory.INPUT: "where it lies before the loop",
+}
 NOWHERE = Source()
 
 
@@ -111,13 +114,13 @@ class _InRegisters:
 
     def __init__(self, form: InRows):
         self.lowering = Lowering(
-            form.flat, form.rows, Memory((), (), {}, 0), "default", INT, Writer()
+            form.flat, form.rows, Locations((), (), {}, 0), "default", INT, Writer()
         )
 
     def of(self, c: Carried) -> str:
         if self.lowering.stacked(c) is not None:
             return f"output {self.lowering.output_of(c)}"
-        return REGISTERS
+        return WHERE[Memory.REGISTER]
 
 
 class _InSlots:
@@ -125,8 +128,8 @@ class _InSlots:
 
     def __init__(self, form: Phased, written: Written):
         self.form, self.names = form, written.names
-        self.spaces = {one.name: one.space for one in written.lowered.buffers}
-        outputs = [one.name for one in written.lowered.buffers if one.space is Space.OUTPUT]
+        self.memories = {one.name: one.memory for one in written.lowered.buffers}
+        outputs = [one.name for one in written.lowered.buffers if one.memory is Memory.OUTPUT]
         self.outputs = {name: number for number, name in enumerate(outputs)}
 
     def of(self, c: Carried) -> str:
@@ -136,7 +139,7 @@ class _InSlots:
             return VARIABLE
         if name in self.outputs:
             return f"output {self.outputs[name]}"
-        return SCRATCH if self.spaces.get(name) is Space.SCRATCH else SHARED
+        return WHERE[self.memories.get(name, Memory.SHARED)]
 
 
 def _told(flat: Flat, loop: Loop, op: Op, places: _InRegisters | _InSlots) -> Told:
@@ -145,7 +148,8 @@ def _told(flat: Flat, loop: Loop, op: Op, places: _InRegisters | _InSlots) -> To
     kept = kept_elements(body)
     numbers = [number for number in range(len(shapes)) if number not in kept]
     elements = [
-        Element(number, str(shapes[number]), _invariant(body, number), INPUT) for number in kept
+        Element(number, str(shapes[number]), _invariant(body, number), WHERE[Memory.INPUT])
+        for number in kept
     ]
     count = counter(flat, loop)
     for at, c in enumerate(loop.carried):

@@ -81,7 +81,7 @@ class CudaTried(Cuda):
             return Served(jits.jit, Statics(fun, keywords))
 
         given = frozen(keywords)
-        key = None if given is None else (prepared.token, options, given)
+        key = None if given is None else (Served, prepared.token, given)
         self.served: Served | Left = shared(fun, key, serving)
 
     def call(self, /, *args: Any, **kwargs: Any) -> Any:

@@ -147,10 +147,11 @@ def variant(
     `free` lets every trace pass.
     """
     if keywords is None:
-        return shared(fun, (f"{name}", free), lambda held: Variant(held, name, free, _itself))
+        key: Hashable = Variant, f"{name}", free
+        return shared(fun, key, lambda held: Variant(held, name, free, _itself))
     inner = functools.partial(_inlined, {key: keywords.get(key) for key in STATIC})
     given = frozen(keywords)
-    key = None if given is None else (f"{name}", free, given)
+    key = None if given is None else (Variant, f"{name}", free, given)
     return shared(fun, key, lambda held: Variant(held, name, free, inner))
 
 

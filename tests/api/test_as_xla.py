@@ -73,3 +73,22 @@ def test_a_report_compares_with_float64_of_the_same_program():
     """A reference that multiplies by a mask would be NaN where both sides are numbers."""
     report = fs.report(masked_mean, P[:1], P[:1] > 0, options=fs.Options(backend="emulate"))
     assert report.max_rel_error < 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_quotients_of_16_bits_are_as_exact_as_those_of_jit(dtype):
+    """1 / 255 in 16 bits is off by the same for all of them."""
+
+    def fun(x):
+        y = x.astype(dtype) / 255
+        return y - 0.5, (y[::-1] * 2).sum()
+
+    x = np.arange(256, dtype=np.uint8)
+    options = fs.Options(backend="emulate", scorer="paper", fallback="error")
+    ours = fs.jit(fun, options=options).lower(x).compile()
+    assert ours.kernels
+    wide = x / np.float64(255)
+    wanted = wide - 0.5, (wide[::-1] * 2).sum()
+    for got, their, right in zip(ours(x), jax.jit(fun)(x), wanted, strict=True):
+        error, xla = (np.linalg.norm(np.float64(a) - right) for a in (got, their))
+        assert error <= max(2 * xla, float(jnp.finfo(dtype).eps) / 2 * np.linalg.norm(right))

@@ -13,9 +13,10 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.api import call_of
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.whiles.generate import plan_loops
-from fusionstitch.codegen.whiles.told import INPUT, REGISTERS, SCRATCH, SHARED, VARIABLE
+from fusionstitch.codegen.whiles.told import VARIABLE, WHERE
 from fusionstitch.commands import cli
 from fusionstitch.compiler.stitched import Fallback, Stitched
 from fusionstitch.costmodel.devices import device
@@ -285,12 +286,20 @@ def test_what_loops_carry_and_where_in_each_form() -> None:
         ]
         places[form] = {element.role: element.place for element in loop.elements}
         assert places[form]["counter"] == VARIABLE
-        assert places[form]["invariant"] == places[form]["stacked input"] == INPUT
+        assert places[form]["invariant"] == places[form]["stacked input"] == WHERE[Memory.INPUT]
         assert places[form]["stacked output"].startswith("output ")
         assert f"in the form {form}" in "\n".join(loop_lines(found))
-    assert (places["rows"]["state"], places["dealt"]["state"]) == (REGISTERS, SHARED)
-    assert places["cluster"]["state"] == places["block"]["state"] == SHARED
-    assert places["grid"]["accumulator"] in (SCRATCH, "output 0", "output 1", "output 2")
+    assert (places["rows"]["state"], places["dealt"]["state"]) == (
+        WHERE[Memory.REGISTER],
+        WHERE[Memory.SHARED],
+    )
+    assert places["cluster"]["state"] == places["block"]["state"] == WHERE[Memory.SHARED]
+    assert places["grid"]["accumulator"] in (
+        WHERE[Memory.SCRATCH],
+        "output 0",
+        "output 1",
+        "output 2",
+    )
 
 
 def test_kernels_of_loops_bodies_say_how_often_they_run() -> None:

@@ -22,11 +22,7 @@ from benchmarks.loops.recurrent import gru_forward, gru_train, lstm_forward, lst
 from fusionstitch.codegen.generate import CodegenOptions
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import (
-    Barrier,
-    Blank,
-    Group,
-)
+from fusionstitch.codegen.ir.statements import Barrier, Blank, Group
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.ir.walk import every, mapped
 from fusionstitch.codegen.settings import Settings

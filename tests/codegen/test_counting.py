@@ -9,7 +9,7 @@ import pytest
 
 from fusionstitch.codegen.count import tallies
 from fusionstitch.codegen.count.account import account
-from fusionstitch.codegen.count.tally import Memory, Tally
+from fusionstitch.codegen.count.tally import Tally
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -27,7 +27,8 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.intrinsics import REDUCE_LANES
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -59,9 +60,9 @@ THREADS, BLOCKS = variable(THREAD.name, 256), variable(BLOCK.name, 1 << 16)
 
 def kernel(*body: Statement, grid: int = 1) -> Lowered:
     buffers = (
-        Buffer("x", FLOAT, SIZE, Space.INPUT),
-        Buffer("at", Scalar("s32"), SIZE, Space.INPUT),
-        Buffer("y", FLOAT, SIZE, Space.OUTPUT),
+        Buffer("x", FLOAT, SIZE, Memory.INPUT),
+        Buffer("at", Scalar("s32"), SIZE, Memory.INPUT),
+        Buffer("y", FLOAT, SIZE, Memory.OUTPUT),
     )
     return Lowered("k", buffers, (), body, block=256, cluster=1, grid=grid, shared=0)
 
@@ -309,7 +310,7 @@ def test_a_branch_that_the_turn_decides_counts_by_its_turns() -> None:
 def test_a_small_table_comes_to_a_multiprocessor_once() -> None:
     """Where the data decides, too: of `at` as much as a block reads, of `x` no more than it has."""
     row = load(THREADS, "i", "at")
-    small = replace(kernel(row, load(Name("i"))), buffers=(Buffer("x", FLOAT, 8, Space.INPUT),))
+    small = replace(kernel(row, load(Name("i"))), buffers=(Buffer("x", FLOAT, 8, Memory.INPUT),))
     read = count(small).phases[0].read["x"]
     assert read.moved == 8 * 4
 

@@ -16,7 +16,8 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
 )
 from fusionstitch.codegen.ir.intrinsics import LOAD
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
@@ -38,12 +39,12 @@ from fusionstitch.codegen.places.index import Index, constant, variable
 
 ROW, OTHER = variable("row", 16), variable("other", 16)
 BUFFERS = (
-    Buffer("x", FLOAT, 256, Space.INPUT),
-    Buffer("odd", FLOAT, 63, Space.INPUT),
-    Buffer("halves", Scalar("bf16"), 128, Space.INPUT),
-    Buffer("changing", FLOAT, 64, Space.INPUT, overwritten=True),
-    Buffer("out", FLOAT, 64, Space.OUTPUT),
-    Buffer("kept", FLOAT, 64, Space.SCRATCH),
+    Buffer("x", FLOAT, 256, Memory.INPUT),
+    Buffer("odd", FLOAT, 63, Memory.INPUT),
+    Buffer("halves", Scalar("bf16"), 128, Memory.INPUT),
+    Buffer("changing", FLOAT, 64, Memory.INPUT, overwritten=True),
+    Buffer("out", FLOAT, 64, Memory.OUTPUT),
+    Buffer("kept", FLOAT, 64, Memory.SCRATCH),
 )
 ASKED = infix("<", Name("row"), 3)
 

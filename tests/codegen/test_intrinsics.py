@@ -25,6 +25,7 @@ from fusionstitch.codegen.ir.intrinsics import (
     REDUCE_LANES,
     REDUCE_TEAM,
     STORE_PACKED,
+    TEAM_BARRIER,
 )
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
@@ -182,7 +183,7 @@ def test_what_a_call_takes_follows_from_its_template_arguments() -> None:
 
     team = called(REDUCE_TEAM, 2, "FsAdd", "FsAdd")
     cluster = called(REDUCE_CLUSTER, 8, 4, "FsAdd", "FsAdd")
-    assert REDUCE_TEAM.team(team.template) == 64
+    assert REDUCE_TEAM.team(team.template) == TEAM_BARRIER.team((64,)) == 64
     assert REDUCE_TEAM.scratch is not None
     assert REDUCE_CLUSTER.scratch is not None
     assert REDUCE_TEAM.scratch(team) == 2 * 32 * 8

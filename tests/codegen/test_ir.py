@@ -127,6 +127,14 @@ def test_expressions_are_spelt_as_c(expr: Expr, spelt: str) -> None:
     assert spell(expr) == spelt
 
 
+def test_ops_are_equal_that_compute_the_same() -> None:
+    one, other = (Arithmetic(op("add", 2), (A, B), "default") for _ in range(2))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != Arithmetic(op("add", 2), (A, C), "default")
+    assert one != Arithmetic(op("multiply", 2), (A, B), "default")
+
+
 def test_every_kind_of_expression_is_spelt() -> None:
     assert {type(one) for one, _ in SPELT} == set(typing.get_args(Expr))
 

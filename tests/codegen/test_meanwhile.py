@@ -7,15 +7,7 @@ from itertools import count
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Name, infix, number
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import (
-    Barrier,
-    For,
-    Group,
-    If,
-    Let,
-    Statement,
-    Store,
-)
+from fusionstitch.codegen.ir.statements import Barrier, For, Group, If, Let, Statement, Store
 from fusionstitch.codegen.ir.types import FLOAT, INT
 from fusionstitch.codegen.places.index import constant, variable
 from fusionstitch.codegen.whiles.meanwhile import load_ahead, store_behind

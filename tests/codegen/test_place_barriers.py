@@ -9,7 +9,8 @@ import pytest
 
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Load, Name, Number, infix
 from fusionstitch.codegen.ir.intrinsics import REDUCE_BLOCK, REDUCE_CLUSTER, REDUCE_TEAM
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.passes.barriers import place_barriers
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
@@ -39,7 +40,7 @@ from tests.codegen.cases import CASES
 from tests.codegen.test_kernels import PLANTED
 
 ROW, COLUMN = variable("row", 64), variable("column", 64)
-BUFFERS = (Buffer("x", FLOAT, 64, Space.INPUT), Buffer("out", FLOAT, 64, Space.OUTPUT))
+BUFFERS = (Buffer("x", FLOAT, 64, Memory.INPUT), Buffer("out", FLOAT, 64, Memory.OUTPUT))
 KEPT = Shared(FLOAT, "kept", 0, 64)
 EXCHANGE = Shared(Raw.BYTE, "exchange", 256, 256)
 SUM = Let(FLOAT, "sum", Number("0.0f"), changes=True)
@@ -187,7 +188,7 @@ def test_a_wait_in_the_midst_of_threads_that_part_is_refused() -> None:
 
 
 def test_phases_are_for_the_grid_and_not_for_this_pass() -> None:
-    buffers = (*BUFFERS, Buffer("between", FLOAT, 64, Space.SCRATCH))
+    buffers = (*BUFFERS, Buffer("between", FLOAT, 64, Memory.SCRATCH))
     spill = over("row", Store("between", Integer(ROW), load("x", Integer(ROW))))
     fetch = over("row", Store("out", Integer(ROW), load("between", Integer(ROW + constant(0)))))
     kernel = Lowered("k", buffers, (), (spill, fetch), 128, 1, 16, 0)

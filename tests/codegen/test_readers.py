@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fusionstitch.codegen.ir.accesses import Access, Area
 from fusionstitch.codegen.ir.expressions import Expr, Load, Name, Number
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.pending import NOTHING
 from fusionstitch.codegen.ir.readers import read_in
 from fusionstitch.codegen.ir.statements import Function, Invoke, Statement, Store, Swap
@@ -15,7 +16,7 @@ AT = Number("0")
 
 def kernel(*body: Statement, functions: tuple[Function, ...] = ()) -> Lowered:
     names = ("first", "second", "out")
-    buffers = tuple(Buffer(name, FLOAT, 64, Space.SCRATCH) for name in names)
+    buffers = tuple(Buffer(name, FLOAT, 64, Memory.SCRATCH) for name in names)
     return Lowered("kernel", buffers, functions, body, block=64, cluster=1, grid=2, shared=0)
 
 

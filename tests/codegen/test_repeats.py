@@ -8,7 +8,7 @@ from fusionstitch.codegen.ir.expressions import Integer, Load, Name, Number, inf
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.statements import Assign, Group, Let
 from fusionstitch.codegen.ir.types import FLOAT, INT
-from fusionstitch.codegen.lower.repeats import repeat_of, runs
+from fusionstitch.codegen.lower.repeats import repeat_of, repeats
 from fusionstitch.codegen.places.index import Index, constant, variable
 
 TYPES = {"a": FLOAT, "b": FLOAT, "c": FLOAT, "n": INT}
@@ -60,4 +60,4 @@ def test_runs_are_the_longest_stretches() -> None:
     apart = Group((Assign(Name("t"), Number("1")),))
     bodies = [add(at("a", 0)), add(at("b", 1)), apart]
     bodies += [add(at("c", 2)), add(at("a", 3)), add(at("b", 4))]
-    assert list(runs(bodies, TYPES)) == [(0, 2), (2, 3), (3, 6)]
+    assert [(first, end) for first, end, _ in repeats(bodies, TYPES)] == [(0, 2), (2, 3), (3, 6)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fusionstitch.codegen.count.tallies import count
-from fusionstitch.codegen.count.tally import Accesses, Memory, Tally
+from fusionstitch.codegen.count.tally import Accesses, Tally
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.devices import device
 from tests.codegen.cases import CASES
@@ -80,7 +81,7 @@ def accesses(found: Accesses) -> dict[object, int]:
     return {
         (place.value, width): one.accesses
         for (place, width), one in found.items()
-        if one.accesses and place is not Memory.TABLE
+        if one.accesses and place is not Memory.CONSTANT
     }
 
 

@@ -25,7 +25,8 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.intrinsics import ANNOUNCE, REDUCE_BLOCK, REDUCE_LANES, REDUCE_TEAM
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Overwriting, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Overwriting
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -57,10 +58,10 @@ from tests.codegen.cases import CASES
 X, ROW, LANE = Name("x"), variable("row", 64), variable("lane", 32)
 NOWHERE = Integer(Index())
 BUFFERS = (
-    Buffer("x", FLOAT, 64, Space.INPUT),
-    Buffer("out", FLOAT, 64, Space.OUTPUT),
-    Buffer("between", FLOAT, 64, Space.SCRATCH),
-    Buffer("table", FLOAT, 8, Space.TABLE),
+    Buffer("x", FLOAT, 64, Memory.INPUT),
+    Buffer("out", FLOAT, 64, Memory.OUTPUT),
+    Buffer("between", FLOAT, 64, Memory.SCRATCH),
+    Buffer("table", FLOAT, 8, Memory.CONSTANT),
 )
 
 

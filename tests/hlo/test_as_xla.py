@@ -132,6 +132,7 @@ LEFT = {
     "a factor that is no power of two": lambda x, y, z: x * 3e30 + y * 3e30,
     "a mask behind a broadcast": lambda x, y, z: (z > 0).astype(jnp.float32)[:, None] * x[None],
     "a mask by way of integers": lambda x, y, z: (z > 0).astype(jnp.int32).astype(jnp.float32) * x,
+    "a quotient of 16 bits": lambda x, y, z: x.astype(jnp.bfloat16) / 255,
     "a selected mask": lambda x, y, z: jnp.where(z > 0, 1.0, 0.0) * x,
     "constants of both kinds": lambda x, y, z: (x[:W] * C) * 1e30,
     "a power that may be of less than 0": lambda x, y, z: lax.pow(x, full(0.5)),

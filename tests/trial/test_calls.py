@@ -149,10 +149,11 @@ def test_other_options_and_keywords_are_decided_on_alone(stage: Stage) -> None:
 
     made = [fs.jit(fun, options=options())]
     made += [fs.jit(fun, options=options(numerics="strict"))]
+    made += [fs.jit(fun, options=options(fallback="error"))]
     made += [fs.jit(fun, options=options(), inline=True)]
     made += [fs.jit(fun, options=options(), compiler_options={"xla_cpu_enable_fast_math": True})]
     roads = [one._fusionstitch.road for one in made]
-    assert len({id(road.served) for road in roads}) == 4
+    assert len({id(road.served) for road in roads}) == 5
     again = fs.jit(fun, options=options(), compiler_options={"xla_cpu_enable_fast_math": True})
     assert again._fusionstitch.road.served is roads[-1].served
 

@@ -18,13 +18,7 @@ from fusionstitch.codegen.ir.hazards import Before, Hazards, Missing, Spot, may_
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import (
-    Barrier,
-    Blank,
-    Body,
-    Note,
-    Statement,
-)
+from fusionstitch.codegen.ir.statements import Barrier, Blank, Body, Note, Statement
 from fusionstitch.codegen.ir.walk import with_bodies
 from fusionstitch.hlo.errors import PassError
 
@@ -99,6 +93,8 @@ class _Placer:
         return number if self._add(body, number, missing) else None
 
     def behind(self, way: tuple[Spot, ...], missing: Missing) -> bool:
+        if self.closed:
+            return False
         inside = list(takewhile(lambda spot: self._fits(missing.barrier, spot.here), way))
         if not inside or not self._add(inside[-1].body, inside[-1].number + 1, missing):
             return False

@@ -34,7 +34,8 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.intrinsic import WARP
 from fusionstitch.codegen.ir.intrinsics import LOAD
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Space
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -73,8 +74,8 @@ def gather_vectors(kernel: Lowered) -> Lowered:
     others = every(one for function in kernel.functions for one in function.body)
     read = set(_read((*nodes, *others)))
     gathered = _Gatherer(
-        {n: b for n, b in buffers.items() if b.space is Space.INPUT and not b.overwritten},
-        {n: b for n, b in buffers.items() if b.space is Space.OUTPUT and n not in read},
+        {n: b for n, b in buffers.items() if b.memory is Memory.INPUT and not b.overwritten},
+        {n: b for n, b in buffers.items() if b.memory is Memory.OUTPUT and n not in read},
         set(_changing(nodes)),
         _of_threads(nodes),
         {*buffers, *(name for one in nodes for name in declared(one))},

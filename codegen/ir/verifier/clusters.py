@@ -8,13 +8,7 @@ from collections.abc import Iterable
 
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import (
-    Barrier,
-    Shared,
-    Statement,
-    Store,
-    StoreVector,
-)
+from fusionstitch.codegen.ir.statements import Barrier, Shared, Statement, Store, StoreVector
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.walk import every
 

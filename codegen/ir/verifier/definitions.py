@@ -7,13 +7,7 @@ from typing import Any
 
 from fusionstitch.codegen.ir.expressions import BLOCK, SHARED, THREAD
 from fusionstitch.codegen.ir.kernel import Lowered
-from fusionstitch.codegen.ir.statements import (
-    Fill,
-    For,
-    Group,
-    If,
-    Statement,
-)
+from fusionstitch.codegen.ir.statements import Fill, For, Group, If, Statement
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.visitor import Visitor
 from fusionstitch.codegen.ir.walk import conditions, declared, names

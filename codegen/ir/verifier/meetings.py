@@ -11,14 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusionstitch.codegen.ir.agreement import (
-    SAME,
-    Agreement,
-    Alike,
-    agrees,
-    called_by,
-    needed,
-)
+from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike, agrees, called_by, needed
 from fusionstitch.codegen.ir.expressions import Apply
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import (
@@ -46,7 +39,7 @@ def check(kernel: Lowered) -> None:
 
 @dataclass(eq=False)
 class _Walk(Visitor):
-    """A way on which the conditions around a statement are alike for `here`."""
+    """A walk; the conditions around the statement that it is at are alike for `here`."""
 
     kernel: Lowered
     functions: Mapping[str, Function]
