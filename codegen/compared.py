@@ -34,6 +34,7 @@ from fusionstitch.costmodel.account_time import (
 )
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
 
 #: Kernels that take less are not compared, microseconds: what there is to win is no longer than
 #: what the model is off by.
@@ -56,6 +57,9 @@ PARTS = (2.0, 0.5)
 #: in docs/benchmarks.md, "Kernels before and after a change".
 SHARE = 0.95
 
+#: Schedules by the region they are of and their text, and whether there is a kernel of them.
+Seen = dict[tuple[Graph, str], bool]
+
 
 def fastest(first: Draft, settings: Settings) -> Draft:
     """A draft, or one of the same under another schedule that is faster by the account."""
@@ -71,10 +75,12 @@ def fastest(first: Draft, settings: Settings) -> Draft:
         return first
     best, share = first, 1.0
     left = MOST_NODES // sum(1 for _ in every((*first.lowered.body, *first.lowered.functions)))
+    own = first.scheduled
+    seen: Seen = {(own.graph, own.template): True}
     for _ in range(STEPS):
-        tried = list(islice(_drafts(best, settings), left))
+        tried = list(islice(_drafts(best, settings, seen), left))
         left -= len(tried)
-        found = [(_share(_times(one, device), times), one) for one in tried]
+        found = [(_share(_times(one, device), times), one) for one in tried if one is not None]
         least, near = min(found, key=lambda each: each[0], default=(share, best))
         if least >= WORTH * share:
             break
@@ -92,10 +98,19 @@ def _share(times: Sequence[float], first: Sequence[float]) -> float:
     return max(us / first_us for us, first_us in zip(times, first, strict=True))
 
 
-def _drafts(of: Draft, settings: Settings) -> Iterator[Draft]:
+def _drafts(of: Draft, settings: Settings, seen: Seen) -> Iterator[Draft | None]:
+    """Those near one that can be written; None for one that was `seen`: the neighbours of two
+    schedules that are near each other are in part the same."""
     for other in others(of, settings):
-        with suppress(CodegenError):
-            yield Draft.of(other, settings.options, settings.device)
+        key = other.graph, other.template
+        if key not in seen:
+            seen[key] = False
+            with suppress(CodegenError):
+                draft = Draft.of(other, settings.options, settings.device)
+                seen[key] = True
+                yield draft
+        elif seen[key]:
+            yield None
 
 
 def others(of: Draft, settings: Settings) -> Iterator[Scheduled]:

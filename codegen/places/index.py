@@ -291,6 +291,11 @@ def _remainder(x: Index, d: int) -> Index:
 
 def linearize(indices: Sequence[Index], dims: Sequence[int]) -> Index:
     """The row-major position of `indices` in an array of `dims`."""
+    return _linear(tuple(indices), tuple(dims))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _linear(indices: tuple[Index, ...], dims: tuple[int, ...]) -> Index:
     terms: list[tuple[Term, int]] = []
     const, stride = 0, 1
     for index, dim in zip(reversed(indices), reversed(dims), strict=True):
