@@ -34,7 +34,6 @@ from fusionstitch.costmodel.account_time import (
 )
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
-from fusionstitch.hlo.graph import Graph
 
 #: Kernels that take less are not compared, microseconds: what there is to win is no longer than
 #: what the model is off by.
@@ -57,8 +56,8 @@ PARTS = (2.0, 0.5)
 #: in docs/benchmarks.md, "Kernels before and after a change".
 SHARE = 0.95
 
-#: Schedules by the region they are of and their text, and whether there is a kernel of them.
-Seen = dict[tuple[Graph, str], bool]
+#: Schedules of a region by their text, which says all of them, and whether there is a kernel.
+Seen = dict[str, bool]
 
 
 def fastest(first: Draft, settings: Settings) -> Draft:
@@ -75,8 +74,7 @@ def fastest(first: Draft, settings: Settings) -> Draft:
         return first
     best, share = first, 1.0
     left = MOST_NODES // sum(1 for _ in every((*first.lowered.body, *first.lowered.functions)))
-    own = first.scheduled
-    seen: Seen = {(own.graph, own.template): True}
+    seen: Seen = {first.scheduled.template: True}
     for _ in range(STEPS):
         tried = list(islice(_drafts(best, settings, seen), left))
         left -= len(tried)
@@ -102,7 +100,7 @@ def _drafts(of: Draft, settings: Settings, seen: Seen) -> Iterator[Draft | None]
     """Those near one that can be written; None for one that was `seen`: the neighbours of two
     schedules that are near each other are in part the same."""
     for other in others(of, settings):
-        key = other.graph, other.template
+        key = other.template
         if key not in seen:
             seen[key] = False
             with suppress(CodegenError):
