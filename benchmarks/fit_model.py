@@ -34,7 +34,7 @@ from benchmarks.revisions import write
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import Looped
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.whiles.generate import FORMS
+from fusionstitch.codegen.while_loops.generate import FORMS
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device

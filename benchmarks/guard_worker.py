@@ -36,11 +36,11 @@ class InsidePass:
     """Seconds that the pass takes of XLA's compiles."""
 
     def __init__(self) -> None:
-        from fusionstitch.roads import cuda as road_cuda
+        from fusionstitch.execution import cuda as execution_cuda
 
         self.seconds = 0.0
-        self._plain = road_cuda._inside_xla
-        road_cuda._inside_xla = self
+        self._plain = execution_cuda._inside_xla
+        execution_cuda._inside_xla = self
 
     def __call__(self, module: bytes, token: str) -> bytes | None:
         begun = time.perf_counter()

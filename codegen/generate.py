@@ -15,8 +15,8 @@ from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.ways import first_that_works
-from fusionstitch.codegen.whiles.flat import has_loop
-from fusionstitch.codegen.whiles.generate import Looped, plan_loops
+from fusionstitch.codegen.while_loops.flat import has_loop
+from fusionstitch.codegen.while_loops.generate import Looped, plan_loops
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Graph
 

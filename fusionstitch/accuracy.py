@@ -62,7 +62,7 @@ def rerun(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[np.ndarray] |
     bits, or does not take float64."""
     import jax
 
-    from fusionstitch.roads.original import plain_jit
+    from fusionstitch.execution.original import plain_jit
 
     if _draws(jax.make_jaxpr(fun)(*args, **kwargs).jaxpr):
         return None

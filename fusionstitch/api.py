@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from fusionstitch.errors import FusionStitchWarning
+from fusionstitch.execution.call import Call
+from fusionstitch.execution.choice import choose
+from fusionstitch.execution.original import jit_again, jit_for_us, plain_jit
+from fusionstitch.execution.original import replaced as _original
+from fusionstitch.execution.path import ExecutionPath, name_of
+from fusionstitch.execution.stages import Lowered, Traced
+from fusionstitch.execution.tracebacks import hide_own_frames, without_own_frames
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
-from fusionstitch.roads.call import Call
-from fusionstitch.roads.choice import choose
-from fusionstitch.roads.original import jit_again, jit_for_us, plain_jit
-from fusionstitch.roads.original import replaced as _original
-from fusionstitch.roads.road import Road, name_of
-from fusionstitch.roads.stages import Lowered, Traced
-from fusionstitch.roads.tracebacks import hide_own_frames, without_own_frames
 from fusionstitch.supported import jax_version
 from fusionstitch.tuning.tune import BUDGET, tune_call
 
@@ -88,7 +88,7 @@ def jit(
 
 @dataclass(eq=False)
 class Wrapping:
-    """What `fs.jit` was given, and the road that it chose for that."""
+    """What `fs.jit` was given, and the execution path that it chose for that."""
 
     fun: Callable[..., Any]
     options: Options
@@ -98,7 +98,7 @@ class Wrapping:
         self.plain = jit_for_us(self.fun, **self.keywords)
 
     @functools.cached_property
-    def road(self) -> Road:
+    def execution(self) -> ExecutionPath:
         # on first use, not on decoration: it initializes JAX's backends
         return choose(self.fun, self.plain, jit_again, self.keywords, self.options)
 
@@ -148,7 +148,7 @@ class Jitted:
         Arguments may be arrays or `jax.ShapeDtypeStruct`. Raises what the function raises.
         """
         own = self._fusionstitch
-        stage = own.road.own.trace(*args, **kwargs)
+        stage = own.execution.own.trace(*args, **kwargs)
         return Traced(stage, name_of(own.fun), functools.partial(_lower, own, args, kwargs))
 
     @without_own_frames
@@ -162,20 +162,20 @@ class Jitted:
     @without_own_frames
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """As jax.jit's `eval_shape`: the results as `jax.ShapeDtypeStruct`; nothing is compiled."""
-        return self._fusionstitch.road.own.eval_shape(*args, **kwargs)
+        return self._fusionstitch.execution.own.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
         """Forgets what was traced, stitched and compiled for this function."""
-        self._fusionstitch.road.clear_cache()
+        self._fusionstitch.execution.clear_cache()
 
     def _cache_size(self) -> int:
         # JAX's own has no public name, yet it is how users count what was compiled
-        size: int = self._fusionstitch.road.cache_size()
+        size: int = self._fusionstitch.execution.cache_size()
         return size
 
 
 class _First:
-    """The first call of a `Jitted`: from then on its road is called."""
+    """The first call of a `Jitted`: from then on its execution path is called."""
 
     def __init__(self, jitted: Jitted):
         self._jitted = weakref.ref(jitted)
@@ -184,7 +184,7 @@ class _First:
         jitted = self._jitted()
         assert jitted is not None, "it is being called"
         try:
-            jitted._call = jitted._fusionstitch.road.call
+            jitted._call = jitted._fusionstitch.execution.call
             return jitted._call(*args, **kwargs)
         except Exception as error:
             hide_own_frames(error)
@@ -205,9 +205,9 @@ def _lower(own: Wrapping, args: Any, kwargs: Any, **keywords: Any) -> Any:
 
     if _EXPORTING in keywords:
         return plain()
-    traced = own.road.trace(args, kwargs, keywords.get("lowering_platforms"))
+    traced = own.execution.trace(args, kwargs, keywords.get("lowering_platforms"))
     call = Call(own.fun, args, kwargs, own.options, own.keywords, jit)
-    compiled = functools.partial(own.road.compile, traced, plain)
+    compiled = functools.partial(own.execution.compile, traced, plain)
     return Lowered(traced.lower(**keywords), call, compiled)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.errors import OptionError
-from fusionstitch.roads.original import plain_jit
 from fusionstitch.runtime.outcome import Failed, caught
 
 #: The keywords of jax.jit that say which arguments are static.

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fusionstitch.execution.original import plain_jit
+from fusionstitch.execution.tracebacks import without_own_frames
 from fusionstitch.hlo.marks import LEAVE
-from fusionstitch.roads.original import plain_jit
-from fusionstitch.roads.tracebacks import without_own_frames
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -21,7 +21,7 @@ class Templates(dict[str, str]):
         if not self:
             return
         from fusionstitch.codegen.schedule.parser import parse_template  # seldom needed
-        from fusionstitch.codegen.whiles.generate import form_of
+        from fusionstitch.codegen.while_loops.generate import form_of
 
         for name, text in self.items():
             if not (isinstance(name, str) and isinstance(text, str)):

@@ -21,10 +21,10 @@ from fusionstitch.codegen.watch import Watch
 from fusionstitch.commands.targets import load
 from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.compiler.stitched import Stitched
+from fusionstitch.execution.call import Call
 from fusionstitch.plan.plan import Chosen
 from fusionstitch.plan.planner import Planner
 from fusionstitch.reports import trial
-from fusionstitch.roads.call import Call
 
 T = TypeVar("T")
 

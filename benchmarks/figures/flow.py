@@ -26,7 +26,7 @@ def steps(one: Case) -> list[Step]:
     shape = f"{counted(one.kernel.grid, 'block')} of {counted(one.kernel.block, 'thread')}"
     calls = len(stitched.stitches)
     return [
-        ("jax.jit lowers the function", counted(ops, "HLO instruction"), "fusionstitch/roads/"),
+        ("jax.jit lowers the function", counted(ops, "HLO instruction"), "fusionstitch/execution/"),
         (
             "import, inline, simplify",
             f"a graph of {counted(len(plan.program), 'op')}",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures.cases import case
 from benchmarks.figures.picture import Picture
-from fusionstitch.codegen.whiles.told import Loops
+from fusionstitch.codegen.while_loops.summary import Loops
 
 NAMES = ("rows", "dealt", "one_block", "whole_grid")
 #: The colour of the narrowest place that holds the state.

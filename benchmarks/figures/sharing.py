@@ -9,7 +9,7 @@ from benchmarks.figures.cases import Case, case
 from benchmarks.figures.picture import Picture
 from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.rooms import Room
+from fusionstitch.codegen.memory.exchange_scratch import Room
 from fusionstitch.codegen.memory.shared import SharedPlan
 from fusionstitch.codegen.memory.storage import requests_of
 from fusionstitch.hlo.graph import Op

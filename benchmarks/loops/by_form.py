@@ -19,7 +19,7 @@ from benchmarks.loops.forced import taken
 from benchmarks.loops.record import stored
 from benchmarks.revisions import write
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.whiles.generate import FORMS
+from fusionstitch.codegen.while_loops.generate import FORMS
 from fusionstitch.compiler import core
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import device

@@ -19,7 +19,7 @@ def taken(
     """Each loop becomes a kernel if there is one, in a `form` if one is given, such as "dealt" or
     "cluster 4", of as many blocks as it has by default. The kernels and what they do go to `made`.
     """
-    from fusionstitch.codegen.whiles import generate as whiles
+    from fusionstitch.codegen.while_loops import generate as whiles
     from fusionstitch.plan import loops
 
     forms, xla_loop_us, make = whiles.FORMS, loops.xla_loop_us, whiles.Looped.kernel

@@ -23,9 +23,9 @@ def spans_us(module: bytes, leaves: Sequence[Any], most: int = 15) -> list[float
 
     from fusionstitch.compiler import builders
     from fusionstitch.errors import MeasureError
+    from fusionstitch.execution.original import plain_jit
     from fusionstitch.measure.side_by_side import Clocks, once_traced
     from fusionstitch.options import Options
-    from fusionstitch.roads.original import plain_jit
     from fusionstitch.runtime import cuda
 
     if not (ready := cuda.register_launcher(builders.store())):

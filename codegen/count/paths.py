@@ -6,7 +6,7 @@ things takes as long as the slowest of them.
 
 from __future__ import annotations
 
-from fusionstitch.codegen.places.index import Index, Quotient, Remainder
+from fusionstitch.codegen.index_maps.index import Index, Quotient, Remainder
 
 #: Ops whose code for unusual operands is a branch of its own, past which no load is moved.
 BRANCHING = frozenset({"log", "log-plus-one", "power", "sine", "cosine", "tan", "atan2"})

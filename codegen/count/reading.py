@@ -10,6 +10,7 @@ from typing import Any
 
 from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
 from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least, unknown
+from fusionstitch.codegen.index_maps.index import Fetched, Index, Quotient, Var
 from fusionstitch.codegen.ir.expressions import (
     SHARED,
     Address,
@@ -31,7 +32,6 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.intrinsics import CLAMP, MINIMUM
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INTEGERS
-from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Var
 
 
 @dataclass(frozen=True, eq=False)

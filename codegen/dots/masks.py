@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.online import Key, Running
+from fusionstitch.codegen.index_maps.index import Index, constant
+from fusionstitch.codegen.index_maps.maps import Indices, reads
 from fusionstitch.codegen.loops.stages import body_reads, inlined_reads
-from fusionstitch.codegen.places.index import Index, constant
-from fusionstitch.codegen.places.maps import Indices, reads
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of

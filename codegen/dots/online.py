@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fusionstitch.codegen.index_maps.index import Var
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.stages import body_reads, inlined_reads
-from fusionstitch.codegen.places.index import Var
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of

@@ -21,10 +21,10 @@ from fusionstitch.codegen.dots.tile import (
     results_per_row,
     suits_tensor,
 )
+from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
 from fusionstitch.codegen.loops.stages import BLOCK_ROWS, Stage, Stream
-from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 

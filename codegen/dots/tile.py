@@ -11,11 +11,11 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, Place
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.index import Index
 from fusionstitch.codegen.text.types import c_type, compute_bytes
 from fusionstitch.hlo.graph import Op
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from fusionstitch.codegen.index_maps.index import pieces
 from fusionstitch.codegen.ir.expressions import (
     Address,
     Element,
@@ -17,7 +18,6 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.statements import Store, StoreVector
 from fusionstitch.codegen.ir.walk import mapped
-from fusionstitch.codegen.places.index import pieces
 
 #: What has an address, and the field that it is.
 _FIELDS = {

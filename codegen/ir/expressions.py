@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.types import Record, Scalar, Type
-from fusionstitch.codegen.places.index import Index
 from fusionstitch.codegen.text.expressions import expression
 from fusionstitch.hlo.graph import Op
 

@@ -18,7 +18,6 @@ from fusionstitch.codegen.ir.accesses import (
     Area,
     is_pointer,
 )
-from fusionstitch.codegen.ir.agreement import SAME, Agreement, Alike
 from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.memory import Memory
@@ -43,6 +42,7 @@ from fusionstitch.codegen.ir.statements import (
     Swap,
     While,
 )
+from fusionstitch.codegen.ir.uniformity import SAME, Agreement, Alike
 from fusionstitch.codegen.ir.walk import FRAMES, conditions, every, inside, names
 
 _SHARED_BY_THE_GRID = (Memory.OUTPUT, Memory.SCRATCH)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from fusionstitch.codegen.index_maps.index import Fetched, Index, Quotient, Term, Var
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -27,7 +28,6 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.statements import For, Let, While
 from fusionstitch.codegen.ir.types import IndexType
-from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Term, Var
 
 _ENDLESS = 1 << 62
 

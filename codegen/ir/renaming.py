@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from fusionstitch.codegen.index_maps.index import pieces
 from fusionstitch.codegen.ir.expressions import Integer, Named
 from fusionstitch.codegen.ir.walk import DECLARED, USED, mapped
-from fusionstitch.codegen.places.index import pieces
 
 
 def renamed(node: Any, new: Callable[[str], str]) -> Any:

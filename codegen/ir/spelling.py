@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fusionstitch.codegen.index_maps.index import Index, render
 from fusionstitch.codegen.ir.expressions import (
     Address,
     Apply,
@@ -36,7 +37,6 @@ from fusionstitch.codegen.ir.types import (
     Type,
     VectorOf,
 )
-from fusionstitch.codegen.places.index import Index, render
 from fusionstitch.codegen.text.expressions import expression, is_atom
 from fusionstitch.codegen.text.types import C_TYPES
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from fusionstitch.codegen.index_maps.index import Fetched, Index, Quotient, Var
 from fusionstitch.codegen.ir.expressions import Expr, Infix, Integer, Name, Number
-from fusionstitch.codegen.places.index import Fetched, Index, Quotient, Var
 
 
 @dataclass(frozen=True, slots=True)

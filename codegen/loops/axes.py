@@ -12,10 +12,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from fusionstitch.codegen.index_maps.index import Index, Var
+from fusionstitch.codegen.index_maps.maps import Indices
+from fusionstitch.codegen.index_maps.numbers import digits_of
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.index import Index, Var
-from fusionstitch.codegen.places.maps import Indices
-from fusionstitch.codegen.places.numbers import digits_of
 
 
 class AxisSet:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
+from fusionstitch.codegen.index_maps.index import Index, Var, linearize
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.index import Index, Var, linearize
-from fusionstitch.codegen.places.maps import Indices
 
 #: Lines of memory that 32 neighbouring threads touch: one, or one for every few threads.
 TOGETHER, APART = 1, 8

@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
-from fusionstitch.codegen.places.index import Index, delinearize, linearize
-from fusionstitch.codegen.places.maps import Guard, Indices, within
+from fusionstitch.codegen.index_maps.index import Index, delinearize, linearize
+from fusionstitch.codegen.index_maps.maps import Guard, Indices, within
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
@@ -129,7 +129,7 @@ def _left(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:
     return index, []
 
 
-#: Where an element of an operand goes: the inverse of the tables in codegen/places/maps.py.
+#: Where an element of an operand goes: the inverse of the tables in codegen/index_maps/maps.py.
 _GOES: Mapping[str, Callable[[Op, Indices], tuple[Indices, list[Guard]]]] = {
     "slice": _sliced,
     "reshape": _regrouped,

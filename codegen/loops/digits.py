@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusionstitch.codegen.index_maps.index import Index, delinearize, linearize
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.index import Index, delinearize, linearize
-from fusionstitch.codegen.places.maps import Indices
 
 
 class Digits:

@@ -12,11 +12,11 @@ from array import array
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.index_maps.index import Index, constant, variable
+from fusionstitch.codegen.index_maps.maps import Indices, arguments
+from fusionstitch.codegen.index_maps.numbers import digits_of
 from fusionstitch.codegen.loops.cuts import Cut, find_cuts
 from fusionstitch.codegen.loops.dominance import DominanceTree
-from fusionstitch.codegen.places.index import Index, constant, variable
-from fusionstitch.codegen.places.maps import Indices, arguments
-from fusionstitch.codegen.places.numbers import digits_of
 from fusionstitch.codegen.rewrite.extents import inner_extents, needs_stage, reduced_size
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op

@@ -8,6 +8,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from fusionstitch.codegen.index_maps.index import (
+    Index,
+    constant,
+    delinearize,
+    linearize,
+    variable,
+)
+from fusionstitch.codegen.index_maps.maps import Indices, in_range
+from fusionstitch.codegen.index_maps.vectors import Vector
 from fusionstitch.codegen.ir.expressions import (
     Element,
     Expr,
@@ -37,15 +46,6 @@ from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
 from fusionstitch.codegen.lower.values import Values
-from fusionstitch.codegen.places.index import (
-    Index,
-    constant,
-    delinearize,
-    linearize,
-    variable,
-)
-from fusionstitch.codegen.places.maps import Indices, in_range
-from fusionstitch.codegen.places.vectors import Vector
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import POINT, TILE
 from fusionstitch.hlo.errors import CodegenError

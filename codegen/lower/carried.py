@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from fusionstitch.codegen.index_maps.index import render
 from fusionstitch.codegen.ir.expressions import THREAD, Element, Expr, Name, infix
 from fusionstitch.codegen.ir.intrinsics import REDUCE_TEAMS
 from fusionstitch.codegen.ir.statements import Array, Call, Fill, If, Let
@@ -13,7 +14,6 @@ from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.rows import RowLoop
 from fusionstitch.codegen.lower.sums import functor_of, start_of
 from fusionstitch.codegen.lower.sweeps import Sweeps
-from fusionstitch.codegen.places.index import render
 
 
 def start_carrying(sweeps: Sweeps, stage: Stage) -> None:

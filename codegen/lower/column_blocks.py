@@ -11,6 +11,7 @@ from collections.abc import Container, Sequence
 from contextlib import ExitStack
 
 from fusionstitch.codegen.dots.streams import Layout, layouts_of
+from fusionstitch.codegen.index_maps.index import Index, render, variable
 from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Expr,
@@ -28,8 +29,7 @@ from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, read
 from fusionstitch.codegen.lower.dot_tensor import side_of_rows
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.memory.rooms import Room
-from fusionstitch.codegen.places.index import Index, render, variable
+from fusionstitch.codegen.memory.exchange_scratch import Room
 
 
 class ColumnBlocks:

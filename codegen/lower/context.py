@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import BLOCK, Expr
 from fusionstitch.codegen.ir.types import IndexType
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.rooms import Room
+from fusionstitch.codegen.memory.exchange_scratch import Room
 from fusionstitch.codegen.memory.shared import Slot
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.hlo.graph import Op

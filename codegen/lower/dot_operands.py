@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack
 
+from fusionstitch.codegen.index_maps.index import Index, render, variable
+from fusionstitch.codegen.index_maps.vectors import Vector
 from fusionstitch.codegen.ir.expressions import Integer, Name, Number, element, infix, least
 from fusionstitch.codegen.ir.statements import Assign
 from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import Index, render, variable
-from fusionstitch.codegen.places.vectors import Vector
 
 #: What stands for elements that are not there.
 NONE = Number("0.0f")

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import held_results, results_per_row
+from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.expressions import Expr, Name, Number, behind, element, infix
 from fusionstitch.codegen.ir.intrinsics import SCATTER_LANES
 from fusionstitch.codegen.ir.statements import Assign, Call
@@ -16,8 +18,6 @@ from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.sums import zero_of
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import Index, variable
-from fusionstitch.codegen.places.maps import Indices
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusionstitch.codegen.index_maps.index import variable
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.expressions import Number, element
 from fusionstitch.codegen.ir.statements import Assign
 from fusionstitch.codegen.loops.stages import Stage
@@ -16,8 +18,6 @@ from fusionstitch.codegen.lower.dot_operands import (
 )
 from fusionstitch.codegen.lower.sums import zero_of
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import variable
-from fusionstitch.codegen.places.maps import Indices
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, row_operand
+from fusionstitch.codegen.index_maps.index import Index, render, variable
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.expressions import (
     Expr,
     Integer,
@@ -32,8 +34,6 @@ from fusionstitch.codegen.lower.dot_rows import held_sums
 from fusionstitch.codegen.lower.sums import zero_of
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import Index, render, variable
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.hlo.graph import Op
 
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_GROUPS
+from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.expressions import Name, Number, behind
 from fusionstitch.codegen.ir.intrinsics import MMA_ACROSS, MMA_ALONG, PACK
 from fusionstitch.codegen.ir.statements import Array, Call
@@ -18,8 +20,6 @@ from fusionstitch.codegen.lower.dot_tensor import side_of_rows
 from fusionstitch.codegen.lower.sums import zero_of
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import Index, variable
-from fusionstitch.codegen.places.maps import Indices
 
 #: Columns of one step of a sweep: those that one instruction sums along, two lots of eight.
 STEP_COLUMNS = 2 * TENSOR_COLUMNS

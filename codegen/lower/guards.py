@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fusionstitch.codegen.index_maps.maps import Guard
 from fusionstitch.codegen.ir.expressions import Expr, Integer, Number, all_of, infix
-from fusionstitch.codegen.places.maps import Guard
 
 
 def holds(guards: tuple[Guard, ...]) -> Expr:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fusionstitch.codegen.index_maps.index import Index
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import Cast, Expr, Integer, Name
 from fusionstitch.codegen.ir.types import IndexType, computed
-from fusionstitch.codegen.places.index import Index
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.hlo.graph import Op
 
 #: A value, and the depth of the block from which on it is known.

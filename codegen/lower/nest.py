@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 
+from fusionstitch.codegen.index_maps.index import Index, linearize, renamed, render, variable
+from fusionstitch.codegen.index_maps.maps import in_range
 from fusionstitch.codegen.ir.statements import For, Group
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import closure
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.carried import finish_carrying, live_columns, start_carrying
-from fusionstitch.codegen.lower.held import hold_inputs, next_row
+from fusionstitch.codegen.lower.row_registers import hold_inputs, next_row
 from fusionstitch.codegen.lower.rows import row_limit, row_loop
 from fusionstitch.codegen.lower.sweeps import Sweeps
-from fusionstitch.codegen.places.index import Index, linearize, renamed, render, variable
-from fusionstitch.codegen.places.maps import in_range
 from fusionstitch.codegen.schedule.walk import ELEMENT, ROW
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.index_maps.maps import Indices, Read, is_branching, reads
 from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, apply, infix, number
 from fusionstitch.codegen.ir.intrinsics import CLAMP
 from fusionstitch.codegen.loops.stages import inlined_reads
 from fusionstitch.codegen.lower.known import Known, Sources
-from fusionstitch.codegen.places.index import Index, variable
-from fusionstitch.codegen.places.maps import Indices, Read, is_branching, reads
 from fusionstitch.codegen.rewrite.extents import needs_stage
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.ir.expressions import Address, Choice, Expr, Integer, Name, infix
-from fusionstitch.codegen.ir.types import PointerTo, stored
-from fusionstitch.codegen.lower.guards import holds
-from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
-from fusionstitch.codegen.places.index import (
+from fusionstitch.codegen.index_maps.index import (
     Fetched,
     Index,
     bounded_variables,
     narrowed,
     variable,
 )
-from fusionstitch.codegen.places.maps import Guard, Indices, in_range, is_branching, reads
+from fusionstitch.codegen.index_maps.maps import Guard, Indices, in_range, is_branching, reads
+from fusionstitch.codegen.ir.expressions import Address, Choice, Expr, Integer, Name, infix
+from fusionstitch.codegen.ir.types import PointerTo, stored
+from fusionstitch.codegen.lower.guards import holds
+from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 

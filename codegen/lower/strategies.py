@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from fusionstitch.codegen.index_maps.index import Index
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.expressions import Number
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.sweeps import Key
-from fusionstitch.codegen.places.index import Index
-from fusionstitch.codegen.places.maps import Indices
 
 
 class Elements(Protocol):

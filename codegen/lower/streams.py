@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from fusionstitch.codegen.dots.masks import Mask, bounded, find_mask, nil_terms
 from fusionstitch.codegen.dots.online import VANISHING, Degree, Running, degree
 from fusionstitch.codegen.dots.streams import passes, running_in
+from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, Number, apply, element, infix
 from fusionstitch.codegen.ir.intrinsics import ALL_LANES, APPROXIMATE_EXP, EXP, JOIN, REDUCE_LANES
 from fusionstitch.codegen.ir.statements import Assign, Let, Skip
@@ -25,7 +26,6 @@ from fusionstitch.codegen.lower.sums import functor_of
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_levels import Levels
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.schedule.tiled_walks import swept
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment

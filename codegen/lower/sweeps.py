@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from fusionstitch.codegen.index_maps.index import Index, renamed, render, variable
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.expressions import (
     Choice,
     Element,
@@ -40,8 +42,6 @@ from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.sums import functor_of, start_of
-from fusionstitch.codegen.places.index import Index, renamed, render, variable
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.walk import UNIT, Held
 from fusionstitch.hlo.graph import Op
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import Kind
+from fusionstitch.codegen.index_maps.index import renamed, render
 from fusionstitch.codegen.ir.expressions import Expr, apply, element
 from fusionstitch.codegen.ir.intrinsics import JOIN, REDUCE_LANES
 from fusionstitch.codegen.ir.statements import Assign
@@ -21,7 +22,6 @@ from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_parts import Parts
 from fusionstitch.codegen.lower.tile_results import Results
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import renamed, render
 from fusionstitch.codegen.schedule.walk import GROUP, RESULT, ROW, TEAM, TILED, UNIT
 
 Arrays = dict[Stage, str]

@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+from fusionstitch.codegen.index_maps.index import Index, linearize, render, variable
+from fusionstitch.codegen.index_maps.maps import in_range
+from fusionstitch.codegen.index_maps.vectors import Vector
 from fusionstitch.codegen.ir.expressions import (
     Expr,
     Integer,
@@ -20,9 +23,6 @@ from fusionstitch.codegen.ir.statements import Call
 from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import Index, linearize, render, variable
-from fusionstitch.codegen.places.maps import in_range
-from fusionstitch.codegen.places.vectors import Vector
 from fusionstitch.codegen.schedule.tiled_walks import reached
 from fusionstitch.hlo.graph import Op
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 
 from fusionstitch.codegen.dots.tile import TENSOR_GROUPS, Kind
+from fusionstitch.codegen.index_maps.index import Index, render, variable
 from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Expr,
@@ -30,7 +31,6 @@ from fusionstitch.codegen.loops.nests import result_axes
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.sweeps import Key
-from fusionstitch.codegen.places.index import Index, render, variable
 from fusionstitch.hlo.graph import Op
 
 #: What an array holds that is declared without values.

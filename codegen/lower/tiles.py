@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fusionstitch.codegen.dots.tile import Kind
+from fusionstitch.codegen.index_maps.index import render, variable
 from fusionstitch.codegen.ir.expressions import Expr, infix, number
 from fusionstitch.codegen.ir.statements import Group
 from fusionstitch.codegen.lower.access import Site
@@ -15,7 +16,6 @@ from fusionstitch.codegen.lower.rows import row_limit, row_loop
 from fusionstitch.codegen.lower.streams import lower_stream
 from fusionstitch.codegen.lower.tile_levels import Levels
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.places.index import render, variable
 
 
 def lower_tile(site: Site) -> None:

@@ -14,6 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.index_maps.index import (
+    Fetched,
+    constant,
+    linearize,
+    replaced,
+)
+from fusionstitch.codegen.index_maps.maps import Guard, Indices, in_range, is_branching, reads
 from fusionstitch.codegen.ir.expressions import (
     Arithmetic,
     Cast,
@@ -44,13 +51,6 @@ from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Placed, Sources
 from fusionstitch.codegen.lower.pads import OFTEN, Nearest
 from fusionstitch.codegen.lower.selected import Selection
-from fusionstitch.codegen.places.index import (
-    Fetched,
-    constant,
-    linearize,
-    replaced,
-)
-from fusionstitch.codegen.places.maps import Guard, Indices, in_range, is_branching, reads
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
 from fusionstitch.codegen.text.expressions import is_rounded, keeps_value, literal, rotation

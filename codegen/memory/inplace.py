@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.schedule import KernelPlan, NestPlan
 from fusionstitch.hlo.graph import Graph, Op
 

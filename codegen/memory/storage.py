@@ -12,12 +12,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.rooms import Room, rooms_of
+from fusionstitch.codegen.memory.exchange_scratch import Room, rooms_of
 from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, Slot, plan_shared
-from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.hlo.errors import CodegenError

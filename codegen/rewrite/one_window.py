@@ -7,7 +7,7 @@ XLA drops a window that is not inside as a whole: its elements keep what they ha
 
 from __future__ import annotations
 
-from fusionstitch.codegen.places.maps import known
+from fusionstitch.codegen.index_maps.maps import known
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import Op

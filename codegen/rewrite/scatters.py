@@ -16,8 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Var, constant, variable
-from fusionstitch.codegen.places.maps import known
+from fusionstitch.codegen.index_maps.index import (
+    Index,
+    Quotient,
+    Remainder,
+    Var,
+    constant,
+    variable,
+)
+from fusionstitch.codegen.index_maps.maps import known
 from fusionstitch.codegen.rewrite.one_window import update_window
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scatter_sums import NARROW, comparable, expand_scatter

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from fusionstitch.codegen.index_maps.index import Fetched, Index, Var, constant, linearize, variable
+from fusionstitch.codegen.index_maps.maps import Indices, in_range
+from fusionstitch.codegen.index_maps.vectors import aligned_base
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads, closure, inlined_reads
-from fusionstitch.codegen.places.index import Fetched, Index, Var, constant, linearize, variable
-from fusionstitch.codegen.places.maps import Indices, in_range
-from fusionstitch.codegen.places.vectors import aligned_base
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import ELEMENT, POINT, ROW, TILE, UNIT, Kept
 from fusionstitch.hlo.graph import Op

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.dots.tile import Tile
+from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
 from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, Walk
 from fusionstitch.codegen.text.types import compute_bytes

@@ -6,12 +6,12 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Se
 
 from fusionstitch.codegen.dots.streams import layouts_of, passes
 from fusionstitch.codegen.dots.tile import TENSOR_GROUPS, Kind, Tile
+from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.index_maps.maps import Indices, in_range
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
 from fusionstitch.codegen.loops.nests import Nest, Place, result_axes
 from fusionstitch.codegen.loops.stages import Stage, body_reads, inlined_reads
-from fusionstitch.codegen.places.index import Index, variable
-from fusionstitch.codegen.places.maps import Indices, in_range
 from fusionstitch.codegen.schedule.registers import words_of
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import (

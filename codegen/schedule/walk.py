@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.index_maps.index import Index
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.index import Index
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.hlo.graph import Op
 
 #: The tile; its grid point where the last tile is not full; the row; the vector of a row, and the

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
+from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
-from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.codegen.schedule.keeping import Somewhere, first_common
 from fusionstitch.codegen.schedule.prefetch import late_inputs
 from fusionstitch.codegen.schedule.registers import row_registers, words_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
+from fusionstitch.codegen.index_maps.index import Index, Var, linearize, substituted, variable
+from fusionstitch.codegen.index_maps.maps import Indices, in_range
+from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES, aligned_base
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.index import Index, Var, linearize, substituted, variable
-from fusionstitch.codegen.places.maps import Indices, in_range
-from fusionstitch.codegen.places.vectors import ACCESS_BYTES, aligned_base
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan, mostly_busy
 from fusionstitch.codegen.schedule.walk import ELEMENT, ROW, TILE, UNIT
 from fusionstitch.hlo.graph import ITEM_BYTES, Op

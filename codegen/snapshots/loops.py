@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fusionstitch.codegen.index_maps.index import Index, Term, Var
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.places.index import Index, Term, Var
-from fusionstitch.codegen.places.maps import Indices
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.snapshots.page import counted, label, page, table
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.rooms import Room
+from fusionstitch.codegen.memory.exchange_scratch import Room
 from fusionstitch.codegen.memory.shared import Slot
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.snapshots.page import label

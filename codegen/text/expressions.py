@@ -318,7 +318,7 @@ def _single(value: np.float32) -> str:
     if np.isinf(value):
         return f"{'-' if value < 0 else ''}fs_limits<float>::highest()"
     text = repr(float(str(value)))
-    # A compiler may read the decimal as double first: only where both roads agree is it exact.
+    # A compiler may read the decimal as double first: only where both readings agree is it exact.
     exact = text if np.float32(float(text)) == value else float(value).hex()
     return f"{exact}f"
 

@@ -20,7 +20,7 @@ from fusionstitch.options import Options
 from fusionstitch.supported import missing
 
 if TYPE_CHECKING:
-    from fusionstitch.roads.call import Call
+    from fusionstitch.execution.call import Call
 
 _EXIT_FAILURE = 1
 _EXIT_USER_ERROR = 2

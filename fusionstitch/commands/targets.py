@@ -17,9 +17,9 @@ from typing import Any
 
 from fusionstitch.api import call_of
 from fusionstitch.errors import FusionStitchError, TargetError
+from fusionstitch.execution.call import Call
+from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.frames import Frame, is_users
-from fusionstitch.roads.call import Call
-from fusionstitch.roads.original import plain_jit
 from fusionstitch.supported import jax_version
 
 #: Endings of files that hold a module.

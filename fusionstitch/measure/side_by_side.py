@@ -17,11 +17,11 @@ import numpy as np
 from fusionstitch.compiler import builders
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import MeasureError
+from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.measure import buffers, places, probes
 from fusionstitch.measure.buffers import Operand
-from fusionstitch.roads.original import plain_jit
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
 from fusionstitch.runtime.portable import as_function

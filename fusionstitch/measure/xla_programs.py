@@ -20,10 +20,10 @@ from typing import Any
 
 from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.errors import MeasureError
+from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure import activity, buffers, probes, replay
 from fusionstitch.measure.gpu import GpuMeter
-from fusionstitch.roads.original import plain_jit
 from fusionstitch.tuning.record import versions
 
 logger = logging.getLogger(__name__)

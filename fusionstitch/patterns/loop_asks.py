@@ -20,10 +20,10 @@ from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.rewrite.region import rebuilt, region, with_root
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY
-from fusionstitch.codegen.whiles.flat import Flat, flatten, kept_elements
-from fusionstitch.codegen.whiles.in_rows import in_rows
-from fusionstitch.codegen.whiles.keeps import holds_only_with, keeps
-from fusionstitch.codegen.whiles.ragged import any_of, own_condition
+from fusionstitch.codegen.while_loops.flat import Flat, flatten, kept_elements
+from fusionstitch.codegen.while_loops.in_rows import in_rows
+from fusionstitch.codegen.while_loops.ragged import any_of, own_condition
+from fusionstitch.codegen.while_loops.unchanged_rows import holds_only_with, keeps
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.asking import Asked
 from fusionstitch.hlo.errors import CodegenError

@@ -7,8 +7,8 @@ from functools import partial
 
 from fusionstitch.codegen.generate import CodegenOptions
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles.in_rows import in_rows
-from fusionstitch.codegen.whiles.ragged import own_condition
+from fusionstitch.codegen.while_loops.in_rows import in_rows
+from fusionstitch.codegen.while_loops.ragged import own_condition
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.counting import Counted
 from fusionstitch.hlo.errors import CodegenError

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from fusionstitch.codegen.rewrite.region import region
-from fusionstitch.codegen.whiles.flat import flatten
-from fusionstitch.codegen.whiles.rows import Axes
+from fusionstitch.codegen.while_loops.flat import flatten
+from fusionstitch.codegen.while_loops.rows import Axes
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.deciding import chosen_by, picked
 from fusionstitch.hlo.errors import CodegenError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.whiles.told import Element, Loops, Told
+from fusionstitch.codegen.while_loops.summary import Element, Loops, Told
 from fusionstitch.hlo.brief import count
 from fusionstitch.reports.lines import shortened
 

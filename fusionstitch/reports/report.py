@@ -26,8 +26,8 @@ from fusionstitch.reports.text import (
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Stitched
+    from fusionstitch.execution.call import Call
     from fusionstitch.reports.trial import Trial
-    from fusionstitch.roads.call import Call
 
 #: Passes that count as planning.
 _PLANNING = ("import", "simplify", "plan", "export")

@@ -1,4 +1,4 @@
-"""One program on all its roads: compiled by XLA and by us, run where possible, compared."""
+"""One program on its execution paths: compiled by XLA and by us, run where possible, compared."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fusionstitch import accuracy, arguments
 from fusionstitch.compiler import builders, core, progress
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.errors import OptionError, StitchError
+from fusionstitch.execution.call import Call
+from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.brief import brief
 from fusionstitch.options import Options
 from fusionstitch.reports import counting, memory, timing
-from fusionstitch.roads.call import Call
-from fusionstitch.roads.original import plain_jit
 from fusionstitch.runtime import nvrtc
 from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held

@@ -1,4 +1,4 @@
-"""The emulator's road through JAX: the lowered program out as HLO, the edited HLO back in."""
+"""The emulator's way through JAX: the lowered program out as HLO, the edited HLO back in."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import jax
 from jax import export
 
+from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.errors import StitchError
 from fusionstitch.hlo.importer import parse
-from fusionstitch.roads.original import plain_jit
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.portable import portable_artifact
 
@@ -31,7 +31,7 @@ def lower(
 ) -> Program:
     """Lowers a `jax.jit` function, made without donation, for arrays or ShapeDtypeStructs.
 
-    Raises StitchError, with the reason, for what this road cannot carry: host callbacks, several
+    Raises StitchError, with the reason, for what this path cannot carry: host callbacks, several
     devices, dimension variables.
     """
     kwargs = dict(kwargs or {})

@@ -101,7 +101,7 @@ inline void switch_context(Context* from, Context to) { fs_fiber_switch(from, to
 
 #else
 
-// The portable road: slower, since swapcontext asks the kernel for the signal mask every time.
+// The portable way: slower, since swapcontext asks the kernel for the signal mask every time.
 constexpr size_t kStackBytes = 64 << 10;
 
 inline Context fresh_context(char* top, void (*entry)()) {

@@ -72,7 +72,7 @@ def as_function(data: bytes, name: str) -> Callable[..., Any]:
 @functools.lru_cache(maxsize=256)
 def _signature(given: tuple[Shape, ...], result: Shape) -> export.Exported:
     """A function of arrays of these shapes to zeros: a module takes the place of its body."""
-    from fusionstitch.roads.original import plain_jit
+    from fusionstitch.execution.original import plain_jit
 
     def zeros(*_: Any) -> Any:
         shapes = result.elements if result.is_tuple else (result,)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fusionstitch.roads.call import Call
+    from fusionstitch.execution.call import Call
     from fusionstitch.tuning.outcome import TuneReport
 
 #: Seconds of measuring that a call may take unless it says otherwise.

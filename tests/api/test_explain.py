@@ -15,8 +15,8 @@ import fusionstitch as fs
 from fusionstitch.api import call_of
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.settings import CodegenOptions, Settings
-from fusionstitch.codegen.whiles.generate import plan_loops
-from fusionstitch.codegen.whiles.told import VARIABLE, WHERE
+from fusionstitch.codegen.while_loops.generate import plan_loops
+from fusionstitch.codegen.while_loops.summary import VARIABLE, WHERE
 from fusionstitch.commands import cli
 from fusionstitch.compiler.stitched import Fallback, Stitched
 from fusionstitch.costmodel.devices import device

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fusionstitch.roads import marked_name as module
-from fusionstitch.roads.marked_name import MarkedName, marked_name
+from fusionstitch.execution import marked_name as module
+from fusionstitch.execution.marked_name import MarkedName, marked_name
 from fusionstitch.runtime import xla_pass
 
 NAME = marked_name("step", "12ab")

@@ -15,7 +15,7 @@ import fusionstitch as fs
 from fusionstitch.commands import cli
 from fusionstitch.compiler import override
 from fusionstitch.errors import StitchError
-from fusionstitch.roads.stages import Compiled
+from fusionstitch.execution.stages import Compiled
 
 EMULATE = fs.Options(backend="emulate", scorer="paper")
 PROGRAM = """

@@ -16,13 +16,13 @@ import fusionstitch as fs
 from fusionstitch import version
 from fusionstitch.compiler import builders, core
 from fusionstitch.costmodel.model_errors import ModelError
+from fusionstitch.execution import behind, recall
+from fusionstitch.execution import cuda as execution_cuda
 from fusionstitch.guard import live
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.hlo.verdict import allow
 from fusionstitch.reports.explain import explain
-from fusionstitch.roads import behind, recall
-from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.cache import Database, Store
@@ -83,14 +83,14 @@ def compiled(
     fun: Callable[..., Any], options: fs.Options = GUARDED, number: int = 0
 ) -> tuple[bytes | None, list[xla_pass.Event]]:
     """What XLA gets for the `number`th module of a process, and what was told of it."""
-    lowered = fs.jit(fun, options=options)._fusionstitch.road.jitted.lower(SPEC)
+    lowered = fs.jit(fun, options=options)._fusionstitch.execution.jitted.lower(SPEC)
     proto = schema.HloModule.FromString(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
     proto.id = number
     module = proto.SerializeToString()
     found = xla_pass.read_mark(module)
     assert found is not None
     with xla_pass.collect(found[1]) as events:
-        stitched = xla_pass._stitch(module, road_cuda._inside_xla, *found)
+        stitched = xla_pass._stitch(module, execution_cuda._inside_xla, *found)
     return stitched, events
 
 

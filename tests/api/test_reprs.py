@@ -17,12 +17,12 @@ from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import core
 from fusionstitch.compiler.stitched import Fallback, Stitched
 from fusionstitch.costmodel import devices
+from fusionstitch.execution import stages
+from fusionstitch.execution.call import Call
 from fusionstitch.hlo.brief import Facts, Listed
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.reports import trial
-from fusionstitch.roads import stages
-from fusionstitch.roads.call import Call
 from fusionstitch.tuning.outcome import Result, TuneReport
 from fusionstitch.tuning.record import Record
 from tests.foreign.tricks import TRICKS, renamed

@@ -15,8 +15,8 @@ import fusionstitch as fs
 from fusionstitch import supported
 from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, StitchError
+from fusionstitch.execution import path as execution_path
 from fusionstitch.hlo.verdict import allow
-from fusionstitch.roads import road as roads
 
 EMULATE = fs.Options(backend="emulate")
 X = jnp.ones((4, 6))
@@ -32,7 +32,7 @@ def old(monkeypatch: pytest.MonkeyPatch) -> None:
     """A JAX of another version, which lacks a door that the emulator goes through."""
     monkeypatch.setattr(jax, "__version__", "0.7.2")
     monkeypatch.delattr(jax.extend.core, "get_opaque_trace_state")
-    monkeypatch.setattr(roads, "_said", set())
+    monkeypatch.setattr(execution_path, "_said", set())
 
 
 @pytest.mark.usefixtures("old")

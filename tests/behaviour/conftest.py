@@ -1,4 +1,4 @@
-"""The roads that `fs.jit` takes, each as the `jit` of a test."""
+"""The execution paths that `fs.jit` takes, each as the `jit` of a test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.compiler import builders
+from fusionstitch.execution import behind
 from fusionstitch.hlo.verdict import allow
-from fusionstitch.roads import behind
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.cache import Store
 
@@ -42,6 +42,6 @@ def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any
 
 @pytest.fixture(params=["emulated", "marked"])
 def jit(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """`fs.jit` on each road that needs no GPU."""
+    """`fs.jit` on each execution path that needs no GPU."""
     made: Callable[..., Any] = request.getfixturevalue(request.param)
     return made

@@ -27,12 +27,18 @@ STATEFUL = (
     *(
         "",
         ".api",
-        ".roads.emulated",
+        ".execution.emulated",
         ".compiler.builders",
         ".runtime.emulator",
         ".runtime.handlers",
     ),
-    *(".runtime.xla_pass", ".runtime.cache", ".runtime.cuda", ".roads.cuda", ".roads.behind"),
+    *(
+        ".runtime.xla_pass",
+        ".runtime.cache",
+        ".runtime.cuda",
+        ".execution.cuda",
+        ".execution.behind",
+    ),
 )
 
 #: Where kernels run: the test on a GPU says cuda.

@@ -155,7 +155,7 @@ CALLBACKS: dict[str, Callable[[Any, jax.Array], Any]] = {
 def test_what_a_callback_raises_is_raised_and_nothing_runs_again(
     name: str, fallback: str, marked: Jit
 ) -> None:
-    """On the road inside XLA, where such programs are stitched around their callbacks."""
+    """On the execution path inside XLA, where such programs are stitched around their callbacks."""
 
     def run(jit: Jit) -> tuple[Any, ...]:
         calls: list[str] = []

@@ -1,4 +1,4 @@
-"""What goes wrong under jax.jit goes wrong the same way under fs.jit, on every road."""
+"""What goes wrong under jax.jit goes wrong the same way under fs.jit, on every execution path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 
 import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning
-from fusionstitch.roads import behind
+from fusionstitch.execution import behind
 from tests.behaviour.same import assert_same, outcome
 from tests.behaviour.table import Jit, mixed
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fusionstitch.execution import variants
 from fusionstitch.hlo.graph import Graph
-from fusionstitch.roads import variants
 from fusionstitch.runtime import xla_pass
 from tests.behaviour.table import Jit, mixed
 
@@ -35,7 +35,7 @@ def use(jit: Jit) -> list[Callable[[], Any]]:
     compiled = jitted.lower(X).compile()
     jax.block_until_ready([jitted(X), compiled(X), jax.jit(lambda x: jitted(x) + 1.0)(X)])
     jax.block_until_ready(jax.vmap(jitted)(jnp.stack([X, X])))
-    held: list[Any] = [fun, constant, jitted, compiled, jitted._fusionstitch.road]
+    held: list[Any] = [fun, constant, jitted, compiled, jitted._fusionstitch.execution]
     if (stitched := compiled.stitched) is not None:
         held.append(stitched)
     return [weakref.ref(one) for one in held]

@@ -132,7 +132,7 @@ def test_objects_whose_attributes_are_named_as_ours(jit: Jit) -> None:
     made = CallableObject(base)
     x, scale = arguments(())
     jitted = jit(made)
-    assert (jitted.options, jitted.keywords, jitted._road) == ("the user's",) * 3
+    assert (jitted.options, jitted.keywords, jitted._execution) == ("the user's",) * 3
     assert_same(jitted(x, scale), jax.jit(base)(x, scale), committed=False)
     assert_same(
         jitted.lower(x, scale).compile()(x, scale), jax.jit(base)(x, scale), committed=False

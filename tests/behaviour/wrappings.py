@@ -202,8 +202,8 @@ class CallableObject:
 
     def __init__(self, fun: Fun):
         self.fun = fun
-        self.options = self.keywords = self.plain = self.road = self.name = "the user's"
-        self._road = self._plain = self._fusionstitch = "the user's"
+        self.options = self.keywords = self.plain = self.execution = self.name = "the user's"
+        self._execution = self._plain = self._fusionstitch = "the user's"
 
     def __call__(self, x: Any, scale: Any) -> Any:
         return self.fun(x, scale)

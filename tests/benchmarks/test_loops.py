@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-# equinox reports errors through host callbacks, which the emulator's road cannot carry
+# equinox reports errors through host callbacks, which the emulator's execution path cannot carry
 os.environ.setdefault("EQX_ON_ERROR", "nan")
 
 from benchmarks.loops import __main__ as command

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import pytest
 
-# equinox reports errors through host callbacks, which the emulator's road cannot carry
+# equinox reports errors through host callbacks, which the emulator's execution path cannot carry
 os.environ.setdefault("EQX_ON_ERROR", "nan")
 
 import fusionstitch as fs

@@ -41,7 +41,7 @@ _POISON = 0xFF
 
 
 def lowered(fun: Callable[..., Any], *args: Any) -> Graph:
-    """The simplified entry of a jitted function, as the emulator's road sees it."""
+    """The simplified entry of a jitted function, as the emulator's execution path sees it."""
     wide = any(np.dtype(a.dtype).itemsize == 8 for a in jax.tree.leaves(args))
     with jax.enable_x64(wide):
         module = jax.jit(fun).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()

@@ -26,7 +26,7 @@ from fusionstitch.codegen.ir.statements import Barrier, Blank, Group
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.ir.walk import every, mapped
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles.generate import plan_loops
+from fusionstitch.codegen.while_loops.generate import plan_loops
 from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.errors import CodegenError, PassError

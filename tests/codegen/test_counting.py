@@ -10,6 +10,7 @@ import pytest
 from fusionstitch.codegen.count import tallies
 from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tally import Tally
+from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -46,7 +47,6 @@ from fusionstitch.codegen.ir.statements import (
     unrolled,
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, Raw, Scalar
-from fusionstitch.codegen.places.index import Index, variable
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Op, Shape
 from tests.codegen.cases import CASES

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.generate import draft, generate, plan_kernel
+from fusionstitch.codegen.index_maps.index import variable
+from fusionstitch.codegen.index_maps.maps import within
 from fusionstitch.codegen.loops.cuts import MOST_CUTS, Cut
 from fusionstitch.codegen.loops.stages import find_stages
-from fusionstitch.codegen.places.index import variable
-from fusionstitch.codegen.places.maps import within
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import Graph, Op

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from fusionstitch.codegen.generate import plan_kernel
-from fusionstitch.codegen.loops.digits import Digits
-from fusionstitch.codegen.places.index import (
+from fusionstitch.codegen.index_maps.index import (
     Fetched,
     Index,
     Var,
@@ -21,6 +20,7 @@ from fusionstitch.codegen.places.index import (
     substituted,
     variable,
 )
+from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.costmodel.devices import device
 from tests.codegen.regions import whole_of

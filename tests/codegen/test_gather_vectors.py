@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fusionstitch.codegen.index_maps.index import Index, constant, variable
 from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Choice,
@@ -35,7 +36,6 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import BOOL, FLOAT, INT, Scalar
 from fusionstitch.codegen.ir.verifier import verify
-from fusionstitch.codegen.places.index import Index, constant, variable
 
 ROW, OTHER = variable("row", 16), variable("other", 16)
 BUFFERS = (

@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 
+from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -38,8 +39,7 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw, Scalar
-from fusionstitch.codegen.places.index import Index, variable
-from fusionstitch.codegen.whiles.held import hold
+from fusionstitch.codegen.while_loops.hoisted_loads import hold
 
 LANE = Let(INT, "lane", infix("%", THREAD, 4))
 COLUMN = variable("column", 16)

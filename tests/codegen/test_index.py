@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusionstitch.codegen.places.index import (
+from fusionstitch.codegen.index_maps.index import (
     Index,
     Quotient,
     Remainder,

@@ -6,6 +6,7 @@ import typing
 
 import pytest
 
+from fusionstitch.codegen.index_maps.index import Index, constant, variable
 from fusionstitch.codegen.ir.addresses import readdressed
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import (
@@ -68,7 +69,6 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, LONG, PointerTo
 from fusionstitch.codegen.ir.walk import every, mapped, mentions, names
-from fusionstitch.codegen.places.index import Index, constant, variable
 from fusionstitch.hlo.graph import Op, Shape
 
 ROW, LANE = variable("row", 100), variable("lane", 32)

@@ -14,7 +14,7 @@ from jax import lax
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
 from fusionstitch.codegen.schedule.tuning import Tuning
-from fusionstitch.codegen.whiles.sizes import fastest, larger, near, read_tuning
+from fusionstitch.codegen.while_loops.sizes import fastest, larger, near, read_tuning
 from fusionstitch.compiler import core
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from benchmarks.loops.forced import taken
-from fusionstitch.codegen.whiles.told import Loops
+from fusionstitch.codegen.while_loops.summary import Loops
 from tests.codegen.test_phased_loops import agree
 from tests.codegen.whole_loop_programs import stitched
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusionstitch.codegen.index_maps.index import Index, constant, render, variable
+from fusionstitch.codegen.index_maps.maps import Guard, Indices, is_branching, reads
 from fusionstitch.codegen.loops.stages import body_reads
-from fusionstitch.codegen.places.index import Index, constant, render, variable
-from fusionstitch.codegen.places.maps import Guard, Indices, is_branching, reads
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.evaluate import evaluate_op

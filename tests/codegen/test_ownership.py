@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusionstitch.codegen.index_maps.index import Index, Quotient, Remainder, Term, Var, variable
 from fusionstitch.codegen.ir.accesses import Access, Accesses
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
@@ -23,7 +24,6 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.ownership import Digit, Digits, Ownership
 from fusionstitch.codegen.ir.statements import For, Let, Shared, Store
 from fusionstitch.codegen.ir.types import FLOAT, INT, Scalar
-from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term, Var, variable
 
 THREADS, BLOCKS = 24, 4
 LANE, ROW = variable("lane", 4), variable("row", 6)

@@ -14,7 +14,7 @@ from jax import lax
 import fusionstitch as fs
 from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles.generate import plan_loops
+from fusionstitch.codegen.while_loops.generate import plan_loops
 from tests.codegen.regions import H200, whole_of
 
 draw = np.random.default_rng(7)

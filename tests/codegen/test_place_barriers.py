@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusionstitch.codegen.index_maps.index import constant, variable
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Load, Name, Number, infix
 from fusionstitch.codegen.ir.intrinsics import REDUCE_BLOCK, REDUCE_CLUSTER, REDUCE_TEAM
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
@@ -34,7 +35,6 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.lower import program
-from fusionstitch.codegen.places.index import constant, variable
 from fusionstitch.hlo.errors import PassError
 from tests.codegen.cases import CASES
 from tests.codegen.test_kernels import PLANTED

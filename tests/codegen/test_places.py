@@ -12,11 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.generate import generate
-from fusionstitch.codegen.ir.expressions import Name
-from fusionstitch.codegen.ir.spelling import spell
-from fusionstitch.codegen.loops.stages import find_stages
-from fusionstitch.codegen.lower.values import clamped
-from fusionstitch.codegen.places.index import (
+from fusionstitch.codegen.index_maps.index import (
     Fetched,
     Index,
     constant,
@@ -25,8 +21,12 @@ from fusionstitch.codegen.places.index import (
     replaced,
     variable,
 )
-from fusionstitch.codegen.places.maps import arguments, known, position, reads
-from fusionstitch.codegen.places.vectors import aligned_base
+from fusionstitch.codegen.index_maps.maps import arguments, known, position, reads
+from fusionstitch.codegen.index_maps.vectors import aligned_base
+from fusionstitch.codegen.ir.expressions import Name
+from fusionstitch.codegen.ir.spelling import spell
+from fusionstitch.codegen.loops.stages import find_stages
+from fusionstitch.codegen.lower.values import clamped
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen.regions import H200, whole

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from fusionstitch.codegen.index_maps.index import Index, constant, variable
 from fusionstitch.codegen.ir.expressions import Integer, Load, Name, Number, infix
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.statements import Assign, Group, Let
 from fusionstitch.codegen.ir.types import FLOAT, INT
 from fusionstitch.codegen.lower.repeats import repeat_of, repeats
-from fusionstitch.codegen.places.index import Index, constant, variable
 
 TYPES = {"a": FLOAT, "b": FLOAT, "c": FLOAT, "n": INT}
 PLACE = variable("i", 8) * 4

@@ -15,8 +15,8 @@ import fusionstitch as fs
 from benchmarks.loops.forced import taken
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
-from fusionstitch.codegen.whiles.flat import flatten
-from fusionstitch.codegen.whiles.generate import FORMS
+from fusionstitch.codegen.while_loops.flat import flatten
+from fusionstitch.codegen.while_loops.generate import FORMS
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.text import text_to_proto
 from tests.codegen.regions import whole_of

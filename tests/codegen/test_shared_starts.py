@@ -13,7 +13,7 @@ from jax import lax
 
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
-from fusionstitch.codegen.whiles.generate import FORMS
+from fusionstitch.codegen.while_loops.generate import FORMS
 from fusionstitch.plan.scores import is_loop
 from tests.nearness import assert_near
 

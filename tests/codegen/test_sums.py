@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fusionstitch.codegen.index_maps.index import Index, constant, variable
 from fusionstitch.codegen.ir.expressions import THREAD, Expr, Integer, Load, Name, infix, number
 from fusionstitch.codegen.ir.sums import sum_of
-from fusionstitch.codegen.places.index import Index, constant, variable
 
 ROW, LANE = variable("row", 8), variable("lane", 4)
 A, B = Name("row"), Name("lane")

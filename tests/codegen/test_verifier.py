@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.index_maps.index import Index, constant, variable
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     SHARED,
@@ -51,7 +52,6 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw, Type, VectorOf
 from fusionstitch.codegen.ir.verifier import verify
 from fusionstitch.codegen.lower import program
-from fusionstitch.codegen.places.index import Index, constant, variable
 from fusionstitch.hlo.errors import PassError
 from tests.codegen.cases import CASES
 

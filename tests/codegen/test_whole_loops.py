@@ -15,7 +15,7 @@ from jax import lax
 
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
-from fusionstitch.codegen.whiles.told import Loops
+from fusionstitch.codegen.while_loops.summary import Loops
 from fusionstitch.compiler import builders, core
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo.text import text_to_proto

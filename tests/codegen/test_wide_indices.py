@@ -15,7 +15,7 @@ from jax import lax
 from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles.generate import plan_loops
+from fusionstitch.codegen.while_loops.generate import plan_loops
 from fusionstitch.runtime import emulate
 from tests.codegen.regions import H200, whole_of
 

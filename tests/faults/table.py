@@ -564,10 +564,10 @@ class _Gone:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
-# ---- the emulated road --------------------------------------------------------------------------
+# ---- execution by the emulator -------------------------------------------------------------------
 
 _faults(
-    "road",
+    "execution",
     [
         (f"{where} raises {type(error).__name__}", lambda p, w=where, e=error: p.raises(
             f"fusionstitch.runtime.{w}", e
@@ -608,7 +608,7 @@ def _built_as(**changes: Any) -> Callable[[Place], None]:
 
 def _failing(text: str, compiled: bool = True) -> Callable[[Place], None]:
     """The program fails when it runs, as a GPU's would; or, not `compiled`, XLA refuses it."""
-    from fusionstitch.roads.recovery import Recovery
+    from fusionstitch.execution.recovery import Recovery
 
     def inject(place: Place) -> None:
         call = Recovery.call

@@ -1,4 +1,4 @@
-"""Faults on the road inside XLA, without a GPU: the pass is called by hand, XLA runs on the CPU."""
+"""Faults of execution inside XLA, without a GPU: the pass is called by hand, XLA is the CPU's."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, ToolchainError
+from fusionstitch.execution import behind, recall
+from fusionstitch.execution import cuda as execution_cuda
 from fusionstitch.hlo.verdict import allow, forbid
-from fusionstitch.roads import behind, recall
-from fusionstitch.roads import cuda as road_cuda
 from fusionstitch.runtime import cuda, nvrtc, xla_pass
 from fusionstitch.runtime.cache import Store
 from tests.faults.place import Place, no_hang
@@ -56,12 +56,12 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
 def called(**options: Any) -> tuple[bytes | None, np.ndarray, Any]:
     """What XLA would get from the pass, the results of a call, and the function."""
     jitted = fs.jit(mixed, options=fs.Options(**options))
-    road = jitted._fusionstitch.road
+    execution = jitted._fusionstitch.execution
     stitched = None
-    if isinstance(road, road_cuda.Cuda):
-        ir = road.jitted.lower(jax.ShapeDtypeStruct(X.shape, jnp.float32)).compiler_ir("hlo")
+    if isinstance(execution, execution_cuda.Cuda):
+        ir = execution.jitted.lower(jax.ShapeDtypeStruct(X.shape, jnp.float32)).compiler_ir("hlo")
         module = ir.as_serialized_hlo_module_proto()
-        stitched = xla_pass._stitch(module, road_cuda._inside_xla, "mixed", road.token)
+        stitched = xla_pass._stitch(module, execution_cuda._inside_xla, "mixed", execution.token)
     return stitched, np.asarray(jitted(X)), jitted
 
 
@@ -167,8 +167,8 @@ LEFT: dict[str, Callable[[Place], Any]] = {
 #: Faults that cost nothing but what is remembered.
 STITCHED: dict[str, Callable[[Place], Any]] = {
     "nothing is wrong": lambda place: None,
-    "the program cannot be kept": _raises("roads.recall.keep", OSError("disk full")),
-    "the kept program cannot be packed": _raises("roads.recall.zlib.compress", MemoryError()),
+    "the program cannot be kept": _raises("execution.recall.keep", OSError("disk full")),
+    "the kept program cannot be packed": _raises("execution.recall.zlib.compress", MemoryError()),
     "the store forgets": _returns("runtime.cache.Store.get", None),
     "the store holds another form": _returns("runtime.cache.Store.get", b'{"lag": 1}\nimage'),
     "the store holds no JSON": _returns("runtime.cache.Store.get", b"\xff\xfe"),

@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.roads import cuda as road_cuda
+from fusionstitch.execution import cuda as execution_cuda
 from fusionstitch.runtime import apart, emulated_call, toolchain, xla_pass
 from fusionstitch.runtime.entry import Entry
 from fusionstitch.runtime.outcome import Failed
@@ -126,21 +126,21 @@ def interrupted(at: float, error: BaseException, work: Callable[[], Any]) -> boo
     return False
 
 
-class Road:
-    """A road that `fs.jit` takes. `stitches` counts the patterns that became kernels."""
+class ExecutionPath:
+    """An execution path that `fs.jit` takes. `stitches` counts the patterns that became kernels."""
 
     def __init__(self, make: Callable[[], Any], stitches: Callable[[Any], int]):
         self.make, self.stitches = make, stitches
 
 
-def through_the_emulator() -> Iterator[Road]:
+def through_the_emulator() -> Iterator[ExecutionPath]:
     def stitches(jitted: Any) -> int:
-        return sum(len(one.stitches) for one in jitted._fusionstitch.road.known.values())
+        return sum(len(one.stitches) for one in jitted._fusionstitch.execution.known.values())
 
-    yield Road(lambda: fs.jit(program(), options=EMULATE), stitches)
+    yield ExecutionPath(lambda: fs.jit(program(), options=EMULATE), stitches)
 
 
-def inside_xla(patch: pytest.MonkeyPatch) -> Iterator[Road]:
+def inside_xla(patch: pytest.MonkeyPatch) -> Iterator[ExecutionPath]:
     """XLA for the CPU calls the pass. It could not run what the pass gives back, and what it offers
     has been fused: the pass sees the lowered program instead, and what it gives is only counted."""
     found: list[int] = []
@@ -148,7 +148,7 @@ def inside_xla(patch: pytest.MonkeyPatch) -> Iterator[Road]:
     given = lowered.as_serialized_hlo_module_proto()
 
     def plan(module: bytes, token: str) -> None:
-        assert road_cuda._inside_xla(given, token)
+        assert execution_cuda._inside_xla(given, token)
         found.append(1)
 
     def stitches(jitted: Any) -> int:
@@ -161,7 +161,7 @@ def inside_xla(patch: pytest.MonkeyPatch) -> Iterator[Road]:
     patch.setattr(xla_pass, "_state", xla_pass._State())
     assert REGISTER(plan, "cpu")
     try:
-        yield Road(make, stitches)
+        yield ExecutionPath(make, stitches)
     finally:
         xla_pass.unregister()
 
@@ -170,7 +170,9 @@ REGISTER = xla_pass.register
 
 
 @pytest.fixture(params=["emulator", "XLA"])
-def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Road]:
+def execution(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ExecutionPath]:
     if request.param == "emulator":
         request.getfixturevalue("host_compiler")
         yield from through_the_emulator()
@@ -187,13 +189,15 @@ def innermost(error: BaseException) -> str:
     return [frame.name for frame in frames if PACKAGE in Path(frame.filename).parents][-1]
 
 
-def test_what_a_handler_raises_comes_out_and_the_next_call_is_stitched(road: Road) -> None:
-    road.make()(X)  # what is loaded and built once
-    whole = calls_of(functools.partial(road.make(), X))
+def test_what_a_handler_raises_comes_out_and_the_next_call_is_stitched(
+    execution: ExecutionPath,
+) -> None:
+    execution.make()(X)  # what is loaded and built once
+    whole = calls_of(functools.partial(execution.make(), X))
     came = 0
     lost: list[RecursionError] = []
     for step in range(STEPS):
-        jitted, late = road.make(), KINDS[step % len(KINDS)]("late")
+        jitted, late = execution.make(), KINDS[step % len(KINDS)]("late")
         at = (2 * step + 1) * whole // (2 * STEPS)
         came += interrupted(at, late, functools.partial(jitted, X))
         with warnings.catch_warnings():
@@ -207,7 +211,7 @@ def test_what_a_handler_raises_comes_out_and_the_next_call_is_stitched(road: Roa
                 assert innermost(late) == "call"
                 continue
         np.testing.assert_allclose(result, EXPECTED, rtol=1e-5, atol=1e-6)
-        assert road.stitches(jitted)
+        assert execution.stitches(jitted)
     assert came > len(lost)
     for error in lost:
         assert "Recursively calling <weakref" in str(error)

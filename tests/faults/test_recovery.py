@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fusionstitch.errors import StitchError
-from fusionstitch.roads.recovery import Recovery
+from fusionstitch.execution.recovery import Recovery
 
 X = jnp.arange(4.0)
 FAILURE = "INTERNAL: fusionstitch: cuLaunchKernelEx failed for kernel fs_x: CUDA_ERROR_UNKNOWN"

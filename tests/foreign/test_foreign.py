@@ -13,8 +13,8 @@ from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.text.source import RESERVED, comment, identifier
 from fusionstitch.compiler import progress
 from fusionstitch.errors import FusionStitchWarning, ImportModuleError, reason
+from fusionstitch.execution import path as execution_path
 from fusionstitch.hlo import foreign
-from fusionstitch.roads import road as roads
 from tests.foreign.tricks import NAMES, TRICKS
 
 AROUND = (("a", ""), ("??", "/"), ("", "\\"))
@@ -115,7 +115,7 @@ def test_errors_warnings_logs_and_the_progress_line_are_printable(
     for text in TRICKS:
         shown = [str(ImportModuleError(f"It says {text}.")), reason(ValueError(text))]
         with pytest.warns(FusionStitchWarning) as heard:
-            roads.warn(text, text)
+            execution_path.warn(text, text)
         shown += [str(one.message) for one in heard]
         record = logging.LogRecord("hlo", logging.INFO, "", 1, "%s", (text,), None)
         shown.append(env._Formatter().format(record))

@@ -1,4 +1,4 @@
-"""Real programs as JAX lowers them, and a road to run edited HLO bytes on the CPU."""
+"""Real programs as JAX lowers them, and a way to run edited HLO bytes on the CPU."""
 
 from __future__ import annotations
 

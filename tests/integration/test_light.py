@@ -17,16 +17,17 @@ print([m for m in ("networkx", "pulp", "highspy", "cupy") if m in sys.modules])
 MARKED = """
 import sys, jax, jax.numpy as jnp, fusionstitch as fs
 from fusionstitch.compiler import builders
-from fusionstitch.roads import cuda as road_cuda
+from fusionstitch.execution import cuda as execution_cuda
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.hlo.verdict import allow
 builders.gpu = lambda: allow("faked", kind="NVIDIA H200")
 cuda.register_launcher = lambda store: allow()
 xla_pass.register = lambda callback: allow()
 jitted = fs.jit(lambda x: x @ x, options=fs.Options(scorer="model"))
-road = jitted._fusionstitch.road
-module = road.jitted.lower(jnp.ones((8, 8))).compiler_ir("hlo").as_serialized_hlo_module_proto()
-xla_pass._stitch(module, road_cuda._inside_xla, "f", road.token)
+execution = jitted._fusionstitch.execution
+lowered = execution.jitted.lower(jnp.ones((8, 8)))
+module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+xla_pass._stitch(module, execution_cuda._inside_xla, "f", execution.token)
 found = [m for m in sys.modules if m.startswith("fusionstitch.codegen.gen")]
 print("fusionstitch.compiler.core" in sys.modules, found)
 """

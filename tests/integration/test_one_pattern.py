@@ -95,4 +95,3 @@ def test_a_schedule_is_lowered_once_and_verified_if_it_is_taken(
     [(schedules, files)] = SAID.findall(page)
     assert int(schedules) == len(found.lowered)
     assert abs(int(files) - len(found.files)) <= 10
-

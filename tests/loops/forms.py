@@ -13,7 +13,7 @@ from fusionstitch.codegen.generate import CodegenOptions
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.whiles.generate import FORMS, plan_loops
+from fusionstitch.codegen.while_loops.generate import FORMS, plan_loops
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError, PassError
 from fusionstitch.hlo.evaluate import evaluate

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fusionstitch.codegen.whiles.generate import FORMS
+from fusionstitch.codegen.while_loops.generate import FORMS
 
 #: Programs of one translation unit, and what a process gets at once.
 BATCH = 16

@@ -16,7 +16,7 @@ import fusionstitch as fs
 from benchmarks.loops.forced import taken
 from fusionstitch.codegen import generate
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.whiles.generate import Looped
+from fusionstitch.codegen.while_loops.generate import Looped
 from tests.loops import long_run
 from tests.loops.checked import check
 from tests.loops.growth import Grown

@@ -16,7 +16,7 @@ from jax import lax
 
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
-from fusionstitch.codegen.whiles.generate import FORMS
+from fusionstitch.codegen.while_loops.generate import FORMS
 
 STEPS, CHAINS, WIDTH = 20, 64, 1.5
 

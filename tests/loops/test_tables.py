@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fusionstitch.codegen.whiles import pieces
-from fusionstitch.codegen.whiles.pieces import Moves, Program
+from fusionstitch.codegen.while_loops import pieces
+from fusionstitch.codegen.while_loops.pieces import Moves, Program
 from fusionstitch.runtime import emulate
 from tests.loops.forms import cases, run, wholes
 from tests.loops.growth import Grown

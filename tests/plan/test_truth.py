@@ -15,6 +15,7 @@ from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.xla_truth import XlaTruth, to_plain, truth_of
+from fusionstitch.execution import recall
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
@@ -22,7 +23,6 @@ from fusionstitch.hlo.simplify import simplify
 from fusionstitch.options import Options
 from fusionstitch.plan.plan import Plan
 from fusionstitch.plan.scores import is_loop
-from fusionstitch.roads import recall
 from tests.costmodel.final_modules import as_seen
 
 H200 = device("h200")

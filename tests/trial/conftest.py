@@ -16,10 +16,10 @@ import fusionstitch as fs
 from fusionstitch.compiler import builders
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel import devices
+from fusionstitch.execution import behind, tried, variants
+from fusionstitch.execution.cuda_tried import CudaTried
 from fusionstitch.hlo.verdict import allow
 from fusionstitch.measure import spans
-from fusionstitch.roads import behind, tried, variants
-from fusionstitch.roads.cuda_tried import CudaTried
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.cache import Store
 from fusionstitch.trial import outcome, sides
@@ -114,9 +114,9 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
 
 def kinds(jitted: Any) -> set[str]:
     """Who serves the programs of a function."""
-    road = jitted._fusionstitch.road
-    assert isinstance(road, CudaTried)
-    return road.served.kinds
+    execution = jitted._fusionstitch.execution
+    assert isinstance(execution, CudaTried)
+    return execution.served.kinds
 
 
 def options(**changes: Any) -> fs.Options:

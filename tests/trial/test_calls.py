@@ -14,8 +14,8 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning, StitchError
-from fusionstitch.roads.cuda import Cuda
-from fusionstitch.roads.cuda_tried import CudaTried
+from fusionstitch.execution.cuda import Cuda
+from fusionstitch.execution.cuda_tried import CudaTried
 from fusionstitch.trial import asked, fewer, outcome, trial, turns
 from tests.trial.conftest import Stage, kinds, options
 
@@ -152,10 +152,10 @@ def test_other_options_and_keywords_are_decided_on_alone(stage: Stage) -> None:
     made += [fs.jit(fun, options=options(fallback="error"))]
     made += [fs.jit(fun, options=options(), inline=True)]
     made += [fs.jit(fun, options=options(), compiler_options={"xla_cpu_enable_fast_math": True})]
-    roads = [one._fusionstitch.road for one in made]
-    assert len({id(road.served) for road in roads}) == 5
+    paths = [one._fusionstitch.execution for one in made]
+    assert len({id(execution.served) for execution in paths}) == 5
     again = fs.jit(fun, options=options(), compiler_options={"xla_cpu_enable_fast_math": True})
-    assert again._fusionstitch.road.served is roads[-1].served
+    assert again._fusionstitch.execution.served is paths[-1].served
 
 
 def test_what_fails_leaves_other_wrappers_as_they_are(stage: Stage) -> None:
@@ -165,8 +165,8 @@ def test_what_fails_leaves_other_wrappers_as_they_are(stage: Stage) -> None:
     jitted, other = (fs.jit(fun, options=options()) for _ in range(2))
     jitted(X)
     with pytest.warns(FusionStitchWarning, match="broken"):
-        jitted._fusionstitch.road.recovery.leave("broken", ValueError())
-    jitted._fusionstitch.road._left()
+        jitted._fusionstitch.execution.recovery.leave("broken", ValueError())
+    jitted._fusionstitch.execution._left()
     assert (jitted(X) == other(X)).all()
     assert (kinds(jitted), kinds(other)) == ({"xla"}, {"c0"})
 
@@ -256,7 +256,7 @@ def test_a_call_inside_of_another_program_takes_no_turn(stage: Stage) -> None:
 
     jitted = fs.jit(told, options=options(trial="calls"))
     jitted(X)
-    [taking] = jitted._fusionstitch.road.served._turns.values()
+    [taking] = jitted._fusionstitch.execution.served._turns.values()
     taken = str(taking._taken)
     jax.jit(lambda x: jitted(x) + 1).lower(X)
     jax.make_jaxpr(jitted)(X)
@@ -333,9 +333,9 @@ def test_options_leave_the_trial_out(stage: Stage, changes: dict[str, str]) -> N
     asked = options().replace(**changes)
     jitted = fs.jit(mixed, options=asked)
     jitted(X)
-    road = jitted._fusionstitch.road
-    assert isinstance(road, Cuda)
-    assert not isinstance(road, CudaTried)
+    execution = jitted._fusionstitch.execution
+    assert isinstance(execution, Cuda)
+    assert not isinstance(execution, CudaTried)
 
 
 def test_half_of_a_loser_s_patterns_are_tried_alone(

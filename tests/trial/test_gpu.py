@@ -15,8 +15,8 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.compiler import builders, core
+from fusionstitch.execution import tried
 from fusionstitch.plan import findings
-from fusionstitch.roads import tried
 from fusionstitch.runtime.cache import Store
 from fusionstitch.trial import outcome
 from tests.trial.conftest import kinds, options

@@ -13,7 +13,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel import devices
-from fusionstitch.roads import cuda, tried
+from fusionstitch.execution import cuda, tried
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.trial import outcome

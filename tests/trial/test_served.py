@@ -13,8 +13,8 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.arguments import Statics
-from fusionstitch.roads.served import Served
-from fusionstitch.roads.variants import frozen, shared
+from fusionstitch.execution.served import Served
+from fusionstitch.execution.variants import frozen, shared
 from fusionstitch.trial import outcome, triable
 from tests.trial.conftest import Stage, kinds, options
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from fusionstitch.codegen.ir.accesses import Access, covers
-from fusionstitch.codegen.ir.agreement import Alike, needed
 from fusionstitch.codegen.ir.hazards import Before, Hazards, Missing, Spot, may_meet
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Barrier, Blank, Body, Note, Statement
+from fusionstitch.codegen.ir.uniformity import Alike, needed
 from fusionstitch.codegen.ir.walk import with_bodies
 from fusionstitch.hlo.errors import PassError
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fusionstitch.codegen.index_maps.index import Index, Quotient, Remainder, Term
+from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Address,
@@ -56,8 +58,6 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import Raw, Scalar, VectorOf
 from fusionstitch.codegen.ir.walk import declared, every, inside, mapped, names, parts, with_bodies
-from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
-from fusionstitch.codegen.places.vectors import ACCESS_BYTES
 from fusionstitch.codegen.text.source import identifier
 
 #: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `LOAD` alone

@@ -14,7 +14,7 @@ from fusionstitch.codegen.ir.verifier import (
     clusters,
     definitions,
     hazards,
-    meetings,
+    uniform_barriers,
     vectors,
 )
 from fusionstitch.codegen.ir.verifier.fault import Fault
@@ -25,7 +25,7 @@ RULES = (
     vectors.check,
     bounds.check,
     calls.check,
-    meetings.check,
+    uniform_barriers.check,
     clusters.check,
     hazards.check,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fusionstitch.codegen.index_maps.index import Index, Quotient, Remainder, Term
 from fusionstitch.codegen.ir.expressions import (
     Apply,
     Choice,
@@ -43,7 +44,6 @@ from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.verifier.vectors import width_of
 from fusionstitch.codegen.ir.visitor import Visitor
 from fusionstitch.codegen.ir.walk import names, parts
-from fusionstitch.codegen.places.index import Index, Quotient, Remainder, Term
 
 Range = tuple[int, int]
 

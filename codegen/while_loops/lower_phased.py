@@ -1,0 +1,364 @@
+"""A program of pieces as statements: all threads go through each iteration together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from fusionstitch.codegen.assembly import Written
+from fusionstitch.codegen.index_maps.index import Index, delinearize, linearize, variable
+from fusionstitch.codegen.index_maps.maps import Indices, position
+from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
+from fusionstitch.codegen.ir.builder import Writer
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    THREAD,
+    Expr,
+    Integer,
+    Load,
+    Name,
+    Not,
+    Number,
+    all_of,
+    infix,
+    number,
+)
+from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.memory import Memory
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.statements import Barrier, For, If, Leave, Shared, Store, Swap, While
+from fusionstitch.codegen.ir.types import BOOL, INT, LONG, Raw, Record, Scalar, stored
+from fusionstitch.codegen.lower.access import as_computed
+from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
+from fusionstitch.codegen.lower.context import Context, Locations, Part
+from fusionstitch.codegen.lower.emit import KernelEmitter
+from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
+from fusionstitch.codegen.lower.values import Values
+from fusionstitch.codegen.memory.inplace import pairs, read_by_owners
+from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
+from fusionstitch.codegen.settings import Settings
+from fusionstitch.codegen.text.expressions import literal
+from fusionstitch.codegen.while_loops.hoisted_loads import hold
+from fusionstitch.codegen.while_loops.overlap import load_ahead, store_behind
+from fusionstitch.codegen.while_loops.overwrites import Pairs, overwriting, phase_by_phase
+from fusionstitch.codegen.while_loops.phased import Phased, shared_bytes
+from fusionstitch.codegen.while_loops.pieces import (
+    Move,
+    Moves,
+    Piece,
+    Repeat,
+    Slot,
+    Straight,
+    Target,
+    repeats,
+)
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph, Op, Shape
+
+
+def write_phased(form: Phased, settings: Settings, ahead: bool = False) -> Written:
+    """The statements of the loops; in blocks that work alone, inputs of an iteration are on their
+    way from where it begins if they are to be loaded `ahead`. Raises CodegenError where a value has
+    no place."""
+    device = settings.device
+    lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block, ahead)
+    resident, meet = form.threads.resident, form.scope is Scope.GRID
+    lowered = replace(lowering.lowered(), per_sm=resident if meet or resident > 1 else 0)
+    return Written(
+        *(lowered, lowering.graphs, lowering.scratch, meet, lowering.in_place), names=lowering.names
+    )
+
+
+class PhasedLowering:
+    """Writes the pieces of a program, for blocks with `room` bytes of shared memory. `scratch` are
+    the shapes of the kernel's own buffers, `graphs` the pieces in their order."""
+
+    def __init__(self, phased: Phased, numerics: str, room: int, ahead: bool):
+        self.phased, self.numerics, self.room, self.ahead = phased, numerics, room, ahead
+        self.shared = shared_bytes(phased)
+        self.flat = phased.program.flat
+        self.writer = Writer()
+        self.writer.name(self.flat.graph.name)
+        self.int = LONG if is_wide(self.flat.graph) else INT
+        self.barrier = None if phased.alone else Barrier(phased.scope)
+        #: the buffers in shared memory that each block of a cluster has
+        self.copies: dict[str, int] = {}
+        self.names: dict[Slot, str] = {}
+        self.buffers: list[Buffer] = []
+        self.scratch: list[Shape] = []
+        self.in_place: Pairs = ()
+        self.tables: list[Buffer] = []
+        self.graphs: list[Graph] = []
+
+    def lowered(self) -> Lowered:
+        phased, flat, dealt = self.phased, self.flat, self.phased.program.dealt
+        self.writer.declare(BLOCK.name)
+        for repeat in repeats(phased.pieces):
+            assert not repeat.step or self.writer.name(repeat.step) == repeat.step
+        inputs = [self.writer.name(p.name or "input") for p in flat.graph.parameters[: flat.inputs]]
+        roots = flat.graph.root.operands[: flat.outputs]
+        shapes = dealt.shapes if dealt else [op.shape for op in roots]
+        self.outputs = [self.writer.name(f"{op.name or op.opcode}_out") for op in roots]
+        self.in_place = phase_by_phase(phased)
+        over = overwriting(phased, self.in_place, self.outputs)
+        for i, (p, name) in enumerate(zip(flat.graph.parameters, inputs, strict=False)):
+            self.names[phased.program.slots[p.id]] = name
+            buffer = buffer_of(p, name, Memory.INPUT, i in over)
+            self.buffers.append(replace(buffer, by=over.get(i)))
+        for op, name, shape in zip(roots, self.outputs, shapes, strict=True):
+            self.buffers.append(replace(buffer_of(op, name, Memory.OUTPUT), size=shape.size))
+        if phased.scope is Scope.CLUSTER:
+            begun = Barrier(Scope.CLUSTER, why="all run before one writes to another")
+            self.writer.add(begun)
+        self.pieces(phased.pieces)
+        return Lowered(
+            name=flat.graph.name,
+            buffers=(*self.buffers, *self.tables),
+            functions=(),
+            body=self.writer.body,
+            block=phased.block,
+            cluster=phased.cluster,
+            grid=phased.grid,
+            shared=self.shared,
+        )
+
+    def name(self, slot: Slot) -> str:
+        """The buffer that a slot is."""
+        slot = self.phased.same.get(slot, slot)
+        if slot not in self.names:
+            output = self.output(slot)
+            if output is not None:
+                self.names[slot] = self.outputs[output]
+            else:
+                self.names[slot] = self.own(slot.label, slot.shape.dtype, in_memory(slot.shape))
+        return self.names[slot]
+
+    def part(self, target: Target) -> str | Part:
+        """The buffer that a value is written to, or the part of one."""
+        slot, starts, dims = target.slot, target.starts, target.slot.shape.dims
+        output, dealt = self.output(slot), self.phased.program.dealt
+        if dealt and output is not None:
+            first = starts or (Index(),) * len(dims)
+            starts = tuple(a + b for a, b in zip(first, dealt.starts[output], strict=True))
+            dims = dealt.shapes[output].dims
+        return self.name(slot) if starts is None else Part(self.name(slot), dims, starts)
+
+    def output(self, slot: Slot) -> int | None:
+        """The number of the output that a slot is."""
+        return self.phased.outputs.get(slot, slot.output)
+
+    def read(self, slot: Slot) -> str:
+        """The buffer that an array is read from."""
+        if self.phased.program.dealt and self.output(slot) is not None:
+            raise CodegenError(f"{slot.label} is read of what blocks have parts of.")
+        return self.name(slot)
+
+    def own(self, label: str, dtype: str, shape: Shape) -> str:
+        """A buffer of the kernel's own, of elements of `dtype`: in shared memory if only a block
+        reads it and has room, or a cluster, each of whose blocks then has one; else in global
+        memory, where no others need one. `shape` says how large it is."""
+        name = self.writer.name(f"{label}_scratch")
+        kind = stored(dtype)
+        size = shape.bytes // kind.bytes
+        shared = self.phased.scope is not Scope.GRID
+        if shared and self.shared + shape.bytes <= self.room:
+            place = Shared(kind, name, self.shared, size, changes=True)
+            self.writer.add(place, depth=0)
+            self.shared += -(-shape.bytes // ACCESS_BYTES) * ACCESS_BYTES
+            if self.phased.cluster > 1:
+                self.copies[name] = self.phased.cluster
+            return name
+        if shared and self.phased.grid > self.phased.together:
+            raise CodegenError(f"{label}, {shape}, does not fit into the memory of its block.")
+        self.buffers.append(Buffer(name, kind, size, Memory.SCRATCH))
+        self.scratch.append(shape)
+        return name
+
+    def pieces(self, pieces: Sequence[Piece]) -> None:
+        last = pieces[-1] if pieces is self.phased.pieces else None
+        for piece in pieces:
+            if isinstance(piece, Repeat):
+                self.repeat(piece)
+                if pieces is self.phased.pieces:
+                    self.hold()
+            elif isinstance(piece, Moves):
+                self.moves(piece)
+            else:
+                self.straight(piece)
+            if self.barrier and piece is not last:
+                self.writer.add(self.barrier)
+
+    def repeat(self, one: Repeat) -> None:
+        writer = self.writer
+        if self.phased.alone and one.blind:
+            writer.add(Barrier(Scope.BLOCK, why="what is not read is written again"))
+        chosen = None if one.chosen is None else self.asked(one.chosen)
+        frame: For | While = While()
+        if one.count:
+            kind = LONG if one.count.trips >= 1 << 31 else self.int
+            frame = For(kind, one.step, number(0), number(one.count.trips))
+        with writer.nested(frame, pinned=True):
+            if one.count:
+                writer.declare(one.step)
+            if chosen is not None:
+                writer.add(Leave(Not(chosen)))
+            if not one.count:
+                with writer.forgetting():
+                    writer.add(Leave(Not(self.scalar(one.condition))))
+            self.pieces(one.body)
+            for now, next_ in one.pairs:
+                if next_ not in self.phased.same:
+                    writer.add(Swap(self.name(now), self.name(next_)))
+
+    def moves(self, one: Moves) -> None:
+        """Replaces parts of arrays, element by element."""
+        done: set[Slot] = set()
+        for move in one.moves:
+            if move.target in done:  # parts of one array may overlap
+                self.writer.add(self.barrier or Barrier(Scope.BLOCK, why="one is over the other"))
+            done.add(move.target)
+            with self.writer.forgetting():
+                self.move(move)
+
+    def move(self, one: Move) -> None:
+        writer, scalars = self.writer, _Scalars(self)
+        part, whole = one.source.shape, one.target.shape
+        rooms = [n - size + 1 for n, size in zip(whole.dims, part.dims, strict=True)]
+        starts = scalars.values.named(
+            tuple(position(s, (), room) for s, room in zip(one.starts, rooms, strict=True))
+        )
+        condition = all_of([scalars.values.value(op, ()) for op in one.conditions])
+        threads = self.phased.block * self.phased.together
+        at = writer.name("at")
+        first = Integer(
+            self.number() * self.phased.block + variable(THREAD.name, self.phased.block)
+        )
+        frame = For(self.int, at, first, number(part.size), step=threads)
+        guard = writer.nested(If(condition), pinned=True) if condition else nullcontext()
+        with guard, writer.nested(frame, pinned=True):
+            place = variable(writer.declare(at), part.size)
+            index = delinearize(place, part.dims)
+            to = linearize([i + s for i, s in zip(index, starts, strict=True)], whole.dims)
+            value = Load(Name(self.read(one.source)), Integer(place))
+            target = self.read(one.target)
+            writer.add(Store(target, Integer(to), value, self.copies.get(target, 1)))
+
+    def number(self) -> Index:
+        """The number of a block among those that work on an iteration together."""
+        if self.phased.alone:
+            return Index()
+        return variable(BLOCK.name, self.phased.grid) % self.phased.together
+
+    def hold(self) -> None:
+        """Has the loop that was just written read from registers what it can; where threads meet in
+        it, inputs are on their way meanwhile, and outputs wait until the blocks of a cluster
+        have."""
+        items = self.writer.block.items
+        loop = items.pop()
+        assert isinstance(loop, (For, While))
+        buffers = (*self.buffers, *self.tables)
+        types: dict[str, Scalar | Record | Raw] = {
+            b.name: b.type for b in buffers if not b.overwritten
+        }
+        types |= {one.name: one.type for one in items if isinstance(one, Shared)}
+        threads = (self.phased.block, self.phased.grid)
+        before, loop = hold(loop, types, self.phased.threads.registers, threads, self.writer.name)
+        items += before
+        alone, cluster = self.phased.alone, self.phased.scope is Scope.CLUSTER
+        if isinstance(loop, For) and (cluster or (alone and self.ahead)):
+            inputs = [b.name for b in self.buffers if b.memory is Memory.INPUT]
+            constant = {name: types[name] for name in inputs if name in types}
+            before, loop = load_ahead(loop, constant, threads, self.writer.name, behind=alone)
+            items += before
+        if isinstance(loop, For) and cluster:
+            outputs = {b.name: b.type for b in self.buffers if b.memory is Memory.OUTPUT}
+            behind, loop = store_behind(loop, outputs, threads, self.writer.name)
+            items += behind
+        items.append(loop)
+
+    def asked(self, condition: Op | Slot) -> Name:
+        """What every thread asks once, by name."""
+        name = self.writer.name("chosen")
+        with self.writer.forgetting():
+            if isinstance(condition, Op):
+                value = self.scalar(condition)
+            else:
+                value = Load(Name(self.read(condition)), number(0))
+            self.writer.let(BOOL, name, value)
+        return Name(name)
+
+    def scalar(self, condition: Op) -> Expr:
+        """A condition, as every thread computes it."""
+        return _Scalars(self).values.value(condition, ())
+
+    def table(self, op: Op) -> str:
+        name = self.writer.name(f"{op.name}_table")
+        self.tables.append(buffer_of(op, name, Memory.CONSTANT))
+        return name
+
+    def straight(self, one: Straight) -> None:
+        scheduled, alone = self.phased.schedules[one], self.phased.alone
+        graph = scheduled.graph
+        if alone and any(t.over for targets in one.targets for t in targets):
+            self.writer.add(Barrier(Scope.BLOCK, why="parts are written over"))
+        self.graphs.append(graph)
+        plan = replace(scheduled.plan, grid=self.phased.together)
+        inputs = {
+            p.id: self.read(slot)
+            for p, slot in zip(graph.parameters, one.sources, strict=True)
+            if slot is not None
+        }
+        outputs: dict[int, list[str]] = {}
+        parts: dict[int, list[Part]] = {}
+        for op, targets in zip(graph.root.operands, one.targets, strict=True):
+            for target in targets:
+                part = self.part(target)
+                if isinstance(part, Part):
+                    parts.setdefault(op.id, []).append(part)
+                else:
+                    outputs.setdefault(op.id, []).append(part)
+        scratch: dict[int, str] = {}
+        for own in scratch_buffers(graph, plan):
+            op = own.ops[0]
+            name = self.own(op.name or op.opcode, op.dtype, own.shape)
+            scratch |= dict.fromkeys((op.id for op in own.ops), name)
+        tables = {op.id: self.table(op) for op in graph if is_table(op)}
+        layout = scheduled.layout
+        memory = Locations(
+            *(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts, self.copies),
+            owned=read_by_owners(graph, pairs(graph, plan)),
+        )
+        worker = self.worker()
+        context = Context(
+            plan, memory, self.numerics, self.int, self.writer, worker=worker, repeated=True
+        )
+        with self.writer.forgetting():
+            KernelEmitter(context).phases(self.barrier)
+
+    def worker(self) -> Expr:
+        """The number of a block among those that work on an iteration together."""
+        if self.phased.scope is Scope.CLUSTER:
+            return infix("%", BLOCK, self.phased.cluster)
+        return number(0) if self.phased.alone else BLOCK
+
+
+class _Scalars(Elementwise):
+    """What conditions read: elements of slots, and numbers of iterations."""
+
+    def __init__(self, lowering: PhasedLowering):
+        self.lowering = lowering
+        known = Known(lowering.writer, lambda op: op.name or op.opcode, lowering.int)
+        self.values = Values(known, self, lowering.numerics, {})
+
+    def stored(self, op: Op, index: Indices) -> Placed | None:
+        if (counted := self.values.known.counted(op)) is not None:
+            return counted
+        program = self.lowering.phased.program
+        if (end := program.constants.get(op.id)) is not None:
+            return Number(literal(end.attrs["value"], op.dtype)), 0
+        slot = program.slots.get(op.id)
+        if slot is None:
+            return None
+        load = Load(Name(self.lowering.read(slot)), Integer(linearize(index, op.dims)))
+        return as_computed(op, load), self.lowering.writer.ordered_depth

@@ -1,0 +1,206 @@
+"""What a thread does with memory while threads meet: loads that are on their way by then, and
+stores that the barrier of a cluster does not wait for.
+
+What each iteration reads at a place of its own, such as the inputs of a step, is loaded where the
+iteration begins if it stands behind a barrier, else by the iteration before; in blocks that work
+alone, where barriers are placed later, all by the iteration before. What it stores for
+nobody in the loop waits in registers until the barrier at its end was met, whose release would wait
+for the memory.
+
+    for (turn ...)                                   for (turn ...)
+      ...                                              x_ahead = x[turn * 128 + lane];
+      fs_cluster_barrier();                            ...
+      y = f(x[turn * 128 + lane]);                     fs_cluster_barrier();
+      out[turn * 128 + lane] = y;                      out_behind = f(x_ahead);
+      fs_cluster_barrier();                            fs_cluster_barrier();
+                                                       out[turn * 128 + lane] = out_behind;
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fusionstitch.codegen.index_maps.index import Index, Var, substituted, variable
+from fusionstitch.codegen.ir.expressions import Integer, Name, infix, least
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Barrier,
+    Blank,
+    For,
+    Group,
+    If,
+    Let,
+    Note,
+    Statement,
+    Store,
+)
+from fusionstitch.codegen.ir.types import Raw, Record, Scalar
+from fusionstitch.codegen.ir.walk import every, mapped, names
+from fusionstitch.codegen.while_loops.site_walk import Walk
+from fusionstitch.codegen.while_loops.sites import (
+    Site,
+    around,
+    buffer_of,
+    chosen_sites,
+    loaded,
+    unknown,
+)
+
+#: Elements that a thread has in registers for that, which others may need meanwhile.
+MOST_AHEAD = 16
+
+
+def load_ahead(
+    loop: For,
+    types: Mapping[str, Scalar | Record | Raw],
+    threads: tuple[int, int],
+    named: Callable[[str], str],
+    behind: bool = False,
+) -> tuple[list[Statement], For]:
+    """What comes before a loop, and the loop, whose iterations load buffers at places that only the
+    number of the iteration changes: what they read behind a barrier where they begin, and what the
+    next one reads before its first barrier behind their own first one. Where barriers are placed
+    later, all is taken to be read `behind` one, and is loaded by the iteration before."""
+    walk = Walk(loop, types, threads, named, loop.variable, behind=behind)
+    walk.once()
+    walk.name_sites(MOST_AHEAD, "ahead")
+    if behind:
+        first, ahead = _loaded_before(walk, loop)
+    else:
+        first, ahead = [], walk.loads("on its way while threads meet")
+    before, made = walk.asked([*first, *ahead]), walk.once()
+    assert isinstance(made, For)
+    loads, made = _load_next(made, types, threads, named)
+    return [*before, *first, *loads], replace(made, body=(*ahead, *made.body))
+
+
+def _loaded_before(walk: Walk, loop: For) -> tuple[list[Statement], list[Statement]]:
+    """What comes before a loop, and where its iterations begin, so that these load the named sites
+    for the next one: those of which a thread has one element. The others they load for
+    themselves."""
+    first, own, later = list[Statement](), list[Statement](), list[Statement]()
+    turn, next_turn = loop.variable, walk.named(f"{loop.variable}_next")
+    for site in (site for site in walk.sites if site is not None and site.name):
+        if site.elements > 1 or not _in_any_turn(site, turn):
+            own += unknown(own, loaded(site, "on its way while threads meet"))
+            continue
+        following = replace(site, name=walk.named(f"{site.name}_next"))
+        note, array, *loads = loaded(following, "on its way since the step before")
+        loads = unknown(first, loads)
+        first += [note, array, *(_in_turn(one, turn, _first) for one in loads)]
+        later += [_in_turn(one, turn, lambda v: variable(next_turn, v.extent)) for one in loads]
+        own.append(Let(site.type, site.name, Name(following.name)))
+    if later:  # the last one loads its own again: a branch here would keep loads from what follows
+        last = least(loop.type, infix("+", Name(turn), 1), infix("-", loop.stop, 1))
+        own += [Let(loop.type, next_turn, last), *later]
+    return first, own
+
+
+def _load_next(
+    loop: For,
+    types: Mapping[str, Scalar | Record | Raw],
+    threads: tuple[int, int],
+    named: Callable[[str], str],
+) -> tuple[list[Statement], For]:
+    """What comes before a loop, and the loop, whose iterations load what the next one reads before
+    its first barrier behind their own first one."""
+    walk = Walk(loop, types, threads, named, loop.variable, early=True)
+    walk.once()
+    walk.sites = [s if s and _in_any_turn(s, loop.variable) else None for s in walk.sites]
+    if _behind_barrier(loop.body, Blank()) is None:
+        return [], loop
+    walk.name_sites(MOST_AHEAD, "next")
+    found = walk.loads("on its way since the step before")
+    arrays = [one for one in found if isinstance(one, (Note, Array))]
+    loads = [one for one in found if not isinstance(one, (Note, Array))]
+    if not loads:
+        return [], loop
+    first = [_in_turn(one, loop.variable, _first) for one in loads]
+    more = infix("<", infix("+", Name(loop.variable), 1), loop.stop)
+    later = If(more, body=tuple(_in_turn(one, loop.variable, _later) for one in loads))
+    body = _behind_barrier(walk.once().body, later)
+    assert body is not None
+    return [*walk.asked(found), *arrays, *first], replace(loop, body=body)
+
+
+def _in_any_turn(site: Site, turn: str) -> bool:
+    """Whether all iterations come to a load, or none: where the first one does not, its place there
+    may lie outside."""
+    asked = (*site.conditions, *(bound.value for bound in site.bounds))
+    return all(turn not in names(one) for one in asked)
+
+
+def _first(turn: Var) -> Index:
+    return Index()
+
+
+def _later(turn: Var) -> Index:
+    return variable(turn.name, turn.extent) + 1
+
+
+def _in_turn(statement: Statement, turn: str, other: Callable[[Var], Index]) -> Statement:
+    """A statement in another iteration."""
+
+    def one(part: Any) -> Any:
+        if not isinstance(part, Integer):
+            return part
+        own = [v for v in part.index.variables if v.name == turn]
+        return Integer(substituted(part.index, {v: other(v) for v in own}))
+
+    return mapped(statement, one)
+
+
+def _behind_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statement, ...] | None:
+    """Statements with a new one behind the first barrier, unless that is in a loop or a branch."""
+    for number, one in enumerate(body):
+        if isinstance(one, Barrier):
+            return (*body[: number + 1], new, *body[number + 1 :])
+        if isinstance(one, Group) and any(isinstance(inner, Barrier) for inner in every(one.body)):
+            inside = _behind_barrier(one.body, new)
+            group = None if inside is None else replace(one, body=inside)
+            return None if group is None else (*body[:number], group, *body[number + 1 :])
+        if any(isinstance(inner, Barrier) for inner in every([one])):
+            return None
+    return None
+
+
+def store_behind(
+    loop: For,
+    types: Mapping[str, Scalar | Record | Raw],
+    threads: tuple[int, int],
+    named: Callable[[str], str],
+) -> tuple[list[Statement], For]:
+    """What comes before a loop, and the loop, whose iterations store single elements of buffers
+    behind their last barrier, where nothing else in it names these."""
+    end = max((n + 1 for n, one in enumerate(loop.body) if isinstance(one, Barrier)), default=0)
+    times = Counter(name for one in loop.body for name in names(one))
+    alone = {name: kind for name, kind in types.items() if times[name] == 1}
+    until = replace(loop, body=loop.body[:end])
+    walk = Walk(until, alone, threads, named, loop.variable, stores=True)
+    walk.once()
+    arrays: list[Statement] = []
+    stores: list[Statement] = []
+    for site in chosen_sites(walk.sites, MOST_AHEAD):
+        buffer = buffer_of(site.load)
+        site.name = named(f"{buffer}_behind")
+        arrays.append(Array(site.type, site.name, site.elements if site.elements > 1 else None))
+        stores += unknown(stores, around(site, Store(buffer, Integer(site.at), site.element)))
+    if not stores:
+        return [], loop
+    body = (*arrays, *walk.once().body, *_joined(stores), *loop.body[end:])
+    return walk.asked(stores), replace(loop, body=body)
+
+
+def _joined(statements: Sequence[Statement]) -> list[Statement]:
+    """Statements, those under one condition together."""
+    found: list[Statement] = []
+    for one in statements:
+        last = found[-1] if found else None
+        if isinstance(one, If) and isinstance(last, If) and one.condition == last.condition:
+            found[-1] = replace(last, body=(*last.body, *one.body))
+        else:
+            found.append(one)
+    return found

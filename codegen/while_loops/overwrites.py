@@ -1,0 +1,141 @@
+"""Which outputs of a loop's kernel may lie where the loop starts from: donated carries, in place.
+
+    y = fori_loop(0, n, step, x)    with x donated: y is written where x was
+
+An output may have the memory of an input that its loop begins with if all that is read of the
+input is read before anything is written there: by the thread whose own row it is, or before a
+barrier of all that share it (which the passes place, and the verifier looks for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusionstitch.codegen.ir.kernel import Overwriting
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.memory.inplace import in_place, one_to_one
+from fusionstitch.codegen.while_loops.flat import Carried, Flat
+from fusionstitch.codegen.while_loops.phased import Phased
+from fusionstitch.codegen.while_loops.pieces import Moves, Piece, Slot, Straight
+from fusionstitch.codegen.while_loops.rows import Rows
+from fusionstitch.hlo.graph import Op
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def row_by_row(flat: Flat, rows: Rows) -> Pairs:
+    """The (output, input) pairs that may share memory where each thread has rows of its own: it
+    reads what its row starts from before its loop, and nobody else does."""
+    found = []
+    for output, first, carried in _begun(flat):
+        inside = flat.parameter(carried.inside)
+        dealt = {rows.axes[inside.id, d] for d in range(inside.shape.rank)}
+        if _is_input(flat, first) and all(axis in dealt for axis, _ in rows.chosen):
+            found.append((output, first.attrs["index"]))
+    return one_to_one(found)
+
+
+def phase_by_phase(form: Phased) -> Pairs:
+    """The same where threads work together, piece by piece: the last piece that reads the input
+    comes before the first that writes the output, or both are one, which may be in place."""
+    flat, dealt = form.flat, form.program.dealt
+    found = []
+    for output, first, _ in _begun(flat):
+        if dealt and first.opcode == "dynamic-slice" and _is_part(form, output, first):
+            first = first.operands[0]
+        elif dealt:
+            continue
+        if first.opcode != "parameter" or first.attrs["index"] >= flat.inputs:
+            continue
+        shape = dealt.shapes[output] if dealt else flat.graph.root.operands[output].shape
+        if shape == first.shape and _is_read_first(form, first, output):
+            found.append((output, first.attrs["index"]))
+    return one_to_one(found)
+
+
+def overwriting(form: Phased, pairs: Pairs, outputs: list[str]) -> dict[int, Overwriting]:
+    """By the number of an input, which output may be written over it, and whose threads meet."""
+    scope = form.scope if form.grid > 1 else Scope.BLOCK
+    return {i: Overwriting(outputs[o], scope) for o, i in pairs}
+
+
+def _begun(flat: Flat) -> Iterator[tuple[int, Op, Carried]]:
+    """The outputs that are what a loop carried, each with what it began with."""
+    carried = {flat.parameter(c.after): c for loop in flat.loops for c in loop.carried}
+    for number, root in enumerate(flat.graph.root.operands[: flat.outputs]):
+        if root in carried:
+            yield number, flat.root(carried[root].first), carried[root]
+
+
+def _is_input(flat: Flat, op: Op) -> bool:
+    """Whether an op is an input that nothing reads but the one loop that begins with it."""
+    if op.opcode != "parameter" or op.attrs["index"] >= flat.inputs:
+        return False
+    readers = flat.graph.users[op.id]
+    return readers == (flat.graph.root,) and flat.graph.root.operands.count(op) == 1
+
+
+def _is_part(form: Phased, output: int, part: Op) -> bool:
+    """Whether what a block reads of an input are the rows that it has of an output."""
+    dealt, flat = form.program.dealt, form.flat
+    assert dealt is not None
+    whole, *starts = part.operands
+    own = ["counts" in start.attrs for start in starts]
+    once = flat.graph.root.operands.count(part) == 1 and flat.graph.users[whole.id] == (part,)
+    return once and own == [bool(start.terms) for start in dealt.starts[output]]
+
+
+def _is_read_first(form: Phased, input_: Op, output: int) -> bool:
+    slot, pieces = form.program.slots[input_.id], form.pieces
+    reads = [n for n, piece in enumerate(pieces) if slot in _read(form, piece)]
+    writes = [n for n, piece in enumerate(pieces) if output in _written(form, piece)]
+    if not reads or not writes:
+        return False
+    if reads[-1] < writes[0]:
+        return True
+    piece = pieces[writes[0]]
+    return (
+        reads[-1] == writes[0]
+        and isinstance(piece, Straight)
+        and _is_in_place(form, piece, slot, output)
+    )
+
+
+def _is_in_place(form: Phased, piece: Straight, slot: Slot, output: int) -> bool:
+    scheduled = form.schedules[piece]
+    own = [
+        number
+        for number, targets in enumerate(piece.targets)
+        for target in targets
+        if _home(form, target.slot) == output
+    ]
+    pairs = in_place(scheduled.graph, scheduled.plan)
+    return len(own) == 1 and (own[0], piece.sources.index(slot)) in pairs
+
+
+def _read(form: Phased, piece: Piece) -> set[Slot | None]:
+    """The slots that a piece reads."""
+    if isinstance(piece, Straight):
+        return set(piece.sources)
+    if isinstance(piece, Moves):
+        asked = [op for one in piece.moves for op in (*one.starts, *one.conditions)]
+        return {*form.program.read_for(asked), *(one.source for one in piece.moves)}
+    found = {slot for one in piece.body for slot in _read(form, one)}
+    asked = [piece.condition, *([piece.chosen] if isinstance(piece.chosen, Op) else [])]
+    return found | form.program.read_for(asked) | set(sum(piece.pairs, ()))
+
+
+def _written(form: Phased, piece: Piece) -> set[int | None]:
+    """The outputs that a piece writes."""
+    if isinstance(piece, Straight):
+        return {_home(form, target.slot) for targets in piece.targets for target in targets}
+    if isinstance(piece, Moves):
+        return {_home(form, one.target) for one in piece.moves}
+    inside = {output for one in piece.body for output in _written(form, one)}
+    return inside | {_home(form, slot) for pair in piece.pairs for slot in pair}
+
+
+def _home(form: Phased, slot: Slot) -> int | None:
+    """The output that a slot is."""
+    slot = form.same.get(slot, slot)
+    return form.outputs.get(slot, slot.output)

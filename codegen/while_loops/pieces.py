@@ -1,0 +1,407 @@
+"""A flat region in pieces: straight ones, each a region of its own, and loops of pieces.
+
+What a piece hands on to others lies in slots. A carried value has two of them, `now` and `next`,
+which change places behind each iteration; an array of which iterations only replace parts has one.
+Sums and products that an iteration does not change are computed before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.index_maps.maps import position
+from fusionstitch.codegen.rewrite.region import rebuilt, with_root
+from fusionstitch.codegen.while_loops.conditions import is_simple
+from fusionstitch.codegen.while_loops.dealt import Dealt
+from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, made_of
+from fusionstitch.codegen.while_loops.partial_updates import (
+    Update,
+    is_whole,
+    read_by_others,
+    replacing,
+    updates,
+)
+from fusionstitch.codegen.while_loops.trips import Counter, counter
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: Ops that are not computed twice.
+_DEAR = (Kind.REDUCTION, Kind.DOT)
+
+
+@dataclass(eq=False)
+class Slot:
+    """Memory for an array. `output` is its number among the outputs of the region, if it must lie
+    there."""
+
+    shape: Shape
+    label: str
+    output: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Where a value goes: to a slot, or to the part of one that begins at `starts`. It goes `over`
+    what other threads may have written there."""
+
+    slot: Slot
+    starts: tuple[Index, ...] | None = None
+    over: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Straight:
+    """Ops without a loop. Parameter by parameter, the slot that it is read from (None: the number
+    of an iteration); root by root, where it goes."""
+
+    graph: Graph
+    sources: tuple[Slot | None, ...]
+    targets: tuple[tuple[Target, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """What lies in `source` is to replace a part of `target`, from `starts` on, where all
+    `conditions` hold: scalars that every thread computes of what lies in slots."""
+
+    source: Slot
+    target: Slot
+    starts: tuple[Op, ...]
+    conditions: tuple[Op, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Parts of arrays that are replaced when all threads have read what they read of them."""
+
+    moves: tuple[Move, ...]
+
+    @property
+    def body(self) -> tuple[Piece, ...]:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """A loop: its counter, whose variable is `step`, or else its condition; the pairs of slots that
+    change places behind each iteration; whether it is `chosen` (None: always), or the slot that
+    says so. Both conditions are made of values that lie in slots."""
+
+    count: Counter | None
+    step: str
+    condition: Op
+    body: tuple[Piece, ...]
+    pairs: tuple[tuple[Slot, Slot], ...]
+    chosen: Op | Slot | None = None
+
+    @property
+    def blind(self) -> bool:
+        """Whether an iteration may write over what no other one read."""
+        read = {slot for piece in straight_ones(self.body) for slot in piece.sources}
+        return any(now not in read for now, _ in self.pairs)
+
+
+Piece = Straight | Repeat | Moves
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The pieces in their order; the slots of values that lie in one, and the constants that
+    counters end as, by op id; the outputs, each by its number, that are what a slot holds in the
+    end."""
+
+    flat: Flat
+    pieces: tuple[Piece, ...]
+    slots: dict[int, Slot]
+    constants: dict[int, Op]
+    handed_on: dict[int, Slot]
+    #: the blocks that have rows of their own, if rows are dealt to blocks
+    dealt: Dealt | None = None
+
+    def read_for(self, scalars: Iterable[Op]) -> set[Slot]:
+        """The slots that threads read to know scalars."""
+        scalars = list(scalars)
+        ops = [o for op in (*scalars, *made_of(scalars)) for o in (op, *op.operands)]
+        return {self.slots[o.id] for o in ops if o.id in self.slots}
+
+
+def straight_ones(pieces: Iterable[Piece]) -> Iterator[Straight]:
+    """The pieces without a loop, in their order."""
+    for piece in pieces:
+        if isinstance(piece, Straight):
+            yield piece
+        else:
+            yield from straight_ones(piece.body)
+
+
+def repeats(pieces: Iterable[Piece]) -> Iterator[Repeat]:
+    """The loops, outer ones before those in them."""
+    for piece in pieces:
+        if isinstance(piece, Repeat):
+            yield piece
+            yield from repeats(piece.body)
+
+
+def program(flat: Flat, dealt: Dealt | None = None, *, table: float) -> Program:
+    """The pieces of a flat region, which may be that of one block. Arrays of `table` bytes and more
+    are not copied in each iteration, but for the parts that it replaces."""
+    return replace(_Cutter(flat, table).program(), dealt=dealt)
+
+
+def copied_to_outputs(name: str, handed_on: Mapping[int, Slot]) -> Straight:
+    """A piece that copies what lies in slots to outputs."""
+    slots = list(dict.fromkeys(handed_on.values()))
+    read = [
+        Op("parameter", slot.shape, attrs={"index": n}, name=slot.label)
+        for n, slot in enumerate(slots)
+    ]
+    made = [Op("copy", op.shape, (op,), name=op.name) for op in read]
+    targets = [
+        tuple(Target(Slot(slot.shape, slot.label, number)) for number in numbers)
+        for slot in slots
+        if (numbers := [n for n, one in handed_on.items() if one is slot])
+    ]
+    return Straight(with_root(name, [*read, *made], made), tuple(slots), tuple(targets))
+
+
+class _Cutter:
+    def __init__(self, flat: Flat, table: float):
+        self.flat, self.table = flat, table
+        #: the slots of values that lie in one, by op id, and the constants that counters end as
+        self.slots: dict[int, Slot] = {}
+        self.constants: dict[int, Op] = {}
+        self.steps = 0
+
+    def program(self) -> Program:
+        flat = self.flat
+        for number in range(flat.inputs):
+            op = flat.parameter(number)
+            self.slots[op.id] = Slot(op.shape, op.name or "input")
+        results = dict(enumerate(flat.graph.root.operands[: flat.outputs]))
+        ends = {flat.parameter(c.after).id for loop in flat.loops for c in self.states(loop)}
+        computed = [
+            (op, Target(Slot(op.shape, _label(op), output=number)))
+            for number, op in results.items()
+            if op.id not in ends
+        ]
+        pieces = self.sequence(flat.loops, computed)
+        handed_on = {number: self.slots[op.id] for number, op in results.items() if op.id in ends}
+        return Program(flat, tuple(pieces), self.slots, self.constants, handed_on)
+
+    def sequence(self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]) -> list[Piece]:
+        """The pieces that run loops one behind the other, and give results."""
+        ends = [self.needed_by(loop) for loop in loops] + [[op for op, _ in results]]
+        pieces: list[Piece] = []
+        for number, loop in enumerate(loops):
+            pieces += self.loop(loop, ends[number + 1 :])
+        pieces += self.straight(results, ())
+        return pieces
+
+    def needed_by(self, loop: Loop) -> list[Op]:
+        """What a loop starts from, and what says whether it does."""
+        return [*(self.flat.root(c.first) for c in _all_carried(loop)), *self.choices(loop)]
+
+    def choices(self, loop: Loop) -> list[Op]:
+        """What says whether a loop, and those in it, turn at all."""
+        return [self.flat.root(one.chosen) for one in loop.nest if one.chosen is not None]
+
+    def straight(
+        self, results: Sequence[tuple[Op, Target]], later: Iterable[Sequence[Op]]
+    ) -> Iterator[Straight]:
+        """The piece that gives results, and what `later` ones would compute again."""
+        members = {op.id for op in self.members(op for op, _ in results)}
+        again = {op.id: op for ops in later for op in self.members(ops) if op.id in members}
+        kept = [op for op in again.values() if kind_of(op.opcode) in _DEAR]
+        slots = {op.id: Slot(op.shape, _label(op)) for op in kept}
+        wanted = [*results, *((op, Target(slots[op.id])) for op in kept)]
+        if wanted:
+            yield self.region(wanted)
+        self.slots |= slots
+
+    def members(self, roots: Iterable[Op]) -> list[Op]:
+        """The ops that roots are made of, back to what lies in slots."""
+        return made_of(roots, self.slots)
+
+    def region(self, results: Sequence[tuple[Op, Target]]) -> Straight:
+        """A graph of its own that gives results."""
+        ops: list[Op] = []
+        copies: dict[int, Op] = {}
+        sources: list[Slot | None] = []
+        for op in self.members(op for op, _ in results):
+            for operand in op.operands:
+                self.copied(operand, ops, copies, sources)
+            copies[op.id] = rebuilt(op, [copies[o.id] for o in op.operands])
+            ops.append(copies[op.id])
+        roots: dict[int, Op] = {}
+        targets: dict[int, list[Target]] = {}
+        for op, target in results:
+            root = self.copied(op, ops, copies, sources)
+            if op.id not in roots:
+                if root.opcode in ("parameter", "constant"):
+                    root = Op("copy", op.shape, (root,), name=op.name)
+                    ops.append(root)
+                roots[op.id] = root
+            targets.setdefault(op.id, []).append(target)
+        graph = with_root(self.flat.graph.name, ops, list(roots.values()))
+        return Straight(graph, tuple(sources), tuple(tuple(targets[i]) for i in roots))
+
+    def copied(
+        self, op: Op, ops: list[Op], copies: dict[int, Op], sources: list[Slot | None]
+    ) -> Op:
+        """A copy of an op in a piece's graph: a parameter if it lies in a slot."""
+        if op.id in copies:
+            return copies[op.id]
+        if op.id in self.constants:
+            copy = rebuilt(self.constants[op.id], ())
+        else:
+            attrs = {"index": len(sources)}
+            if "counts" in op.attrs:
+                attrs["counts"] = op.attrs["counts"]
+            copy = Op("parameter", op.shape, attrs=attrs, name=_label(op), source=op.source)
+            sources.append(None if "counts" in op.attrs else self.slots[op.id])
+        copies[op.id] = copy
+        ops.append(copy)
+        return copy
+
+    def states(self, loop: Loop) -> list[Carried]:
+        """What a loop carries, without what counts its iterations."""
+        count = counter(self.flat, loop)
+        return [c for c in loop.carried if not (count and c is count.carried)]
+
+    def loop(self, loop: Loop, later: Sequence[Sequence[Op]]) -> Iterator[Piece]:
+        """A loop, behind what it starts from; `later` pieces come behind it."""
+        flat = self.flat
+        count = counter(flat, loop)
+        step = self.counted(count) if count else ""
+        begun: list[tuple[Op, Target]] = []
+        ended: list[tuple[Op, Target]] = []
+        pairs: list[tuple[Slot, Slot]] = []
+        slots: dict[int, Slot] = {}
+        moves: list[Move] = []
+        for c in self.states(loop):
+            inside, first = flat.parameter(c.inside), flat.root(c.first)
+            now = Slot(inside.shape, _label(inside))
+            slots |= {inside.id: now, flat.parameter(c.after).id: now}
+            part = self.part(c)
+            if part is not None:
+                update, starts = part
+                whole = count and is_whole(flat, c, (update,), count, step)
+                over = loop.chosen is not None or not whole
+                ended.append((update.value, Target(now, starts, over)))
+                if over:
+                    begun.append((first, Target(now)))
+                continue
+            begun.append((first, Target(now)))
+            if parts := self.replaced(c):
+                for one in parts:
+                    source = Slot(one.value.shape, _label(one.value))
+                    ended.append((one.value, Target(source)))
+                    moves.append(Move(source, now, one.starts, one.conditions))
+                continue
+            next_ = Slot(inside.shape, _label(inside))
+            ended.append((flat.root(c.next), Target(next_)))
+            pairs.append((now, next_))
+        chosen: Op | Slot | None = None if loop.chosen is None else flat.root(loop.chosen)
+        if isinstance(chosen, Op) and not is_simple(chosen, self.slots):
+            asked, chosen = chosen, Slot(chosen.shape, "chosen")
+            begun.append((asked, Target(chosen)))
+        for op in self.invariants(loop, [op for op, _ in ended]):
+            slots[op.id] = Slot(op.shape, _label(op))
+            begun.append((op, Target(slots[op.id])))
+        yield from self.straight(begun, later)
+        self.slots |= slots
+        scalars = {s.id: s for move in moves for s in (*move.starts, *move.conditions)}
+        places = {i: Slot(op.shape, _label(op)) for i, op in scalars.items() if not self.simple(op)}
+        ended += [(scalars[i], Target(slot)) for i, slot in places.items()]
+        body = tuple(self.sequence(loop.inner, ended))
+        if moves:
+            self.slots |= places
+            body = (*body, Moves(tuple(moves)))
+        if body:  # without one it only counts
+            yield Repeat(count, step, flat.root(loop.condition), body, tuple(pairs), chosen)
+
+    def simple(self, op: Op) -> bool:
+        """Whether every thread can compute a scalar behind what an iteration computes."""
+        return op.id in self.slots or is_simple(op, self.slots)
+
+    def replaced(self, c: Carried) -> tuple[Update, ...]:
+        """The parts of a large carried array that an iteration replaces behind all that it reads of
+        the array; none where it reads what comes of it, or replaces much."""
+        flat, inside = self.flat, self.flat.parameter(c.inside)
+        parts = updates(flat, c)
+        if parts is None or inside.shape.bytes < self.table:
+            return ()
+        parts = tuple(replace(p, conditions=tuple(map(_spread, p.conditions))) for p in parts)
+        chain = replacing(flat, c)
+        roots = flat.graph.root.operands
+        readers = {user for op in chain for user in flat.graph.users[op.id]}
+        alone = not readers - {*chain, flat.graph.root} and sum(op in chain for op in roots) == 1
+        scalar = all(not s.shape.rank for p in parts for s in (*p.starts, *p.conditions))
+        much = 2 * sum(p.value.shape.bytes for p in parts) > inside.shape.bytes
+        return parts if alone and scalar and not much else ()
+
+    def counted(self, count: Counter) -> str:
+        """The variable of a counter: what the counter is inside of its loop, and behind it."""
+        step = f"turn_{self.steps}" if self.steps else "turn"
+        self.steps += 1
+        inside = self.flat.parameter(count.carried.inside)
+        place = variable(step, max(1, count.trips)) * count.step + count.start
+        inside.attrs = {**inside.attrs, "counts": place}
+        last = NUMPY_DTYPES[inside.dtype].type(count.start + count.trips * count.step)
+        after = self.flat.parameter(count.carried.after)
+        self.constants[after.id] = Op("constant", after.shape, attrs={"value": last})
+        return step
+
+    def part(self, c: Carried) -> tuple[Update, tuple[Index, ...]] | None:
+        """The one part of a carried array that an iteration replaces, at a place that counters
+        decide, if nothing else reads the array meanwhile."""
+        flat, inside = self.flat, self.flat.parameter(c.inside)
+        found = updates(flat, c)
+        if found is None or len(found) > 1 or found[0].conditions or read_by_others(flat, c):
+            return None
+        value = found[0].value
+        starts = tuple(
+            position(start, (), n - size + 1)
+            for start, n, size in zip(found[0].starts, inside.dims, value.dims, strict=True)
+        )
+        return (found[0], starts) if not any(s.fetched for s in starts) else None
+
+    def invariants(self, loop: Loop, roots: Sequence[Op]) -> list[Op]:
+        """Dear ops that all iterations would compute alike, those included that loops inside would,
+        which may not turn at all."""
+        flat = self.flat
+        inner = [c for one in loop.inner for c in _all_carried(one)]
+        carried = [*loop.carried, *inner]
+        changing = {flat.parameter(c.inside).id for c in carried}
+        changing |= {flat.parameter(c.after).id for c in inner}
+        made = [flat.root(number) for c in inner for number in (c.first, c.next)]
+        made += [op for one in loop.inner for op in self.choices(one)]
+        wanted = [*roots, *made]
+        members = self.members(wanted)
+        for op in members:
+            if any(o.id in changing for o in op.operands):
+                changing.add(op.id)
+        return [
+            op
+            for op in members
+            if op.id not in changing
+            and any(kind_of(o.opcode) in _DEAR for o in made_of([op]) if o.id not in self.slots)
+            and (op in wanted or any(u.id in changing for u in flat.graph.users[op.id]))
+        ]
+
+
+def _all_carried(loop: Loop) -> list[Carried]:
+    """What a loop and those in it carry."""
+    return [c for one in loop.nest for c in one.carried]
+
+
+def _spread(op: Op) -> Op:
+    """The scalar that is spread over an array, if it is one."""
+    return op.operands[0] if op.opcode == "broadcast" and not op.operands[0].shape.rank else op
+
+
+def _label(op: Op) -> str:
+    return op.name or op.opcode

@@ -1,0 +1,89 @@
+"""Sizes of blocks that are compared for a loop.
+
+Blocks that run loops alone have as many threads by default as an iteration keeps busy, if these
+have registers for what all iterations read. The more threads, the longer they wait for each other,
+and the fewer, the longer each works: a half and a quarter are tried.
+
+A kernel has as many blocks by default as hide each other's loads. In a loop all of them wait for
+each other in every iteration, and the more there are, the longer: a barrier takes 2 us of four
+blocks on each multiprocessor, 1 us of one (`costmodel/profiles/h200.json`). So fewer and larger
+ones may be faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from typing import Protocol, TypeVar
+
+from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.while_loops.threads import SIZES
+from fusionstitch.hlo.errors import CodegenError
+
+#: Factors on the threads of blocks that work alone: twice as many were 1.33 and more times slower
+#: where the model took them.
+FACTORS = (Fraction(1, 4), Fraction(1, 2))
+#: What one of another size takes at most beside the default. 70 loops in blocks that were chosen so
+#: took 0.934 times as long as in the default ones, at 1.0 0.930 and at 0.93 0.944, at worst 1.22,
+#: 1.24 and 1.11 (`python -m benchmarks.loops.by_form FOLDER JOBS threads`).
+WORTH = 0.97
+#: Threads of a block, and grid points of a tile as a factor, at most.
+MOST_THREADS, MOST_TILE = 1024, 16.0
+#: How often the fastest one so far is gone on from, and what a step has to take at most of before.
+STEPS, STEP_WORTH = 4, 0.98
+
+
+def near(block: int) -> Iterator[int]:
+    """Other numbers of threads for blocks that work alone."""
+    for factor in FACTORS:
+        if (other := int(block * factor)) in SIZES:
+            yield other
+
+
+class Timed(Protocol):
+    """What is compared."""
+
+    @property
+    def us(self) -> float: ...
+
+
+T = TypeVar("T", bound=Timed)
+
+
+def larger(tuning: Tuning) -> Iterator[Tuning]:
+    """Blocks of twice as many threads, tiles of twice as many points, and both."""
+    assert tuning.block is not None
+    wider = replace(tuning, block=2 * tuning.block)
+    for one in (wider, *(replace(t, tile=2 * t.tile) for t in (tuning, wider))):
+        assert one.block is not None
+        if one.block <= MOST_THREADS and one.tile <= MOST_TILE:
+            yield one
+
+
+def fastest(first: T, tuning: Tuning, made: Callable[[Tuning], T]) -> T:
+    """The first kernel, which is that of a tuning, or one that is `made` of larger blocks and tiles
+    and takes less."""
+    best = first
+    for _ in range(STEPS):
+        near: list[tuple[T, Tuning]] = []
+        for one in larger(tuning):
+            with suppress(CodegenError):
+                near.append((made(one), one))
+        kernel, one = min(near, key=lambda each: each[0].us, default=(best, tuning))
+        if kernel.us >= STEP_WORTH * best.us:
+            break
+        best, tuning = kernel, one
+    return best
+
+
+def read_tuning(threads: str, tile: str) -> Tuning:
+    """What a template says of blocks and tiles. Raises CodegenError for what they cannot be."""
+    try:
+        return Tuning(block=int(threads), tile=float(Fraction(tile)))
+    except (ValueError, ZeroDivisionError) as error:
+        raise CodegenError(
+            f"Loops cannot have blocks of {threads!r} threads and tiles of {tile!r}: "
+            'a template says, for instance, "loop grid blocks 132 threads 512 tile 2".'
+        ) from error

@@ -1,0 +1,56 @@
+"""How often the loops of a flat graph turn, and what counts it."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import partial
+
+from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, conjuncts
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.trips import UNKNOWN_TRIPS, Count, count
+
+
+@dataclass(frozen=True)
+class Counter(Count):
+    """A carried value that counts the iterations."""
+
+    carried: Carried
+
+
+def counter(flat: Flat, loop: Loop) -> Counter | None:
+    """The counter of a loop, None where the program does not say how often it runs. Of several that
+    the condition asks, the one that ends it."""
+    asked = conjuncts(flat.root(loop.condition))
+    found = [one for condition in asked if (one := _counted(flat, loop, condition))]
+    return min(found, key=lambda one: one.trips) if len(found) == len(asked) else None
+
+
+def _counted(flat: Flat, loop: Loop, condition: Op) -> Counter | None:
+    """What a condition compares with its last number."""
+    for c in loop.carried:
+        first, after = flat.root(c.first), flat.root(c.next)
+        is_inside = partial(operator.is_, flat.parameter(c.inside))
+        found = count(condition, first, after, is_inside)
+        if found is not None:
+            return Counter(found.start, found.step, found.trips, c)
+    return None
+
+
+def trips_of(flat: Flat, loop: Loop) -> int:
+    """Iterations of a loop, a usual number where the data decides."""
+    found = counter(flat, loop)
+    return UNKNOWN_TRIPS if found is None else found.trips
+
+
+def turns(flat: Flat, loops: tuple[Loop, ...]) -> tuple[object, ...]:
+    """How often loops turn: for each (turns, those of the loops in it, whether XLA knows how often,
+    which takes one comparison)."""
+    return tuple(
+        (
+            trips_of(flat, loop),
+            turns(flat, loop.inner),
+            counter(flat, loop) is not None and len(conjuncts(flat.root(loop.condition))) == 1,
+        )
+        for loop in loops
+    )

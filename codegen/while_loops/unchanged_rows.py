@@ -1,0 +1,168 @@
+"""Whether rows keep what they have of a carried value where a mask does not hold for them.
+
+select(mask, new, old)                                old
+n + convert(mask)                                     n
+old, at place i: select(mask, new, old[i])            old: what it has there is written back
+a loop in the loop, each iteration of which keeps     what that began with
+"""
+
+from __future__ import annotations
+
+from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.index_maps.maps import Indices, is_branching, position, reads
+from fusionstitch.codegen.while_loops.flat import Carried, Flat, conjuncts
+from fusionstitch.hlo.graph import INTEGERS, Op
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: Ops that are followed back for one carried value, and masks of masks that are looked into.
+MOST_STEPS, DEEPEST = 256, 16
+
+
+def keeps(flat: Flat, carried: Carried, own: Op) -> bool:
+    """Whether a row for which `own` does not hold keeps what it has of a carried value."""
+    after, inside = flat.root(carried.next), flat.parameter(carried.inside)
+    if inside in (asked := conjuncts(own)) and holds_only_with(after, inside):
+        others = [one for one in asked if one is not inside]  # where it holds, one of them does not
+        return all(keeps(flat, carried, one) for one in others)
+    without = _Without(own)
+    if without.is_said(inside, True) and without.is_said(after, True):
+        return True
+    return _adds_nothing(after, inside, own) or _Kept(flat, without, inside).by(after)
+
+
+def holds_only_with(op: Op, mask: Op) -> bool:
+    """Whether `op` holds only for elements for which the mask does."""
+    return _Without(mask).is_said(op, False)
+
+
+class _Without:
+    """What predicates are for elements for which a mask does not hold."""
+
+    def __init__(self, mask: Op):
+        self.mask = mask
+        #: one of these does not hold there
+        self.parts = list(map(_Without, conjuncts(mask))) if mask.opcode == "and" else []
+        self.known: dict[tuple[Op, bool], bool] = {}
+
+    def is_said(self, op: Op, value: bool, depth: int = DEEPEST) -> bool:
+        """Whether `op` is known to be `value` there."""
+        if (op, value) not in self.known:
+            self.known[op, value] = self._is_said(op, value, depth)
+        return self.known[op, value]
+
+    def _is_said(self, op: Op, value: bool, depth: int) -> bool:
+        constant, mask = splat(op), self.mask
+        if constant is not None:
+            return bool(constant) is value
+        if op is mask:
+            return not value
+        if value and mask.opcode == "not" and op is mask.operands[0]:
+            return True
+        if not depth:
+            return False
+        if op.opcode == "not":
+            return self.is_said(op.operands[0], not value, depth - 1)
+        if value and self.parts:
+            return all(part.is_said(op, True, depth) for part in self.parts)
+        if not value and op.opcode == "and" and {*conjuncts(mask)} <= {*conjuncts(op)}:
+            return True
+        alike = [o for o in op.operands if o.shape == mask.shape]
+        said = (self.is_said(o, value, depth - 1) for o in alike)
+        if op.opcode == ("or" if value else "and"):
+            return any(said)
+        if op.opcode == ("and" if value else "or"):
+            return all(said)
+        if op.opcode != "select" or len(alike) != 3:
+            return False
+        which, yes, no = alike
+        may = [
+            o for o, when in ((yes, False), (no, True)) if not self.is_said(which, when, depth - 1)
+        ]
+        return all(self.is_said(o, value, depth - 1) for o in may)
+
+
+def _adds_nothing(after: Op, inside: Op, own: Op) -> bool:
+    if after.opcode != "add" or inside not in after.operands or after.dtype not in INTEGERS:
+        return False
+    added = after.operands[1] if after.operands[0] is inside else after.operands[0]
+    return added.opcode == "convert" and holds_only_with(_of_rows(added.operands[0], own), own)
+
+
+def _of_rows(which: Op, own: Op) -> Op:
+    """What a mask says of whole rows, if it is spread over their elements."""
+    if which.opcode == "broadcast" and which.attrs["dimensions"] == tuple(range(own.shape.rank)):
+        return which.operands[0]
+    return which
+
+
+class _Kept:
+    """Follows elements of what an iteration makes back to those that it was given as `inside`, for
+    rows for which the mask of `without` does not hold."""
+
+    def __init__(self, flat: Flat, without: _Without, inside: Op):
+        self.flat, self.without, self.inside = flat, without, inside
+        self.own = without.mask
+        self.place = tuple(variable(f"d{d}", n) for d, n in enumerate(inside.dims))
+        self.steps = MOST_STEPS
+
+    def by(self, after: Op) -> bool:
+        return after.dims == self.inside.dims and self.is_kept(after, self.place, {})
+
+    def is_kept(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
+        """Whether element `index` of `op` is what the row has at its place. `same` says of which
+        dims the place is known to be one that the data decides."""
+        self.steps -= 1
+        if self.steps < 0:
+            return False
+        if op is self.inside:
+            pairs = enumerate(zip(index, self.place, strict=True))
+            return all(at == own or same.get(d) == at for d, (at, own) in pairs)
+        if op.opcode == "parameter":
+            return index == self.place and self.is_kept_by_a_loop(op)
+        if op.opcode == "select":
+            return self.is_kept_by_both(op, index, same)
+        if kind_of(op.opcode) is not Kind.MOVEMENT or is_branching(op):
+            return False
+        [read] = reads(op, index)
+        return self.is_kept(op.operands[read.operand], read.index, same)
+
+    def is_kept_by_both(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
+        which, yes, no = op.operands
+        rows = self.own.shape.rank
+        if index[:rows] == self.place[:rows]:
+            asked = _of_rows(which, self.own)
+            for value, kept in ((False, no), (True, yes)):
+                if self.without.is_said(asked, value):
+                    return self.is_kept(kept, index, same)
+        if which.opcode == "not":
+            which, yes, no = which.operands[0], no, yes
+        if not self.is_kept(no, index, same):
+            return False
+        return self.is_kept(yes, index, {**same, **self.equal(which, index)})
+
+    def equal(self, which: Op, index: Indices) -> dict[int, Index]:
+        """Where a comparison holds, the dim of the place that is what an integer says."""
+        if which.opcode != "compare" or which.attrs["direction"] != "EQ":
+            return {}
+        count, other = which.operands
+        if count.opcode != "iota":
+            count, other = other, count
+        if count.opcode != "iota" or other.dtype not in INTEGERS:
+            return {}
+        at = index[count.attrs["dimension"]]
+        return {
+            d: position(other, index, n)
+            for d, (own, n) in enumerate(zip(self.place, self.inside.dims, strict=True))
+            if at == own
+        }
+
+    def is_kept_by_a_loop(self, after: Op) -> bool:
+        """Whether what a loop in the loop gives is what the row has: it began with that, and each
+        iteration keeps it."""
+        for loop in self.flat.every:
+            for c in loop.carried:
+                if self.flat.parameter(c.after) is after:
+                    begun = self.is_kept(self.flat.root(c.first), self.place, {})
+                    return begun and keeps(self.flat, c, self.own)
+        return False

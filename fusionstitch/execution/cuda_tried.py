@@ -1,0 +1,229 @@
+"""Execution inside XLA with trials: each new program runs both ways, the faster one serves it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusionstitch.arguments import Statics
+from fusionstitch.errors import reason
+from fusionstitch.execution import behind, recall
+from fusionstitch.execution.cuda import Cuda, Prepared
+from fusionstitch.execution.marked_name import marked_name
+from fusionstitch.execution.path import Find, Jit, Lower, name_of
+from fusionstitch.execution.recovery import jax_runtime_error
+from fusionstitch.execution.served import Left, Served
+from fusionstitch.execution.tracebacks import hide_own_frames
+from fusionstitch.execution.tried import Contest, Program, lost, told
+from fusionstitch.execution.variants import (
+    Held,
+    NewProgram,
+    frozen,
+    is_op_by_op,
+    shared,
+    tracing,
+    under_a_trace,
+    variant,
+)
+from fusionstitch.options import Options
+from fusionstitch.trial import outcome, triable
+from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class _Variants:
+    """The jits of one function, as long as that lives. One that is `free` is traced unasked."""
+
+    held: Held
+    make: Jit
+    keywords: Mapping[str, Any]
+    token: str
+
+    def jit(self, kind: str, free: bool = False) -> Any:
+        """That of XLA, of an attempt, or of the pass alone."""
+        fun = self.held()
+        assert fun is not None, "a Jitted holds its function"
+        mark = self.token + ("" if kind == DIRECT else kind)
+        name = name_of(fun) if kind == XLA else marked_name(name_of(fun), mark)
+        return self.make(variant(fun, name, self.keywords, free), **self.keywords)
+
+    @property
+    def donates(self) -> bool:
+        given = (self.keywords.get(name) for name in ("donate_argnums", "donate_argnames"))
+        return any(one not in (None, (), [], "") for one in given)
+
+
+class CudaTried(Cuda):
+    """Jits of the function under several names: what serves a program is decided when it is first
+    called (see `fusionstitch.trial`)."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        plain: Any,
+        jit: Jit,
+        keywords: Any,
+        options: Options,
+        prepared: Prepared,
+    ):
+        self.variants = _Variants(lambda: fun, jit, keywords, prepared.token)
+        own = self.variants.jit(XLA, free=True)
+        super().__init__(fun, own, jit, keywords, options, prepared)
+        self.own, self.options = own, options
+
+        def serving(held: Held) -> Served:
+            jits = _Variants(held, jit, keywords, prepared.token)
+            return Served(jits.jit, Statics(fun, keywords))
+
+        given = frozen(keywords)
+        key = None if given is None else (Served, prepared.token, given)
+        self.served: Served | Left = shared(fun, key, serving)
+
+    def call(self, /, *args: Any, **kwargs: Any) -> Any:
+        new = False
+        try:
+            try:
+                results = self.served.call(*args, **kwargs)
+            except NewProgram:
+                new = True
+            except jax_runtime_error() as error:
+                if self.served.kinds == {XLA}:
+                    raise
+                results = self.recovery.instead(error, self.served.call, args, kwargs)
+                self._left()
+            if new:  # not inside of `except`: the user's errors are to have no context of ours
+                results = self._new(args, kwargs)
+            if behind.reasons or behind.errors:
+                behind.settle(self.whose, self.tell)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
+        return results
+
+    def _left(self) -> None:
+        """Has XLA serve every call, once a stitched program has failed."""
+        if self.recovery.failed:
+            self.served = Left(self.own)
+
+    def _new(self, args: Any, kwargs: Any) -> Any:
+        """The first run of a program, after it was decided who serves it."""
+        if under_a_trace((args, kwargs)) or is_op_by_op():
+            return self.jitted(*args, **kwargs)
+        served = self.served
+        # another thread has seen it fail; what is decided here would be taken for a GPU's as well
+        if isinstance(served, Left) or not triable.here((args, kwargs)):
+            return self.own(*args, **kwargs)
+        with served.deciding():
+            serving = self._serving(served, args, kwargs)
+            if isinstance(serving, str):
+                served.add(args, kwargs, serving)
+                run = served.jit(serving)
+            else:
+                with tracing():
+                    run = served.take_turns(args, kwargs, serving.in_turns)
+            self._left()
+            served.forget_losers()
+        with tracing():
+            if serving == XLA:
+                return run(*args, **kwargs)
+            self.recovery.tracing()
+            results = self.recovery.call(run, args, kwargs)
+        self._left()
+        return results
+
+    def _serving(self, served: Served, args: Any, kwargs: Any) -> str | Program:
+        """Who serves the program of a call: as is known, or as a trial shows; the program itself
+        where its own calls are the trial."""
+        jit = served.jit
+        with tracing():
+            traced = jit(XLA).trace(*args, **kwargs)
+            try:
+                text = traced.lower().as_text()
+            except Exception as error:
+                # a stage puts what is no array into the user's classes, which a call does not; and
+                # an error of lowering is the call's to raise
+                logger.info("%s is not tried: %s", self.name, reason(error))
+                return DIRECT
+        program = self._program(
+            compile=lambda kind: jit(kind).trace(*args, **kwargs).lower().compile(),
+            run=lambda kind, _: jit(kind),
+            key=self._key(text, {}),
+        )
+        if (found := outcome.known(program.key)) is not None:
+            return found.serves
+        if verdict := triable.program(traced.jaxpr.effects, text):
+            return program.tried(args, kwargs, self.variants.donates, text).serves
+        if self.options.trial == "calls":
+            return program
+        logger.info("%s is not tried: %s", self.name, verdict.reason)
+        return DIRECT
+
+    def _program(
+        self,
+        compile: Callable[[str], Any],
+        run: Callable[[str, Any], Callable[..., Any]],
+        key: str,
+    ) -> Program:
+        settle = functools.partial(behind.settle, self.whose, self.tell)
+        leave = self.recovery.leave
+        return Program(self.name, self.token, self.device, compile, run, settle, leave, key)
+
+    def _key(self, text: str, compiling: Mapping[str, Any]) -> str:
+        """What the outcome of a program with this text is kept under."""
+        import jax
+
+        how = {**(self.variants.keywords.get("compiler_options") or {}), **compiling}
+        where = f"{jax.local_devices()[0].device_kind} {sorted(how.items(), key=str)}"
+        return outcome.key_of(text, self.token, where)
+
+    def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
+        return self.own.trace(*args, **kwargs)
+
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
+        """XLA's program, which `lowered` is, or the stitched one: as is known, or for a trial that
+        the first call holds."""
+        text = lowered.as_text()
+        key = self._key(text, {"": args, **keywords} if args or keywords else {})
+        found = outcome.known(key)
+        tried = found is None and triable.program(traced.jaxpr.effects, text)
+        kind = found.serves if found is not None else ATTEMPTS[0] if tried else DIRECT
+
+        def compile(kind: str) -> Any:
+            asked = lowered if kind == XLA else plain(self.variants.jit(kind, free=True))
+            return asked.compile(*args, **keywords)
+
+        program = self._program(compile, lambda kind, compiled: compiled, key)
+
+        def stitched() -> tuple[Any, Find]:
+            attempt = program.attempt(kind)
+            if kind != DIRECT and not attempt.stitched:
+                return compile(XLA), attempt.find
+            if found is not None:
+                return attempt.call, lambda: told(attempt.find(), found)
+            if not tried:
+                return attempt.call, attempt.find
+            contest = Contest(program, attempt, self.variants.donates, text)
+            return contest, contest.find
+
+        def unstitched() -> tuple[Any, Find]:
+            return compile(XLA), lambda: self.unstitched(program.planned)
+
+        if kind == XLA and found is not None:
+            return compile(XLA), lambda: lost(recall.again(found.program), found)
+        compiled = self.recovery.compile(stitched, unstitched)
+        behind.settle(self.whose, self.tell)
+        return compiled
+
+    def cache_size(self) -> int:
+        return self.served.cache_size()
+
+    def clear_cache(self) -> None:
+        super().clear_cache()
+        self.served.clear()

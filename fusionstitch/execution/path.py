@@ -1,0 +1,107 @@
+"""What execution paths have in common: what is asked of each, and how they warn."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import fusionstitch
+from fusionstitch.errors import FusionStitchWarning
+from fusionstitch.hlo import foreign
+
+if TYPE_CHECKING:
+    from fusionstitch.compiler.stitched import Stitched
+
+#: Finds, when asked, what was stitched in a compiled program.
+Find: TypeAlias = Callable[[], "Stitched | None"]
+#: Lowers the program once more, as jax.jit or by the jit that it is given: JAX's Lowered.
+Lower: TypeAlias = Callable[..., Any]
+Jit: TypeAlias = Callable[..., Any]
+
+
+class ExecutionPath(Protocol):
+    """What `fs.jit` hands its work to.
+
+    `own` is the jax.jit that stages and shapes are asked of; calls share its traces of the user's
+    function, as under jax.jit.
+    """
+
+    own: Any
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """Runs the function as jax.jit would."""
+
+    def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
+        """JAX's Traced of what is to be lowered."""
+
+    def compile(
+        self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
+    ) -> tuple[Any, Find]:
+        """JAX's Compiled, and how to find what was stitched in it; `plain` lowers as jax.jit."""
+
+    def cache_size(self) -> int:
+        """How many programs are compiled for calls."""
+
+    def clear_cache(self) -> None:
+        """Forgets what was traced and compiled."""
+
+
+def name_of(fun: Callable[..., Any]) -> str:
+    """What jax.jit calls a function."""
+    return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+def warn(name: str, why: str, part: str = "") -> None:
+    """Says that a program runs unstitched; `part` is " in part" where some of it is stitched."""
+    said = foreign.lines(f"{name} runs as under jax.jit{part}: {why}")
+    warnings.warn(said, FusionStitchWarning, stacklevel=_user_level())
+
+
+def _user_level() -> int:
+    """How far up the stack from `warn` the user's code is: the first that is neither ours nor
+    JAX's, or the end of the stack."""
+    import jax
+
+    folders = tuple(f"{m.__path__[0]}{os.sep}" for m in (fusionstitch, jax))
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(folders):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+#: What `warn_once` has said.
+_said: set[str] = set()
+
+
+def warn_once(name: str, why: str) -> None:
+    """`warn` for what concerns the whole process."""
+    if why not in _said:
+        _said.add(why)
+        warn(name, why)
+
+
+class Once:
+    """`warn` for one function: the first reason is said, however often it is traced; explain() has
+    those of each program. What is told of others (see `behind.settle`) does not count for it.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, name: str, why: str, part: str = "") -> None:
+        if name not in self._said:
+            self._said.add(name)
+            warn(name, why, part)
+
+
+def left(result: Stitched) -> tuple[str, str] | None:
+    """What was left to XLA as the last arguments of `warn`: one warning, whatever the number."""
+    if not result.fallbacks:
+        return None
+    first, more = result.fallbacks[0], len(result.fallbacks) - 1
+    also = f" ({more} more: see explain())" if more else ""
+    return f"{first.reason}{also}", " in part" if first.ops else ""

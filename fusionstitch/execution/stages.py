@@ -1,0 +1,168 @@
+"""JAX's ahead-of-time stages with the plan added: everything else is delegated to JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fusionstitch.execution.call import Call
+from fusionstitch.execution.tracebacks import hide_own_frames, without_own_frames
+from fusionstitch.hlo.brief import brief
+
+if TYPE_CHECKING:
+    from fusionstitch.codegen.kernel import Kernel
+    from fusionstitch.compiler.stitched import Fallback, Stitched
+    from fusionstitch.plan.plan import Plan
+    from fusionstitch.reports.report import Report
+
+
+class _Delegate:
+    """Attributes that are not found here are those of JAX's stage."""
+
+    def __init__(self, stage: Any):
+        self._stage = stage
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._stage, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._stage)})
+
+    def __repr__(self) -> str:
+        return brief(f"fusionstitch {type(self).__name__} of {self._stage!r}")
+
+
+class Traced(_Delegate):
+    """`jax.stages.Traced` whose `lower` leads to a stitched program."""
+
+    def __init__(self, stage: Any, fun_name: str, lower: Callable[..., Lowered]):
+        super().__init__(stage)
+        self.fun_name = fun_name  # without a mark
+        self._lower = lower
+
+    @without_own_frames
+    def lower(self, **keywords: Any) -> Lowered:
+        """As `jax.stages.Traced.lower`: the program before XLA, as a `Lowered`."""
+        return self._lower(**keywords)
+
+
+class _Program(_Delegate):
+    """A stage that has a text."""
+
+    def as_text(self, *args: Any, **keywords: Any) -> str | None:
+        """As JAX's stage; functions are named as the user names them."""
+        from fusionstitch.runtime.xla_pass import without_marks
+
+        text: str | None = self._stage.as_text(*args, **keywords)
+        return None if text is None else without_marks(text)
+
+
+class Lowered(_Program):
+    """`jax.stages.Lowered` whose `compile` gives a `Compiled` of ours."""
+
+    # compile_stage compiles and returns JAX's stage and how to find what was stitched in it
+    def __init__(
+        self,
+        stage: Any,
+        call: Call,
+        compile_stage: Callable[..., tuple[Any, Callable[[], Stitched | None]]],
+    ):
+        super().__init__(stage)
+        self._call = call
+        self._compile_stage = compile_stage
+
+    @without_own_frames
+    def compile(self, *args: Any, **keywords: Any) -> Compiled:
+        """As `jax.stages.Lowered.compile`. Raises StitchError under `fallback="error"`."""
+        stage, stitched = self._compile_stage(self._stage, *args, **keywords)
+        return Compiled(stage, self._call, stitched)
+
+
+class Compiled(_Program):
+    """`jax.stages.Compiled` with its plan, kernels, explanation and report.
+
+    It is called with arguments of the shapes and types it was compiled for. What JAX's own has,
+    such as `cost_analysis` and `memory_analysis`, it has too.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import fusionstitch as fs
+        >>> def center(x):
+        ...     return x - x.mean(1, keepdims=True), x.mean(0)
+        >>> emulated = fs.jit(center, options=fs.Options(backend="emulate"))
+        >>> compiled = emulated.lower(jnp.ones((64, 96))).compile()
+        >>> len(compiled.kernels), len(compiled.fallbacks)
+        (1, 0)
+        >>> compiled.plan
+        (<Plan of ...: ... ops, 1 pattern, ...>,)
+    """
+
+    def __init__(self, stage: Any, call: Call, stitched: Callable[[], Stitched | None]):
+        super().__init__(stage)
+        self._call = call
+        self._find = stitched
+        self._found: Stitched | None = None
+
+    def __repr__(self) -> str:
+        found = self._found  # nothing is looked up, let alone planned again, for a line of text
+        return super().__repr__() if found is None else brief(f"fusionstitch Compiled: {found!r}")
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._stage(*args, **kwargs)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
+
+    @property
+    def stitched(self) -> Stitched | None:
+        """What the compiler did, or None where nothing was to be stitched (no GPU, say). Where a
+        trial has yet to decide, that of the stitched program."""
+        if self._found is None:
+            found = self._find()
+            if getattr(self._stage, "is_undecided", False):
+                return found
+            self._found = found
+        return self._found
+
+    @property
+    def plan(self) -> tuple[Plan, ...]:
+        """The plans of the program's graphs, callees first; none where nothing was stitched."""
+        return self.stitched.plans if self.stitched else ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The generated kernels in the order of their first use, each with its `source`."""
+        return self.stitched.kernels if self.stitched else ()
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """What was left to XLA although it was to be stitched, with the reasons."""
+        return self.stitched.fallbacks if self.stitched else ()
+
+    def explain(self, what: str | None = None) -> str:
+        """Each pattern and each rejected candidate, with its ops, score and reason, as text.
+
+        Args:
+            what: only the ops that it names, and what became of each: by the name of an HLO op, a
+                JAX name scope or function, a Python function that was called (yours or JAX's), a
+                line ("model.py:12") or a kernel; `*` and `?` stand for other characters
+
+        Raises:
+            TargetError: nothing matches.
+        """
+        from fusionstitch.reports.explained import OFF, Explained, explained
+
+        if self._call.options.backend == "xla":
+            return Explained(OFF)
+        return explained(self.stitched, what)
+
+    @without_own_frames
+    def report(self) -> Report:
+        """Kernels, traffic, times and errors against XLA, for the arguments of `lower`: see
+        `fs.report`."""
+        from fusionstitch.reports.report import report_call
+
+        return report_call(self._call)

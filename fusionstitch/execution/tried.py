@@ -1,0 +1,269 @@
+"""The trial of one program of a jitted function: its executables, and which of them serves."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fusionstitch.errors import REFUSED, MeasureError, why_failed
+from fusionstitch.execution import recall
+from fusionstitch.execution.recovery import jax_runtime_error
+from fusionstitch.execution.variants import tracing
+from fusionstitch.hlo.brief import brief
+from fusionstitch.runtime import xla_pass
+from fusionstitch.trial import outcome, triable
+from fusionstitch.trial.asked import Asked, on_trial
+from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA, Outcome
+from fusionstitch.trial.runs import Runs
+
+if TYPE_CHECKING:
+    from fusionstitch.compiler.stitched import Stitched
+    from fusionstitch.costmodel.devices import Device
+    from fusionstitch.trial.sides import Clock, Times
+    from fusionstitch.trial.trial import Attempt, Baseline
+
+logger = logging.getLogger(__name__)
+
+#: What is said where a trial would wait for itself.
+BUSY = "A program that calls back is on trial, and this one may be part of it."
+#: What is said where XLA's executable fails on trial, as without memory for runs in a row.
+CUT_SHORT = "It could not be run as often as a trial runs it."
+#: Characters of a compiled text up to which its kernels are told apart; of a longer one the span
+#: alone is known, as reading it would take seconds.
+MOST_TEXT = 300_000
+
+
+@dataclass(eq=False)
+class Program:
+    """A program of a function.
+
+    Attributes:
+        name: the function's
+        token: of the function's marks
+        device: the profile that is planned for
+        compile: compiles it for XLA, for an attempt or for the pass alone: JAX's Compiled
+        run: how the executable of a kind is called
+        settle: tells what the pass left behind, and raises what was asked for
+        refuse: is told why, and by what error, a stitched executable cannot be had or run
+        key: what its outcome is kept under
+        attempts: the stitched executables that there are
+        planned: what the pass made of the first of them, also where XLA refused that
+    """
+
+    name: str
+    token: str
+    device: Device
+    compile: Callable[[str], Any]
+    run: Callable[[str, Any], Callable[..., Any]]
+    settle: Callable[[], None]
+    refuse: Callable[[str, BaseException], None]
+    key: str
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    planned: Stitched | None = None
+
+    def attempt(self, kind: str) -> Attempt:
+        """A stitched executable, compiled where it is not yet. Raises what XLA does."""
+        if kind not in self.attempts:
+            self.attempts[kind] = self._attempt(kind)
+        return self.attempts[kind]
+
+    def tried(self, args: Any, kwargs: Any, donates: bool, text: str) -> Outcome:
+        """Who serves it, after a trial with these arguments, which stay as they are."""
+        from fusionstitch.trial.trial import AttemptFailed, Trial
+
+        _await((args, kwargs))
+        asked = Asked(self.token, triable.calls_back(text))
+        with on_trial(asked) as held, tracing():
+            if not held:
+                return Outcome(XLA, BUSY)
+            if (known := outcome.known(self.key)) is not None:  # another thread was faster
+                return known
+            if not (verdict := triable.now()):
+                return Outcome(DIRECT, verdict.reason)
+            runs = Runs(args, kwargs, donates)
+            began = time.perf_counter()
+            try:
+                found = Trial(self._xla, self.attempt, runs).hold(asked)
+            except AttemptFailed as failed:
+                self.refuse(failed.why, failed.error)
+                return Outcome(XLA, failed.why)
+            except jax_runtime_error() as error:  # what is the user's is raised by the call itself
+                logger.info("%s was not tried to the end: %s", self.name, error)
+                return Outcome(XLA, CUT_SHORT)
+            if found.times or found.program:  # the pass has seen it: it is not of another platform
+                outcome.keep(self.key, found)
+            logger.info("%s: %s (%.2f s)", self.name, found.reason, time.perf_counter() - began)
+            return found
+
+    def in_turns(self, serve: Callable[[str], None]) -> Callable[..., Any]:
+        """What serves it while its own calls are the trial; `serve` is told who does after that."""
+        from fusionstitch.trial.turns import Turns
+
+        theirs = self.run(XLA, self.compile(XLA))
+        try:
+            attempt = self.attempt(ATTEMPTS[0])
+        except jax_runtime_error() as error:  # XLA's compile has not failed
+            self.refuse(why_failed(REFUSED, error), error)
+            serve(XLA)
+            return theirs
+        if not attempt.stitched:
+            serve(XLA)
+            return theirs
+
+        def decided(times: Times) -> None:
+            kind = ATTEMPTS[0] if times.won else XLA
+            outcome.keep(self.key, Outcome.of(kind, (times,), attempt.program))
+            serve(kind)
+
+        return Turns(attempt.call, theirs, decided)
+
+    def _xla(self) -> Baseline:
+        from fusionstitch.costmodel.xla_truth import XlaTruth, truth_of
+        from fusionstitch.trial.trial import Baseline
+
+        compiled = self.compile(XLA)
+        memory = compiled.memory_analysis()
+        size = 0 if memory is None else memory.output_size_in_bytes + memory.temp_size_in_bytes
+
+        def truth(span_us: float) -> XlaTruth | None:
+            text = compiled.as_text()
+            return truth_of(text if len(text) <= MOST_TEXT else "", span_us, self.device)
+
+        return Baseline(self.run(XLA, compiled), size, self._clock(compiled), truth)
+
+    def _attempt(self, kind: str) -> Attempt:
+        from fusionstitch.trial.trial import Attempt
+
+        event: xla_pass.Event | None = None
+        mark = self.token + ("" if kind == DIRECT else kind)
+        with xla_pass.collect(mark, self.name) as events:
+            try:
+                compiled = self.compile(kind)
+                event = xla_pass.event_of(events, compiled.as_text)
+            except jax_runtime_error() as error:
+                event = xla_pass.event_of_failure(events, str(error))
+                if event is None or not event.given_up:
+                    raise
+                compiled = None
+            finally:
+                planned, program = planned_in(event)
+                self.planned = self.planned or planned
+        self.settle()
+
+        def find() -> Stitched | None:
+            known = [event] if event is not None else []
+            return planned or recall.find("" if compiled is None else compiled.as_text(), known)
+
+        if compiled is None:
+            return Attempt(_not_there, False, planned, program, find)
+        keys = xla_pass.keys_in(compiled.as_text()) if event is None else event.keys
+        return Attempt(self.run(kind, compiled), bool(keys), planned, program, find)
+
+    def _clock(self, compiled: Any) -> Clock | None:
+        """What reads spans of an executable, if that runs on one device."""
+        from fusionstitch.measure.spans import spans
+
+        # shardings would be put into the user's classes, which may take nothing but arrays
+        devices = compiled.runtime_executable().local_devices()
+        if len(devices) > 1:
+            return None
+        try:
+            return spans(self.device, devices[0])
+        except MeasureError as error:
+            logger.info("%s is timed by the host alone: %s", self.name, error)
+            return None
+
+
+def planned_in(event: xla_pass.Event | None) -> tuple[Stitched | None, str]:
+    """What a compile stitched, and what its plan is kept under, as far as the pass has seen it."""
+    from fusionstitch.compiler.stitched import Stitched
+
+    result = None if event is None else event.result
+    if isinstance(result, Stitched):
+        return result, result.program
+    return None, result.program if isinstance(result, recall.Kept) else ""
+
+
+def _await(arguments: Any) -> None:
+    """Waits for arguments before the program is on trial: one may be what a program returns whose
+    callback needs a trial first. What fails in that is raised by the call."""
+    import jax
+
+    leaves = [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]
+    try:
+        jax.block_until_ready([leaf for leaf in leaves if not leaf.is_deleted()])
+    except jax_runtime_error() as error:
+        logger.info("an argument cannot be had: %s", error)
+
+
+def _not_there(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("a compile that was given up is not called")
+
+
+class Contest:
+    """A program compiled ahead of time, both ways: its first call is a trial, and the winner serves
+    that call and all others. All else is asked of the stitched one before that, and of the winner
+    after it."""
+
+    def __init__(self, program: Program, attempt: Attempt, donates: bool, text: str):
+        self._program, self._attempt = program, attempt
+        self._stage, self._find = attempt.call, attempt.find
+        self._trial: tuple[bool, str] | None = donates, text
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if (trial := self._trial) is not None:
+            self._decided(self._program.tried(args, kwargs, *trial))
+        return self._stage(*args, **kwargs)
+
+    def _decided(self, found: Outcome) -> None:
+        if found.serves == XLA:
+            planned = self._find
+            self._stage = self._program.compile(XLA)
+            self._find = lambda: lost(planned(), found)
+        else:
+            attempt = self._program.attempt(found.serves)
+            self._stage = attempt.call
+            self._find = lambda: told(attempt.find(), found)
+        self._trial = None
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it has yet to be called."""
+        return self._trial is not None
+
+    def find(self) -> Stitched | None:
+        """What is stitched in it, and why."""
+        return self._find()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._stage, name)
+
+    def __repr__(self) -> str:
+        return brief(repr(self._stage))
+
+
+def told(planned: Stitched | None, found: Outcome) -> Stitched | None:
+    """What is stitched in a program, with what its trial has shown."""
+    return None if planned is None else dataclasses.replace(planned, trial=found.reason)
+
+
+def lost(planned: Stitched | None, found: Outcome) -> Stitched | None:
+    """What was planned for a program that XLA serves, and why it does."""
+    from fusionstitch.compiler.stitched import Fallback
+
+    if planned is None or not planned.stitches:
+        return planned
+    whole = Fallback((), found.reason)
+    return dataclasses.replace(
+        planned,
+        module=planned.given,
+        stitches=(),
+        fallbacks=(*planned.fallbacks, whole),
+        trial=found.reason,
+    )
