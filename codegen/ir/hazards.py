@@ -76,6 +76,10 @@ class Spot(NamedTuple):
 class Placing(Protocol):
     """Who adds barriers while a kernel is walked."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether none is added any more."""
+
     def added_to(self, body: Body) -> Mapping[int, Barrier]:
         """The barriers that were added to a frame, by the statement that each comes before; at its
         end by their number."""
@@ -340,8 +344,11 @@ class _Walk:
         """Adds the barriers that one iteration needs, and those between one and the next: behind
         what the next one has to wait for, since it need not come to the same statements, or where
         that cannot be, before what has to wait."""
+        assert self.placing is not None
         while left := self.body(body, NOTHING, here):
             missing = self.missing(body, left, here)
+            if missing and self.placing.closed:
+                raise missing[0]
             if not missing:
                 return
             added = [self.added_behind(body, one) for one in missing]

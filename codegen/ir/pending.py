@@ -111,6 +111,8 @@ class Pending:
     def behind(self, barrier: Barrier, clustered: bool) -> Pending:
         """What is pending behind a barrier. Only in a kernel of clusters can an access to shared
         memory still be of interest that all threads of the block are done with."""
+        if barrier.scope is Scope.GRID:
+            return NOTHING
         done = barrier.scope is Scope.BLOCK and not clustered
         return self.changed(
             lambda past: None if done and not past.access.area.buffer else past.met(barrier)
