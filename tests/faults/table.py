@@ -468,7 +468,7 @@ _PASSES = (
         "plan.planner.fusible_ops",
         "plan.ilp.pack",
     ),
-    *("plan.planner.verify_plan", "plan.planner.verify_times", "plan.planner.packing"),
+    *("plan.search.verify_plan", "plan.search.verify_times", "plan.planner.packing"),
     "plan.scores.account_us",
     *("plan.ilp.contracted_cycle", "compiler.dump.kernels"),
 )
