@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusionstitch.codegen import assembly
 from fusionstitch.codegen.generate import generate
 from fusionstitch.codegen.index_maps.index import Index, constant, variable
 from fusionstitch.codegen.ir.expressions import (
@@ -51,7 +52,6 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw, Type, VectorOf
 from fusionstitch.codegen.ir.verifier import verify
-from fusionstitch.codegen.lower import program
 from fusionstitch.hlo.errors import PassError
 from tests.codegen.cases import CASES
 
@@ -394,7 +394,7 @@ def test_a_defect_is_not_hidden_by_another_way(monkeypatch: pytest.MonkeyPatch) 
         seen.append(lowered)
         verify(replace(lowered, body=(*lowered.body, let("a", Name("b")))))
 
-    monkeypatch.setattr(program, "verify", broken)
+    monkeypatch.setattr(assembly, "verify", broken)
     case = CASES["softmax_split"].case()
     with pytest.raises(PassError, match="b is not known"):
         generate(case.graph, case.device, case.options)
@@ -403,7 +403,7 @@ def test_a_defect_is_not_hidden_by_another_way(monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_barrier_of_the_grid_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     lowered: list[Lowered] = []
-    monkeypatch.setattr(program, "verify", lowered.append)
+    monkeypatch.setattr(assembly, "verify", lowered.append)
     for name in ("softmax_split", "three_phases", "whole_norm"):
         CASES[name].case().kernel()
     found = 0

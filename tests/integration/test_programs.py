@@ -67,7 +67,7 @@ def assert_near(name: str, ours: Sequence[np.ndarray]) -> None:
         assert error <= allowed, f"output {number}: {error:.1e}, XLA {own:.1e}, {allowed:.1e}"
 
 
-@pytest.mark.parametrize("scorer", ["model", "paper"])
+@pytest.mark.parametrize("scorer", ["model", pytest.param("paper", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results(host_compiler: str, name: str, scorer: str) -> None:
     entry = PROGRAMS[name]
