@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusionstitch.codegen import assembly
 from fusionstitch.codegen.index_maps.index import constant, variable
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Load, Name, Number, infix
 from fusionstitch.codegen.ir.intrinsics import REDUCE_BLOCK, REDUCE_CLUSTER, REDUCE_TEAM
@@ -34,7 +35,6 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw
 from fusionstitch.codegen.ir.verifier import verify
-from fusionstitch.codegen.lower import program
 from fusionstitch.hlo.errors import PassError
 from tests.codegen.cases import CASES
 from tests.codegen.test_kernels import PLANTED
@@ -199,7 +199,7 @@ def test_phases_are_for_the_grid_and_not_for_this_pass() -> None:
 @pytest.mark.parametrize("name", PLANTED)
 def test_every_barrier_of_a_kernel_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lowered: list[Lowered] = []
-    monkeypatch.setattr(program, "verify", lowered.append)
+    monkeypatch.setattr(assembly, "verify", lowered.append)
     CASES[name].case().kernel()
     [kernel] = lowered
     verify(kernel)
