@@ -15,6 +15,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.shares import share_out
+
 settings.register_profile(
     "ci",
     deadline=None,
@@ -54,7 +56,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    share_out(items)
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not on_gpu:
         return

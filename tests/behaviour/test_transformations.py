@@ -148,13 +148,7 @@ def deleted(args: Any) -> list[bool]:
     return [leaf.is_deleted() for leaf in jax.tree.leaves(args) if isinstance(leaf, jax.Array)]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if number % 2 == 0 else pytest.param(name, marks=pytest.mark.slow)
-        for number, name in enumerate(CASES)
-    ],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_outermost_it_stitches_the_transformation(name: str, emulated: Jit) -> None:
     """`fs.jit` around a transformation of a program that is itself under `fs.jit`."""
     case = CASES[name]

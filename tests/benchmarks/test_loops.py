@@ -47,15 +47,8 @@ def test_files_define_nothing_else() -> None:
     assert made == len(LOOPS)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if number % 4 == 0 else pytest.param(name, marks=pytest.mark.slow)
-        for number, name in enumerate(LOOPS)
-    ],
-)
-def test_a_small_loop_runs(name: str) -> None:
-    loop = LOOPS[name]
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=list(LOOPS))
+def test_a_small_loop_runs(loop: Loop) -> None:
     if not loop.is_there():
         pytest.skip(f"{loop.needs} is not installed")
     fun, args = loop.program(loop.small)
