@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.graph import FLOATS, FLOATS8
 from fusionstitch.hlo.semantics import spec_of
 
 #: What stands for the type of f32 that is computed with fewer correct bits.
 APPROXIMATE = "approximate f32"
+
+
+class Numbers:
+    """Some numbers of a device."""
+
+    def __repr__(self) -> str:
+        given = count(len(fields(self)), "number")  # type: ignore[arg-type]
+        return brief(f"{type(self).__name__}: {given} of a device")
 
 
 @dataclass(frozen=True)
@@ -23,8 +32,8 @@ class Price:
     int_ops: float = 0
 
 
-@dataclass(frozen=True)
-class OpCosts:
+@dataclass(frozen=True, repr=False)
+class OpCosts(Numbers):
     """What elementwise ops cost a multiprocessor: instructions of its machine code, and cycles
     until the result of an operation, of a special function, or of a load of shared memory is there.
 
@@ -83,8 +92,8 @@ class OpCosts:
         return Price(int_ops=units)
 
 
-@dataclass(frozen=True)
-class Prices:
+@dataclass(frozen=True, repr=False)
+class Prices(Numbers):
     """What the amounts of an `Account` cost.
 
     Names of `Path`: cycles of the way of a thread. `issue_...`: slots of a lane for each of what
@@ -138,8 +147,8 @@ class Prices:
     issue_spilled: float
 
 
-@dataclass(frozen=True)
-class Registers:
+@dataclass(frozen=True, repr=False)
+class Registers(Numbers):
     """Registers of 32 bits as the device hands them out, and what its compiler does with them.
 
     A thread has `most` at most, a warp whole `units`. Bounds leave a thread `least`. Beside arrays
@@ -164,8 +173,8 @@ class Registers:
     branching: int
 
 
-@dataclass(frozen=True)
-class Library:
+@dataclass(frozen=True, repr=False)
+class Library(Numbers):
     """GEMMs of XLA's libraries. Those of the H200 are priced against the 75 dots of
     costmodel/gemms/h200.json, as XLA runs them with warm caches: the mean of |log(modelled /
     measured)| is 0.21, and a step of one of these numbers alone lowers it by no more than 0.02
@@ -189,8 +198,8 @@ class Library:
     pad: int
 
 
-@dataclass(frozen=True)
-class XlaKernels:
+@dataclass(frozen=True, repr=False)
+class XlaKernels(Numbers):
     """What XLA's own kernels take on the device beyond their work.
 
     A block of a column reduction in one pass walks down its rows; `column_us` is what an iteration

@@ -52,12 +52,12 @@ def _wide(graph: Graph) -> set[Op]:
 
 
 def _may_be_wide(op: Op) -> bool:
-    """Whether an op may give f32 for a float of 16 bits. What was an integer may not: XLA rounds
-    it to the type that it is converted to."""
+    """Whether an op may give f32 for a float of 16 bits. What is converted to it may not: somebody
+    asks for the rounding."""
     if op.dtype not in ("bf16", "f16") or op.opcode in _BITS or kind_of(op.opcode) not in _TYPED:
         return False
     if op.opcode == "convert":
-        return op.operands[0].dtype in _WIDER
+        return False
     return not op.called or isinstance(op.attrs.get("reducer"), str)
 
 
@@ -85,8 +85,8 @@ def _written(graph: Graph, wide: set[Op]) -> Graph:
             yield converted(copy, "f32") if copy.dtype == op.dtype and op in wide else copy
 
     for op in graph.ops[:-1]:
-        if op.opcode == "convert" and (op in wide or op.operands[0] in wide):
-            copies[op] = converted(copies[op.operands[0]], "f32" if op in wide else op.dtype)
+        if op.opcode == "convert" and op.operands[0] in wide:
+            copies[op] = converted(copies[op.operands[0]], op.dtype)
             continue
         copy = rebuilt(op, [copies[o] for o in op.operands] if _is_dot(op) else list(operands(op)))
         if op in wide:

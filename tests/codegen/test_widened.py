@@ -36,7 +36,6 @@ WIDENED = {
         "s n m v",
         "",
     ),
-    "a cast": (XY + "s = bf16[8] convert(w); c = f32[8] convert(s);" + LAST, "", ""),
     "as f64": (
         XY + "s = bf16[8] add(x, y); c = f64[8] convert(s); r = s32[8] convert(c)",
         "s",
@@ -62,6 +61,7 @@ AS_THEY_ARE = {
     "by its bits": XY + "s = bf16[8] add(x, y); b = u16[8] bitcast-convert(s);"
     "c = f32[8] convert(s); d = s32[8] convert(c); e = s32[8] convert(b); r = s32[8] add(d, e)",
     "loaded numbers": XY + "n = bf16[8] negate(x); c = f32[8] convert(n);" + LAST,
+    "a rounding that is asked for": XY + "s = bf16[8] convert(w); c = f32[8] convert(s);" + LAST,
     "once an integer": "i = s32[8] parameter(0); w = f32[8] parameter(1);"
     "s = bf16[8] convert(i); c = f32[8] convert(s);" + LAST,
     "an extremum from elsewhere": "x = bf16[4,8] parameter(0); m = f32[4] parameter(1);"
