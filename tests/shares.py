@@ -1,6 +1,7 @@
 """What `make test` leaves to `make test-slow` of files whose cases take long together.
 
-Of each test with several cases one in so many stays, counted from the first; the others are `slow`.
+Of each test with several cases one in so many stays, the others are `slow`. Which one moves on from
+one so many to the next, so that a test of every case in two ways stays in both.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ SHARES: Mapping[str, int] = {
     "tests/benchmarks/test_corpus.py": 3,
     "tests/benchmarks/test_loops.py": 4,
     "tests/cli/test_emit.py": 2,
+    "tests/clients/test_diffrax.py": 2,
     "tests/codegen/test_cluster_loops.py": 2,
+    "tests/codegen/test_deep_programs.py": 2,
     "tests/codegen/test_followed.py": 2,
+    "tests/codegen/test_kernels.py": 2,
     "tests/codegen/test_loops_in_branches.py": 2,
+    "tests/codegen/test_loops_in_place.py": 2,
+    "tests/codegen/test_once.py": 2,
     "tests/codegen/test_phased_loops.py": 2,
     "tests/codegen/test_roundings.py": 2,
+    "tests/codegen/test_streams.py": 2,
     "tests/codegen/test_tallies.py": 2,
     "tests/codegen/test_tuning.py": 2,
     "tests/codegen/test_whole_loops.py": 2,
@@ -36,8 +43,12 @@ SHARES: Mapping[str, int] = {
     "tests/faults/test_faults.py": 2,
     "tests/guard/test_sides.py": 2,
     "tests/integration/test_kernel_counts.py": 2,
+    "tests/integration/test_programs.py": 2,
     "tests/integration/test_sizes.py": 2,
     "tests/loops/test_asks.py": 3,
+    "tests/loops/test_grown_loops.py": 2,
+    "tests/loops/test_samplers.py": 2,
+    "tests/loops/test_tables.py": 2,
     "tests/loops/test_values_of_rows.py": 2,
     "tests/loops/test_written_back.py": 2,
     "tests/numbers/test_reducers.py": 2,
@@ -51,6 +62,7 @@ def share_out(items: Iterable[pytest.Item]) -> None:
         of = SHARES.get(item.path.relative_to(ROOT).as_posix(), 1)
         test, is_case, _ = item.nodeid.partition("[")
         if of > 1 and is_case:
-            if seen[test] % of:
-                item.add_marker(pytest.mark.slow)
+            number = seen[test]
             seen[test] += 1
+            if (number + number // of) % of:
+                item.add_marker(pytest.mark.slow)
