@@ -19,11 +19,11 @@ def taken(
     """Each loop becomes a kernel if there is one, in a `form` if one is given, such as "dealt" or
     "cluster 4", of as many blocks as it has by default. The kernels and what they do go to `made`.
     """
-    from fusionstitch.codegen.while_loops import generate as whiles
+    from fusionstitch.codegen.while_loops import generate
     from fusionstitch.plan import loops
 
-    forms, xla_loop_us, make = whiles.FORMS, loops.xla_loop_us, whiles.Looped.kernel
-    promising = whiles.PROMISING
+    forms, xla_loop_us, make = generate.FORMS, loops.xla_loop_us, generate.Looped.kernel
+    promising = generate.PROMISING
 
     def noted(looped: Any) -> Kernel:
         kernel = make(looped)
@@ -34,12 +34,12 @@ def taken(
     if form:
         name, _, blocks = form.partition(" ")
         asked = {"asked": int(blocks)} if blocks else {}
-        whiles.FORMS = {name: partial(forms[name], **asked)}
-        whiles.PROMISING = 0.0
+        generate.FORMS = {name: partial(forms[name], **asked)}
+        generate.PROMISING = 0.0
     loops.xla_loop_us = lambda *_: 1e9
-    whiles.Looped.kernel = noted
+    generate.Looped.kernel = noted
     try:
         yield
     finally:
-        whiles.FORMS, loops.xla_loop_us, whiles.Looped.kernel = forms, xla_loop_us, make
-        whiles.PROMISING = promising
+        generate.FORMS, loops.xla_loop_us, generate.Looped.kernel = forms, xla_loop_us, make
+        generate.PROMISING = promising

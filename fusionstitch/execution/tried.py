@@ -18,7 +18,7 @@ from fusionstitch.runtime import xla_pass
 from fusionstitch.trial import outcome, triable
 from fusionstitch.trial.asked import Asked, on_trial
 from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA, Outcome
-from fusionstitch.trial.runs import Runs
+from fusionstitch.trial.runs import Runs, arrays_of
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Stitched
@@ -193,9 +193,8 @@ def _await(arguments: Any) -> None:
     callback needs a trial first. What fails in that is raised by the call."""
     import jax
 
-    leaves = [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]
     try:
-        jax.block_until_ready([leaf for leaf in leaves if not leaf.is_deleted()])
+        jax.block_until_ready([leaf for leaf in arrays_of(arguments) if not leaf.is_deleted()])
     except jax_runtime_error() as error:
         logger.info("an argument cannot be had: %s", error)
 

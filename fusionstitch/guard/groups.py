@@ -14,6 +14,7 @@ from fusionstitch.costmodel.xla_fusions import Hero, XlaPlan
 from fusionstitch.hlo.graph import ids, inside
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.hlo.trips import counted
+from fusionstitch.patterns.contract import union
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Chosen, Plan
 
@@ -61,18 +62,18 @@ def is_ended_by_data(pattern: Pattern) -> bool:
 def grouped(plan: Plan, xla: XlaPlan) -> list[Group]:
     """The chosen patterns of a plan; those that share a kernel of XLA's are in one group."""
     touched = [_touched(xla, one.pattern.bits) for one in plan.chosen]
-    everything = _union([one.pattern.bits for one in plan.chosen])
+    everything = union([one.pattern.bits for one in plan.chosen])
     groups = []
     for members in _connected(touched):
         kernels = set().union(*(touched[n] for n in members))
-        own = _union([plan.chosen[n].pattern.bits for n in members])
-        near = own | _union([xla.kernels[k].bits for k in kernels])
+        own = union([plan.chosen[n].pattern.bits for n in members])
+        near = own | union([xla.kernels[k].bits for k in kernels])
         if near.bit_count() <= MOST_OPS or len(members) == 1:
             groups.append(_group(plan, xla, members, near, kernels, everything & ~own))
             continue
         for n in members:
             own = plan.chosen[n].pattern.bits
-            near = own | _union([xla.kernels[k].bits for k in touched[n]])
+            near = own | union([xla.kernels[k].bits for k in touched[n]])
             groups.append(_group(plan, xla, [n], near, touched[n], everything & ~own))
     return groups
 
@@ -90,7 +91,7 @@ def _group(
     """The group of some patterns, which touch `kernels` and are `near` with these; `others` are
     stitched whatever becomes of them."""
     next_to = _next_to(xla, near)
-    wide = (near | _union([xla.kernels[k].bits for k in next_to])) & ~others
+    wide = (near | union([xla.kernels[k].bits for k in next_to])) & ~others
     if wide.bit_count() <= MOST_OPS:
         near, kernels = wide, kernels | next_to
     pattern = Pattern(plan.graph, near & ~others, "compared")
@@ -138,10 +139,3 @@ def _connected(touched: Sequence[set[int]]) -> list[list[int]]:
         found = [one for one in found if one not in joined]
         found.append((members, kernels.union(*(one[1] for one in joined))))
     return [members for members, _ in sorted(found, key=lambda one: one[0])]
-
-
-def _union(sets: Sequence[int]) -> int:
-    found = 0
-    for bits in sets:
-        found |= bits
-    return found

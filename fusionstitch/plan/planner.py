@@ -14,6 +14,7 @@ from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES, Candidates, candidates, collect
+from fusionstitch.patterns.contract import union
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import spread_bits
@@ -31,7 +32,7 @@ from fusionstitch.plan.scores import (
     Scorer,
     is_loop,
 )
-from fusionstitch.plan.search import Inspect, Search, union
+from fusionstitch.plan.search import Inspect, Search
 
 #: How often unions of chosen patterns are offered as further candidates.
 MERGE_ROUNDS = 2

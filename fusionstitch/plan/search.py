@@ -8,7 +8,7 @@ would have given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fusionstitch.costmodel.facts import KernelFacts
@@ -17,6 +17,7 @@ from fusionstitch.costmodel.xla_saved import saved_by_kernel, saved_together, sa
 from fusionstitch.costmodel.xla_truth import MODELLED, SCALED
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verdict import Verdict, forbid
+from fusionstitch.patterns.contract import union
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.candidate import Candidate
 from fusionstitch.plan.checker import verify_plan, verify_times
@@ -297,11 +298,3 @@ def _weak(chosen: Sequence[Candidate], xla: XlaPlan) -> list[Candidate]:
         for number, us in granted.items():
             left[number] -= us
     return weak
-
-
-def union(sets: Iterable[int]) -> int:
-    """The ops of several sets together."""
-    found = 0
-    for bits in sets:
-        found |= bits
-    return found

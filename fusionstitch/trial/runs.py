@@ -26,7 +26,7 @@ class Runs:
         if not self.donates:
             return [functools.partial(function, *self.args, **self.kwargs)] * number
         taken = [_copied((self.args, self.kwargs)) for _ in range(number)]
-        jax.block_until_ready([leaf for one in taken for leaf in _arrays(one)])
+        jax.block_until_ready([leaf for one in taken for leaf in arrays_of(one)])
         return [functools.partial(function, *args, **kwargs) for args, kwargs in taken]
 
     @property
@@ -34,14 +34,14 @@ class Runs:
         """What the copies for one call take."""
         if not self.donates:
             return 0
-        return sum(leaf.nbytes for leaf in _arrays((self.args, self.kwargs)))
+        return sum(leaf.nbytes for leaf in arrays_of((self.args, self.kwargs)))
 
     @property
     def devices(self) -> list[Any]:
         """Those that hold the arguments; the default one where they are the host's."""
         import jax
 
-        arrays = _arrays((self.args, self.kwargs))
+        arrays = arrays_of((self.args, self.kwargs))
         found = {device for array in arrays for device in array.devices()}
         return sorted(found, key=lambda device: device.id) or [jax.local_devices()[0]]
 
@@ -81,7 +81,8 @@ def _copied(arguments: Any) -> Any:
         return jax.tree.map(copy, arguments)
 
 
-def _arrays(arguments: Any) -> list[Any]:
+def arrays_of(arguments: Any) -> list[Any]:
+    """The arrays of JAX among arguments."""
     import jax
 
     return [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]

@@ -9,6 +9,7 @@ from fusionstitch.compiler import builders
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
+from fusionstitch.trial.runs import arrays_of
 
 #: The scorers that ask for measuring; the others' plans stay as they are.
 SCORERS = ("guarded", "measured")
@@ -38,9 +39,9 @@ def here(arguments: Any) -> bool:
     arrays of the host beside a GPU, or be called where another device is the default one."""
     import jax
 
-    arrays = [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]
     asked: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
-    found = {one.platform for a in arrays if a.committed or not asked for one in a.devices()}
+    arrays = [one for one in arrays_of(arguments) if one.committed or not asked]
+    found = {device.platform for one in arrays for device in one.devices()}
     if asked and not found:
         found = {asked if isinstance(asked, str) else asked.platform}
     return not found or jax.default_backend() in found
