@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fusionstitch.codegen.count.account import account
+from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.passes import PASSES
@@ -22,6 +24,7 @@ from fusionstitch.codegen.rewrite.monoids import functors
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.watch import NOBODY, Watch
+from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -59,6 +62,10 @@ class Written:
             if lowered is not before:
                 watch.lowered(lowered, one.name, one.about)
         return replace(self, lowered=lowered)
+
+    def account(self, device: Device, trips: int = 1) -> Account:
+        """What the statements do; a loop that the data ends is said to have so many `trips`."""
+        return account(count(self.lowered, device, trips), self.lowered)
 
 
 def assembled(

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fusionstitch.codegen.assembly import Written, assembled, ops_after_rewriting
-from fusionstitch.codegen.count.account import account
-from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.program import written
@@ -52,7 +50,7 @@ class Draft:
     @cached_property
     def account(self) -> Account:
         """What its statements do."""
-        return account(count(self.lowered, self.device), self.lowered)
+        return self.written.account(self.device)
 
     @property
     def facts(self) -> KernelFacts:

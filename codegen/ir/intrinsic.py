@@ -27,8 +27,8 @@ _HELD: Mapping[type, Holds] = {int: Holds.INTEGER, str: Holds.REDUCER}
 
 @dataclass(frozen=True)
 class Parameter:
-    """A template parameter. One that is `optional` may be left out, with all behind it; the last
-    may be `repeated`."""
+    """A template parameter. One that is `optional` may be left out, with all that follow it; the
+    last may be `repeated`."""
 
     name: str
     holds: Holds

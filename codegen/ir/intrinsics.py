@@ -4,7 +4,7 @@ the cost model. A new function is one record here, and its text in `codegen/cuda
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fusionstitch.codegen.ir.intrinsic import (
     ALL,
@@ -206,38 +206,41 @@ def _joins_cluster(called: Called) -> Cost:
     )
 
 
-REDUCE_BLOCK = Intrinsic(
-    "fs_reduce_block",
-    (*_integers("warps"), _REDUCERS),
-    Scope.BLOCK,
-    changes=REST,
-    through=0,
-    steps=_within(Scope.BLOCK, by_warps=True),
-    exchanged=REST,
-    scratch=_slots,
-    cost=_joins_block,
+def _reduces_by_warps(
+    name: str,
+    sizes: tuple[Parameter, ...],
+    steps: tuple[Step | Scope, ...],
+    scratch: Callable[[Called], int],
+    cost: Callable[[Called], Cost],
+) -> Intrinsic:
+    """A sum of warps, or another reduction, by those who wait at the last of its barriers."""
+    [*_, together] = (step for step in steps if isinstance(step, Scope))
+    return Intrinsic(
+        name,
+        (*sizes, _REDUCERS),
+        together,
+        changes=REST,
+        through=0,
+        steps=steps,
+        exchanged=REST,
+        scratch=scratch,
+        cost=cost,
+    )
+
+
+_WARPS = _integers("warps")
+REDUCE_BLOCK = _reduces_by_warps(
+    "fs_reduce_block", _WARPS, _within(Scope.BLOCK, by_warps=True), _slots, _joins_block
 )
-REDUCE_TEAM = Intrinsic(
-    "fs_reduce_team",
-    (*_integers("warps"), _REDUCERS),
-    Scope.TEAM,
-    changes=REST,
-    through=0,
-    steps=_within(Scope.TEAM, by_warps=True),
-    exchanged=REST,
-    scratch=_slots,
-    cost=_joins_team,
+REDUCE_TEAM = _reduces_by_warps(
+    "fs_reduce_team", _WARPS, _within(Scope.TEAM, by_warps=True), _slots, _joins_team
 )
-REDUCE_CLUSTER = Intrinsic(
+REDUCE_CLUSTER = _reduces_by_warps(
     "fs_reduce_cluster",
-    (*_integers("warps", "blocks"), _REDUCERS),
-    Scope.CLUSTER,
-    changes=REST,
-    through=0,
-    steps=(*_within(Scope.BLOCK, 0, by_warps=True), *_within(Scope.CLUSTER, 1)),
-    exchanged=REST,
-    scratch=lambda called: 2 * _slots(called),
-    cost=_joins_cluster,
+    _integers("warps", "blocks"),
+    (*_within(Scope.BLOCK, 0, by_warps=True), *_within(Scope.CLUSTER, 1)),
+    lambda called: 2 * _slots(called),
+    _joins_cluster,
 )
 
 

@@ -22,8 +22,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 _WIDER = ("f32", "f64")
 _TYPED = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.DOT})
-#: Ops whose results are what they are by the bits of their types.
-_BITS = frozenset({"bitcast-convert", "reduce-precision", "member"})
+#: Ops whose results are what they are by their types: somebody asks for the bits or the rounding.
+_ASKED_FOR = frozenset({"bitcast-convert", "convert", "reduce-precision", "member"})
 
 
 def widen(graph: Graph) -> Graph:
@@ -52,11 +52,10 @@ def _wide(graph: Graph) -> set[Op]:
 
 
 def _may_be_wide(op: Op) -> bool:
-    """Whether an op may give f32 for a float of 16 bits. What is converted to it may not: somebody
-    asks for the rounding."""
-    if op.dtype not in ("bf16", "f16") or op.opcode in _BITS or kind_of(op.opcode) not in _TYPED:
+    """Whether an op may give f32 for a float of 16 bits."""
+    if op.dtype not in ("bf16", "f16") or op.opcode in _ASKED_FOR:
         return False
-    if op.opcode == "convert":
+    if kind_of(op.opcode) not in _TYPED:
         return False
     return not op.called or isinstance(op.attrs.get("reducer"), str)
 

@@ -7,8 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.assembly import Written, assembled, ops_after_rewriting
-from fusionstitch.codegen.count.account import account
-from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir.passes import VECTORS
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.passes import rewritten
@@ -206,10 +204,9 @@ def _looped(
     watch: Watch = NOBODY,
     left_out: Sequence[str] = (),
 ) -> Looped:
-    """A region's loops in a form, and what its kernel does behind the passes."""
+    """A region's loops in a form, and what its kernel does after the passes."""
     written = begun.passed(watch, left_out)
-    tally = count(written.lowered, settings.device, UNKNOWN_TRIPS)
-    counted = account(tally, written.lowered)
+    counted = written.account(settings.device, UNKNOWN_TRIPS)
     rows = form.rows.count if isinstance(form, InRows) else 0
     told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
     facts = KernelFacts(counted, "loop", told)
