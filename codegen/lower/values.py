@@ -61,9 +61,10 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: What gives a value after it has been sent each value that it asks for.
 Task = Generator[tuple[Op, Indices], Any, Placed]
-#: Values that are written for one at most, those included that it is made of. An op inlined at many
-#: places is written at each: a scan over 50 elements by halves has 90 ops and thousands of values,
-#: whose text takes compilers as long as that of as many ops (`MOST_OPS` of codegen/decisions.py).
+#: Values that are computed for one at most, those included that it is made of; what only moves them
+#: takes no text. An op inlined at many places is written at each: a scan over 50 elements by halves
+#: has 90 ops and thousands of values, whose text takes compilers as long as that of as many ops
+#: (`MOST_OPS` of codegen/decisions.py).
 MOST_VALUES = 2000
 TOO_LONG = f"Its text of more than {MOST_VALUES} values would take too long to compile: split it."
 #: Starts of a sum that are more than nothing: zero and -0 add up to zero.
@@ -166,19 +167,19 @@ class Values:
         return replace(place, name=found[0].name)
 
     def _computing(self, op: Op, index: Indices) -> Task:
-        self.written += 1
         if op.opcode == "constant":
             return self._constant(op, index)
         if op.opcode == "iota":
             position = index[op.attrs["dimension"]]
             compute = computed(op.dtype)
             return Cast(compute, Integer(position)), self.known.depth_of((position,))
-        if is_branching(op):
-            return (yield from self._branches(op, index))
-        kind = kind_of(op.opcode)
-        if kind is Kind.MOVEMENT:
+        kind, branching = kind_of(op.opcode), is_branching(op)
+        if kind is Kind.MOVEMENT and not branching:
             (read,) = reads(op, index)
             return (yield op.operands[read.operand], read.index)
+        self.written += 1
+        if branching:
+            return (yield from self._branches(op, index))
         if kind in (Kind.REDUCTION, Kind.DOT):
             return (yield from self._unrolled(op, index))
         if kind is not Kind.ELEMENTWISE:

@@ -52,6 +52,9 @@ SPILLED = {
     ("sm_100", "k_norm_both_ways_1024_bfloat16"): 12,
     ("sm_100", "k_tiled_lots"): 8,
 }
+#: Bytes of `sinf` or `cosf` for large arguments: NVRTC keeps the digits of the product with 2/pi in
+#: an array, in registers where it unrolls the loop over them. It does not on one path of this one.
+DIGITS = {("sm_80", "k_squeezed_and_placed"): 32}
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
@@ -64,7 +67,8 @@ def test_every_kernel_compiles_without_spills(nvrtc: ModuleType, arch: str) -> N
         # tables of operands, at most of pointers, are all that may lie in memory
         tables = sum(8 * int(count) for count in re.findall(r"_terms\[(\d+)\] =", sources[name]))
         spilled = 8 if (arch, name) in SPILLED else 0
-        assert used.stack_bytes <= tables + spilled, name
+        digits = DIGITS.get((arch, name), 0)
+        assert used.stack_bytes <= tables + spilled + digits, name
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
