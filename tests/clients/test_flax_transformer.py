@@ -81,7 +81,7 @@ def test_the_sums_of_the_norm_are_spread_over_blocks(planned: Stitched) -> None:
 def test_the_plan_compiles(planned: Stitched, nvrtc: ModuleType) -> None:
     for kernel in planned.kernels:
         [(_, used)] = compiler.compile(kernel.source, "sm_90").resources
-        # ptxas computes two offsets of a thread before the loop over tiles and keeps them on the stack
+        # ptxas hoists two offsets of a thread out of the loop over tiles, onto the stack
         assert used.spill_store_bytes <= (8 if kernel.cooperative else 0)
         assert used.registers * kernel.block <= 65_536
 
